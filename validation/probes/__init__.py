@@ -1,1 +1,46 @@
-"""probes."""
+"""Probes: programs that run ON a node, take one measurement each and print one JSON document.
+
+They need Python 3.9 and its standard library, nothing else, so that a node carries no more than it must. A probe
+wraps the field's standard tool, checks that the tool really did what was asked (several of them exit 0 whatever
+happened) and hands its untouched output to the parsers, which run on the controller.
+
+    python -m validation.probes NAME [options]
+
+What the parsers find in the `stdout` and `facts` of each kind:
+
+facts            stdout: the facts again as JSON. facts: virt, lab, model, gpu_count, gpu_model, nic_model,
+                 fabric_ports, rdma_devices, os, kernel, python, openmpi, docker, horovod, torch, probes,
+                 clock_offset_s, cpu_count; a component that is not there is "".
+path-mtu         stdout: ping's output, one command after the other, each headed by "$ ping ...".
+                 facts: path_mtu_bytes (int, found by probing; IP packet size), expected_bytes, source, destination.
+tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, so that `server_output_json` carries
+                 the receiver's intervals. facts: source, destination, server_tool_version.
+tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
+                 the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
+                 source, destination.
+training-short   stdout: mpirun's output, in it one line of JSON from rank 0. facts: that line's fields: world_size,
+                 hosts (one per rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each
+                 step), images_per_s (list of float, whole job, one per measured step), loss_first, loss_last,
+                 loss_finite, parameters, threads, python, torch, horovod, and mpi (mpirun's version).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+
+class ProbeDoc(TypedDict):
+    """What a probe prints. Times are ISO 8601 in UTC; `error` None means that the tool did what was asked."""
+
+    kind: str
+    tool: str
+    tool_version: str
+    command: list[str]
+    returncode: int
+    stdout: str
+    stderr: str
+    facts: dict[str, Any]
+    started: str
+    ended: str
+    duration_s: float
+    error: str | None
