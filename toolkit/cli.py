@@ -1,0 +1,75 @@
+"""The command line: one click group; each command lives in a module of `toolkit.commands`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.metadata import version
+
+import click
+
+from toolkit.lab.sh import LabError
+
+#: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
+COMMANDS = {
+    "fabrics": ("toolkit.commands.fabrics", "fabrics"),
+    "lab": ("toolkit.commands.lab", "lab"),
+    "report": ("toolkit.commands.report", "report"),
+    "validate": ("toolkit.commands.validate", "validate"),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only when it is named (or all of them for --help)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, or None when there is no such name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name]
+        command = getattr(importlib.import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.command(cls=LazyGroup)
+@click.version_option(version("elastic-ai-toolkit"), prog_name="toolkit")
+def cli() -> None:
+    """Provision elastic AI infrastructure, measure it, and sign it off.
+
+    \b
+    A rehearsal on one Linux machine:
+      toolkit lab up
+      ansible-playbook site.yml -i inventories/lab
+      toolkit validate --fabric tcp10
+      toolkit report
+
+    \b
+    Exit codes: 0 accepted, or rehearsed with all judged criteria passing; 1 a criterion failed;
+    2 usage or input error; 3 incomplete; 130 interrupted.
+
+    Shell completion: eval "$(_TOOLKIT_COMPLETE=bash_source toolkit)" (or zsh_source, fish_source).
+    """
+
+
+def main() -> None:
+    """Entry point: runs the command line; every known error is one line on stderr and exit 2."""
+    from validation.load import ConfigError
+
+    try:
+        cli.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except click.ClickException as e:
+        e.show()
+        sys.exit(e.exit_code)
+    except click.exceptions.Exit as e:
+        sys.exit(e.exit_code)
+    except (LabError, ConfigError) as e:
+        click.echo(f"error: {e}", err=True)
+        sys.exit(2)

@@ -1,0 +1,109 @@
+"""The lab's shared package cache: a small HTTP proxy between the nodes' apt and the machine's own mirrors.
+
+Nodes cannot share an archives folder, because apt locks it. Packages (`*.deb`, which never change under their name)
+are stored; indices are always fetched anew. Run as `python -m toolkit.lab.aptcache NETNS ADDRESS PORT FOLDER`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import http.server
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import IO
+
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """One request of a node's apt."""
+
+    folder: Path
+    locks: dict[str, threading.Lock]
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """Answer from the store, or fetch, store (packages only) and answer."""
+        if not self.path.startswith("http://"):
+            self.send_error(400, "an http proxy for apt only")
+            return
+        if not self.path.endswith(".deb"):
+            self._relay(None)
+            return
+        stored = self.folder / (hashlib.sha256(self.path.encode()).hexdigest()[:16] + "-" + Path(self.path).name)
+        # One download at a time per package: the other nodes wait and then read it from the store.
+        with self.locks.setdefault(stored.name, threading.Lock()):
+            if not stored.exists():
+                self._relay(stored)
+                return
+        with stored.open("rb") as body:
+            self.send_response(200)
+            self.send_header("Content-Length", str(stored.stat().st_size))
+            self.end_headers()
+            shutil.copyfileobj(body, self.wfile)
+
+    def _relay(self, store: Path | None) -> None:
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in HOP_BY_HOP | {"host", "range"}}
+        try:
+            reply = urllib.request.urlopen(urllib.request.Request(self.path, headers=headers), timeout=60)  # noqa: S310
+        except urllib.error.HTTPError as e:
+            reply = e  # an answer like any other: 304 and 404 are apt's business
+        except OSError as e:
+            self.send_error(502, f"mirror not reached: {e}")
+            return
+        with reply:
+            self.send_response(reply.status or 502)
+            for key, value in reply.headers.items():
+                if key.lower() not in HOP_BY_HOP:
+                    self.send_header(key, value)
+            if reply.headers.get("Content-Length") is None:
+                self.send_header("Connection", "close")
+                self.close_connection = True
+            self.end_headers()
+            if store is None or reply.status != 200:
+                shutil.copyfileobj(reply, self.wfile)
+                return
+            with tempfile.NamedTemporaryFile(dir=self.folder, delete=False) as partial:
+                received = self._copy_both(reply, partial)
+            if str(received) == reply.headers.get("Content-Length"):
+                Path(partial.name).replace(store)
+            else:
+                Path(partial.name).unlink()
+
+    def _copy_both(self, source: IO[bytes], store: IO[bytes]) -> int:
+        total = 0
+        while chunk := source.read(1 << 18):
+            total += len(chunk)
+            store.write(chunk)
+            self.wfile.write(chunk)
+        return total
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence: apt on the node reports what failed."""
+
+
+def serve(netns: str, address: str, port: int, folder: Path) -> None:
+    """Listen inside `netns`, fetch from outside of it: only the lab can ask, and the machine's own network answers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    Handler.folder, Handler.locks = folder, {}
+    libc = ctypes.CDLL(None, use_errno=True)
+    outside = os.open("/proc/self/ns/net", os.O_RDONLY)
+    inside = os.open(f"/run/netns/{netns}", os.O_RDONLY)
+    if libc.setns(inside, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), f"cannot enter {netns}")
+    server = http.server.ThreadingHTTPServer((address, port), Handler)
+    if libc.setns(outside, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "cannot return from the network namespace")
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))

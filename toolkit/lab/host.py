@@ -1,0 +1,97 @@
+"""What this machine is: everything that differs between hosts is detected here, nothing is configured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.lab.sh import LabError, run
+from toolkit.lab.spec import state_root
+
+#: tool -> Debian/Ubuntu package that brings it
+TOOLS = {
+    "ip": "iproute2",
+    "tc": "iproute2",
+    "iptables": "iptables",
+    "mmdebstrap": "mmdebstrap",
+    "nsenter": "util-linux",
+    "slirp4netns": "slirp4netns",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "systemd-nspawn": "systemd-container",
+    "unshare": "util-linux",
+}
+CAP_SYS_RESOURCE = 24  # capability number, linux/capability.h
+
+
+@dataclass(frozen=True)
+class Host:
+    """This machine, as far as the lab cares. `cgroup` is "v2", "hybrid" or "v1"."""
+
+    systemd: bool
+    cgroup: str
+    sys_resource: bool
+    cores: int
+
+    def describe(self) -> str:
+        """One line for the user."""
+        init = "systemd" if self.systemd else "no systemd"
+        limits = "" if self.sys_resource else ", limits cannot be raised (no CAP_SYS_RESOURCE)"
+        return f"{init} as PID 1, cgroup {self.cgroup}, {self.cores} cores{limits}"
+
+
+def detect() -> Host:
+    """Look at the running machine."""
+    cgroup = Path("/sys/fs/cgroup")
+    if (cgroup / "cgroup.controllers").exists():
+        mode = "v2"
+    elif (cgroup / "unified" / "cgroup.procs").exists():
+        mode = "hybrid"
+    else:
+        mode = "v1"
+    bounding = 0
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapBnd:"):
+            bounding = int(line.split()[1], 16)
+    return Host(
+        systemd=Path("/run/systemd/system").is_dir(),
+        cgroup=mode,
+        sys_resource=bool(bounding >> CAP_SYS_RESOURCE & 1),
+        cores=os.cpu_count() or 1,
+    )
+
+
+def become_root() -> None:
+    """Return when this process is root; otherwise start it again through sudo, or LabError where there is none."""
+    if os.geteuid() == 0:
+        return
+    if shutil.which("sudo") is None:
+        raise LabError("the lab needs root (namespaces, mounts): run this as root or install sudo")
+    keep = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(("ELASTIC_AI_", "XDG_"))]
+    os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
+
+
+def check_ready() -> None:
+    """Refuse in one sentence what can't work: missing tools, a state folder on overlay."""
+    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+    if missing:
+        raise LabError(f"missing packages: {' '.join(missing)}; install them with: apt-get install {' '.join(missing)}")
+    root = state_root()
+    root.mkdir(parents=True, exist_ok=True)
+    fstype = run(["stat", "-f", "-c", "%T", str(root)]).stdout.strip()
+    if fstype == "overlayfs":
+        raise LabError(
+            f"{root} is on an overlay file system, on which node file systems can't be stacked; "
+            "set ELASTIC_AI_LAB_DIR to a folder on ext4, xfs, btrfs or tmpfs"
+        )
+
+
+def give_to_caller(*paths: Path) -> None:
+    """Hand files to the user who called sudo, so that Ansible can read the lab's key as that user."""
+    uid, gid = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
+    if uid and gid:
+        for path in paths:
+            os.chown(path, int(uid), int(gid))

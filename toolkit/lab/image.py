@@ -1,0 +1,90 @@
+"""The base image of lab nodes: bootstrapped once from the machine's own apt sources, cached, never written to again."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from toolkit.lab.sh import LabError, run
+from toolkit.lab.sources import apt_proxies, distribution_sources, key_files, os_release
+from toolkit.lab.spec import cache_root
+
+PACKAGES = (
+    "ca-certificates,curl,dbus,iproute2,iputils-ping,kmod,less,openssh-server,procps,python3,python3-apt,sudo,"
+    "systemd,systemd-sysv,udev"
+)
+#: what the lab puts into the image; part of the cache key, so a change makes a new image
+FILES = {
+    "lab-runc": ("usr/local/libexec/elastic-ai-lab/runc", 0o755),
+    "lab-cgroup-rw.service": ("etc/systemd/system/lab-cgroup-rw.service", 0o644),
+}
+CA_FOLDER = Path("/usr/local/share/ca-certificates")
+
+
+def _lab_file(name: str) -> str:
+    return (resources.files("toolkit.lab") / "files" / name).read_text()
+
+
+def base_image(say: Callable[[str], None]) -> Path:
+    """The folder of the base image, built first when the cache lacks it (about half a minute).
+
+    Raises LabError with mmdebstrap's last lines when that fails. Safe to call from several processes.
+    """
+    release = os_release()
+    codename = release.get("VERSION_CODENAME", "")
+    sources = distribution_sources(codename)
+    recipe = "\n".join([codename, PACKAGES, sources, apt_proxies(), *(_lab_file(f) for f in FILES)])
+    key = f"{codename}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    images = cache_root() / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    image = images / key
+    with (images / f"{key}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not image.is_dir():
+            say(f"building the base image {key} from this machine's apt sources (once)")
+            _build(images, key, codename, sources)
+    return image
+
+
+def _build(images: Path, key: str, codename: str, sources: str) -> None:
+    partial = images / f"{key}.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # left by a build that was killed
+    deb822 = sources.startswith(("Types:", "URIs:", "Suites:"))
+    listing = images / (f"{key}.sources" if deb822 else f"{key}.list")
+    listing.write_text(sources)
+    # Its own mount and PID namespaces end with this process, so that even kill -9 leaves no mount and no process.
+    fence = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    options = ["--mode=root", "--variant=minbase", f"--include={PACKAGES}"]
+    run([*fence, "mmdebstrap", *options, codename, str(partial), str(listing)])
+    _customise(partial, sources)
+    partial.rename(images / key)
+
+
+def _customise(root: Path, sources: str) -> None:
+    """What makes the tree a lab node; on a site's machines none of this exists."""
+    for name, (target, mode) in FILES.items():
+        path = root / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_lab_file(name))
+        path.chmod(mode)
+    wants = root / "etc/systemd/system/sysinit.target.wants"
+    wants.mkdir(parents=True, exist_ok=True)
+    (wants / "lab-cgroup-rw.service").symlink_to("/etc/systemd/system/lab-cgroup-rw.service")
+    for key in key_files(sources):
+        copy = root / key.relative_to("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(key, copy)
+    proxies = apt_proxies()
+    if proxies:
+        (root / "etc/apt/apt.conf.d/80machine-proxy").write_text(proxies)
+    if CA_FOLDER.is_dir() and any(CA_FOLDER.iterdir()):
+        shutil.copytree(CA_FOLDER, root / CA_FOLDER.relative_to("/"), dirs_exist_ok=True)
+        run(["chroot", str(root), "update-ca-certificates"])
+    for host_key in (root / "etc/ssh").glob("ssh_host_*"):
+        host_key.unlink()  # every node gets its own
+    if not (root / "usr/sbin/sshd").exists():
+        raise LabError("the base image has no sshd: the machine's apt sources lack openssh-server")

@@ -1,0 +1,75 @@
+"""The inventory of a lab, in the same form as a customer's; only the variables under "lab" exist nowhere else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from toolkit.lab.host import Host, give_to_caller
+from toolkit.lab.nodes import host_public_key
+from toolkit.lab.sources import os_release
+from toolkit.lab.spec import FABRIC_MTU, LabSpec, NodeSpec
+
+#: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
+#: what a rehearsal judges latency by (ours: the host's scheduler decides, not a wire).
+RTT_MAX_US = 2000.0
+#: Training ranks that a lab GPU server takes in place of GPUs.
+SLOTS = 2
+RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
+
+
+def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "ansible_host": spec.management_address(node),
+        "fabric_ports": [
+            {"interface": "fab0", "address": f"{spec.fabric_address(node)}/24", "rate_gbps": spec.rate_gbps}
+        ],
+        "bom": {"model": "systemd-nspawn", "gpu_count": 0, "nic_model": "veth", "fabric_port_count": 1},
+    }
+    if node.group == "gpu_servers":
+        values["training_slots"] = SLOTS
+    return values
+
+
+def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, host: Host) -> dict[str, Any]:
+    """The whole of hosts.yml as data."""
+    release = os_release()
+    common: dict[str, Any] = {
+        "ansible_user": "root",
+        "ansible_ssh_private_key_file": str(key),
+        "ansible_ssh_common_args": f"-o UserKnownHostsFile={known_hosts} -o StrictHostKeyChecking=yes",
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "fabric_mtu": FABRIC_MTU,
+        "stack": {"os": f"{release.get('ID', '')} {release.get('VERSION_ID', '')}"},
+        "elastic_ai_virtual": "systemd-nspawn",
+        "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US},
+    }
+    if not host.sys_resource:
+        common["containers_daemon_config"] = {
+            "default-runtime": "lab-runc",
+            "runtimes": {"lab-runc": {"path": RUNC}},
+        }
+    groups: dict[str, Any] = {g: {"hosts": {}} for g in ("head", "clients", "gpu_servers")}
+    for node in spec.nodes:
+        groups[node.group]["hosts"][node.name] = _host_vars(spec, node)
+    return {"all": {"vars": common, "children": groups}}
+
+
+def write_inventory(spec: LabSpec, folder: Path, host: Host) -> Path:
+    """Write hosts.yml, and the lab's key and known_hosts beside it in .lab/, readable for the user who called sudo."""
+    private = folder / ".lab"
+    private.mkdir(parents=True, exist_ok=True)
+    key, known_hosts, hosts = private / "id_ed25519", private / "known_hosts", folder / "hosts.yml"
+    key.unlink(missing_ok=True)
+    with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        handle.write((spec.dir / "id_ed25519").read_text())
+    lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
+    known_hosts.write_text("".join(lines))
+    document = inventory_document(spec, key.absolute(), known_hosts.absolute(), host)
+    text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
+    hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
+    give_to_caller(folder, private, key, known_hosts, hosts)
+    return hosts

@@ -1,0 +1,213 @@
+"""Bringing a lab up, looking at it, and taking it down without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from toolkit.lab import network, nodes
+from toolkit.lab.host import check_ready, detect
+from toolkit.lab.image import base_image
+from toolkit.lab.inventory import write_inventory
+from toolkit.lab.sh import LabError, run
+from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec, lab_dir, make_spec, state_root
+
+SSH_DEADLINE_S = 60.0
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What `toolkit lab status` says of a node. `memory_bytes` is None where the kernel does not account it."""
+
+    node: str
+    group: str
+    management: str
+    fabric: str
+    rate_gbps: float
+    running: bool
+    ssh: bool
+    fault: str | None
+
+
+@contextlib.contextmanager
+def locked(name: str) -> Iterator[None]:
+    """Hold the lab's lock: two commands on one lab wait for each other; a killed one frees it."""
+    locks = state_root() / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    lab_dir(name)  # refuses a bad name before it becomes a file
+    with (locks / f"{name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def load(name: str) -> LabSpec:
+    """The spec of an existing lab; LabError with what to do when there is none."""
+    path = lab_dir(name) / "spec.json"
+    if not path.is_file():
+        raise LabError(f"there is no lab '{name}'; 'toolkit lab up' makes one")
+    raw = json.loads(path.read_text())
+    raw["nodes"] = tuple(NodeSpec(**n) for n in raw["nodes"])
+    return LabSpec(**raw)
+
+
+def names() -> list[str]:
+    """Labs of which anything exists: a folder or a network namespace."""
+    labs = state_root() / "labs"
+    found = {p.name for p in labs.iterdir()} if labs.is_dir() else set()
+    return sorted(found)
+
+
+def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say) -> LabSpec:
+    """Make the lab and its inventory; return when every node answers ssh.
+
+    A lab that already runs as asked is left as it is; whatever a killed `up` left is cleared first. Raises LabError.
+    """
+    check_ready()
+    with locked(name):
+        running = _running_as_asked(name, count, rate_gbps)
+        if running is not None:
+            say(f"lab '{name}' is up already")
+            write_inventory(running, inventory, detect())
+            return running
+        _clear(name, say)
+        image = base_image(say)
+        spec = make_spec(name, network.free_index(_taken()), count, rate_gbps)
+        spec.dir.mkdir(parents=True)
+        (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+        try:
+            _start(spec, image, say)
+        except BaseException:
+            say("taking down what was made so far")
+            _clear(name, lambda _: None)
+            raise
+        write_inventory(spec, inventory, detect())
+        return spec
+
+
+def _taken() -> set[int]:
+    return {load(n).index for n in names() if (lab_dir(n) / "spec.json").is_file()}
+
+
+def _running_as_asked(name: str, count: int, rate_gbps: float) -> LabSpec | None:
+    if not (lab_dir(name) / "spec.json").is_file():
+        return None
+    spec = load(name)
+    healthy = all(s.ssh and not s.fault for s in status(name))
+    if not healthy:
+        return None
+    if len(spec.nodes) != count or spec.rate_gbps != rate_gbps:
+        raise LabError(
+            f"lab '{name}' is up with {len(spec.nodes)} nodes at {spec.rate_gbps:g} Gbit/s; "
+            f"run 'toolkit lab down{'' if name == 'lab' else f' --name {name}'}' first to change that"
+        )
+    return spec
+
+
+def _start(spec: LabSpec, image: Path, say: Say) -> None:
+    host = detect()
+    say(f"host: {host.describe()}")
+    _raise_inotify(len(spec.nodes))
+    key = spec.dir / "id_ed25519"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {spec.name}", "-f", str(key)])
+    public = key.with_suffix(".pub").read_text()
+    network.create_switch(spec)
+
+    def make(node: NodeSpec) -> None:
+        network.attach_node(spec, node)
+        nodes.prepare(spec, node, image, public)
+        nodes.boot(spec, node, host)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, spec.nodes))
+        network.start_services(spec)
+        list(pool.map(lambda n: wait_for_ssh(spec, n), spec.nodes))
+
+
+def _raise_inotify(count: int) -> None:
+    """systemd nodes need a few inotify instances each; the kernel's default ends at about 25 nodes."""
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    wanted = 128 + 8 * count
+    if count > 20 and int(limit.read_text()) < wanted:
+        limit.write_text(str(wanted))
+
+
+def wait_for_ssh(spec: LabSpec, node: NodeSpec, deadline_s: float = SSH_DEADLINE_S) -> None:
+    """Return when the node's sshd greets; LabError with the console's last lines after `deadline_s`."""
+    deadline = time.monotonic() + deadline_s
+    while time.monotonic() < deadline:
+        if greets(spec.management_address(node)):
+            return
+        time.sleep(0.05)
+    console = spec.node_dir(node) / "console.log"
+    tail = "\n  ".join(console.read_text(errors="replace").splitlines()[-8:]) if console.exists() else "(no console)"
+    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; its console ends with:\n  {tail}")
+
+
+def greets(address: str) -> bool:
+    """True when an ssh server at `address` sends its banner within half a second."""
+    try:
+        with socket.create_connection((address, 22), timeout=0.5) as s:
+            return s.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def status(name: str) -> list[NodeStatus]:
+    """One entry per node of the lab; LabError when there is no such lab."""
+    spec = load(name)
+    faults = read_faults(spec)
+
+    def look(node: NodeSpec) -> NodeStatus:
+        address = spec.management_address(node)
+        return NodeStatus(
+            node=node.name,
+            group=node.group,
+            management=address,
+            fabric=spec.fabric_address(node),
+            rate_gbps=spec.rate_gbps,
+            running=bool(nodes.processes(name, node.name)),
+            ssh=greets(address),
+            fault=faults.get(node.name),
+        )
+
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(look, spec.nodes))
+
+
+def read_faults(spec: LabSpec) -> dict[str, str]:
+    """Planted faults by node name."""
+    path = spec.dir / "faults.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
+def down(name: str, say: Say) -> bool:
+    """Take the lab down; True when there was anything. Works by name, so it clears half-made labs as well."""
+    with locked(name):
+        return _clear(name, say)
+
+
+def _clear(name: str, say: Say) -> bool:
+    home = lab_dir(name)
+    own = f"{NETNS_PREFIX}{name}"
+    spaces = [n for n in network.namespaces() if n == own or n.startswith(f"{own}-")]
+    if not home.exists() and not spaces:
+        return False
+    say(f"stopping lab '{name}'")
+    folders = [p.name for p in (home / "nodes").iterdir()] if (home / "nodes").is_dir() else []
+    nodes.stop(name, folders, detect())
+    network.stop_services(name)
+    nodes.unmount(home)
+    network.delete_networks(name)
+    shutil.rmtree(home, ignore_errors=True)
+    if home.exists():
+        raise LabError(f"{home} could not be removed entirely; see what holds it with: findmnt -R {home}")
+    return True

@@ -1,0 +1,150 @@
+"""The lab's network: two bridges in a namespace of their own, a shaped link per node, a way out in user space.
+
+The machine's own namespace gets one interface (its leg in the management network) and no rule, route or sysctl.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from toolkit.lab.sh import LabError, run
+from toolkit.lab.spec import NETNS_PREFIX, SWITCH_MTU, LabSpec, NodeSpec, cache_root, counted_rate_bps
+
+DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
+APT_CACHE_PORT = 3142
+
+
+def namespaces() -> list[str]:
+    """Names of all network namespaces that labs made."""
+    listed = json.loads(run(["ip", "-j", "netns", "list"]).stdout or "[]")
+    return sorted(n["name"] for n in listed if n["name"].startswith(NETNS_PREFIX))
+
+
+def free_index(taken: set[int]) -> int:
+    """The first network index whose 10.77.x.0/24 neither another lab nor the machine's own routing uses."""
+    routes = json.loads(run(["ip", "-j", "-4", "route", "show", "table", "all"]).stdout or "[]")
+    used = [ipaddress.ip_network(r["dst"], strict=False) for r in routes if r["dst"][0].isdigit()]
+    for index in range(200):
+        net = ipaddress.ip_network(f"10.77.{index}.0/24")
+        if index not in taken and not any(net.overlaps(u) for u in used):
+            return index
+    raise LabError("no free network for a lab in 10.77.0.0/16: the machine's own routes cover it")
+
+
+def _batch(namespace: str | None, commands: list[str]) -> None:
+    where = ["-n", namespace] if namespace else []
+    run(["ip", *where, "-batch", "-"], stdin="\n".join(commands) + "\n")
+
+
+def create_switch(spec: LabSpec) -> None:
+    """The switch namespace with both bridges, the machine's leg, and NAT towards the way out."""
+    ns, index = spec.switch_ns, spec.index
+    run(["ip", "netns", "add", ns])
+    _batch(
+        ns,
+        [
+            "link set lo up",
+            "link add br-mgmt type bridge",
+            "link add br-fab type bridge",
+            f"link set br-fab mtu {SWITCH_MTU} up",
+            f"addr add 10.77.{index}.1/24 dev br-mgmt",
+            "link set br-mgmt up",
+        ],
+    )
+    leg = spec.host_interface
+    _batch(None, [f"link add {leg} type veth peer name m-machine netns {ns}"])
+    _batch(ns, ["link set m-machine master br-mgmt up"])
+    _batch(None, [f"addr add 10.77.{index}.254/24 dev {leg}", f"link set {leg} up"])
+    inside = ["nsenter", f"--net=/run/netns/{ns}", "--"]
+    run([*inside, "sh", "-c", "echo 1 > /proc/sys/net/ipv4/ip_forward"])
+    run([*inside, "iptables", "-t", "nat", "-A", "POSTROUTING", "-o", "tap0", "-j", "MASQUERADE"])
+
+
+def attach_node(spec: LabSpec, node: NodeSpec) -> None:
+    """The node's namespace with mgmt0 (addressed) and fab0 (bare: configuring it is the fabric role's work)."""
+    ns, switch = spec.node_ns(node), spec.switch_ns
+    run(["ip", "netns", "add", ns])
+    _batch(
+        switch,
+        [
+            f"link add m-{node.name} type veth peer name mgmt0 netns {ns}",
+            f"link add f-{node.name} mtu {SWITCH_MTU} type veth peer name fab0 netns {ns}",
+            f"link set m-{node.name} master br-mgmt up",
+            f"link set f-{node.name} master br-fab up",
+        ],
+    )
+    _batch(
+        ns,
+        [
+            "link set lo up",
+            f"addr add {spec.management_address(node)}/24 dev mgmt0",
+            "link set mgmt0 up",
+            f"route add default via 10.77.{spec.index}.1",
+        ],
+    )
+    shape_link(spec, node, spec.rate_gbps)
+
+
+def shape_link(spec: LabSpec, node: NodeSpec, rate_gbps: float) -> None:
+    """Give the node's fabric link a line rate (10^9 bit/s), in both directions."""
+    rate = counted_rate_bps(rate_gbps)
+    # A bucket of 1 ms lets the kernel pace at timer granularity; a queue of 10 ms is a shallow switch buffer.
+    burst = max(2 * 65536, rate // 8 // 1000)
+    limit = max(512 * 1024, rate // 8 // 100)
+    for namespace, device in ((spec.switch_ns, f"f-{node.name}"), (spec.node_ns(node), "fab0")):
+        shape = ["root", "tbf", "rate", f"{rate}bit", "burst", f"{burst}b", "limit", f"{limit}b"]
+        run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape])
+
+
+def start_services(spec: LabSpec) -> None:
+    """The way out (slirp4netns) and the package cache, as processes of the lab; waits until both serve."""
+    ns = spec.switch_ns
+    slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
+    _spawn(spec, "slirp4netns", slirp)
+    cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
+    _spawn(spec, "aptcache", [*cache, str(cache_root() / "packages")])
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        listening = run(["nsenter", f"--net=/run/netns/{ns}", "--", "cat", "/proc/net/tcp", "/proc/net/route"]).stdout
+        if "tap0" in listening and f":{APT_CACHE_PORT:04X} " in listening:
+            return
+        time.sleep(0.05)
+    raise LabError(f"the lab's way out did not come up; see {spec.dir}/slirp4netns.log and aptcache.log")
+
+
+def _spawn(spec: LabSpec, name: str, args: list[str]) -> None:
+    with (spec.dir / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    (spec.dir / f"{name}.pid").write_text(str(process.pid))
+
+
+def stop_services(lab: str) -> None:
+    """End the lab's own processes, found by what they were started with: a pid file may be missing or stale."""
+    mark = f"{NETNS_PREFIX}{lab}".encode()
+    for proc in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (proc / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended meanwhile
+        slirp = words[0].endswith(b"slirp4netns") and b"/run/netns/" + mark in words
+        cache = b"toolkit.lab.aptcache" in words and mark in words
+        if slirp or cache:
+            try:
+                os.kill(int(proc.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+
+def delete_networks(lab: str) -> None:
+    """Delete the lab's namespaces; every link, address, rule and shape in them goes along."""
+    own = f"{NETNS_PREFIX}{lab}"
+    for name in namespaces():
+        if name == own or name.startswith(f"{own}-"):
+            run(["ip", "netns", "delete", name])

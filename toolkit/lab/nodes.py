@@ -1,0 +1,204 @@
+"""Booting and stopping one lab node: an overlay over the base image, run by systemd-nspawn."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from importlib import resources
+from pathlib import Path
+
+from toolkit.lab.host import Host
+from toolkit.lab.network import APT_CACHE_PORT, DNS
+from toolkit.lab.sh import run
+from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
+
+CGROUP = Path("/sys/fs/cgroup")
+HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
+
+
+def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None:
+    """Mount the node's file system and write into it what makes it this node."""
+    home = spec.node_dir(node)
+    for sub in ("upper", "work", "root", "docker"):
+        (home / sub).mkdir(parents=True, exist_ok=True)
+    root = home / "root"
+    layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
+    run(["mount", "-t", "overlay", f"{NETNS_PREFIX}{spec.name}", "-o", layers, str(root)])
+    proxy = f'Acquire::http::Proxy "http://10.77.{spec.index}.1:{APT_CACHE_PORT}";\n'
+    files = {
+        "etc/hostname": f"{node.name}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n{spec.management_address(node)} {node.name}\n",
+        "etc/machine-id": "",  # systemd makes a new one at boot
+        "etc/elastic-ai-lab": f"{spec.name}\n",
+        "etc/resolv.conf": f"nameserver {DNS}\n",
+        "etc/apt/apt.conf.d/90lab-cache": proxy,
+        "root/.ssh/authorized_keys": public_key,
+    }
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+    (root / "root/.ssh").chmod(0o700)
+    (root / "root/.ssh/authorized_keys").chmod(0o600)
+    key = root / "etc/ssh/ssh_host_ed25519_key"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", node.name, "-f", str(key)])
+
+
+def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
+    """The node's ssh host key, as a known_hosts line wants it."""
+    text = (spec.node_dir(node) / "root/etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    return " ".join(text.split()[:2])
+
+
+def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
+    """Start the node and return at once; it keeps running, over reboots, when this process ends."""
+    home = spec.node_dir(node)
+    nspawn = [
+        "nsenter", f"--net=/run/netns/{spec.node_ns(node)}", "--",
+        "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
+        f"--directory={home / 'root'}", f"--machine={NETNS_PREFIX}{spec.name}-{node.name}", f"--hostname={node.name}",
+        f"--network-namespace-path=/run/netns/{spec.node_ns(node)}", f"--kill-signal={HALT}",
+        "--console=pipe", "--resolv-conf=off", "--timezone=off",
+        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", "--system-call-filter=@keyring bpf perf_event_open",
+        f"--bind={home / 'docker'}:/var/lib/docker",
+    ]  # fmt: skip
+    # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.
+    environment = {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}
+    log = home / "console.log"
+    if host.systemd:
+        unit = unit_name(spec.name, node.name)
+        run(
+            ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--property=Delegate=yes",
+             "--property=KillMode=mixed", f"--property=KillSignal={HALT}", "--property=Type=exec",
+             "--property=SuccessExitStatus=133", "--property=RestartForceExitStatus=133", "--property=RestartSec=0",
+             f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}",
+             *(f"--setenv={k}={v}" for k, v in environment.items()), "--", *nspawn]
+        )  # fmt: skip
+        return
+    environment["NODE_CGROUPS"] = " ".join(str(path / "cgroup.procs") for path in _make_cgroups(spec.name, node.name))
+    with resources.as_file(resources.files("toolkit.lab") / "files" / "node-loop") as loop, log.open("ab") as out:
+        pid = os.posix_spawn(
+            "/bin/sh",
+            ["sh", str(loop), *nspawn],
+            {**os.environ, **environment},
+            setsid=True,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, out.fileno(), 1),
+                (os.POSIX_SPAWN_DUP2, out.fileno(), 2),
+            ],
+        )
+    (home / "pid").write_text(str(pid))
+
+
+def unit_name(lab: str, node: str) -> str:
+    """The transient unit of a node on a host run by systemd."""
+    return f"elastic-ai-lab-{lab}-{node}.service"
+
+
+def _make_cgroups(lab: str, node: str) -> list[Path]:
+    """A cgroup per mounted hierarchy, so that the node's processes can be found and ended as one."""
+    made = []
+    for hierarchy in sorted(p for p in CGROUP.iterdir() if (p / "cgroup.procs").exists()):
+        group = hierarchy / "elastic-ai-lab" / lab / node
+        group.mkdir(parents=True, exist_ok=True)
+        if hierarchy.name == "cpuset":  # v1 cpusets start empty and take no process until filled
+            for level in (group.parent.parent, group.parent, group):
+                for name in ("cpuset.cpus", "cpuset.mems"):
+                    (level / name).write_text((hierarchy / name).read_text())
+        made.append(group)
+    return made
+
+
+def processes(lab: str, node: str) -> set[int]:
+    """Every process of the node, whichever cgroup of the node's tree it moved to."""
+    found: set[int] = set()
+    trees = [h / "elastic-ai-lab" / lab / node for h in CGROUP.iterdir() if h.is_dir()]
+    trees.append(CGROUP / "system.slice" / unit_name(lab, node))
+    for tree in trees:
+        for procs in tree.rglob("cgroup.procs") if tree.is_dir() else ():
+            try:
+                found.update(int(p) for p in procs.read_text().split())
+            except OSError:
+                continue  # the cgroup or its controller went away meanwhile
+    return found
+
+
+def stop(lab: str, names: list[str], host: Host, grace_s: float = 15) -> None:
+    """Shut the nodes down cleanly, all at once; kill what is left after `grace_s` seconds."""
+    if host.systemd and names:
+        run(["systemctl", "stop", *(unit_name(lab, n) for n in names)], check=False)
+    for pid in {p for n in names for p in processes(lab, n)}:
+        # node-loop must not start the node again; nspawn passes the halt on to the node's init
+        words = _words(pid)
+        if b"systemd-nspawn" in words and words[0] == b"sh":
+            _kill(pid, signal.SIGKILL)
+        elif words[:1] == [b"systemd-nspawn"]:
+            _kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_s
+    while (left := {p for n in names for p in processes(lab, n)}) and time.monotonic() < deadline:
+        if not any(_words(p)[:1] == [b"systemd-nspawn"] for p in left):
+            break  # nobody is left who could shut anything down
+        time.sleep(0.05)
+    for _ in range(100):
+        left = {p for n in names for p in processes(lab, n)}
+        if not left:
+            break
+        for pid in left:
+            _kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+    for name in names:
+        remove_cgroups(lab, name)
+
+
+def _words(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def _kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def remove_cgroups(lab: str, node: str) -> None:
+    """Remove the node's (empty) cgroups, deepest first, and the lab's when it was the last."""
+    for hierarchy in (h for h in CGROUP.iterdir() if h.is_dir()):
+        top = hierarchy / "elastic-ai-lab"
+        tree = top / lab / node
+        inner = [p for p in tree.rglob("*") if p.is_dir()] if tree.is_dir() else []
+        folders = sorted(inner, key=lambda p: -len(p.parts))
+        for folder in [*folders, tree, top / lab, top]:
+            try:
+                folder.rmdir()
+            except OSError:
+                continue  # absent, or other nodes are still in it
+
+
+def mounts_below(folder: Path) -> list[Path]:
+    """Mount points in and below `folder`, deepest first."""
+    points = []
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        point = Path(line.split()[4].replace("\\040", " "))
+        if point == folder or folder in point.parents:
+            points.append(point)
+    return sorted(points, key=lambda p: -len(p.parts))
+
+
+def unmount(folder: Path) -> None:
+    """Unmount everything in and below `folder`."""
+    for point in mounts_below(folder):
+        run(["umount", "--lazy", str(point)])
+
+
+def discard(home: Path) -> None:
+    """Delete a node's folder once nothing is mounted in it any more."""
+    unmount(home)
+    shutil.rmtree(home, ignore_errors=True)

@@ -1,0 +1,123 @@
+"""What a lab is: its names, addresses and folders. Everything else is derived from these, so that `down` can find
+what `up` made by name alone, even when `up` was killed before it could write anything."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.lab.sh import LabError
+
+NETNS_PREFIX = "eai-"
+#: Ethernet bytes around an IP packet: what a queueing discipline counts (header) and what the wire carries
+#: (header 14 + FCS 4 + preamble 8 + inter-frame gap 12), IEEE 802.3.
+COUNTED_OVERHEAD_BYTES = 14
+WIRE_OVERHEAD_BYTES = 38
+FABRIC_MTU = 9000
+SWITCH_MTU = 9216
+
+
+def state_root() -> Path:
+    """Where labs live: ELASTIC_AI_LAB_DIR, else /var/lib/elastic-ai-toolkit. Must not be on an overlay file system."""
+    return Path(os.environ.get("ELASTIC_AI_LAB_DIR", "/var/lib/elastic-ai-toolkit"))
+
+
+def cache_root() -> Path:
+    """Where base images and downloaded packages are kept between labs."""
+    return Path(os.environ.get("ELASTIC_AI_LAB_CACHE", "/var/cache/elastic-ai-toolkit"))
+
+
+def node_groups(count: int) -> list[tuple[str, str]]:
+    """Names and groups of a lab of `count` nodes: head first, one CPU-only client from four nodes on, the rest GPU
+    servers. Raises LabError below 2 or above 60 nodes."""
+    if not 2 <= count <= 60:
+        raise LabError(f"--nodes {count}: a lab has 2 to 60 nodes")
+    nodes = [("head", "head")]
+    if count >= 4:
+        nodes.append(("client1", "clients"))
+    gpus = count - len(nodes)
+    return nodes + [(f"gpu{i}", "gpu_servers") for i in range(1, gpus + 1)]
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node of a lab; its number gives its addresses."""
+
+    name: str
+    group: str
+    number: int
+
+
+@dataclass(frozen=True)
+class LabSpec:
+    """A lab: `index` picks its networks (10.77.<index>.0/24 management, 10.78.<index>.0/24 fabric)."""
+
+    name: str
+    index: int
+    nodes: tuple[NodeSpec, ...]
+    rate_gbps: float
+
+    @property
+    def dir(self) -> Path:
+        """The lab's folder."""
+        return lab_dir(self.name)
+
+    @property
+    def switch_ns(self) -> str:
+        """The network namespace that holds both bridges and the way out."""
+        return f"{NETNS_PREFIX}{self.name}"
+
+    @property
+    def host_interface(self) -> str:
+        """The one interface in the machine's own namespace: its leg in the management network."""
+        return f"eailab{self.index}"
+
+    def node(self, name: str) -> NodeSpec:
+        """The node of that name; LabError naming those that exist."""
+        for node in self.nodes:
+            if node.name == name:
+                return node
+        raise LabError(f"lab '{self.name}' has no node '{name}'; it has {', '.join(n.name for n in self.nodes)}")
+
+    def node_ns(self, node: NodeSpec) -> str:
+        """The node's network namespace."""
+        return f"{self.switch_ns}-{node.name}"
+
+    def node_dir(self, node: NodeSpec) -> Path:
+        """The node's folder: overlay layers, console log, Docker's data."""
+        return self.dir / "nodes" / node.name
+
+    def management_address(self, node: NodeSpec) -> str:
+        """Management IPv4 address, without prefix (/24)."""
+        return f"10.77.{self.index}.{10 + node.number}"
+
+    def fabric_address(self, node: NodeSpec) -> str:
+        """Fabric IPv4 address, without prefix (/24)."""
+        return f"10.78.{self.index}.{10 + node.number}"
+
+
+def lab_dir(name: str) -> Path:
+    """The folder of the lab called `name`; LabError for a name that cannot be part of an interface or path."""
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,20}", name):
+        raise LabError(f"--name {name!r}: use up to 21 lower-case letters, digits and dashes, a letter first")
+    return state_root() / "labs" / name
+
+
+def make_spec(name: str, index: int, count: int, rate_gbps: float) -> LabSpec:
+    """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link."""
+    lab_dir(name)
+    if not 0.001 <= rate_gbps <= 100:
+        raise LabError(f"--rate {rate_gbps}: give the link rate in Gbit/s, 0.001 to 100")
+    nodes = tuple(NodeSpec(n, group, i + 1) for i, (n, group) in enumerate(node_groups(count)))
+    return LabSpec(name, index, nodes, rate_gbps)
+
+
+def counted_rate_bps(line_rate_gbps: float, mtu: int = FABRIC_MTU) -> int:
+    """The bit rate to give to a queueing discipline so that full-size packets pass as on a wire of `line_rate_gbps`.
+
+    A discipline counts the packet and its 14-byte header; a wire also carries preamble, FCS and gap. Scaling by
+    (MTU+14)/(MTU+38) makes TCP's payload rate rate*(MTU-52)/(MTU+38), as on real Ethernet.
+    """
+    return round(line_rate_gbps * 1e9 * (mtu + COUNTED_OVERHEAD_BYTES) / (mtu + WIRE_OVERHEAD_BYTES))
