@@ -1,0 +1,171 @@
+"""Criteria: what must hold, as data (`criteria/*.yml`), and waivers.
+
+A criterion has a statement, a bound and a source. Criteria without a measurement in this release carry `no_probe` and
+come out as not-measured in every report, so that nobody takes their absence for a pass.
+"""
+
+from __future__ import annotations
+
+import datetime
+from importlib import resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from validation.fabric import Fabric
+from validation.load import ConfigError, load_yaml
+from validation.model import Model
+
+Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
+
+
+class Limit(Model):
+    """The bound of a criterion.
+
+    `words` is how the report states it. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
+    `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with what is declared, `report` = no
+    bound, the value is reported. `provisional` = our judgement, to be calibrated, not a published figure.
+    """
+
+    kind: Literal["fabric", "minimum", "maximum", "exact", "report"]
+    words: str = Field(min_length=1)
+    value: float | None = None
+    fabric_key: str | None = None
+    provisional: bool = False
+
+    @model_validator(mode="after")
+    def _complete(self) -> Limit:
+        if self.kind == "fabric":
+            if self.fabric_key not in Fabric.model_fields:
+                raise ValueError(f"fabric_key {self.fabric_key!r} is no key of a fabric profile; see validation/fabric.py")
+        elif self.fabric_key is not None:
+            raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
+        return self
+
+
+class Rehearsal(Model):
+    """What becomes of the criterion on virtual nodes. `judge`: `same`, `lab-link` (bound from the lab's declared
+    link), `limit` (`value` takes the bound's place), `not-judged` (the value is reported, nothing is judged).
+    """
+
+    judge: Literal["same", "lab-link", "limit", "not-judged"] = "same"
+    value: float | None = None
+    why: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Rehearsal:
+        if self.judge == "limit" and self.value is None:
+            raise ValueError("judge: limit needs a value")
+        if self.judge in ("limit", "not-judged") and not self.why:
+            raise ValueError(f"judge: {self.judge} needs a why")
+        return self
+
+
+class Applies(Model):
+    """Fabrics on which the criterion has a meaning; elsewhere it is not-applicable, with `why`."""
+
+    link_layers: tuple[Literal["Ethernet", "InfiniBand"], ...] = ("Ethernet", "InfiniBand")
+    transports: tuple[Literal["tcp", "roce", "ib", "pvrdma"], ...] = ("tcp", "roce", "ib", "pvrdma")
+    why: str = Field(min_length=1)
+
+    def to(self, fabric: Fabric) -> bool:
+        """True where the criterion applies to this fabric."""
+        return fabric.link_layer in self.link_layers and fabric.transport in self.transports
+
+
+class Criterion(Model):
+    """One statement that must hold.
+
+    `method` says how samples become a value: `value` = median of the samples of `metric` against the bound, `bom` and
+    `stack` = facts against the inventory, `spread` = relative half-width of the 95 % interval of the median,
+    `scaling` = measured(N) / (N x measured(1)). `min_samples` is the least number that a `value` is judged on.
+    `kind` is the measurement that serves the criterion, None together with `no_probe`.
+    """
+
+    id: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
+    statement: str = Field(min_length=1)
+    suite: Suite
+    scope: Literal["pair", "node", "group", "cluster"]
+    metric: str | None = None
+    unit: str | None = None
+    direction: Literal["higher", "lower", "equal", "report"]
+    method: Literal["value", "bom", "stack", "spread", "scaling"] = "value"
+    kind: str | None = None
+    min_samples: int = Field(default=1, ge=1)
+    bound: Limit
+    source: str = Field(min_length=1)
+    required: bool
+    applies: Applies | None = None
+    rehearsal: Rehearsal = Rehearsal()
+    remedy: str = Field(default="", description="what an operator does when it fails")
+    no_probe: str | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Criterion:
+        if (self.kind is None) != (self.no_probe is not None):
+            raise ValueError("either kind (what measures it) or no_probe (why nothing does yet), and not both")
+        if self.kind is not None and self.bound.kind in ("minimum", "maximum") and self.bound.value is None:
+            raise ValueError("bound.value is missing; a measured criterion needs its number")
+        if self.kind is not None and self.direction == "report":
+            return self
+        if self.kind is not None and self.method in ("value", "spread", "scaling") and not (self.metric and self.unit):
+            raise ValueError("metric and unit are needed where a value is judged")
+        return self
+
+
+class _CriteriaFile(Model):
+    criteria: tuple[Criterion, ...] = Field(min_length=1)
+
+
+class Waiver(Model):
+    """A named person's decision to accept a criterion that does not pass, until a date.
+
+    `subject` None waives the whole criterion. `expires` is the last day on which the waiver counts.
+    """
+
+    criterion: str
+    subject: str | None = None
+    who: str = Field(min_length=1)
+    when: datetime.date
+    why: str = Field(min_length=1)
+    expires: datetime.date
+
+
+class WaiverFile(Model):
+    """A waivers file: `waivers:` with a list."""
+
+    waivers: tuple[Waiver, ...] = ()
+
+
+def _folder() -> Path:
+    return Path(str(resources.files("validation") / "criteria"))
+
+
+def load_criteria(folder: Path | None = None) -> tuple[Criterion, ...]:
+    """All criteria of a folder (None = the packaged ones), in the order of the files' names.
+
+    ConfigError with file and line for a malformed file, and for an id that stands twice, and where there are none.
+    """
+    folder = _folder() if folder is None else folder
+    seen: dict[str, Path] = {}
+    criteria: list[Criterion] = []
+    for path in sorted(folder.glob("*.yml")):
+        for criterion in load_yaml(path, _CriteriaFile).criteria:
+            if criterion.id in seen:
+                raise ConfigError(f"{path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
+            seen[criterion.id] = path
+            criteria.append(criterion)
+    if not criteria:
+        raise ConfigError(f"{folder}: no criteria files (*.yml) here; nothing could be judged")
+    return tuple(criteria)
+
+
+def criteria_texts() -> dict[str, str]:
+    """The packaged criteria files, name to text, to be copied into a run directory."""
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(_folder().glob("*.yml"))}
+
+
+def load_waivers(path: Path) -> tuple[Waiver, ...]:
+    """The waivers of a file."""
+    return load_yaml(path, WaiverFile).waivers

@@ -1,0 +1,169 @@
+"""Reading the engine's documents: YAML, JSON and results.jsonl, each refused with one clear line.
+
+Errors name the file and the line of the offending key, because a person has to find it in an editor.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from validation.model import Result
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class ConfigError(Exception):
+    """An input that cannot be used. `str(e)` is one line: `path:LINE: field: what is wrong; what to do`."""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a directory; name a file") from None
+    except UnicodeDecodeError as e:
+        raise ConfigError(f"{path}: not UTF-8 text at byte {e.start}; save it as UTF-8") from None
+    except OSError as e:
+        raise ConfigError(f"{path}: {e.strerror or e}") from None
+
+
+def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
+    """Line (from 1) of the deepest part of `location` that exists in a YAML tree."""
+    line = node.start_mark.line + 1 if node is not None else 1
+    for part in location:
+        found: yaml.Node | None = None
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if getattr(key, "value", None) == str(part):
+                    found, line = value, key.start_mark.line + 1
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+            found = node.value[part]
+            line = found.start_mark.line + 1
+        if found is None:
+            # pydantic puts the names of union members into the location; skip what the file does not have
+            continue
+        node = found
+    return line
+
+
+def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
+    """Location and words of the first fault that pydantic found, and how many more there are."""
+    first = error.errors(include_url=False)[0]
+    kind, message = first["type"], first["msg"].removeprefix("Value error, ")
+    words = {
+        "extra_forbidden": "unknown key; remove it or correct its spelling",
+        "missing": "is missing; add it",
+    }.get(kind, f"{message[:1].lower()}{message[1:]}")
+    more = error.error_count() - 1
+    return first["loc"], words + (f" (and {more} more)" if more else "")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A key that stands twice is a mistake of the author, not a choice of the last one."""
+
+
+def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
+    seen: set[object] = set()
+    for key, _ in node.value:
+        if key.value in seen:
+            raise yaml.MarkedYAMLError(problem=f"{key.value}: stands twice", problem_mark=key.start_mark)
+        seen.add(key.value)
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node, deep=True))
+
+
+_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+
+
+def load_yaml(path: Path, model: type[T]) -> T:
+    """Read a YAML file into `model`; ConfigError with file and line where it does not fit."""
+    text = _read(path)
+    try:
+        data = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as e:
+        mark = e.problem_mark or e.context_mark
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: not valid YAML: {e.problem or e.context}; correct this line") from None
+    except yaml.YAMLError as e:
+        raise ConfigError(f"{path}:1: not valid YAML: {' '.join(str(e).split())}; correct the file") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}:1: a mapping of keys is expected, found {type(data).__name__}; see a packaged file")
+    try:
+        return model.model_validate(data)
+    except ValidationError as e:
+        location, words = explain(e)
+        field = ".".join(str(p) for p in location)
+        prefix = f"{field}: " if field else ""
+        raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
+
+
+def load_json(path: Path, model: type[T]) -> T:
+    """Read a JSON file into `model`; ConfigError with file and line where it does not fit."""
+    text = _read(path)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as e:
+        raise ConfigError(f"{path}:{e.lineno}: not valid JSON: {e.msg}; the file is damaged or cut") from None
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as e:
+        location, words = explain(e)
+        # JSON is YAML for the purpose of finding a key's line; where the parser disagrees the first line has to do
+        try:
+            tree = yaml.compose(text, Loader=yaml.SafeLoader) if isinstance(data, dict) else None
+        except yaml.YAMLError:
+            tree = None
+        field = ".".join(str(p) for p in location)
+        prefix = f"{field}: " if field else ""
+        raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
+
+
+def read_results(path: Path) -> tuple[list[Result], str | None]:
+    """All results of a run, and words about a torn last line that was dropped (None where there was none).
+
+    A writer that is killed leaves at most its last line incomplete: that one is dropped and told. A bad line
+    elsewhere means that the file was edited or damaged: ConfigError with its line.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return [], None
+    except OSError as e:
+        raise ConfigError(f"{path}: {e.strerror or e}") from None
+    lines = raw.split(b"\n")
+    unfinished = lines.pop()  # b"" where the file ends with a newline
+    results: list[Result] = []
+    torn = None
+    for number, line in enumerate(lines, start=1):
+        if number == len(lines) and not unfinished and not _is_json(line):
+            torn = f"{path.name}:{number}: torn last line ({len(line)} bytes, cut in the middle) was dropped"
+            break
+        try:
+            results.append(Result.model_validate_json(line))
+        except ValidationError as e:
+            location, words = explain(e)
+            field = ".".join(str(p) for p in location)
+            raise ConfigError(
+                f"{path}:{number}: {field + ': ' if field else ''}{words}; "
+                "restore the file from a copy or delete this line to measure it again with --resume"
+            ) from None
+    if unfinished:
+        # without its newline the line was never acknowledged, even where it happens to parse
+        torn = f"{path.name}:{len(lines) + 1}: torn last line ({len(unfinished)} bytes without a newline) was dropped"
+    return results, torn
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
