@@ -1,1 +1,76 @@
-"""suites."""
+"""Suites turn topology, fabric and criteria into a plan, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from validation.criterion import Criterion
+from validation.fabric import Fabric
+from validation.model import Plan, Scalar, Topology
+from validation.suites import preflight, training, transport
+from validation.suites.common import Part, PlanError, Request
+
+__all__ = ["SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+
+SuiteFunc = Callable[[Request], Part]
+SUITES: dict[str, SuiteFunc] = {
+    "preflight": preflight.plan,
+    "transport": transport.plan,
+    "training": training.plan,
+}
+
+OPTIONS: dict[str, str] = {
+    "seconds": "measured seconds of each TCP bandwidth measurement",
+    "latency_seconds": "seconds of each TCP latency measurement",
+    "warmup": "warm-up steps of a training measurement",
+    "steps": "measured steps of a training measurement",
+    "batch": "images per rank and step",
+}
+
+
+def make_plan(
+    run: str,
+    topology: Topology,
+    fabric: Fabric,
+    criteria: Iterable[Criterion],
+    suites: Sequence[str],
+    options: Mapping[str, Scalar] | None = None,
+) -> Plan:
+    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS`; None values are ignored.
+
+    PlanError where a suite or option is unknown, or where a selected suite would measure nothing: a run of zero
+    measurements cannot exist.
+    """
+    if not suites:
+        raise PlanError(f"no suite selected; choose from {', '.join(SUITES)}")
+    for suite in suites:
+        if suite not in SUITES:
+            raise PlanError(f"unknown suite {suite!r}; choose from {', '.join(SUITES)}")
+    given = {k: v for k, v in (options or {}).items() if v is not None}
+    for key, value in given.items():
+        if key not in OPTIONS:
+            raise PlanError(f"unknown option {key!r}; known: {', '.join(OPTIONS)}")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
+    request = Request(
+        topology=topology,
+        fabric=fabric,
+        criteria=tuple(c for c in criteria if c.no_probe is None and (c.applies is None or c.applies.to(fabric))),
+        options={k: int(v) for k, v in given.items() if isinstance(v, int)},
+    )
+    chosen = [s for s in SUITES if s in suites]  # preflight first, whatever the order asked for
+    parts = [(suite, SUITES[suite](request)) for suite in chosen]
+    for suite, part in parts:
+        if not part.rounds:
+            why = "; ".join(part.left_out) or "no criterion of it applies to this fabric"
+            raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or select another suite")
+    rounds = [r for _, part in parts for r in part.rounds]
+    return Plan(
+        run=run,
+        fabric=fabric.name,
+        suites=tuple(chosen),
+        measurements=tuple(m for r in rounds for m in r),
+        rounds=tuple(tuple(m.id for m in r) for r in rounds),
+        left_out=tuple(words for _, part in parts for words in part.left_out),
+        estimated_s=round(sum(max(m.estimated_s for m in r) for r in rounds), 1),
+    )

@@ -1,0 +1,110 @@
+"""What the suites share: the request, a suite's part of the plan, and rounds over pairs of fabric ports."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from validation.criterion import Criterion
+from validation.fabric import Fabric
+from validation.load import ConfigError
+from validation.model import Endpoint, Measurement, Node, Port, Topology
+from validation.schedule import directed_rounds, evenly
+
+FULL_MESH_ENDPOINTS = 32
+"""Up to this many fabric ports every ordered pair is measured: 62 rounds of a few seconds. Ours."""
+
+SAMPLED_ROUNDS = 8
+"""Rounds (each in both directions) of a larger fleet: every node meets 8 partners. Ours."""
+
+
+class PlanError(ConfigError):
+    """A plan that cannot be made, or would measure nothing."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a suite is asked to plan. `criteria` are those that can be measured and apply to the fabric."""
+
+    topology: Topology
+    fabric: Fabric
+    criteria: tuple[Criterion, ...]
+    options: dict[str, int]
+
+    def serving(self, kind: str) -> tuple[str, ...]:
+        """Ids of the criteria that measurements of this kind serve."""
+        return tuple(c.id for c in self.criteria if c.kind == kind)
+
+
+@dataclass
+class Part:
+    """A suite's share of the plan: rounds of measurements, and what was left out, in words."""
+
+    rounds: list[list[Measurement]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+
+def _network(port: Port) -> str:
+    try:
+        return str(ipaddress.ip_interface(f"{port.address}/{port.prefix}").network)
+    except ValueError as e:
+        raise PlanError(f"port {port.interface}: {e}; correct its address in the inventory") from None
+
+
+def _port_pairs(a: Node, b: Node) -> list[tuple[Endpoint, Endpoint]]:
+    """Ports of two nodes that stand in the same subnet: other combinations are different rails."""
+    return [
+        (Endpoint(node=a.name, port=p.interface), Endpoint(node=b.name, port=q.interface))
+        for p in a.ports
+        for q in b.ports
+        if _network(p) == _network(q)
+    ]
+
+
+def pair_rounds(
+    topology: Topology, what: str, make: Callable[[Endpoint, Endpoint], Measurement], part: Part
+) -> list[list[Measurement]]:
+    """Rounds over all ordered pairs of fabric ports, one measurement per node at a time; larger fleets are sampled.
+
+    What is not measured is said in `part.left_out`, each thing once.
+    """
+    nodes = [n for n in topology.nodes if n.ports]
+    bare = sorted(n.name for n in topology.nodes if not n.ports)
+    if bare:
+        _say(part, f"nodes without a fabric port: {', '.join(bare)}")
+    if len(nodes) < 2:
+        _say(part, "pairs of fabric ports: fewer than two nodes have one")
+        return []
+    matchings = directed_rounds([n.name for n in nodes])
+    ports = sum(len(n.ports) for n in nodes)
+    if ports > FULL_MESH_ENDPOINTS:
+        kept = evenly(SAMPLED_ROUNDS, len(matchings) // 2)
+        total = sum(len(m) for m in matchings)
+        matchings = [matchings[2 * i + direction] for i in kept for direction in (0, 1)]
+        planned = sum(len(m) for m in matchings)
+        _say(
+            part,
+            f"{what}: sampled {planned} of {total} ordered node pairs ({ports} fabric ports, above "
+            f"{FULL_MESH_ENDPOINTS} a full mesh is not measured)",
+        )
+    rounds: list[list[Measurement]] = []
+    for matching in matchings:
+        combinations = [_port_pairs(topology.node(a), topology.node(b)) for a, b in matching]
+        for (a, b), found in zip(matching, combinations, strict=True):
+            if not found:
+                _say(part, f"{a} and {b}: no two ports in the same subnet")
+        # a node with several ports takes them one after another, so that no measurement disturbs another
+        for turn in range(max(map(len, combinations))):
+            rounds.append([make(*found[turn]) for found in combinations if turn < len(found)])
+    return rounds
+
+
+def _say(part: Part, words: str) -> None:
+    if words not in part.left_out:
+        part.left_out.append(words)
+
+
+def pair_id(kind: str, source: Endpoint, destination: Endpoint) -> str:
+    """`tcp-bandwidth.gpu1-fab0.gpu2-fab0`."""
+    return f"{kind}.{source.node}-{source.port}.{destination.node}-{destination.port}"

@@ -1,0 +1,75 @@
+"""Training: the short test of the whitepaper, on one rank, on all of a node, and across nodes."""
+
+from __future__ import annotations
+
+from validation.model import Measurement, Node
+from validation.suites.common import Part, Request
+
+WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
+MEASURED_STEPS = 100
+BATCH = 16  # images per rank and step of the small CNN
+
+SECONDS_PER_STEP = 0.15  # only an estimate of the plan; what is measured does not depend on it
+START_SECONDS = 10.0  # mpirun, framework import, first step
+
+
+def plan(request: Request) -> Part:
+    """Three jobs, each a round of its own: `1` rank, `intra` (all slots of a node), `inter` (all GPU servers).
+
+    The jobs are launched from the head (first node of the group), or from the first GPU server where no head exists.
+    """
+    part = Part()
+    servers = [n for n in request.topology.nodes if "gpu_servers" in n.groups]
+    if not servers:
+        part.left_out.append("training: no node in group gpu_servers")
+        return part
+    portless = [n.name for n in servers if not n.ports]
+    if portless:
+        part.left_out.append(f"training: without a fabric port: {', '.join(portless)}")
+        servers = [n for n in servers if n.ports]
+        if not servers:
+            return part
+    head = next((n for n in request.topology.nodes if "head" in n.groups), servers[0])
+    first = servers[0]
+    part.rounds.append([_job(request, "1", head, [first], 1)])
+    if first.slots >= 2:
+        part.rounds.append([_job(request, "intra", head, [first], first.slots)])
+    else:
+        part.left_out.append(f"training inside a node (tn.intra): {first.name} has one slot")
+    if len(servers) >= 2:
+        each = min(n.slots for n in servers)
+        if len({n.slots for n in servers}) > 1:
+            part.left_out.append(f"training across nodes uses {each} slots of each GPU server: they have unequal numbers")
+        part.rounds.append([_job(request, "inter", head, servers, each)])
+    else:
+        part.left_out.append("training across nodes (tn.inter): only one GPU server")
+    return part
+
+
+def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_node: int) -> Measurement:
+    warmup = request.options.get("warmup", WARMUP_STEPS)
+    steps = request.options.get("steps", MEASURED_STEPS)
+    criteria = {"1": ("tn.short", "tn.intra", "tn.inter"), "intra": ("tn.short", "tn.intra")}.get(
+        label, ("tn.short", "tn.inter")
+    )
+    names = [n.name for n in hosts]
+    estimated = START_SECONDS + (warmup + steps) * SECONDS_PER_STEP
+    return Measurement(
+        id=f"training-short.{label}",
+        suite="training",
+        kind="training-short",
+        nodes=tuple(dict.fromkeys((head.name, *names))),
+        params={
+            "label": label,
+            "ranks": ranks_per_node * len(hosts),
+            "ranks_per_node": ranks_per_node,
+            "hosts": ",".join(names),
+            "addresses": ",".join(n.ports[0].address for n in hosts),
+            "warmup": warmup,
+            "steps": steps,
+            "batch": request.options.get("batch", BATCH),
+        },
+        criteria=tuple(c for c in criteria if c in request.serving("training-short")),
+        estimated_s=estimated,
+        timeout_s=8 * estimated + 60,
+    )

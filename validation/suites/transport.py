@@ -1,0 +1,60 @@
+"""Transport over TCP: bandwidth and latency of every ordered pair of fabric ports."""
+
+from __future__ import annotations
+
+from validation.model import Endpoint, Measurement, Scalar
+from validation.suites.common import Part, Request, pair_id, pair_rounds
+
+BANDWIDTH_SECONDS = 3
+OMIT_SECONDS = 1  # slow start; iperf3 takes whole seconds
+INTERVAL_SECONDS = 0.25
+LATENCY_SECONDS = 1
+BANDWIDTH_PORT = 5201  # iperf3's own
+LATENCY_PORT = 11111  # sockperf's own
+
+
+def plan(request: Request) -> Part:
+    """All bandwidth rounds, then all latency rounds: a loaded link would spoil the latency of its neighbours."""
+    part = Part()
+    link = request.topology.lab_link
+    streams = 1 if link is not None and link.rate_gbps <= 10 else request.fabric.tcp_streams
+    seconds = request.options.get("seconds", BANDWIDTH_SECONDS)
+    latency_seconds = request.options.get("latency_seconds", LATENCY_SECONDS)
+    bandwidth: dict[str, Scalar] = {
+        "seconds": seconds,
+        "omit_s": OMIT_SECONDS,
+        "interval_s": INTERVAL_SECONDS,
+        "streams": streams,
+        "port": BANDWIDTH_PORT,
+    }
+    latency: dict[str, Scalar] = {"seconds": latency_seconds, "port": LATENCY_PORT}
+    for kind, params, estimated in (
+        ("tcp-bandwidth", bandwidth, seconds + OMIT_SECONDS + 1.0),
+        ("tcp-latency", latency, latency_seconds + 1.0),
+    ):
+        criteria = request.serving(kind)
+        if not criteria:
+            continue
+
+        def measurement(
+            source: Endpoint,
+            destination: Endpoint,
+            kind: str = kind,
+            params: dict[str, Scalar] = params,
+            estimated: float = estimated,
+            criteria: tuple[str, ...] = criteria,
+        ) -> Measurement:
+            return Measurement(
+                id=pair_id(kind, source, destination),
+                suite="transport",
+                kind=kind,
+                nodes=(source.node, destination.node),
+                endpoints=(source, destination),
+                params=params,
+                criteria=criteria,
+                estimated_s=estimated,
+                timeout_s=4 * estimated + 30,
+            )
+
+        part.rounds += pair_rounds(request.topology, kind, measurement, part)
+    return part
