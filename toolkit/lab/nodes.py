@@ -118,12 +118,11 @@ def processes(lab: str, node: str) -> set[int]:
     found: set[int] = set()
     trees = [h / "elastic-ai-lab" / lab / node for h in CGROUP.iterdir() if h.is_dir()]
     trees.append(CGROUP / "system.slice" / unit_name(lab, node))
-    for tree in trees:
-        for procs in tree.rglob("cgroup.procs") if tree.is_dir() else ():
-            try:
-                found.update(int(p) for p in procs.read_text().split())
-            except OSError:
-                continue  # the cgroup or its controller went away meanwhile
+    for folder in (Path(f) for tree in trees for f, _, _ in os.walk(tree)):
+        try:
+            found.update(int(p) for p in (folder / "cgroup.procs").read_text().split())
+        except OSError:
+            continue  # the cgroup went away meanwhile
     return found
 
 
@@ -173,9 +172,8 @@ def remove_cgroups(lab: str, node: str) -> None:
     for hierarchy in (h for h in CGROUP.iterdir() if h.is_dir()):
         top = hierarchy / "elastic-ai-lab"
         tree = top / lab / node
-        inner = [p for p in tree.rglob("*") if p.is_dir()] if tree.is_dir() else []
-        folders = sorted(inner, key=lambda p: -len(p.parts))
-        for folder in [*folders, tree, top / lab, top]:
+        inner = [Path(folder) for folder, _, _ in os.walk(tree, topdown=False)]  # deepest first
+        for folder in [*inner, top / lab, top]:
             try:
                 folder.rmdir()
             except OSError:
