@@ -1,0 +1,67 @@
+"""TCP bandwidth from this node to another one, with iperf3, as the receiver counts it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from validation.probes import ProbeDoc
+from validation.probes.tool import Ran, document, group, run_tool
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this probe."""
+    parser.add_argument("--source", required=True, help="this node's fabric address")
+    parser.add_argument("--destination", required=True, help="the serving node's fabric address")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seconds", type=int, required=True, help="measured time")
+    parser.add_argument("--omit-s", type=int, default=0, help="time before it that does not count (TCP slow start)")
+    parser.add_argument("--interval-s", type=float, default=1.0, help="one sample per interval")
+    parser.add_argument("--streams", type=int, default=1, help="parallel TCP connections")
+
+
+def command_for(args: argparse.Namespace) -> list[str]:
+    """The client's command line."""
+    command = ["iperf3", "-c", args.destination, "-p", str(args.port), "-B", args.source]
+    command += ["-t", str(args.seconds), "-O", str(args.omit_s), "-i", f"{args.interval_s:g}"]
+    return [*command, "-P", str(args.streams), "-J", "--get-server-output", "--connect-timeout", "5000"]
+
+
+def wrong(args: argparse.Namespace, stdout: str) -> str | None:
+    """What iperf3 did other than asked, in words; None when it did everything. It may exit with 0 all the same."""
+    try:
+        report = json.loads(stdout)
+        if report.get("error"):
+            return f"iperf3: {report['error']}"
+        test = report["start"]["test_start"]
+        connections = report["start"]["connected"]
+        sent, received = report["end"]["sum_sent"], report["end"]["sum_received"]
+        server = report["server_output_json"]
+        checks = [
+            (test["protocol"] == "TCP", f"used {test['protocol']} instead of TCP"),
+            (test["reverse"] == 0, "ran in the reverse direction"),
+            (test["num_streams"] == len(connections) == args.streams, f"opened {len(connections)} connections"),
+            (all(c["local_host"] == args.source for c in connections), "did not use the source address"),
+            (all(c["remote_host"] == args.destination for c in connections), "did not reach the destination address"),
+            (test["duration"] == args.seconds and test["omit"] == args.omit_s, "ran for another time than asked"),
+            (sent["seconds"] >= 0.95 * args.seconds, f"stopped after {sent['seconds']:.1f} s"),
+            (received["bytes"] > 0, "moved no data"),
+            (bool(server["intervals"]), "got no report from the server"),
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        return f"iperf3's report cannot be used: {type(error).__name__}: {error}"
+    faults = [text for good, text in checks if not good]
+    return "iperf3 " + ", ".join(faults) if faults else None
+
+
+def probe(args: argparse.Namespace) -> ProbeDoc:
+    """Send over TCP for `--seconds` and report iperf3's JSON."""
+    command = command_for(args)
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        ran = run_tool(command)
+        facts = {"source": args.source, "destination": args.destination}
+        return ran, facts, wrong(args, ran.stdout)
+
+    return document("tcp-bandwidth", "iperf3", measure, lambda ran: group(r'"version":\s*"iperf ([^"]+)"', ran.stdout))

@@ -1,0 +1,89 @@
+"""TCP round trip time to another node, with sockperf's ping-pong: 14-byte messages, one in flight."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from validation.probes import ProbeDoc
+from validation.probes.tool import Ran, document, group, run_tool
+
+BLOCKS = 20  # medians handed on: enough for an interval, few enough for a results file
+MIN_OBSERVATIONS = 50 * BLOCKS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this probe."""
+    parser.add_argument("--source", required=True, help="this node's fabric address")
+    parser.add_argument("--destination", required=True, help="the serving node's fabric address")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--seconds", type=int, required=True, help="measured time")
+
+
+def read_log(text: str) -> list[float]:
+    """Round trip times (us) in order of time from sockperf's --full-log; a torn or foreign line is a ValueError."""
+    _, found, rows = text.partition("packet, txTime(sec), rxTime(sec), rtt(usec)\n")
+    if not found:
+        raise ValueError("the log of observations has no header")
+    lines = rows.splitlines()
+    if len(lines) < 2 or set(lines.pop()) != {"-"}:  # sockperf closes the log with a line of dashes
+        raise ValueError("the log of observations is empty or torn")
+    times = [float(line.split(",")[3]) for line in lines]
+    if min(times) <= 0:
+        raise ValueError("the log of observations holds a round trip of no time")
+    return times
+
+
+def block_medians(times_us: list[float], blocks: int = BLOCKS) -> list[float]:
+    """Medians (us) of `blocks` consecutive parts of equal count: neighbours share a disturbance, blocks do not."""
+    size = len(times_us) // blocks
+    return [round(statistics.median(times_us[i * size : (i + 1) * size]), 3) for i in range(blocks)]
+
+
+def percentile(times_us: list[float], fraction: float) -> float:
+    """The smallest observation (us) that is not exceeded by `fraction` of all (nearest rank)."""
+    ordered = sorted(times_us)
+    return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
+
+
+def _observe(args: argparse.Namespace, stdout: str, log: Path) -> tuple[dict[str, Any], str | None]:
+    facts: dict[str, Any] = {"source": args.source, "destination": args.destination}
+    try:
+        text = log.read_text()
+        times = read_log(text)
+    except (OSError, ValueError, IndexError) as error:
+        return facts, f"sockperf: {error}"
+    facts["observations"] = len(times)
+    if len(times) < MIN_OBSERVATIONS:
+        return facts, f"sockperf took {len(times)} observations, fewer than {MIN_OBSERVATIONS}"
+    counted = group(r"Total (\d+) observations", stdout)
+    if counted != str(len(times)):
+        return facts, f"sockperf counted {counted or 'no'} observations, but logged {len(times)}"
+    if not group(r"(# TCP)", stdout):
+        return facts, "sockperf did not use TCP"
+    if "--full-rtt" not in text[:4096]:
+        return facts, "sockperf did not measure the full round trip"
+    facts["block_medians_us"] = block_medians(times)
+    facts["p50_us"] = percentile(times, 0.50)
+    facts["p99_us"] = percentile(times, 0.99)
+    return facts, None
+
+
+def probe(args: argparse.Namespace) -> ProbeDoc:
+    """Ping-pong for `--seconds`; the median of each of BLOCKS blocks and the 99th percentile, us, full round trip."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        with tempfile.TemporaryDirectory(prefix="elastic-ai-") as folder:
+            log = Path(folder, "observations.csv")
+            command = ["sockperf", "ping-pong", "--tcp", "-i", args.destination, "-p", str(args.port)]
+            command += ["--client_ip", args.source, "-t", str(args.seconds), "--full-rtt", "--full-log", str(log)]
+            ran = run_tool(command)
+            if ran.returncode != 0:
+                return ran, {"source": args.source, "destination": args.destination}, None
+            facts, error = _observe(args, ran.stdout, log)
+            return ran, facts, error
+
+    return document("tcp-latency", "sockperf", measure, lambda ran: group(r"version #(\S+)", ran.stdout))

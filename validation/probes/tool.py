@@ -1,0 +1,143 @@
+"""What all probes share: run a tool, and write down what it did."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, NamedTuple
+
+from validation.probes import ProbeDoc
+from validation.probes.supervise import die_with_parent
+
+
+class Stopped(Exception):
+    """The probe was told to stop (TERM): start no further tool."""
+
+
+class Ran(NamedTuple):
+    """How a tool ended. `returncode` is negative for a signal, 127 when the tool is not installed."""
+
+    command: list[str]
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def failure(self) -> str | None:
+        """One line that says how the tool failed; None when it exited with 0."""
+        if self.returncode == 0:
+            return None
+        how = f"signal {-self.returncode}" if self.returncode < 0 else f"exit status {self.returncode}"
+        said = last_line(self.stderr) or last_line(self.stdout)
+        return f"{os.path.basename(self.command[0])} ended with {how}" + (f": {said}" if said else "")  # noqa: PTH119
+
+
+_stopped = False
+_running: subprocess.Popen[bytes] | None = None
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty, or ""."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def now() -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def on_term_stop_the_tool() -> None:
+    """From here on TERM goes to the running tool, and no other tool is started after it."""
+
+    def stop(*_: object) -> None:
+        global _stopped
+        _stopped = True
+        if _running is not None:
+            _running.terminate()
+
+    signal.signal(signal.SIGTERM, stop)
+
+
+def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, its output piped; raises Stopped after TERM, OSError as Popen does."""
+    global _running
+    if _stopped:
+        raise Stopped
+    _running = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=env,
+        cwd="/",
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
+    if _stopped:  # TERM came in while it was being started
+        _running.terminate()
+    return _running
+
+
+def finish_tool(command: Sequence[str], process: subprocess.Popen[bytes], timeout_s: float | None = None) -> Ran:
+    """Wait for a started tool; after `timeout_s` it is killed and its exit status says so."""
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, err = process.communicate()
+    return Ran(list(command), process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+def run_tool(command: Sequence[str], timeout_s: float | None = None, env: Mapping[str, str] | None = None) -> Ran:
+    """Run `command` to its end in the C locale. A tool that is not installed comes back with exit status 127."""
+    environment = dict(os.environ if env is None else env, LC_ALL="C")
+    try:
+        process = start_tool(command, environment)
+    except FileNotFoundError:
+        return Ran(list(command), 127, "", f"{command[0]} is not installed on this node")
+    except OSError as error:
+        return Ran(list(command), 126, "", f"{command[0]}: {error.strerror}")
+    return finish_tool(command, process, timeout_s)
+
+
+def document(
+    kind: str,
+    tool: str,
+    measure: Callable[[], tuple[Ran, dict[str, Any], str | None]],
+    version: Callable[[Ran], str],
+) -> ProbeDoc:
+    """Time `measure` and wrap what it returns: how the tool ended, facts, and what is wrong with what it did.
+
+    `version` reads the tool's version from its own output, so that no second process is started for it.
+    """
+    started, begin = now(), time.monotonic()
+    try:
+        ran, facts, error = measure()
+    except Stopped:
+        ran, facts, error = Ran([tool], -signal.SIGTERM, "", ""), {}, "stopped before its end"
+    return {
+        "kind": kind,
+        "tool": tool,
+        "tool_version": version(ran),
+        "command": ran.command,
+        "returncode": ran.returncode,
+        "stdout": ran.stdout,
+        "stderr": ran.stderr,
+        "facts": facts,
+        "started": started,
+        "ended": now(),
+        "duration_s": round(time.monotonic() - begin, 3),
+        "error": ran.failure or error,
+    }
+
+
+def group(pattern: str, text: str) -> str:
+    """The first group of the first match of `pattern` in `text`, or ""."""
+    match = re.search(pattern, text, re.MULTILINE)
+    return match.group(1) if match else ""

@@ -1,0 +1,117 @@
+"""A short data-parallel training over several nodes, launched with mpirun as the reference architecture does.
+
+Runs on the launching node. The ranks belong to an unprivileged user of their own and reach the other nodes through
+that user's key and the training sshd's port, never through the operator's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import pwd
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from validation.probes import ProbeDoc
+from validation.probes.tool import Ran, document, group, run_tool
+
+PROGRAM = Path(__file__).with_name("train_cnn.py")
+MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this probe; the defaults are where the training role installs things."""
+    parser.add_argument("--ranks", type=int, required=True, help="world size")
+    parser.add_argument("--hosts", required=True, help="ADDRESS:SLOTS, comma separated")
+    parser.add_argument("--networks", required=True, help="networks for MPI's traffic, CIDR, comma separated")
+    parser.add_argument("--warmup", type=int, required=True, help="steps that do not count")
+    parser.add_argument("--steps", type=int, required=True, help="measured steps")
+    parser.add_argument("--batch", type=int, required=True, help="images per rank and step")
+    parser.add_argument("--time-limit-s", type=int, default=300, help="mpirun ends the job after that time")
+    parser.add_argument("--ssh-port", type=int, default=50000)
+    parser.add_argument("--ssh-config", default="/etc/elastic-ai/training/ssh_config")
+    parser.add_argument("--user", default="elastic-ai-train")
+    parser.add_argument("--python", default="/opt/elastic-ai/training/bin/python")
+
+
+def command_for(args: argparse.Namespace) -> list[str]:
+    """The whitepaper's mpirun line, over TCP and over the fabric alone."""
+    command = ["mpirun", "-np", str(args.ranks), "-H", args.hosts, "--bind-to", "none", "--map-by", "slot"]
+    command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
+    command += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+    # Without these Open MPI tries every interface that is up, docker0 included, which is the same on every node.
+    command += ["--mca", "btl_tcp_if_include", args.networks, "--mca", "oob_tcp_if_include", args.networks]
+    command += ["--timeout", str(args.time_limit_s), "-x", "OMP_NUM_THREADS=1"]
+    command += [args.python, "-I", str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps)]
+    return [*command, "--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
+
+
+def as_user(name: str, command: list[str]) -> list[str]:
+    """`command` under the training user, when this is root; dies with its parent as everything else here."""
+    if os.geteuid() != 0:
+        return command
+    entry = pwd.getpwnam(name)
+    switch = ["setpriv", "--reuid", name, "--regid", str(entry.pw_gid), "--init-groups", "--reset-env"]
+    # Changing the user clears the request to be killed with the parent, so setpriv makes it anew.
+    return [*switch, "--pdeathsig", "KILL", "--", *command]
+
+
+def report_of(stdout: str) -> dict[str, Any]:
+    """Rank 0's line of JSON; ValueError unless there is exactly one."""
+    lines = [line for line in stdout.splitlines() if line.startswith('{"world_size"')]
+    if len(lines) != 1:
+        raise ValueError(f"the job printed {len(lines)} reports instead of one")
+    report: dict[str, Any] = json.loads(lines[0])
+    return report
+
+
+def wrong(args: argparse.Namespace, report: dict[str, Any]) -> str | None:
+    """What the job did other than asked, in words; None when it did everything."""
+    placed = sorted(Counter(report["hosts"]).values())
+    asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts.split(","))
+    rates = report["images_per_s"]
+    checks = [
+        (report["world_size"] == args.ranks, f"ran with {report['world_size']} ranks instead of {args.ranks}"),
+        (placed == asked or sum(asked) > args.ranks, f"placed its ranks as {placed} instead of {asked}"),
+        (len(rates) == args.steps, f"measured {len(rates)} steps instead of {args.steps}"),
+        (report["warmup"] == args.warmup and report["batch"] == args.batch, "used another warm-up or batch size"),
+        (all(math.isfinite(r) and r > 0 for r in rates), "reported a rate that is no number"),
+        (report["loss_finite"], "had a loss that is no number"),
+        (report["loss_last"] < report["loss_first"], "did not learn: the loss did not fall"),
+        (report["ranks_agree"], "ended with different parameters on different ranks"),
+    ]
+    faults = [text for good, text in checks if not good]
+    return "the training " + ", ".join(faults) if faults else None
+
+
+def probe(args: argparse.Namespace) -> ProbeDoc:
+    """Train for `--warmup` + `--steps` steps; images/s of the whole job for each measured step."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        try:
+            command = as_user(args.user, command_for(args))
+        except KeyError:
+            return Ran(["mpirun"], 127, "", f"there is no user {args.user} on this node"), {}, None
+        environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
+        ran = run_tool(command, env=environment)
+        if ran.returncode != 0:
+            return ran, {}, None
+        try:
+            facts = report_of(ran.stdout)
+            error = wrong(args, facts)
+        except (ValueError, KeyError, TypeError) as fault:
+            return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
+        facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool(["mpirun", "--version"]).stdout)
+        return ran, facts, error
+
+    return document("training-short", "horovod", measure, lambda ran: _version(ran.stdout))
+
+
+def _version(stdout: str) -> str:
+    try:
+        return str(report_of(stdout)["horovod"])
+    except (ValueError, KeyError):
+        return ""
