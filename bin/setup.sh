@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# Sourced by bin/rehearse and bin/test: says what it is about to do, installs what is missing, makes .venv. Safe to repeat.
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$ROOT" || exit 2
+PYTHON=${PYTHON:-python3}
+as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# os_packages NAME...: installs the packages that are missing.
+os_packages() {
+    command -v apt-get >/dev/null || die "the lab needs a Debian or Ubuntu machine (no apt-get here)"
+    local missing=() name
+    for name in "$@"; do
+        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+    done
+    [ "${#missing[@]}" -eq 0 ] && return
+    say "installing packages: ${missing[*]}"
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || die "run as root, or install sudo"
+    as_root apt-get update -qq || die "apt-get update failed: see the lines above"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null \
+        || die "apt-get install failed: see the lines above"
+}
+
+# environment LOCKFILE: .venv with exactly what the lock names, and this project in it.
+environment() {
+    local lock=$1 stamp
+    command -v "$PYTHON" >/dev/null || die "$PYTHON is not installed"
+    "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || die "Python 3.10 or newer is needed"
+    "$PYTHON" -c 'import ensurepip, venv' 2>/dev/null || os_packages python3-venv
+    stamp=$(cat "$lock" pyproject.toml | sha256sum | cut -d' ' -f1)
+    if [ ! -f ".venv/.stamp-${lock##*/}" ] || [ "$(cat ".venv/.stamp-${lock##*/}")" != "$stamp" ]; then
+        say "making the Python environment .venv from $lock"
+        [ -x .venv/bin/python ] || "$PYTHON" -m venv .venv || die "could not make .venv"
+        .venv/bin/python -m pip install -q --require-hashes -r "$lock" || die "pip install failed: see the lines above"
+        .venv/bin/python -m pip install -q --no-deps --no-build-isolation -e . || die "installing this project failed"
+        echo "$stamp" >".venv/.stamp-${lock##*/}"
+    fi
+    export PATH="$ROOT/.venv/bin:$PATH"
+    .venv/bin/python tools/fetch_collections.py || die "fetching the Ansible collections failed"
+}
+LAB_PACKAGES=(iproute2 iptables mmdebstrap openssh-client slirp4netns systemd-container util-linux)
+export LAB_PACKAGES

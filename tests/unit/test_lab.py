@@ -1,0 +1,120 @@
+"""The lab's pure parts: names, addresses, rates, the machine's package sources, the inventory."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from toolkit.lab import inventory
+from toolkit.lab.host import Host
+from toolkit.lab.network import free_index
+from toolkit.lab.sh import LabError, run
+from toolkit.lab.sources import distribution_sources
+from toolkit.lab.spec import counted_rate_bps, lab_dir, make_spec, node_groups
+
+DEB822 = """Types: deb deb-src
+# a remark inside the stanza
+URIs: http://mirror.example/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: http://mirror.example/security
+Suites: bookworm-security
+Components: main
+
+Types: deb
+Enabled: no
+URIs: http://off.example/debian
+Suites: bookworm
+Components: main
+
+Types: deb
+URIs: https://vendor.example/node
+Suites: nodistro
+Components: main
+"""
+
+
+def test_four_nodes_have_a_client_and_two_have_not():
+    assert [n for n, _ in node_groups(4)] == ["head", "client1", "gpu1", "gpu2"]
+    assert node_groups(2) == [("head", "head"), ("gpu1", "gpu_servers")]
+
+
+@pytest.mark.parametrize("count", [0, 1, 61])
+def test_a_lab_size_out_of_range_is_refused(count):
+    with pytest.raises(LabError, match="2 to 60"):
+        node_groups(count)
+
+
+@pytest.mark.parametrize("name", ["", "UPPER", "../x", "a" * 30, "1lab"])
+def test_a_name_that_cannot_be_a_path_or_interface_is_refused(name):
+    with pytest.raises(LabError, match="--name"):
+        lab_dir(name)
+
+
+def test_rate_out_of_range_is_refused():
+    with pytest.raises(LabError, match="--rate"):
+        make_spec("x", 0, 4, 0)
+
+
+def test_counted_rate_makes_the_payload_that_of_a_wire():
+    # A full packet of MTU 1500 takes 1538 bytes on the wire and 1514 in a queueing discipline.
+    assert counted_rate_bps(1.0, mtu=1500) == round(1e9 * 1514 / 1538)
+
+
+def test_addresses_of_one_lab_are_distinct():
+    spec = make_spec("x", 3, 60, 1)
+    addresses = [spec.management_address(n) for n in spec.nodes] + [spec.fabric_address(n) for n in spec.nodes]
+    assert len(set(addresses)) == 120
+
+
+def test_only_the_distributions_own_sources_reach_a_node(tmp_path: Path):
+    parts = tmp_path / "sources.list.d"
+    parts.mkdir()
+    (parts / "debian.sources").write_text(DEB822)
+    (parts / "cloud.list").write_text("deb https://vendor.example/apt cloud-sdk-bookworm main\n")
+    text = distribution_sources("bookworm", tmp_path)
+    assert "mirror.example/debian" in text
+    assert "bookworm-security" in text
+    assert "vendor.example" not in text
+    assert "off.example" not in text
+    assert "deb-src" not in text
+    assert "remark" not in text
+
+
+def test_one_line_sources_with_options(tmp_path: Path):
+    (tmp_path / "sources.list").write_text(
+        "# deb http://old.example/ jammy main\ndeb [arch=amd64 signed-by=/k.gpg] http://a.example/u jammy main\n"
+        "deb http://a.example/u jammy-updates main\ndeb-src http://a.example/u jammy main\n"
+    )
+    lines = distribution_sources("jammy", tmp_path).splitlines()
+    assert len(lines) == 2
+
+
+def test_no_source_for_the_release_is_an_error(tmp_path: Path):
+    with pytest.raises(LabError, match="trixie"):
+        distribution_sources("trixie", tmp_path)
+
+
+def test_a_taken_network_is_not_given_twice():
+    first = free_index(set())
+    assert free_index({first}) > first
+
+
+def test_a_failing_command_says_which_and_why():
+    with pytest.raises(LabError, match=r"ip netns delete no-such-namespace.*failed"):
+        run(["ip", "netns", "delete", "no-such-namespace"])
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_inventory_has_the_runtime_shim_only_where_limits_cannot_be_raised(raised: bool):
+    spec = make_spec("x", 0, 4, 2.5)
+    host = Host(systemd=True, cgroup="v2", sys_resource=raised, cores=2)
+    document = inventory.inventory_document(spec, Path("/k"), Path("/h"), host)
+    assert ("containers_daemon_config" in document["all"]["vars"]) is not raised
+    assert document["all"]["vars"]["lab_link"]["rate_gbps"] == 2.5
+    gpus = document["all"]["children"]["gpu_servers"]["hosts"]
+    assert sorted(gpus) == ["gpu1", "gpu2"]
+    assert yaml.safe_load(yaml.safe_dump(document)) == document
