@@ -1,0 +1,181 @@
+"""Small figures: how criteria came out, values against their bound, scaling against the ideal. All inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+from validation.report.colour import INK
+from validation.report.heatmap import ALARM
+from validation.report.numbers import number, percent, quantity, unit_text
+
+_MUTED = "#55606e"
+_LINE = "#c9d1da"
+_BLUE = "#2f6ba6"
+
+TALLY_COLOURS = {
+    "pass": "#1d6f5c",
+    "fail": ALARM,
+    "waived": "#6b4e9b",
+    "not-measured": "#8a94a1",
+    "not-applicable": "#d5dbe2",
+}
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A measured value on a bound strip; `failed` ones are drawn as crosses, so that colour is not needed."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    failed: bool = False
+
+
+def _svg(id_: str, title: str, description: str, width: int, height: int, body: Sequence[str]) -> Markup:
+    name = escape(id_)
+    return Markup(  # noqa: S704 - the bodies are made below, every inserted text escaped
+        f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
+        + "".join(body)
+        + "</svg>"
+    )
+
+
+def tally(counts: dict[str, int]) -> Markup:
+    """One bar, divided by verdict: how many criteria passed, failed, were waived, not measured, not applicable."""
+    total = sum(counts.values())
+    words = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    width, height = 640, 12
+    body, x = [], 0.0
+    for name, count in counts.items():
+        if not count or not total:
+            continue
+        part = width * count / total
+        body.append(
+            f'<rect x="{x:.2f}" y="0" width="{max(part - 2, 1):.2f}" height="{height}" '
+            f'fill="{TALLY_COLOURS[name]}"><title>{count} {escape(name)}</title></rect>'
+        )
+        x += part
+    return _svg("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body)
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    margin = (high - low) * 0.08 or abs(high) * 0.05 or 1.0
+    return low - margin, high + margin
+
+
+def bound_strip(
+    id_: str,
+    dots: Sequence[Dot],
+    unit: str,
+    floor: float | None = None,
+    maximum: float | None = None,
+    ceiling: float | None = None,
+) -> Markup:
+    """All measured values of a criterion on one axis, with the bound and the ceiling drawn in.
+
+    The axis begins at the smallest number shown, not at zero; its ends are labelled.
+    """
+    marks = [(v, name) for v, name in ((floor, "floor"), (maximum, "maximum"), (ceiling, "ceiling")) if v is not None]
+    numbers = [d.value for d in dots] + [v for v, _ in marks]
+    numbers += [v for d in dots for v in (d.low, d.high) if v is not None]
+    low, high = _spread(numbers)
+    low = max(low, 0.0) if min(numbers) >= 0 else low
+    left, width, height, axis = 10, 640, 74, 40
+    span = (width - 2 * left) / (high - low)
+
+    def at(value: float) -> float:
+        return left + (value - low) * span
+
+    body = []
+    good = (floor if floor is not None else low, maximum if maximum is not None else ceiling or high)
+    body.append(
+        f'<rect x="{at(good[0]):.1f}" y="{axis - 12}" width="{max(at(good[1]) - at(good[0]), 0):.1f}" height="24" '
+        f'fill="#e6eef6"/>'
+    )
+    body.append(f'<path d="M{left} {axis}H{width - left}" stroke="{_LINE}"/>')
+    previous = -1000.0
+    for value, name in sorted(marks):
+        x = at(value)
+        text = f"{name} {number(value)}"
+        half = len(text) * 3.1
+        centre = min(max(x, left + half), width - left - half)
+        centre = max(centre, previous + half + 8)
+        previous = centre + half
+        body.append(f'<path d="M{x:.1f} {axis - 17}v34" stroke="{INK}" stroke-width="1.6"/>')
+        body.append(
+            f'<text x="{centre:.1f}" y="{axis - 24}" text-anchor="middle" font-size="11" fill="{INK}">{escape(text)}</text>'
+        )
+    for dot in dots:
+        x = at(dot.value)
+        colour = ALARM if dot.failed else _BLUE
+        label = escape(f"{dot.label}: {quantity(dot.value, unit)}")
+        body.append(f"<g><title>{label}</title>")
+        if dot.low is not None and dot.high is not None:
+            body.append(f'<path d="M{at(dot.low):.1f} {axis}H{at(dot.high):.1f}" stroke="{colour}" stroke-width="2"/>')
+        if dot.failed:
+            body.append(f'<path d="M{x - 5:.1f} {axis - 5}l10 10m0 -10l-10 10" stroke="{colour}" stroke-width="2.4"/>')
+        else:
+            body.append(
+                f'<circle cx="{x:.1f}" cy="{axis}" r="4.5" fill="{colour}" fill-opacity="0.75" stroke="#fff"/>'
+            )
+        body.append("</g>")
+    ends = f'y="{height - 4}" font-size="11" fill="{_MUTED}"'
+    body.append(f'<text x="{left}" {ends}>{number(low)}</text>')
+    body.append(f'<text x="{width - left}" {ends} text-anchor="end">{number(high)} {escape(unit_text(unit))}</text>')
+    words = ", ".join(f"{name} {number(v)}" for v, name in marks)
+    failed = sum(d.failed for d in dots)
+    description = (
+        f"{len(dots)} values from {number(min(d.value for d in dots))} to {number(max(d.value for d in dots))} "
+        f"{unit_text(unit)}; {words or 'no bound'}; {failed} outside their bound."
+        if dots
+        else f"No value was measured; {words}."
+    )
+    return _svg(id_, "Measured values against the bound", description, width, height, body)
+
+
+@dataclass(frozen=True)
+class ScalingBar:
+    """One training measurement: its rate and what the same ranks would give if they scaled perfectly (images/s)."""
+
+    label: str
+    rate: float
+    ideal: float
+    efficiency: float | None
+
+
+def scaling(bars: Sequence[ScalingBar]) -> Markup:
+    """Measured training rate as a filled bar inside the outline of the ideal one."""
+    left, width, row = 150, 640, 34
+    height = row * len(bars) + 26
+    top = max(max(b.rate, b.ideal) for b in bars)
+    span = (width - left - 150) / top
+    body = []
+    for index, bar in enumerate(bars):
+        y = index * row + 4
+        body.append(
+            f'<text x="{left - 12}" y="{y + 17}" text-anchor="end" font-size="12.5" fill="{INK}">{escape(bar.label)}</text>'
+            f'<rect x="{left}" y="{y + 2}" width="{bar.rate * span:.1f}" height="20" fill="{_BLUE}"/>'
+            f'<rect x="{left}" y="{y}" width="{bar.ideal * span:.1f}" height="24" fill="none" stroke="{INK}" '
+            f'stroke-dasharray="3 2"/>'
+        )
+        text = number(bar.rate) + (f"  ({percent(bar.efficiency)})" if bar.efficiency is not None else "")
+        end = left + max(bar.rate, bar.ideal) * span + 10
+        body.append(f'<text x="{end:.1f}" y="{y + 17}" font-size="12.5" fill="{INK}">{escape(text)}</text>')
+    key = height - 8
+    body.append(
+        f'<g font-size="11" fill="{_MUTED}"><rect x="{left}" y="{key - 9}" width="14" height="9" fill="{_BLUE}"/>'
+        f'<text x="{left + 20}" y="{key}">measured, images/s</text>'
+        f'<rect x="{left + 140}" y="{key - 9}" width="14" height="9" fill="none" stroke="{INK}" stroke-dasharray="3 2"/>'
+        f'<text x="{left + 160}" y="{key}">ideal: ranks × the rate of one rank</text></g>'
+    )
+    description = "; ".join(
+        f"{b.label}: {number(b.rate)} images/s of {number(b.ideal)} ideal" for b in bars
+    )
+    return _svg("scaling", "Training rate against ideal scaling", description, width, height, body)

@@ -1,0 +1,58 @@
+"""One sequential colour scale, the same for every figure of the report.
+
+A single hue from pale to deep blue: its lightness falls monotonically, so it reads the same to the colour-blind and
+on a grey printer. Text on a coloured cell is dark or white, whichever contrasts more.
+"""
+
+from __future__ import annotations
+
+Rgb = tuple[int, int, int]
+
+INK = "#16202c"
+PAPER = "#ffffff"
+
+# Anchors of the scale, pale to deep; linear interpolation between neighbours.
+_ANCHORS: tuple[Rgb, ...] = ((240, 245, 250), (198, 217, 235), (133, 172, 209), (64, 118, 171), (16, 62, 112))
+
+
+def _hex(colour: Rgb) -> str:
+    return "#{:02x}{:02x}{:02x}".format(*colour)
+
+
+def _rgb(colour: str) -> Rgb:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def sequential(fraction: float) -> str:
+    """The scale's colour at `fraction` of its length, clamped to 0..1, as #rrggbb."""
+    position = min(max(fraction, 0.0), 1.0) * (len(_ANCHORS) - 1)
+    index = min(int(position), len(_ANCHORS) - 2)
+    part = position - index
+    low, high = _ANCHORS[index], _ANCHORS[index + 1]
+    red, green, blue = (round(a + (b - a) * part) for a, b in zip(low, high, strict=True))
+    return _hex((red, green, blue))
+
+
+def stops() -> tuple[tuple[float, str], ...]:
+    """(offset 0..1, colour) of the scale's anchors, for a gradient in a legend."""
+    return tuple((i / (len(_ANCHORS) - 1), _hex(c)) for i, c in enumerate(_ANCHORS))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, 0 black to 1 white (WCAG 2.2, definition "relative luminance")."""
+    channels = []
+    for part in _rgb(colour):
+        share = part / 255
+        channels.append(share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4)
+    return 0.2126 * channels[0] + 0.7152 * channels[1] + 0.0722 * channels[2]
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.2, definition "contrast ratio")."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def text_on(background: str) -> str:
+    """Dark or white text, whichever is easier to read on `background`."""
+    return INK if contrast(INK, background) >= contrast(PAPER, background) else PAPER

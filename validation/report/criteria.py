@@ -1,0 +1,221 @@
+"""Criteria as the report shows them: grouped by family, worst value first, nothing hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from markupsafe import Markup
+
+from validation.criterion import Criterion
+from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
+from validation.report.charts import Dot, bound_strip
+from validation.report.numbers import interval, number, plural, quantity, unit_text
+
+FAMILIES = {
+    "pf": "Preflight",
+    "tr": "Transport",
+    "co": "Compute",
+    "tn": "Training",
+    "rm": "Remoting and fractions",
+    "op": "Operation",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One criterion in the table. `measured` is the value that decides, `spread` the range of all of them.
+
+    `bounds` are those that were applied, or, where nothing was measured, the catalogue's words; `provisional` marks a
+    bound that is this project's judgement and no published figure.
+    """
+
+    criterion: CriterionVerdict
+    anchor: str
+    bounds: tuple[str, ...]
+    provisional: bool
+    nominal: str | None
+    measured: str
+    interval: str | None
+    subject: str | None
+    spread: str | None
+    evidence: tuple[str, ...]
+    has_derivation: bool
+
+
+@dataclass(frozen=True)
+class Family:
+    """All criteria of one family, in the order of the catalogue."""
+
+    key: str
+    title: str
+    rows: tuple[Row, ...]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of them have which verdict."""
+        return tally(r.criterion for r in self.rows)
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """How a criterion's bound came about, with the measured values drawn against it."""
+
+    criterion: CriterionVerdict
+    anchor: str
+    lines: tuple[str, ...]
+    source: str
+    nominal: str | None
+    strip: Markup | None
+    failing: tuple[str, ...]
+
+
+def slug(text: str) -> str:
+    """`text` as the value of an id attribute and of a fragment link."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text)
+
+
+def tally(criteria: Iterable[CriterionVerdict]) -> dict[str, int]:
+    """How many criteria have which verdict, all verdicts named, in the model's order."""
+    verdicts = [c.verdict for c in criteria]
+    return {name: verdicts.count(name) for name in get_args(VerdictName)}
+
+
+def bound_lines(bound: Bound | None) -> tuple[str, ...]:
+    """A bound in words, the demanded side first."""
+    if bound is None:
+        return ()
+    lines = []
+    if bound.equal is not None:
+        lines.append(f"= {bound.equal}")
+    if bound.floor is not None:
+        lines.append(f"≥ {quantity(bound.floor, bound.unit)}")
+    if bound.maximum is not None:
+        lines.append(f"≤ {quantity(bound.maximum, bound.unit)}")
+    if bound.ceiling is not None:
+        lines.append(f"ceiling {quantity(bound.ceiling, bound.unit)}")
+    return tuple(lines)
+
+
+def worst(judgements: Sequence[Judgement]) -> Judgement | None:
+    """The judgement that decides: a failed one before others, then the value nearest to breaking its bound."""
+    if not judgements:
+        return None
+    order = {"fail": 0, "not-measured": 1, "waived": 2, "pass": 3, "not-applicable": 4}
+
+    def key(j: Judgement) -> tuple[int, float]:
+        if j.value is None:
+            return order[j.verdict], float("inf")
+        upper = j.bound is not None and j.bound.maximum is not None
+        return order[j.verdict], -j.value if upper else j.value
+
+    with_value = [j for j in judgements if j.value is not None or j.text is not None]
+    return min(with_value or judgements, key=key)
+
+
+def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
+    decisive = worst(criterion.judgements)
+    bound = decisive.bound if decisive else None
+    unit = bound.unit if bound else ""
+    values = [j.value for j in criterion.judgements if j.value is not None]
+    measured, spread = "–", None
+    if decisive is not None and decisive.value is not None:
+        measured = quantity(decisive.value, unit)
+    elif decisive is not None and decisive.text is not None:
+        measured = decisive.text
+    if len(values) > 1:
+        ends = f"{number(min(values))} – {number(max(values))} {unit_text(unit)}".rstrip()
+        spread = f"all {len(values)}: {ends}"
+    evidence: dict[str, None] = {}
+    for judgement in criterion.judgements:
+        evidence.update(dict.fromkeys(judgement.evidence))
+    bounds = {j.bound for j in criterion.judgements if j.bound is not None}
+    return Row(
+        criterion=criterion,
+        anchor=slug(criterion.id),
+        bounds=bound_lines(bound) or ((entry.bound.words,) if entry else ()),
+        provisional=entry is not None and entry.bound.provisional,
+        nominal=bound.nominal if bound else None,
+        measured=measured,
+        interval=interval(decisive.low, decisive.high) if decisive else None,
+        subject=decisive.subject if decisive and measured != "–" else None,
+        spread=spread,
+        evidence=tuple(evidence),
+        has_derivation=any(b.derivation for b in bounds),
+    )
+
+
+def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion]) -> tuple[Family, ...]:
+    """The criteria table: every criterion once, families in their usual order, unknown ones last."""
+    groups: dict[str, list[CriterionVerdict]] = {}
+    for criterion in verdict.criteria:
+        groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
+    keys = [k for k in FAMILIES if k in groups] + sorted(k for k in groups if k not in FAMILIES)
+    return tuple(Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id)) for c in groups[k])) for k in keys)
+
+
+_HIGHLIGHTS = {
+    "tr.tcpbw": "TCP bandwidth, weakest pair",
+    "tr.netlat": "Round trip, slowest pair",
+    "tn.intra": "Scaling inside a node",
+    "tn.inter": "Scaling across nodes",
+}
+
+
+def highlights(rows: Iterable[Row]) -> tuple[tuple[str, Row], ...]:
+    """The figures for page one, each with its words: the decisive value of the criteria that people ask for first."""
+    by_id = {r.criterion.id: r for r in rows}
+    return tuple((words, by_id[id_]) for id_, words in _HIGHLIGHTS.items() if id_ in by_id and by_id[id_].measured != "–")
+
+
+def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
+    """How each bound came about, once per criterion and distinct derivation, with the values measured under it."""
+    out = []
+    for criterion in verdict.criteria:
+        groups: dict[tuple[str, ...], list[Judgement]] = {}
+        for judgement in criterion.judgements:
+            if judgement.bound is not None and judgement.bound.derivation:
+                groups.setdefault(judgement.bound.derivation, []).append(judgement)
+        for index, (lines, judgements) in enumerate(groups.items()):
+            bound = judgements[0].bound
+            assert bound is not None  # grouped by its derivation  # noqa: S101
+            anchor = slug(criterion.id) + (f"-{index + 1}" if index else "")
+            out.append(
+                Derivation(
+                    criterion=criterion,
+                    anchor=anchor,
+                    lines=lines,
+                    source=bound.source,
+                    nominal=bound.nominal,
+                    strip=_strip(f"strip-{anchor}", judgements, bound),
+                    failing=tuple(j.subject for j in judgements if j.verdict == "fail"),
+                )
+            )
+    return tuple(out)
+
+
+def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | None:
+    dots = [
+        Dot(j.subject, j.value, j.low, j.high, failed=j.verdict in ("fail", "waived") or j.reason_code == "above-ceiling")
+        for j in judgements
+        if j.value is not None
+    ]
+    if not dots:
+        return None
+    return bound_strip(id_, dots, bound.unit, bound.floor, bound.maximum, bound.ceiling)
+
+
+def summary(verdict: VerdictDoc) -> str:
+    """One sentence with every count, e.g. "7 of 33 criteria passed, 26 were not measured."."""
+    counts = tally(verdict.criteria)
+    parts = [f"{counts['pass']} of {plural(len(verdict.criteria), 'criterion', 'criteria')} passed"]
+    words = {
+        "fail": "failed",
+        "waived": "waived",
+        "not-measured": "not measured",
+        "not-applicable": "not applicable",
+    }
+    parts += [f"{counts[name]} {word}" for name, word in words.items() if counts[name]]
+    return ", ".join(parts) + "."

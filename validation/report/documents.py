@@ -1,0 +1,110 @@
+"""Reads a run directory for the report and refuses one whose documents contradict each other.
+
+A report is only as good as the agreement of its sources: a verdict of another plan, a result that nobody planned, or
+an acceptance of virtual hardware is an error here, not something to print.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from validation.criterion import Criterion, load_criteria
+from validation.fabric import Fabric, load_fabric
+from validation.load import ConfigError, load_json, read_results
+from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
+
+RawState = Literal["intact", "changed", "missing"]
+
+
+@dataclass(frozen=True)
+class RunDocuments:
+    """Everything the report is made from. `verdict` is None when the run has not been judged.
+
+    `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
+    whether the file still has the hash that was recorded.
+    """
+
+    info: RunInfo
+    topology: Topology
+    plan: Plan
+    fabric: Fabric
+    results: tuple[Result, ...]
+    torn: str | None
+    verdict: VerdictDoc | None
+    raw: dict[str, RawState]
+    catalogue: dict[str, Criterion]
+
+
+def read_run(run_dir: Path) -> RunDocuments:
+    """Read and cross-check the documents in `run_dir`. Raises ConfigError (one line) for a damaged directory."""
+    if not run_dir.is_dir():
+        raise ConfigError(f"{run_dir}: is not a run directory; give the folder that `toolkit validate` made")
+    info = load_json(run_dir / "run.json", RunInfo)
+    topology = load_json(run_dir / "topology.json", Topology)
+    plan = load_json(run_dir / "plan.json", Plan)
+    fabric = load_fabric(str(run_dir / "fabric.yml"))
+    copied = run_dir / "criteria"
+    criteria = load_criteria(copied if copied.is_dir() else None)
+    verdict_path, results_path = run_dir / "verdict.json", run_dir / "results.jsonl"
+    verdict = load_json(verdict_path, VerdictDoc) if verdict_path.exists() else None
+    results: list[Result] = []
+    torn: str | None = None
+    if results_path.exists():
+        results, torn = read_results(results_path)
+    elif verdict is not None:
+        raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
+    _check(run_dir, info, topology, plan, results, verdict)
+    return RunDocuments(
+        info=info,
+        topology=topology,
+        plan=plan,
+        fabric=fabric,
+        results=tuple(results),
+        torn=torn,
+        verdict=verdict,
+        raw={log.path: _raw_state(run_dir, log) for result in results for log in result.provenance.raw},
+        catalogue={c.id: c for c in criteria},
+    )
+
+
+def _check(
+    run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, results: list[Result], verdict: VerdictDoc | None
+) -> None:
+    if plan.run != info.run:
+        raise ConfigError(f"{run_dir / 'plan.json'}: run: is {plan.run!r}, but run.json says {info.run!r}")
+    planned = {m.id for m in plan.measurements}
+    for result in results:
+        if result.measurement not in planned:
+            raise ConfigError(
+                f"{run_dir / 'results.jsonl'}: measurement {result.measurement!r} is not in plan.json; "
+                "the files are of different runs"
+            )
+    if verdict is None:
+        return
+    path = run_dir / "verdict.json"
+    if verdict.run != info.run:
+        raise ConfigError(f"{path}: run: is {verdict.run!r}, but run.json says {info.run!r}; judge the run again")
+    if verdict.planned != len(planned):
+        raise ConfigError(
+            f"{path}: planned: is {verdict.planned}, but plan.json has {len(planned)} measurements; judge the run again"
+        )
+    if topology.virtual and verdict.sign_off != "REHEARSAL":
+        raise ConfigError(
+            f"{path}: sign_off: is {verdict.sign_off}, but topology.json has virtual parts, which only a REHEARSAL may; "
+            "judge the run again"
+        )
+
+
+def _raw_state(run_dir: Path, log: RawLog) -> RawState:
+    path = run_dir / log.path
+    # A path that leads out of the run directory is no part of the run, whatever lies there.
+    if not path.resolve().is_relative_to(run_dir.resolve()) or not path.is_file():
+        return "missing"
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return "intact" if digest.hexdigest() == log.sha256 else "changed"

@@ -1,0 +1,127 @@
+"""What was run, what is missing, and where every number comes from."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from validation.model import Measurement, RawLog, Result, Scalar
+from validation.report.criteria import slug
+from validation.report.documents import RawState, RunDocuments
+
+_KINDS = {
+    "facts": "Hardware, software and settings of a node",
+    "path-mtu": "Path MTU, do-not-fragment probes",
+    "tcp-bandwidth": "TCP bandwidth",
+    "tcp-latency": "TCP round-trip time",
+    "training-short": "Short distributed training",
+}
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A planned measurement without a usable result, and why."""
+
+    measurement: Measurement
+    reason: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A result with its provenance, as the annex prints it. `anchor` is None for an attempt that was repeated."""
+
+    anchor: str | None
+    result: Result
+    command: str
+    raw: tuple[tuple[RawLog, RawState], ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """All measurements of one kind: how many were planned and with which parameters."""
+
+    title: str
+    kind: str
+    suite: str
+    planned: int
+    usable: int
+    parameters: str
+    tools: str
+
+
+def missing(documents: RunDocuments) -> tuple[Missing, ...]:
+    """Planned measurements without a usable result: those the verdict names, or, not judged, all without an `ok`."""
+    results = {r.measurement: r for r in documents.results}
+    if documents.verdict is not None:
+        ids = list(documents.verdict.missing)
+    else:
+        ids = [
+            m.id for m in documents.plan.measurements if m.id not in results or results[m.id].status != "ok"
+        ]
+    wanted = set(ids)
+    out = []
+    for measurement in documents.plan.measurements:
+        if measurement.id not in wanted:
+            continue
+        result = results.get(measurement.id)
+        if result is None:
+            reason = "planned, but no result was recorded"
+        elif result.status == "ok":
+            reason = "a result exists, but it lacks what the criterion needs"
+        else:
+            reason = f"{result.status}: {result.error}" if result.error else result.status
+        out.append(Missing(measurement, reason))
+    return tuple(out)
+
+
+def annex(documents: RunDocuments) -> tuple[Evidence, ...]:
+    """Every recorded result in the order of the plan; of repeated attempts the last one carries the anchor."""
+    last = {r.measurement: index for index, r in enumerate(documents.results)}
+    order = {m.id: index for index, m in enumerate(documents.plan.measurements)}
+    numbered = sorted(enumerate(documents.results), key=lambda item: (order[item[1].measurement], item[0]))
+    return tuple(
+        Evidence(
+            anchor=slug(result.measurement) if last[result.measurement] == index else None,
+            result=result,
+            command=shlex.join(result.provenance.command),
+            raw=tuple((log, documents.raw[log.path]) for log in result.provenance.raw),
+        )
+        for index, result in numbered
+    )
+
+
+def anchors(documents: RunDocuments) -> dict[str, str]:
+    """Measurement id -> fragment of its place in the annex; only for those that have a result."""
+    return {r.measurement: slug(r.measurement) for r in documents.results}
+
+
+def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
+    """What ran, one line per kind; parameters that differ between measurements are left to the annex."""
+    without = {m.measurement.id for m in missing(documents)}
+    tools: dict[str, dict[str, None]] = {}
+    by_id = {m.id: m for m in documents.plan.measurements}
+    for result in documents.results:
+        provenance = result.provenance
+        name = f"{provenance.tool} {provenance.tool_version}".strip()
+        tools.setdefault(by_id[result.measurement].kind, {}).setdefault(name)
+    groups: dict[str, list[Measurement]] = {}
+    for measurement in documents.plan.measurements:
+        groups.setdefault(measurement.kind, []).append(measurement)
+    return tuple(
+        Kind(
+            title=_KINDS.get(kind, kind),
+            kind=kind,
+            suite=", ".join(dict.fromkeys(m.suite for m in group)),
+            planned=len(group),
+            usable=sum(1 for m in group if m.id not in without),
+            parameters=_common([m.params for m in group]),
+            tools=", ".join(tools.get(kind, {})) or "–",
+        )
+        for kind, group in groups.items()
+    )
+
+
+def _common(params: list[dict[str, Scalar]]) -> str:
+    first = params[0]
+    same = {k: v for k, v in first.items() if all(k in p and p[k] == v for p in params)}
+    return ", ".join(f"{k} {v}" for k, v in same.items()) or "–"

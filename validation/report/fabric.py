@@ -1,0 +1,167 @@
+"""Bandwidth and latency between all pairs of fabric ports, as heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+
+from markupsafe import Markup
+
+from validation.model import Bound, CriterionVerdict, Judgement
+from validation.report.documents import RunDocuments
+from validation.report.heatmap import Cell, CellState, Heatmap, heat_map
+from validation.report.numbers import number, quantity, unit_text
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A heat map with its caption. `criterion` links it to its row in the criteria table."""
+
+    criterion: str
+    caption: str
+    figure: Markup
+    measured: int
+    pairs: int
+
+
+@dataclass(frozen=True)
+class _Spec:
+    criterion: str
+    kind: str
+    metric: str
+    unit: str
+    title: str
+    better: str
+
+
+_SPECS = (
+    _Spec("tr.tcpbw", "tcp-bandwidth", "tcp_bandwidth_gbps", "Gbit/s", "TCP bandwidth", "dark = more = better"),
+    _Spec("tr.netlat", "tcp-latency", "tcp_rtt_us", "us", "TCP round-trip time", "pale = shorter = better"),
+)
+
+
+def matrices(documents: RunDocuments) -> tuple[Matrix, ...]:
+    """One matrix for each transport metric that was planned. Cells show what was judged, or, where the run has not
+    been judged, the median of what was measured.
+    """
+    return tuple(
+        _matrix(documents, spec) for spec in _SPECS if any(m.kind == spec.kind for m in documents.plan.measurements)
+    )
+
+
+def _labels(documents: RunDocuments) -> tuple[str, ...]:
+    return tuple(f"{node.name}/{port.interface}" for node in documents.topology.nodes for port in node.ports)
+
+
+def _judged(documents: RunDocuments, criterion: str) -> CriterionVerdict | None:
+    if documents.verdict is None:
+        return None
+    return next((c for c in documents.verdict.criteria if c.id == criterion), None)
+
+
+def _state(judgement: Judgement) -> CellState:
+    if judgement.verdict in ("fail", "waived"):
+        return "fail"
+    if judgement.verdict == "pass" or judgement.reason_code == "virtual":
+        return "ok"
+    return "unusable" if judgement.value is not None else "missing"
+
+
+def _judged_cells(judgements: Iterable[Judgement], unit: str) -> dict[tuple[str, str], Cell]:
+    cells = {}
+    for judgement in judgements:
+        source, arrow, destination = judgement.subject.partition(">")
+        if not arrow:
+            continue
+        text = number(judgement.value, 3) if judgement.value is not None else ""
+        found = quantity(judgement.value, unit) if judgement.value is not None else "not measured"
+        title = f"{source} to {destination}: {found}. {judgement.verdict}: {judgement.reason}"
+        cells[source, destination] = Cell(text, title, _state(judgement), judgement.value)
+    return cells
+
+
+def _measured_cells(documents: RunDocuments, spec: _Spec) -> dict[tuple[str, str], Cell]:
+    cells = {}
+    pairs = {m.id: m.endpoints for m in documents.plan.measurements if m.kind == spec.kind and len(m.endpoints) == 2}
+    for result in documents.results:
+        values = result.values(spec.metric)
+        if result.status == "ok" and values and result.measurement in pairs:
+            source, destination = map(str, pairs[result.measurement])
+            value = median(values)
+            title = f"{source} to {destination}: {quantity(value, spec.unit)}, not judged"
+            cells[source, destination] = Cell(number(value, 3), title, "ok", value)
+    return cells
+
+
+def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+    """Endpoints and pairs that the findings name under `criterion`; a node stands for all its ports."""
+    endpoints: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    for finding in documents.verdict.findings if documents.verdict else ():
+        if criterion not in finding.criteria:
+            continue
+        if finding.kind in ("pair", "link"):
+            source, arrow, destination = finding.subject.partition(">")
+            if arrow:
+                pairs.add((source.strip(), destination.strip()))
+            else:
+                endpoints.add(finding.subject)
+        elif finding.kind in ("port", "node"):
+            endpoints.add(finding.subject)
+    every = _labels(documents)
+    named = {e for e in every for g in endpoints if e == g or e.partition("/")[0] == g}
+    return frozenset(named), frozenset(pairs)
+
+
+def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
+    criterion = _judged(documents, spec.criterion)
+    labels = _labels(documents)
+    judgements = criterion.judgements if criterion else ()
+    cells = _judged_cells(judgements, spec.unit) if criterion else _measured_cells(documents, spec)
+    bound: Bound | None = next((j.bound for j in judgements if j.bound is not None), None)
+    values = [c.value for c in cells.values() if c.value is not None]
+    limits = [b for b in (bound.ceiling, bound.maximum, bound.floor) if b is not None] if bound else []
+    top = max([*values, *limits], default=1.0)
+    limit, name = None, ""
+    if bound is not None and bound.floor is not None:
+        limit, name = bound.floor, "floor"
+    elif bound is not None and bound.maximum is not None:
+        limit, name = bound.maximum, "maximum"
+    # the diagonal is no pair; cells that do not belong to two known ports cannot be drawn
+    drawn = {pair: cell for pair, cell in cells.items() if pair[0] in labels and pair[1] in labels}
+    pairs = sum(1 for m in documents.plan.measurements if m.kind == spec.kind)
+    ends, marked_pairs = guilty(documents, spec.criterion)
+    measured = sum(1 for c in drawn.values() if c.value is not None)
+    unit = unit_text(spec.unit)
+    at_top = "ceiling " if bound is not None and bound.ceiling == top else ""
+    description = (
+        f"{measured} of {pairs} planned ordered pairs have a value, "
+        + (f"from {number(min(values))} to {number(max(values))} {unit}. " if values else "none. ")
+        + (f"{name} {number(limit)} {unit}. " if limit is not None else "")
+        + (f"Marked as guilty: {', '.join(sorted(ends))}." if ends else "")
+    )
+    figure = heat_map(
+        Heatmap(
+            id=f"matrix-{spec.kind}",
+            title=f"{spec.title}, {unit}",
+            description=description,
+            labels=labels,
+            cells=drawn,
+            unit=unit,
+            top=top,
+            top_label=f"{at_top}{number(top)} {unit}",
+            bound=limit,
+            bound_label=f"{name} {number(limit)}" if limit is not None else "",
+            better=f"{unit}; {spec.better}",
+            guilty=ends,
+            guilty_pairs=marked_pairs,
+        )
+    )
+    judged = "" if criterion else " Not judged: medians of the samples."
+    caption = (
+        f"{spec.title} in {unit}; the row sends, the column receives.{judged}"
+        if spec.kind == "tcp-bandwidth"
+        else f"{spec.title} in {unit}; the row asks, the column answers.{judged}"
+    )
+    return Matrix(criterion=spec.criterion, caption=caption, figure=figure, measured=measured, pairs=pairs)

@@ -1,0 +1,208 @@
+"""A matrix of pairs as an SVG heat map: rows send, columns receive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from markupsafe import Markup, escape
+
+from validation.report.colour import INK, sequential, stops, text_on
+
+CellState = Literal["ok", "fail", "unusable", "missing"]
+
+ALARM = "#b3261e"
+_MUTED = "#55606e"
+_LINE = "#c9d1da"
+_LEGEND_WIDTH = 240
+# Above this many endpoints a number no longer fits into its cell; the annex has them all.
+_MAX_WITH_NUMBERS = 32
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One ordered pair. `value` None = nothing to colour; `title` is what a pointer or screen reader gets."""
+
+    text: str
+    title: str
+    state: CellState = "ok"
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """What a heat map shows. The scale runs from 0 to `top`; `bound` is marked on the legend.
+
+    `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination).
+    """
+
+    id: str
+    title: str
+    description: str
+    labels: tuple[str, ...]
+    cells: dict[tuple[str, str], Cell]
+    unit: str
+    top: float
+    top_label: str
+    bound: float | None = None
+    bound_label: str = ""
+    better: str = ""
+    guilty: frozenset[str] = field(default_factory=frozenset)
+    guilty_pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+
+
+@dataclass(frozen=True)
+class _Geometry:
+    width: int
+    height: int
+    font: float
+    left: int
+    top: int
+    rotated: bool
+
+
+def _geometry(labels: tuple[str, ...]) -> _Geometry:
+    count = len(labels)
+    longest = max((len(part) for label in labels for part in label.split("/", 1)), default=1)
+    width, height, font = (74, 46, 13.0) if count <= 8 else (50, 32, 11.0) if count <= 16 else (36, 24, 9.0)
+    if count > _MAX_WITH_NUMBERS:
+        width, height, font = 14, 14, 8.0
+    label_width = round(longest * font * 0.62)
+    rotated = label_width > width - 4
+    return _Geometry(width, height, font, left=label_width + 40, top=(label_width + 34) if rotated else 62, rotated=rotated)
+
+
+def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bool, rotate: bool = False) -> str:
+    node, _, port = label.partition("/")
+    fill = ALARM if guilty else INK
+    turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
+    small = f'<tspan font-weight="400" fill="{_MUTED}" font-size="{g.font - 2:g}"'
+    if g.height < 40 or rotate:  # one line
+        tail = f'{small}>/{escape(port)}</tspan>' if port else ""
+    else:
+        tail = f'{small} x="{x:g}" dy="1.25em">{escape(port)}</tspan>' if port else ""
+        y -= 3 if port else -4
+    return (
+        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{g.font:g}" font-weight="600" '
+        f'fill="{fill}"{turn}>{escape(node)}{tail}</text>'
+    )
+
+
+def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
+    hatched = cell.value is None or cell.state in ("missing", "unusable")
+    share = (cell.value or 0.0) / spec.top if spec.top > 0 else 0.0
+    fill = f"url(#{escape(spec.id)}-hatch)" if hatched else sequential(share)
+    ink = INK if hatched else text_on(fill)
+    out = [
+        f'<g><title>{escape(cell.title)}</title>'
+        f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="{fill}" stroke="#fff"/>'
+    ]
+    if len(spec.labels) <= _MAX_WITH_NUMBERS and cell.text:
+        weight = "700" if cell.state == "fail" else "400"
+        cx, cy = x + g.width / 2, y + g.height / 2 + g.font * 0.36
+        if hatched:  # a clear ground, or the hatch eats the number
+            half = len(cell.text) * g.font * 0.31 + 3
+            out.append(
+                f'<rect x="{cx - half:g}" y="{cy - g.font:g}" width="{half * 2:g}" height="{g.font * 1.35:g}" fill="#fff"/>'
+            )
+        out.append(
+            f'<text x="{cx:g}" y="{cy:g}" text-anchor="middle" font-size="{g.font:g}" font-weight="{weight}" '
+            f'fill="{ink}">{escape(cell.text)}</text>'
+        )
+    if cell.state == "fail":
+        size = g.height * 0.3
+        out.append(f'<path d="M{x + g.width} {y}h-{size:g}l{size:g} {size:g}z" fill="{ALARM}" stroke="#fff"/>')
+    return "".join(out) + "</g>"
+
+
+def _frame(x: float, y: float, width: float, height: float) -> str:
+    return (
+        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="none" stroke="#fff" '
+        f'stroke-width="5"/><rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="none" '
+        f'stroke="{ALARM}" stroke-width="2.5"/>'
+    )
+
+
+def _frames(spec: Heatmap, g: _Geometry) -> str:
+    count = len(spec.labels)
+    out = []
+    for index, label in enumerate(spec.labels):
+        if label in spec.guilty:
+            out.append(_frame(4, g.top + index * g.height, g.left - 4 + count * g.width, g.height))
+            out.append(_frame(g.left + index * g.width, 22, g.width, g.top - 22 + count * g.height))
+    for source, destination in sorted(spec.guilty_pairs):
+        if source in spec.labels and destination in spec.labels:
+            row, column = spec.labels.index(source), spec.labels.index(destination)
+            out.append(_frame(g.left + column * g.width, g.top + row * g.height, g.width, g.height))
+    return "".join(out)
+
+
+def _legend(spec: Heatmap, left: int, y: int) -> str:
+    gradient = "".join(f'<stop offset="{offset:g}" stop-color="{colour}"/>' for offset, colour in stops())
+    name = escape(spec.id)
+    out = [
+        f'<defs><linearGradient id="{name}-scale">{gradient}</linearGradient></defs>',
+        f'<g font-size="11" fill="{_MUTED}">',
+        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="url(#{name}-scale)" stroke="{_LINE}"/>',
+        f'<text x="{left}" y="{y + 25}">0</text>',
+        f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
+    ]
+    if spec.bound is not None and spec.top > 0:
+        x = left + _LEGEND_WIDTH * min(spec.bound / spec.top, 1.0)
+        anchor = "end" if spec.bound > spec.top / 2 else "start"
+        out.append(f'<path d="M{x:g} {y - 4}v19" stroke="{INK}" stroke-width="2"/>')
+        out.append(f'<text x="{x:g}" y="{y - 8}" text-anchor="{anchor}" fill="{INK}">{escape(spec.bound_label)}</text>')
+    out.append(f'<text x="{left}" y="{y + 41}">{escape(spec.better)}</text>')
+    key_y = y + 54
+    keys = [f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{_LINE}"/>'
+            f'<text x="{left + 22}" y="{key_y + 10}">not measured</text>']
+    x = left + 106
+    keys.append(f'<path d="M{x + 12} {key_y}h-12l12 12z" fill="{ALARM}"/>'
+                f'<text x="{x + 18}" y="{key_y + 10}">bound missed</text>')
+    x += 104
+    keys.append(f'<rect x="{x}" y="{key_y + 1}" width="15" height="10" rx="2" fill="none" stroke="{ALARM}" '
+                f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">found guilty</text>')
+    return "".join(out) + "".join(keys) + "</g>"
+
+
+def heat_map(spec: Heatmap) -> Markup:
+    """The heat map as one `<svg>` element with title, description, axes and legend; nothing outside it is needed."""
+    g = _geometry(spec.labels)
+    count = len(spec.labels)
+    bottom = g.top + count * g.height
+    width = max(g.left + count * g.width + 6, g.left + 330)
+    height = bottom + 104
+    name = escape(spec.id)
+    out = [
+        f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-labelledby="{name}-title {name}-desc">',
+        f'<title id="{name}-title">{escape(spec.title)}</title><desc id="{name}-desc">{escape(spec.description)}</desc>',
+        f'<defs><pattern id="{name}-hatch" width="7" height="7" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="7" height="7" fill="#fff"/>'
+        f'<path d="M0 0v7" stroke="#9aa5b1" stroke-width="2.4"/></pattern></defs>',
+        f'<text x="{g.left + count * g.width / 2:g}" y="13" text-anchor="middle" font-size="11" fill="{_MUTED}">'
+        f"destination →</text>",
+        f'<text x="{g.left - 8}" y="{g.top - 8}" text-anchor="end" font-size="11" fill="{_MUTED}">source ↓</text>',
+    ]
+    for index, label in enumerate(spec.labels):
+        guilty = label in spec.guilty
+        middle_y = g.top + index * g.height + g.height / 2
+        out.append(_label(label, g.left - 10, middle_y if g.height >= 40 else middle_y + 4, "end", g, guilty))
+        x = g.left + index * g.width + g.width / 2
+        if g.rotated:
+            out.append(_label(label, x + 4, g.top - 6, "start", g, guilty, rotate=True))
+        else:
+            out.append(_label(label, x, g.top - 22, "middle", g, guilty))
+    for row, source in enumerate(spec.labels):
+        for column, destination in enumerate(spec.labels):
+            x, y = g.left + column * g.width, g.top + row * g.height
+            if source == destination:
+                out.append(f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>')
+                continue
+            cell = spec.cells.get((source, destination))
+            if cell is None:
+                cell = Cell(text="", title=f"{source} to {destination}: not measured", state="missing")
+            out.append(_cell(cell, x, y, g, spec))
+    out.append(_frames(spec, g))
+    out.append(_legend(spec, g.left, bottom + 30))
+    return Markup("".join(out) + "</svg>")  # noqa: S704 - every inserted text is escaped above

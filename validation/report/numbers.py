@@ -1,0 +1,79 @@
+"""How numbers, units and times are written in a report."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from math import floor, log10
+
+_UNITS = {"us": "µs", "ratio": "", "": "", "1": ""}
+_THIN_SPACE = "\u2009"
+
+
+def unit_text(unit: str) -> str:
+    """The unit as it is printed: `us` becomes µs, a ratio has none."""
+    return _UNITS.get(unit, unit)
+
+
+def number(value: float, significant: int = 4) -> str:
+    """`value` to `significant` digits, never in scientific notation, thousands apart by a thin space."""
+    if value == 0:
+        return "0"
+    digits = significant - 1 - floor(log10(abs(value)))
+    if digits <= 0:
+        return f"{round(value):,}".replace(",", _THIN_SPACE)
+    text = f"{value:.{digits}f}"
+    return text.rstrip("0").rstrip(".") if float(value).is_integer() else text
+
+
+def quantity(value: float | None, unit: str, significant: int = 4) -> str:
+    """Number and unit, e.g. "0.9412 Gbit/s"; a dash where there is no value."""
+    if value is None:
+        return "–"
+    name = unit_text(unit)
+    return f"{number(value, significant)} {name}" if name else number(value, significant)
+
+
+def interval(low: float | None, high: float | None) -> str | None:
+    """A 95 % interval as "low – high"; None where there is none."""
+    if low is None or high is None:
+        return None
+    return f"{number(low)} – {number(high)}"
+
+
+def percent(share: float) -> str:
+    """A share of one as per cent with one decimal."""
+    return f"{share * 100:.1f} %"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as a person says them: "8.2 s", "3 min 05 s", "2 h 10 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def moment(text: str) -> str:
+    """An ISO 8601 time in UTC as "2026-11-21 10:15:00 UTC"; text that is no time is returned as it is."""
+    try:
+        when = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    except ValueError:
+        return text
+    if when.tzinfo is not None:
+        when = when.astimezone(timezone.utc)
+    return when.strftime("%Y-%m-%d %H:%M:%S") + " UTC"
+
+
+def typeset(text: str) -> str:
+    """Figures' words with the signs that print has: >= becomes ≥, <= ≤, a factor's x ×, us µs."""
+    text = text.replace(">=", "≥").replace("<=", "≤")
+    return re.sub(r"(?<=\d) us\b", " µs", re.sub(r"(?<=[\d)]) x (?=[\d(a-z])", " × ", text))
+
+
+def plural(count: int, word: str, many: str | None = None) -> str:
+    """"1 node", "4 nodes", "2 criteria"."""
+    return f"{count} {word if count == 1 else many or word + 's'}"

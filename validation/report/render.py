@@ -1,0 +1,102 @@
+"""From the documents of a run to one HTML file.
+
+The templates hold all words and layout; what they are given is made by the pure functions of this package.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from validation.load import ConfigError
+from validation.report import criteria, evidence, fabric, numbers
+from validation.report.charts import TALLY_COLOURS, tally
+from validation.report.documents import RunDocuments, read_run
+from validation.report.summary import verdict_of
+from validation.report.system import system
+from validation.report.training import training
+
+
+def css_string(text: str) -> str:
+    """`text` as the inside of a CSS string: everything but letters, digits, space and a few marks is escaped.
+
+    HTML's escapes do not work inside <style>, so that a name from an inventory must not reach it unescaped.
+    """
+    return "".join(c if (c.isascii() and c.isalnum()) or c in " .:-_/,()" else f"\\{ord(c):06x}" for c in text)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("validation.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        css_string=css_string,
+        slug=criteria.slug,
+        quantity=numbers.quantity,
+        number=numbers.number,
+        interval=numbers.interval,
+        percent=numbers.percent,
+        duration=numbers.duration,
+        moment=numbers.moment,
+        unit=numbers.unit_text,
+        typeset=numbers.typeset,
+    )
+    environment.globals.update(plural=numbers.plural, tally_colours=TALLY_COLOURS)
+    return environment
+
+
+def render(documents: RunDocuments) -> str:
+    """The report of a run as HTML text; reads no file and no clock, so that the same run gives the same report."""
+    verdict = verdict_of(documents)
+    families = criteria.families(verdict, documents.catalogue)
+    rows = [row for family in families for row in family.rows]
+    return _environment().get_template("report.html").render(
+        info=documents.info,
+        topology=documents.topology,
+        plan=documents.plan,
+        fabric=documents.fabric,
+        torn=documents.torn,
+        judged=documents.verdict is not None,
+        verdict=verdict,
+        rehearsal=documents.topology.virtual or verdict.sign_off == "REHEARSAL",
+        families=families,
+        rows=rows,
+        highlights=criteria.highlights(rows),
+        counts=criteria.tally(verdict.criteria),
+        tally=tally(criteria.tally(verdict.criteria)),
+        tally_words=criteria.summary(verdict),
+        derivations=criteria.derivations(verdict),
+        matrices=fabric.matrices(documents),
+        training=training(documents),
+        system=system(documents),
+        kinds=evidence.kinds(documents),
+        missing=evidence.missing(documents),
+        annex=evidence.annex(documents),
+        anchors=evidence.anchors(documents),
+    )
+
+
+def write_html(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of the run in `run_dir` and return where it is (default: `report.html` in the run directory).
+
+    The file is complete in itself: no script, no font, no picture from elsewhere. It is replaced in one step, so that
+    no reader sees half of it. Raises ConfigError with one line for a damaged run directory or a place that cannot be
+    written.
+    """
+    text = render(read_run(run_dir))
+    target = out if out is not None else run_dir / "report.html"
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    except OSError as e:
+        part.unlink(missing_ok=True)
+        raise ConfigError(f"{target}: cannot write the report: {e.strerror or e}; give another place") from None
+    return target

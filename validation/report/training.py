@@ -1,0 +1,107 @@
+"""Training rates and scaling efficiency.
+
+Source of the formula: Dell EMC whitepaper on deep-learning scaling on PowerEdge C4140 (February 2019), scaling
+efficiency: measured(N) / (N x measured(1)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from markupsafe import Markup
+
+from validation.model import Measurement
+from validation.report.charts import ScalingBar, scaling
+from validation.report.documents import RunDocuments
+from validation.report.numbers import number, percent
+
+KIND = "training-short"
+METRIC = "images_per_s"
+_ORDER = ("1", "intra", "inter")
+_TITLES = {"1": "one rank", "intra": "inside a node", "inter": "across nodes"}
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One training job. Rates in images/s for the whole job; `low`, `high` are the quartiles of its steps."""
+
+    measurement: str
+    title: str
+    ranks: int
+    hosts: str
+    steps: int
+    batch: str
+    rate: float | None
+    low: float | None
+    high: float | None
+    relative_mad: float | None
+    efficiency: float | None
+    formula: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """The training table and its figure; `figure` is None when no two jobs can be compared."""
+
+    rows: tuple[TrainingRow, ...]
+    figure: Markup | None
+
+
+def _label(measurement: Measurement) -> str:
+    return str(measurement.params.get("label", measurement.id))
+
+
+def _rank(measurement: Measurement) -> tuple[int, str]:
+    label = _label(measurement)
+    return (_ORDER.index(label) if label in _ORDER else len(_ORDER), label)
+
+
+def training(documents: RunDocuments) -> Training | None:
+    """All short training jobs of the plan, measured or not; None when none was planned."""
+    planned = sorted((m for m in documents.plan.measurements if m.kind == KIND), key=_rank)
+    if not planned:
+        return None
+    results = {r.measurement: r for r in documents.results}
+    rates: dict[str, list[float]] = {}
+    for m in planned:
+        result = results.get(m.id)
+        rates[m.id] = result.values(METRIC) if result is not None and result.status == "ok" else []
+    single = next((rates[m.id] for m in planned if int(str(m.params.get("ranks", 0))) == 1), [])
+    base = median(single) if single else None
+    rows = []
+    for m in planned:
+        values, ranks = rates[m.id], int(str(m.params.get("ranks", 0)))
+        rate = median(values) if values else None
+        quartiles = quantiles(values, n=4, method="inclusive") if len(values) > 1 else None
+        efficiency = rate / (ranks * base) if rate is not None and base and ranks > 1 else None
+        result = results.get(m.id)
+        problem = None
+        if not values:
+            problem = "no result" if result is None else result.error or f"{result.status}, no {METRIC}"
+        rows.append(
+            TrainingRow(
+                measurement=m.id,
+                title=_TITLES.get(_label(m), _label(m)),
+                ranks=ranks,
+                hosts=str(m.params.get("hosts", "")).replace(",", ", ") or ", ".join(m.nodes),
+                steps=len(values),
+                batch=str(m.params.get("batch", "–")),
+                rate=rate,
+                low=quartiles[0] if quartiles else None,
+                high=quartiles[2] if quartiles else None,
+                relative_mad=median([abs(v - rate) for v in values]) / rate if rate else None,
+                efficiency=efficiency,
+                formula=f"{number(rate)} / ({ranks} × {number(base)}) = {percent(efficiency)}"
+                if rate is not None and base is not None and efficiency is not None
+                else None,
+                problem=problem,
+            )
+        )
+    bars = [
+        ScalingBar(f"{r.title} ({r.ranks})", r.rate, r.ranks * base, r.efficiency)
+        for r in rows
+        if r.rate is not None and base is not None
+    ]
+    return Training(rows=tuple(rows), figure=scaling(bars) if len(bars) > 1 else None)
