@@ -38,7 +38,7 @@ class Limit(Model):
     def _complete(self) -> Limit:
         if self.kind == "fabric":
             if self.fabric_key not in Fabric.model_fields:
-                raise ValueError(f"fabric_key {self.fabric_key!r} is no key of a fabric profile; see validation/fabric.py")
+                raise ValueError(f"fabric_key {self.fabric_key!r} is no key of a fabric profile; see a packaged one")
         elif self.fabric_key is not None:
             raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
         return self

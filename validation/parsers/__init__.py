@@ -1,1 +1,45 @@
-"""parsers."""
+"""Parsers: a tool's untouched output becomes samples, or a ParseError. Never partial data.
+
+Several tools exit with 0 whatever happened, so each parser checks what the tool itself says that it did: transport,
+duration, streams, steps. A number that is missing, not finite or implausible is a ParseError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from validation.model import Sample, Scalar
+from validation.parsers import facts, iperf3, ping, sockperf, training
+from validation.parsers.common import Facts, Parsed, ParseError
+from validation.probes import ProbeDoc
+
+__all__ = ["PARSERS", "Facts", "ParseError", "Parser", "parse"]
+
+Parser = Callable[[ProbeDoc, Mapping[str, Scalar]], Parsed]
+
+PARSERS: dict[str, Parser] = {
+    "facts": facts.parse,
+    "path-mtu": ping.parse,
+    "tcp-bandwidth": iperf3.parse,
+    "tcp-latency": sockperf.parse,
+    "training-short": training.parse,
+}
+
+
+def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Scalar] | None = None) -> tuple[list[Sample], Facts]:
+    """Samples and facts of a probe's document. `params` are the measurement's, checked against what the tool did.
+
+    ParseError where the tool failed, did something else, or its output cannot be used whole.
+    """
+    if kind not in PARSERS:
+        raise ParseError(f"no parser for {kind!r}; known: {', '.join(PARSERS)}")
+    try:
+        if doc["kind"] != kind:
+            raise ParseError(f"the probe answered with {doc['kind']!r} instead of {kind!r}")
+        if doc["error"]:
+            raise ParseError(f"{doc['tool']}: {doc['error']}")
+        if doc["returncode"] != 0:
+            raise ParseError(f"{doc['tool']} ended with exit status {doc['returncode']}")
+        return PARSERS[kind](doc, params or {})
+    except (KeyError, IndexError, TypeError, AttributeError) as e:
+        raise ParseError(f"{kind}: the output lacks what it must hold ({type(e).__name__}: {e})") from None

@@ -63,7 +63,7 @@ def make_plan(
     for suite, part in parts:
         if not part.rounds:
             why = "; ".join(part.left_out) or "no criterion of it applies to this fabric"
-            raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or select another suite")
+            raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
     rounds = [r for _, part in parts for r in part.rounds]
     return Plan(
         run=run,

@@ -39,7 +39,7 @@ def plan(request: Request) -> Part:
     if len(servers) >= 2:
         each = min(n.slots for n in servers)
         if len({n.slots for n in servers}) > 1:
-            part.left_out.append(f"training across nodes uses {each} slots of each GPU server: they have unequal numbers")
+            part.left_out.append(f"training across nodes: {each} slots of each GPU server, their numbers differ")
         part.rounds.append([_job(request, "inter", head, servers, each)])
     else:
         part.left_out.append("training across nodes (tn.inter): only one GPU server")

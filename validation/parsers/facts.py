@@ -1,0 +1,33 @@
+"""Facts of a node. A component that is not installed is "", never absent: absent means that nobody looked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from validation.model import Scalar
+from validation.parsers.common import Parsed, ParseError, plain
+from validation.probes import ProbeDoc
+
+COMPONENTS = ("os", "kernel", "python", "openmpi", "docker", "horovod", "torch", "probes")
+HARDWARE = ("virt", "lab", "model", "gpu_count", "gpu_model", "nic_model", "fabric_ports", "rdma_devices")
+
+
+def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
+    """No samples; the facts, with every key there and of its type."""
+    facts = plain(doc["facts"])
+    missing = [key for key in (*HARDWARE, *COMPONENTS) if key not in facts]
+    if missing:
+        raise ParseError(f"facts: {', '.join(missing)} missing or of a wrong type")
+    for key in ("fabric_ports", "rdma_devices"):
+        if not isinstance(facts[key], list):
+            raise ParseError(f"facts: {key} is no list")
+    if isinstance(facts["gpu_count"], bool) or not isinstance(facts["gpu_count"], int):
+        raise ParseError("facts: gpu_count is no count")
+    texts = [key for key in (*HARDWARE, *COMPONENTS) if key not in ("gpu_count", "fabric_ports", "rdma_devices")]
+    for key in texts:
+        if not isinstance(facts[key], str):
+            raise ParseError(f"facts: {key} is no text")
+    for key in ("virt", "os", "kernel"):
+        if not facts[key]:
+            raise ParseError(f"facts: {key} is empty; every node has one")
+    return [], facts
