@@ -59,7 +59,8 @@ def create_switch(spec: LabSpec) -> None:
         ],
     )
     leg = spec.host_interface
-    _batch(None, [f"link add {leg} type veth peer name m-machine netns {ns}"])
+    # The alias tells which lab the leg belongs to, for `down` after a killed `up`.
+    _batch(None, [f"link add {leg} type veth peer name m-machine netns {ns}", f"link set {leg} alias {ns}"])
     _batch(ns, ["link set m-machine master br-mgmt up"])
     _batch(None, [f"addr add 10.77.{index}.254/24 dev {leg}", f"link set {leg} up"])
     inside = ["nsenter", f"--net=/run/netns/{ns}", "--"]
@@ -145,6 +146,10 @@ def stop_services(lab: str) -> None:
 def delete_networks(lab: str) -> None:
     """Delete the lab's namespaces; every link, address, rule and shape in them goes along."""
     own = f"{NETNS_PREFIX}{lab}"
+    # The kernel clears a deleted namespace in its own time; the leg must be gone when this returns.
+    for link in json.loads(run(["ip", "-j", "link", "show", "type", "veth"]).stdout or "[]"):
+        if link.get("ifalias") == own:
+            run(["ip", "link", "delete", link["ifname"]])
     for name in namespaces():
         if name == own or name.startswith(f"{own}-"):
             run(["ip", "netns", "delete", name])

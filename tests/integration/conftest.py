@@ -1,0 +1,103 @@
+"""A real lab of four nodes, provisioned once by site.yml, for all tests that need one. Needs root."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+NAME = "it"
+
+
+def call(args: Sequence[str | Path], timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+    """Run a command of the project from its root, with its output as text."""
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1", "ANSIBLE_NOCOLOR": "1"}
+    words = [str(a) for a in args]
+    return subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, timeout=timeout_s, check=False)
+
+
+def toolkit(*args: str | Path, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+    """Run the `toolkit` command."""
+    return call([BIN / "toolkit", *args], timeout_s)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The lab under test."""
+
+    name: str
+    inventory: Path
+
+    def ssh(self, node: str, *command: str) -> str:
+        """stdout of a command on a node; fails the test when it fails."""
+        done = toolkit("lab", "ssh", "--name", self.name, node, "--", *command)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def processes(self, node: str, pattern: str) -> str:
+        """Command lines on a node that match an extended regular expression ('' when none)."""
+        return self.ssh(node, f"pgrep -fa '{pattern}' | grep -v pgrep || true")
+
+    def playbook(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """ansible-playbook site.yml on this lab."""
+        return call([BIN / "ansible-playbook", "site.yml", "-i", self.inventory, *args])
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Four running nodes, links of 1 Gbit/s, not provisioned."""
+    inventory = tmp_path_factory.mktemp("inventory") / "it"
+    up = toolkit("lab", "up", "--name", NAME, "--inventory", inventory)
+    assert up.returncode == 0, up.stderr
+    yield Lab(NAME, inventory)
+    down = toolkit("lab", "down", "--name", NAME)
+    assert down.returncode == 0, down.stderr
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """A lab after site.yml, with what the first run printed."""
+
+    lab: Lab
+    first: str
+
+
+@pytest.fixture(scope="session")
+def provisioned(lab: Lab) -> Provisioned:
+    """The lab after one run of site.yml."""
+    done = lab.playbook()
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return Provisioned(lab, done.stdout)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished `toolkit validate`."""
+
+    exit_code: int
+    verdict: dict  # type: ignore[type-arg]
+    stderr: str
+    folder: Path
+
+
+@pytest.fixture
+def validate(provisioned: Provisioned, tmp_path: Path):
+    """A function that validates the lab and returns the verdict."""
+
+    def go(*args: str) -> Run:
+        runs = tmp_path / "runs"
+        where = ["-i", provisioned.lab.inventory, "--runs-dir", runs, "--json"]
+        done = toolkit("validate", *args, *where)
+        folders = sorted(runs.iterdir()) if runs.is_dir() else []
+        assert done.stdout.strip(), done.stderr
+        return Run(done.returncode, json.loads(done.stdout), done.stderr, folders[-1])
+
+    return go
