@@ -1,1 +1,1 @@
-"""analysis."""
+"""Statistics, scaling and blame. Pure: numbers in, numbers and names out."""

@@ -1,0 +1,84 @@
+"""From a directed pair matrix to the guilty port, link or pair.
+
+A sick port spoils every pair that it takes part in: N-1 partners, in one direction or both. Reporting those pairs one
+by one hides the cause, so the fewest ports are named that explain the failures, and pairs only for what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Direction = Literal["both", "sending", "receiving"]
+Pair = tuple[str, str]
+
+SHARE = 0.75
+"""Share of a port's pairs that must be bad before it is named, where it has at least 4: a single lucky pair does not
+clear a sick port. Smaller stars must be bad as a whole. Ours."""
+
+
+@dataclass(frozen=True)
+class Guilty:
+    """What explains `pairs`. `subject` is one endpoint for a port, two for a link or pair, none for the cluster."""
+
+    kind: Literal["port", "link", "pair", "cluster"]
+    subject: tuple[str, ...]
+    direction: Direction
+    pairs: tuple[Pair, ...]
+    of: int  # judged pairs that the subject takes part in, in that direction
+
+
+def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pair]:
+    return [
+        (a, b) for a, b in pairs if (direction != "receiving" and a == end) or (direction != "sending" and b == end)
+    ]
+
+
+def blame(pairs: Mapping[Pair, bool]) -> list[Guilty]:
+    """The guilty of a matrix: (source, destination) -> True where the pair is bad. Pairs not judged are left out.
+
+    With two endpoints nobody can tell which one is at fault, and the link is named; where every pair of three or more
+    endpoints is bad, the cluster.
+    """
+    bad = sorted(pair for pair, is_bad in pairs.items() if is_bad)
+    ends = sorted({end for pair in pairs for end in pair})
+    if not bad:
+        return []
+    if len(ends) > 2 and len(bad) == len(pairs):
+        return [Guilty("cluster", (), "both", tuple(bad), len(pairs))]
+    guilty: list[Guilty] = []
+    left = set(bad)
+    while len(ends) > 2:
+        found = _worst(pairs, ends, left)
+        if found is None:
+            break
+        guilty.append(found)
+        left -= set(found.pairs)
+    for a, b in sorted(left):
+        if (b, a) in left and a < b:
+            guilty.append(Guilty("link", (a, b), "both", ((a, b), (b, a)), 2))
+        elif (b, a) not in left:
+            guilty.append(Guilty("pair", (a, b), "sending", ((a, b),), 1))
+    return guilty
+
+
+def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Guilty | None:
+    """The port that explains most of what is left, and at least two partners of it; None where there is none."""
+    best: tuple[int, float, Guilty] | None = None
+    directions: tuple[Direction, ...] = ("both", "sending", "receiving")
+    for end in ends:
+        for direction in directions:
+            star = _star(pairs, end, direction)
+            sick = [pair for pair in star if pairs[pair]]
+            fresh = [pair for pair in sick if pair in left]
+            partners = {a if b == end else b for a, b in fresh}
+            if direction == "both" and not all(any(p in sick for p in _star(pairs, end, d)) for d in directions[1:]):
+                continue  # one direction only: the narrower explanation says more
+            enough = SHARE * len(star) if len(star) >= 4 else len(star)
+            if len(partners) < 2 or len(sick) < enough:
+                continue
+            share = len(sick) / len(star)
+            if best is None or (len(fresh), share) > best[:2]:
+                best = (len(fresh), share, Guilty("port", (end,), direction, tuple(sorted(fresh)), len(star)))
+    return best[2] if best else None
