@@ -35,11 +35,14 @@ class Dot:
     failed: bool = False
 
 
-def _svg(id_: str, title: str, description: str, width: int, height: int, body: Sequence[str]) -> Markup:
+def _svg(
+    id_: str, title: str, description: str, width: int, height: int, body: Sequence[str], stretch: bool = False
+) -> Markup:
     name = escape(id_)
+    ratio = ' preserveAspectRatio="none"' if stretch else ""
     return Markup(  # noqa: S704 - the bodies are made below, every inserted text escaped
         f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'height="{height}"{ratio} role="img" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
         + "".join(body)
         + "</svg>"
@@ -61,7 +64,7 @@ def tally(counts: dict[str, int]) -> Markup:
             f'fill="{TALLY_COLOURS[name]}"><title>{count} {escape(name)}</title></rect>'
         )
         x += part
-    return _svg("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body)
+    return _svg("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body, stretch=True)
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
@@ -87,7 +90,7 @@ def bound_strip(
     numbers += [v for d in dots for v in (d.low, d.high) if v is not None]
     low, high = _spread(numbers)
     low = max(low, 0.0) if min(numbers) >= 0 else low
-    left, width, height, axis = 10, 640, 74, 40
+    left, width, height, axis = 10, 640, 88, 36
     span = (width - 2 * left) / (high - low)
 
     def at(value: float) -> float:
@@ -100,17 +103,17 @@ def bound_strip(
         f'fill="#e6eef6"/>'
     )
     body.append(f'<path d="M{left} {axis}H{width - left}" stroke="{_LINE}"/>')
-    previous = -1000.0
     for value, name in sorted(marks):
         x = at(value)
         text = f"{name} {number(value)}"
-        half = len(text) * 3.1
+        half = len(text) * 3.4
         centre = min(max(x, left + half), width - left - half)
-        centre = max(centre, previous + half + 8)
-        previous = centre + half
+        # floor and ceiling are often close together: one label above the axis, the other below
+        baseline = axis + 32 if name == "ceiling" else axis - 23
         body.append(f'<path d="M{x:.1f} {axis - 17}v34" stroke="{INK}" stroke-width="1.6"/>')
         body.append(
-            f'<text x="{centre:.1f}" y="{axis - 24}" text-anchor="middle" font-size="11" fill="{INK}">{escape(text)}</text>'
+            f'<text x="{centre:.1f}" y="{baseline}" text-anchor="middle" font-size="11" fill="{INK}">'
+            f"{escape(text)}</text>"
         )
     for dot in dots:
         x = at(dot.value)
@@ -122,9 +125,7 @@ def bound_strip(
         if dot.failed:
             body.append(f'<path d="M{x - 5:.1f} {axis - 5}l10 10m0 -10l-10 10" stroke="{colour}" stroke-width="2.4"/>')
         else:
-            body.append(
-                f'<circle cx="{x:.1f}" cy="{axis}" r="4.5" fill="{colour}" fill-opacity="0.75" stroke="#fff"/>'
-            )
+            body.append(f'<circle cx="{x:.1f}" cy="{axis}" r="4.5" fill="{colour}" fill-opacity="0.75" stroke="#fff"/>')
         body.append("</g>")
     ends = f'y="{height - 4}" font-size="11" fill="{_MUTED}"'
     body.append(f'<text x="{left}" {ends}>{number(low)}</text>')
@@ -160,7 +161,8 @@ def scaling(bars: Sequence[ScalingBar]) -> Markup:
     for index, bar in enumerate(bars):
         y = index * row + 4
         body.append(
-            f'<text x="{left - 12}" y="{y + 17}" text-anchor="end" font-size="12.5" fill="{INK}">{escape(bar.label)}</text>'
+            f'<text x="{left - 12}" y="{y + 17}" text-anchor="end" font-size="12.5" fill="{INK}">'
+            f"{escape(bar.label)}</text>"
             f'<rect x="{left}" y="{y + 2}" width="{bar.rate * span:.1f}" height="20" fill="{_BLUE}"/>'
             f'<rect x="{left}" y="{y}" width="{bar.ideal * span:.1f}" height="24" fill="none" stroke="{INK}" '
             f'stroke-dasharray="3 2"/>'
@@ -172,10 +174,9 @@ def scaling(bars: Sequence[ScalingBar]) -> Markup:
     body.append(
         f'<g font-size="11" fill="{_MUTED}"><rect x="{left}" y="{key - 9}" width="14" height="9" fill="{_BLUE}"/>'
         f'<text x="{left + 20}" y="{key}">measured, images/s</text>'
-        f'<rect x="{left + 140}" y="{key - 9}" width="14" height="9" fill="none" stroke="{INK}" stroke-dasharray="3 2"/>'
-        f'<text x="{left + 160}" y="{key}">ideal: ranks × the rate of one rank</text></g>'
+        f'<rect x="{left + 140}" y="{key - 9}" width="14" height="9" fill="none" stroke="{INK}" '
+        f'stroke-dasharray="3 2"/>'
+        f'<text x="{left + 160}" y="{key}">ideal: ranks \u00d7 the rate of one rank</text></g>'
     )
-    description = "; ".join(
-        f"{b.label}: {number(b.rate)} images/s of {number(b.ideal)} ideal" for b in bars
-    )
+    description = "; ".join(f"{b.label}: {number(b.rate)} images/s of {number(b.ideal)} ideal" for b in bars)
     return _svg("scaling", "Training rate against ideal scaling", description, width, height, body)

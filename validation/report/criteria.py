@@ -12,7 +12,7 @@ from markupsafe import Markup
 from validation.criterion import Criterion
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
 from validation.report.charts import Dot, bound_strip
-from validation.report.numbers import interval, number, plural, quantity, unit_text
+from validation.report.numbers import NONE, interval, number, plural, quantity, unit_text
 
 FAMILIES = {
     "pf": "Preflight",
@@ -35,6 +35,7 @@ class Row:
     criterion: CriterionVerdict
     anchor: str
     bounds: tuple[str, ...]
+    applied: bool
     provisional: bool
     nominal: str | None
     measured: str
@@ -120,14 +121,14 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
     bound = decisive.bound if decisive else None
     unit = bound.unit if bound else ""
     values = [j.value for j in criterion.judgements if j.value is not None]
-    measured, spread = "–", None
+    measured, spread = NONE, None
     if decisive is not None and decisive.value is not None:
         measured = quantity(decisive.value, unit)
     elif decisive is not None and decisive.text is not None:
         measured = decisive.text
     if len(values) > 1:
-        ends = f"{number(min(values))} – {number(max(values))} {unit_text(unit)}".rstrip()
-        spread = f"all {len(values)}: {ends}"
+        ends = f"{number(min(values))} {NONE} {number(max(values))} {unit_text(unit)}".rstrip()
+        spread = f"all {len(values)} equal" if min(values) == max(values) else f"all {len(values)}: {ends}"
     evidence: dict[str, None] = {}
     for judgement in criterion.judgements:
         evidence.update(dict.fromkeys(judgement.evidence))
@@ -136,11 +137,12 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
         criterion=criterion,
         anchor=slug(criterion.id),
         bounds=bound_lines(bound) or ((entry.bound.words,) if entry else ()),
+        applied=bound is not None,
         provisional=entry is not None and entry.bound.provisional,
         nominal=bound.nominal if bound else None,
         measured=measured,
         interval=interval(decisive.low, decisive.high) if decisive else None,
-        subject=decisive.subject if decisive and measured != "–" else None,
+        subject=decisive.subject if decisive and measured != NONE else None,
         spread=spread,
         evidence=tuple(evidence),
         has_derivation=any(b.derivation for b in bounds),
@@ -153,7 +155,10 @@ def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion]) -> tuple[F
     for criterion in verdict.criteria:
         groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
     keys = [k for k in FAMILIES if k in groups] + sorted(k for k in groups if k not in FAMILIES)
-    return tuple(Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id)) for c in groups[k])) for k in keys)
+    return tuple(
+        Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id)) for c in groups[k]))
+        for k in keys
+    )
 
 
 _HIGHLIGHTS = {
@@ -167,7 +172,9 @@ _HIGHLIGHTS = {
 def highlights(rows: Iterable[Row]) -> tuple[tuple[str, Row], ...]:
     """The figures for page one, each with its words: the decisive value of the criteria that people ask for first."""
     by_id = {r.criterion.id: r for r in rows}
-    return tuple((words, by_id[id_]) for id_, words in _HIGHLIGHTS.items() if id_ in by_id and by_id[id_].measured != "–")
+    return tuple(
+        (words, by_id[id_]) for id_, words in _HIGHLIGHTS.items() if id_ in by_id and by_id[id_].measured != NONE
+    )
 
 
 def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
@@ -180,7 +187,7 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
                 groups.setdefault(judgement.bound.derivation, []).append(judgement)
         for index, (lines, judgements) in enumerate(groups.items()):
             bound = judgements[0].bound
-            assert bound is not None  # grouped by its derivation  # noqa: S101
+            assert bound is not None  # grouped by its derivation
             anchor = slug(criterion.id) + (f"-{index + 1}" if index else "")
             out.append(
                 Derivation(
@@ -198,7 +205,13 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
 
 def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | None:
     dots = [
-        Dot(j.subject, j.value, j.low, j.high, failed=j.verdict in ("fail", "waived") or j.reason_code == "above-ceiling")
+        Dot(
+            j.subject,
+            j.value,
+            j.low,
+            j.high,
+            failed=j.verdict in ("fail", "waived") or j.reason_code == "above-ceiling",
+        )
         for j in judgements
         if j.value is not None
     ]

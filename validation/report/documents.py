@@ -93,9 +93,19 @@ def _check(
         )
     if topology.virtual and verdict.sign_off != "REHEARSAL":
         raise ConfigError(
-            f"{path}: sign_off: is {verdict.sign_off}, but topology.json has virtual parts, which only a REHEARSAL may; "
-            "judge the run again"
+            f"{path}: sign_off: is {verdict.sign_off}, but topology.json has virtual parts, which only a REHEARSAL may "
+            "have; judge the run again"
         )
+    for criterion in verdict.criteria:
+        if criterion.verdict == "pass" and not any(j.verdict == "pass" for j in criterion.judgements):
+            raise ConfigError(
+                f"{path}: {criterion.id}: is a pass with no passing judgement behind it; judge the run again"
+            )
+        if verdict.sign_off == "ACCEPTED" and criterion.required and criterion.verdict in ("fail", "not-measured"):
+            raise ConfigError(
+                f"{path}: sign_off: is ACCEPTED, but the required {criterion.id} is {criterion.verdict}; "
+                "judge the run again"
+            )
 
 
 def _raw_state(run_dir: Path, log: RawLog) -> RawState:

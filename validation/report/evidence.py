@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from validation.model import Measurement, RawLog, Result, Scalar
 from validation.report.criteria import slug
 from validation.report.documents import RawState, RunDocuments
+from validation.report.numbers import NONE
 
 _KINDS = {
     "facts": "Hardware, software and settings of a node",
@@ -55,9 +56,7 @@ def missing(documents: RunDocuments) -> tuple[Missing, ...]:
     if documents.verdict is not None:
         ids = list(documents.verdict.missing)
     else:
-        ids = [
-            m.id for m in documents.plan.measurements if m.id not in results or results[m.id].status != "ok"
-        ]
+        ids = [m.id for m in documents.plan.measurements if m.id not in results or results[m.id].status != "ok"]
     wanted = set(ids)
     out = []
     for measurement in documents.plan.measurements:
@@ -115,7 +114,7 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
             planned=len(group),
             usable=sum(1 for m in group if m.id not in without),
             parameters=_common([m.params for m in group]),
-            tools=", ".join(tools.get(kind, {})) or "–",
+            tools=", ".join(tools.get(kind, {})) or NONE,
         )
         for kind, group in groups.items()
     )
@@ -124,4 +123,4 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
 def _common(params: list[dict[str, Scalar]]) -> str:
     first = params[0]
     same = {k: v for k, v in first.items() if all(k in p and p[k] == v for p in params)}
-    return ", ".join(f"{k} {v}" for k, v in same.items()) or "–"
+    return ", ".join(f"{k} {v}" for k, v in same.items()) or NONE

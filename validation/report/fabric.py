@@ -13,6 +13,8 @@ from validation.report.documents import RunDocuments
 from validation.report.heatmap import Cell, CellState, Heatmap, heat_map
 from validation.report.numbers import number, quantity, unit_text
 
+_MAX_STRETCH = 2.5
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -121,13 +123,17 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     cells = _judged_cells(judgements, spec.unit) if criterion else _measured_cells(documents, spec)
     bound: Bound | None = next((j.bound for j in judgements if j.bound is not None), None)
     values = [c.value for c in cells.values() if c.value is not None]
-    limits = [b for b in (bound.ceiling, bound.maximum, bound.floor) if b is not None] if bound else []
+    limits = [b for b in (bound.ceiling, bound.floor) if b is not None] if bound else []
     top = max([*values, *limits], default=1.0)
     limit, name = None, ""
     if bound is not None and bound.floor is not None:
         limit, name = bound.floor, "floor"
     elif bound is not None and bound.maximum is not None:
         limit, name = bound.maximum, "maximum"
+        # typical cells take the middle of the scale, so that a slow one stands out; a generous maximum would wash all
+        # cells out, so it is then named but does not stretch the scale
+        top = max(top, 2 * median(values)) if values else limit
+        top = limit if top < limit <= _MAX_STRETCH * top else top
     # the diagonal is no pair; cells that do not belong to two known ports cannot be drawn
     drawn = {pair: cell for pair, cell in cells.items() if pair[0] in labels and pair[1] in labels}
     pairs = sum(1 for m in documents.plan.measurements if m.kind == spec.kind)
@@ -151,9 +157,9 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
             unit=unit,
             top=top,
             top_label=f"{at_top}{number(top)} {unit}",
-            bound=limit,
+            bound=limit if limit is not None and limit <= top else None,
             bound_label=f"{name} {number(limit)}" if limit is not None else "",
-            better=f"{unit}; {spec.better}",
+            better=spec.better + (f"; {name} {number(limit)} {unit}" if limit is not None and limit > top else ""),
             guilty=ends,
             guilty_pairs=marked_pairs,
         )

@@ -69,7 +69,9 @@ def _geometry(labels: tuple[str, ...]) -> _Geometry:
         width, height, font = 14, 14, 8.0
     label_width = round(longest * font * 0.62)
     rotated = label_width > width - 4
-    return _Geometry(width, height, font, left=label_width + 40, top=(label_width + 34) if rotated else 62, rotated=rotated)
+    return _Geometry(
+        width, height, font, left=label_width + 40, top=(label_width + 34) if rotated else 62, rotated=rotated
+    )
 
 
 def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bool, rotate: bool = False) -> str:
@@ -78,7 +80,7 @@ def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bo
     turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
     small = f'<tspan font-weight="400" fill="{_MUTED}" font-size="{g.font - 2:g}"'
     if g.height < 40 or rotate:  # one line
-        tail = f'{small}>/{escape(port)}</tspan>' if port else ""
+        tail = f"{small}>/{escape(port)}</tspan>" if port else ""
     else:
         tail = f'{small} x="{x:g}" dy="1.25em">{escape(port)}</tspan>' if port else ""
         y -= 3 if port else -4
@@ -94,7 +96,7 @@ def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
     fill = f"url(#{escape(spec.id)}-hatch)" if hatched else sequential(share)
     ink = INK if hatched else text_on(fill)
     out = [
-        f'<g><title>{escape(cell.title)}</title>'
+        f"<g><title>{escape(cell.title)}</title>"
         f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="{fill}" stroke="#fff"/>'
     ]
     if len(spec.labels) <= _MAX_WITH_NUMBERS and cell.text:
@@ -103,7 +105,8 @@ def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
         if hatched:  # a clear ground, or the hatch eats the number
             half = len(cell.text) * g.font * 0.31 + 3
             out.append(
-                f'<rect x="{cx - half:g}" y="{cy - g.font:g}" width="{half * 2:g}" height="{g.font * 1.35:g}" fill="#fff"/>'
+                f'<rect x="{cx - half:g}" y="{cy - g.font:g}" width="{half * 2:g}" height="{g.font * 1.35:g}" '
+                f'fill="#fff"/>'
             )
         out.append(
             f'<text x="{cx:g}" y="{cy:g}" text-anchor="middle" font-size="{g.font:g}" font-weight="{weight}" '
@@ -154,14 +157,20 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
         out.append(f'<text x="{x:g}" y="{y - 8}" text-anchor="{anchor}" fill="{INK}">{escape(spec.bound_label)}</text>')
     out.append(f'<text x="{left}" y="{y + 41}">{escape(spec.better)}</text>')
     key_y = y + 54
-    keys = [f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{_LINE}"/>'
-            f'<text x="{left + 22}" y="{key_y + 10}">not measured</text>']
+    keys = [
+        f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{_LINE}"/>'
+        f'<text x="{left + 22}" y="{key_y + 10}">not measured</text>'
+    ]
     x = left + 106
-    keys.append(f'<path d="M{x + 12} {key_y}h-12l12 12z" fill="{ALARM}"/>'
-                f'<text x="{x + 18}" y="{key_y + 10}">bound missed</text>')
+    keys.append(
+        f'<path d="M{x + 12} {key_y}h-12l12 12z" fill="{ALARM}"/>'
+        f'<text x="{x + 18}" y="{key_y + 10}">bound missed</text>'
+    )
     x += 104
-    keys.append(f'<rect x="{x}" y="{key_y + 1}" width="15" height="10" rx="2" fill="none" stroke="{ALARM}" '
-                f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">found guilty</text>')
+    keys.append(
+        f'<rect x="{x}" y="{key_y + 1}" width="15" height="10" rx="2" fill="none" stroke="{ALARM}" '
+        f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">found guilty</text>'
+    )
     return "".join(out) + "".join(keys) + "</g>"
 
 
@@ -176,7 +185,8 @@ def heat_map(spec: Heatmap) -> Markup:
     out = [
         f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-labelledby="{name}-title {name}-desc">',
-        f'<title id="{name}-title">{escape(spec.title)}</title><desc id="{name}-desc">{escape(spec.description)}</desc>',
+        f'<title id="{name}-title">{escape(spec.title)}</title>',
+        f'<desc id="{name}-desc">{escape(spec.description)}</desc>',
         f'<defs><pattern id="{name}-hatch" width="7" height="7" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="7" height="7" fill="#fff"/>'
         f'<path d="M0 0v7" stroke="#9aa5b1" stroke-width="2.4"/></pattern></defs>',
@@ -197,7 +207,9 @@ def heat_map(spec: Heatmap) -> Markup:
         for column, destination in enumerate(spec.labels):
             x, y = g.left + column * g.width, g.top + row * g.height
             if source == destination:
-                out.append(f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>')
+                out.append(
+                    f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>'
+                )
                 continue
             cell = spec.cells.get((source, destination))
             if cell is None:

@@ -8,6 +8,10 @@ from math import floor, log10
 
 _UNITS = {"us": "µs", "ratio": "", "": "", "1": ""}
 _THIN_SPACE = "\u2009"
+NONE = "\u2013"
+"""Stands where there is no value."""
+
+_TIMES = " \u00d7 "
 
 
 def unit_text(unit: str) -> str:
@@ -29,16 +33,16 @@ def number(value: float, significant: int = 4) -> str:
 def quantity(value: float | None, unit: str, significant: int = 4) -> str:
     """Number and unit, e.g. "0.9412 Gbit/s"; a dash where there is no value."""
     if value is None:
-        return "–"
+        return NONE
     name = unit_text(unit)
     return f"{number(value, significant)} {name}" if name else number(value, significant)
 
 
 def interval(low: float | None, high: float | None) -> str | None:
-    """A 95 % interval as "low – high"; None where there is none."""
-    if low is None or high is None:
+    """A 95 % interval as "low - high" with a proper dash; None where there is none, or where it is a single point."""
+    if low is None or high is None or low == high:
         return None
-    return f"{number(low)} – {number(high)}"
+    return f"{number(low)} {NONE} {number(high)}"
 
 
 def percent(share: float) -> str:
@@ -69,11 +73,11 @@ def moment(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Figures' words with the signs that print has: >= becomes ≥, <= ≤, a factor's x ×, us µs."""
+    """Figures' words with the signs that print has: >= becomes ≥, <= ≤, the x of a product and us likewise."""
     text = text.replace(">=", "≥").replace("<=", "≤")
-    return re.sub(r"(?<=\d) us\b", " µs", re.sub(r"(?<=[\d)]) x (?=[\d(a-z])", " × ", text))
+    return re.sub(r"(?<=\d) us\b", " µs", re.sub(r"(?<=[\d)]) x (?=[\d(a-z])", _TIMES, text))
 
 
 def plural(count: int, word: str, many: str | None = None) -> str:
-    """"1 node", "4 nodes", "2 criteria"."""
+    """Count and word, as in "1 node", "4 nodes", "2 criteria"."""
     return f"{count} {word if count == 1 else many or word + 's'}"

@@ -18,6 +18,8 @@ from validation.report.summary import verdict_of
 from validation.report.system import system
 from validation.report.training import training
 
+_TRANSPORTS = {"tcp": "TCP", "roce": "RoCE", "ib": "InfiniBand verbs", "pvrdma": "PVRDMA"}
+
 
 def css_string(text: str) -> str:
     """`text` as the inside of a CSS string: everything but letters, digits, space and a few marks is escaped.
@@ -57,7 +59,8 @@ def render(documents: RunDocuments) -> str:
     verdict = verdict_of(documents)
     families = criteria.families(verdict, documents.catalogue)
     rows = [row for family in families for row in family.rows]
-    return _environment().get_template("report.html").render(
+    template = _environment().get_template("report.html")
+    return template.render(
         info=documents.info,
         topology=documents.topology,
         plan=documents.plan,
@@ -73,6 +76,7 @@ def render(documents: RunDocuments) -> str:
         tally=tally(criteria.tally(verdict.criteria)),
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
+        transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),
         matrices=fabric.matrices(documents),
         training=training(documents),
         system=system(documents),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from validation.model import CriterionVerdict, VerdictDoc
 from validation.report.documents import RunDocuments
+from validation.report.numbers import NONE
 
 _NOT_JUDGED = "not judged: the run has no verdict.json"
 
@@ -22,8 +23,8 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
         site=documents.info.site,
         sign_off="INCOMPLETE",
         outcome="incomplete",
-        headline=f"INCOMPLETE: the run was not judged, for verdict.json is missing. {planned - len(missing)} of {planned} "
-        "planned measurements have a result.",
+        headline="This run was not judged, for verdict.json is missing. "
+        f"{planned - len(missing)} of {planned} planned measurements have a result.",
         planned=planned,
         measured=planned - len(missing),
         missing=missing,
@@ -36,7 +37,7 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
                 verdict="not-measured",
                 reason_code="missing-result" if c.id in wanted else "not-selected",
                 reason=_NOT_JUDGED if c.id in wanted else "not part of this run's plan",
-                coverage="–",
+                coverage=NONE,
             )
             for c in documents.catalogue.values()
         ),

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from validation.model import Measurement
 from validation.report.charts import ScalingBar, scaling
 from validation.report.documents import RunDocuments
-from validation.report.numbers import number, percent
+from validation.report.numbers import NONE, number, percent
 
 KIND = "training-short"
 METRIC = "images_per_s"
@@ -87,13 +87,13 @@ def training(documents: RunDocuments) -> Training | None:
                 ranks=ranks,
                 hosts=str(m.params.get("hosts", "")).replace(",", ", ") or ", ".join(m.nodes),
                 steps=len(values),
-                batch=str(m.params.get("batch", "–")),
+                batch=str(m.params.get("batch", NONE)),
                 rate=rate,
                 low=quartiles[0] if quartiles else None,
                 high=quartiles[2] if quartiles else None,
                 relative_mad=median([abs(v - rate) for v in values]) / rate if rate else None,
                 efficiency=efficiency,
-                formula=f"{number(rate)} / ({ranks} × {number(base)}) = {percent(efficiency)}"
+                formula=f"{number(rate)} / ({ranks} \u00d7 {number(base)}) = {percent(efficiency)}"
                 if rate is not None and base is not None and efficiency is not None
                 else None,
                 problem=problem,
