@@ -15,6 +15,7 @@ from validation.probes.tool import Ran, document, group, run_tool
 
 IPV4_ICMP_HEADER_BYTES = 28  # 20 IPv4 (RFC 791, no options) + 8 ICMP echo (RFC 792)
 MAX_IP_PACKET_BYTES = 65535
+ANSWER_TIMEOUT_S = "0.5"  # a fabric answers in well under a millisecond
 CONTROL_BYTES = 576  # every IPv4 host must accept this (RFC 791)
 
 
@@ -29,7 +30,7 @@ class _Pinger:
     """Sends packets of a given size and keeps everything that ping said."""
 
     def __init__(self, source: str, destination: str) -> None:
-        self.command = ["ping", "-n", "-M", "do", "-I", source, "-c", "3", "-W", "1"]
+        self.command = ["ping", "-n", "-M", "do", "-I", source, "-c", "3", "-W", ANSWER_TIMEOUT_S]
         self.command += ["-i", "0.05" if os.geteuid() == 0 else "0.2"]  # older pings allow only root to hurry
         self.destination = destination
         self.said: list[str] = []
@@ -82,7 +83,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
     pinger = _Pinger(args.source, args.destination)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        pinger.said.append("$ ping -V\n" + run_tool(["ping", "-V"]).stdout)
+        pinger.said.append("# ping -V\n" + run_tool(["ping", "-V"]).stdout)
         found, ran, error = _find(pinger, args.mtu)
         facts: dict[str, Any] = {
             "source": args.source,

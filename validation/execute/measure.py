@@ -1,0 +1,147 @@
+"""Takes one measurement: starts its probes, waits no longer than its deadline, and says what became of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from typing import Any, cast
+
+from validation.execute.commands import Job
+from validation.execute.remote import Launcher, Output, Remote
+from validation.model import Measurement, ResultStatus, Sample, Scalar
+from validation.parsers import ParseError, parse
+from validation.probes import ProbeDoc
+from validation.probes.supervise import EXIT_DEADLINE
+
+READY_TIMEOUT_S = 20.0  # until a server listens; the probe itself gives up after 10
+LINGER_S = 5.0  # the two ends of a session end within a moment of each other, on a busy node a longer one
+LATE_S = 10.0  # beyond a probe's deadline on its node: its grace, its kill time, and the way back
+EXIT_SSH = 255
+
+
+@dataclass
+class Taken:
+    """What became of a measurement. `outputs` are (node, stdout, stderr) of the tools."""
+
+    status: ResultStatus
+    error: str | None
+    doc: ProbeDoc | None = None
+    samples: tuple[Sample, ...] = ()
+    facts: dict[str, Scalar | list[str]] = field(default_factory=dict)
+    outputs: list[tuple[str, str, str]] = field(default_factory=list)
+
+
+def utc_now() -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def _document(output: Output) -> ProbeDoc | None:
+    """The probe's document: the last JSON object with all of its keys."""
+    for value in reversed(output.documents()):
+        if ProbeDoc.__required_keys__ <= set(value):
+            return cast(ProbeDoc, value)
+    return None
+
+
+def _text(output: Output) -> tuple[str, str]:
+    return output.stdout.decode("utf-8", "replace"), output.stderr.decode("utf-8", "replace")
+
+
+def _last(output: Output) -> str:
+    lines = [line for line in _text(output)[1].splitlines() if line.strip()]
+    return lines[-1].strip() if lines else f"exit status {output.returncode}"
+
+
+def read(m: Measurement, node: str, output: Output) -> Taken:
+    """From the measuring probe's output to samples. Nothing but a document that its parser accepts is `ok`."""
+    doc = _document(output)
+    if doc is None:
+        taken = Taken("failed", f"the probe on {node} ended without a report: {_last(output)}")
+        if output.returncode == EXIT_SSH:
+            taken = Taken("unreachable", f"connection to {node} lost: {_last(output)}")
+        elif output.returncode == EXIT_DEADLINE:
+            taken = Taken("timeout", f"did not end within {m.timeout_s:g} s on {node}")
+        elif output.returncode == 0:
+            taken = Taken("unparseable", f"the probe on {node} printed no report")
+        taken.outputs = [(node, *_text(output))]
+        return taken
+    outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
+    if output.returncode == EXIT_DEADLINE:
+        return Taken("timeout", f"did not end within {m.timeout_s:g} s on {node}", doc, outputs=outputs)
+    if doc["error"] or output.returncode != 0:
+        return Taken("failed", f"{node}: {doc['error'] or f'exit status {output.returncode}'}", doc, outputs=outputs)
+    try:
+        samples, facts = parse(m.kind, doc, m.params)
+    except ParseError as fault:
+        return Taken("unparseable", f"{node}: {fault}", doc, outputs=outputs)
+    return Taken("ok", None, doc, tuple(samples), facts, outputs)
+
+
+def _arguments(probe: Sequence[str], deadline_s: float, hold_s: float = 0.0) -> list[str]:
+    hold = ["--hold-s", f"{hold_s:g}"] if hold_s else []
+    return [*hold, "--deadline-s", f"{deadline_s:g}", *probe]
+
+
+async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
+    """Run the probes of one measurement. Whatever happens, also cancellation, none of them runs on afterwards."""
+    running: list[Remote] = []
+    try:
+        return await asyncio.wait_for(_take(m, job, launcher, running), m.timeout_s + READY_TIMEOUT_S + LATE_S)
+    except asyncio.TimeoutError:
+        return Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
+    finally:
+        await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
+
+
+async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:
+    if job.server_node is None:
+        remote = await launcher.start(job.node, _arguments(job.probe, m.timeout_s))
+        running.append(remote)
+        return read(m, job.node, await remote.finish())
+    # Both ends start together, the measuring one held back, so that their start-up times do not add up.
+    lifetime = m.timeout_s + READY_TIMEOUT_S
+    server = await launcher.start(job.server_node, _arguments(job.server, lifetime))
+    running.append(server)
+    client = await launcher.start(job.node, _arguments(job.probe, m.timeout_s, hold_s=lifetime))
+    running.append(client)
+    hello: dict[str, Any] | None = None
+    with contextlib.suppress(asyncio.TimeoutError):
+        hello = await asyncio.wait_for(server.first_document(), READY_TIMEOUT_S)
+    if hello is None or hello.get("ready") is not True:
+        return _unserved(m, job.server_node, await server.stop())
+    client.go()
+    client_end, server_end = asyncio.ensure_future(client.finish()), asyncio.ensure_future(server.finish())
+    try:
+        await asyncio.wait({client_end, server_end}, return_when=asyncio.FIRST_COMPLETED)
+        if not client_end.done():
+            # The server ends first when all is well, by a moment; when it died the client may wait for ever.
+            await asyncio.wait({client_end}, timeout=LINGER_S)
+        abandoned = not client_end.done()
+        taken = read(m, job.node, await client.stop() if abandoned else client_end.result())
+        if job.server[1] != "sockperf":
+            await asyncio.wait({server_end}, timeout=LINGER_S)
+        served = await server.stop() if not server_end.done() else server_end.result()
+    finally:
+        client_end.cancel()
+        server_end.cancel()
+    if served.returncode == EXIT_SSH and _document(served) is None:
+        return Taken("unreachable", f"connection to {job.server_node} lost: {_last(served)}", outputs=taken.outputs)
+    doc = _document(served)
+    if abandoned and taken.status == "failed":
+        why = doc["error"] if doc and doc["error"] else _last(served)
+        taken.error = f"the server on {job.server_node} ended in the middle: {why}"
+    out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)
+    taken.outputs.append((job.server_node, out, err))
+    return taken
+
+
+def _unserved(m: Measurement, node: str, output: Output) -> Taken:
+    """The serving end did not get ready: its own words say why."""
+    taken = read(m, node, output)
+    if taken.status in ("ok", "unparseable"):
+        taken = Taken("failed", f"the server on {node} did not get ready: {_last(output)}", outputs=taken.outputs)
+    return taken

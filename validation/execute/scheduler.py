@@ -1,0 +1,134 @@
+"""Runs a plan round by round. A node that hangs or dies costs its own measurements and nobody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from validation.execute.commands import Job, job_for
+from validation.execute.errors import RunError
+from validation.execute.measure import Taken, take, utc_now
+from validation.execute.remote import Launcher
+from validation.execute.store import Store
+from validation.model import Measurement, Plan, Provenance, Result, Topology
+
+
+class Progress(Protocol):
+    """Told about every change; shows it."""
+
+    def planned(self, plan: Plan, done: Collection[str]) -> None:
+        """Before the first measurement; `done` ids are not measured again."""
+
+    def started(self, m: Measurement) -> None:
+        """A measurement begins."""
+
+    def finished(self, m: Measurement, result: Result) -> None:
+        """A measurement's result is on the disk."""
+
+    def said(self, text: str) -> None:
+        """Something the operator should know, one line."""
+
+
+class _Runner:
+    def __init__(self, plan: Plan, topology: Topology, launcher: Launcher, store: Store, progress: Progress) -> None:
+        self.plan = plan
+        self.launcher = launcher
+        self.store = store
+        self.progress = progress
+        self.dead: dict[str, str] = {}
+        # Before anything starts: a plan that does not fit must not stop half way.
+        self.jobs: dict[str, Job] = {m.id: job_for(m, topology) for m in plan.measurements}
+
+    async def round(self, ids: list[str]) -> None:
+        """All measurements of a round at the same time, then a look at the nodes of those that went wrong."""
+        measurements = [self.plan.measurement(id_) for id_ in ids]
+        tasks = [asyncio.ensure_future(self.one(m)) for m in measurements]
+        try:
+            results = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            # Until each has stopped its probes; what they say then is no longer of interest.
+            await asyncio.gather(*tasks, return_exceptions=True)
+        suspects = {
+            node
+            for m, result in zip(measurements, results, strict=True)
+            if result.status in ("unreachable", "timeout")
+            for node in m.nodes
+            if node not in self.dead
+        }
+        await self.look_at(sorted(suspects))
+
+    async def look_at(self, nodes: list[str]) -> None:
+        """One try to reach each of `nodes` again; those that do not answer are out for the rest of the run."""
+        for node, why in zip(nodes, await asyncio.gather(*(self.launcher.alive(n) for n in nodes)), strict=True):
+            if why is not None:
+                self.dead[node] = why
+                self.progress.said(f"{node}: {why}; its remaining measurements are not tried")
+
+    async def one(self, m: Measurement) -> Result:
+        gone = [node for node in m.nodes if node in self.dead]
+        started, begin = utc_now(), time.monotonic()
+        if gone:
+            taken = Taken("unreachable", "; ".join(f"{node}: {self.dead[node]}" for node in gone))
+        else:
+            self.progress.started(m)
+            taken = await take(m, self.jobs[m.id], self.launcher)
+        result = self.record(m, taken, started, round(time.monotonic() - begin, 3))
+        self.progress.finished(m, result)
+        return result
+
+    def record(self, m: Measurement, taken: Taken, started: str, duration_s: float) -> Result:
+        logs = [log for node, out, err in taken.outputs for log in self.store.raw(m.id, node, out, err)]
+        doc = taken.doc
+        result = Result(
+            measurement=m.id,
+            status=taken.status,
+            error=taken.error,
+            samples=taken.samples,
+            facts=taken.facts,
+            provenance=Provenance(
+                nodes=m.nodes,
+                devices=tuple(str(e) for e in m.endpoints),
+                tool=doc["tool"] if doc else "",
+                tool_version=doc["tool_version"] if doc else "",
+                command=tuple(doc["command"]) if doc else (),
+                started=doc["started"] if doc else started,
+                ended=doc["ended"] if doc else utc_now(),
+                duration_s=duration_s,
+                raw=tuple(logs),
+            ),
+        )
+        self.store.append(result)
+        return result
+
+
+async def run_plan(
+    plan: Plan,
+    topology: Topology,
+    launcher: Launcher,
+    run_dir: Path,
+    progress: Progress,
+    done: Collection[str] = frozenset(),
+) -> None:
+    """Take every measurement of `plan` that is not in `done`, and write each result as soon as it is there.
+
+    The launcher is connected already; closing it is the caller's part. RunError when results cannot be written; on
+    cancellation all probes are stopped first, and what was finished stays.
+    """
+    with contextlib.closing(Store(run_dir)) as store:
+        runner = _Runner(plan, topology, launcher, store, progress)
+        if store.torn:
+            progress.said(store.torn)
+        progress.planned(plan, done)
+        for ids in plan.rounds:
+            pending = [id_ for id_ in ids if id_ not in done]
+            if pending:
+                await runner.round(pending)
+
+
+__all__ = ["Progress", "RunError", "run_plan"]

@@ -1,0 +1,167 @@
+"""Probes over OpenSSH: one connection per node, opened once and shared by everything that runs there.
+
+The shared connection belongs to the `anchor` probe, which reports the probes that are installed and then waits for
+the end of its stdin. So the connection ends with the controller, even after kill -9, and leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from validation.execute.remote import Output, Remote
+from validation.model import Node, SshTarget
+from validation.probes.__main__ import ANCHOR, digest
+
+PROBE_PYTHON = "/opt/elastic-ai/acceptance/bin/python"
+CONNECT_TIMEOUT_S = 10
+ALIVE_INTERVAL_S = 5
+ALIVE_COUNT = 3  # a node that falls silent is given up after 15 s
+PARALLEL_CONNECTS = 64
+MAX_CONTROL_FOLDER = 60  # a socket's path holds about 104 bytes, and ssh adds 17 while it binds
+PROVISION = "run: ansible-playbook site.yml -i {site}"
+
+_BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
+
+# What OpenSSH says, and what it means to the operator. First match counts.
+_FAULTS = (
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed; if it was reinstalled: "
+     "ssh-keygen -R {host}"),
+    (r"Host key verification failed|No .* host key is known", "its host key is unknown; connect once by hand"),
+    (r"Permission denied|Too many authentication failures", "refuses the key for user {user}; check ansible_user and "
+     "ansible_ssh_private_key_file"),
+    (r"Load key|Identity file .* not accessible|UNPROTECTED PRIVATE KEY", "the private key cannot be used"),
+    (r"Could not resolve hostname", "its name {host} does not resolve; set ansible_host"),
+    (r"Connection refused", "refuses connections on port {port}; does sshd run there?"),
+    (r"timed out|No route to host|Network is unreachable|Host is down", "does not answer; is it up?"),
+    (r"sudo: ", "user {user} needs sudo without a password"),
+)  # fmt: skip
+
+
+def common_arguments(target: SshTarget) -> list[str]:
+    """Port, user, key and the operator's own arguments for a target."""
+    arguments = ["-p", str(target.port), "-l", target.user]
+    if target.key_file:
+        arguments += ["-i", target.key_file, "-o", "IdentitiesOnly=yes"]
+    return [*arguments, *target.extra_args]
+
+
+def remote_command(target: SshTarget, probe: Sequence[str]) -> str:
+    """One line for the remote shell. Isolated mode: no user site, no PYTHON* variables, no current folder."""
+    command = [PROBE_PYTHON, "-I", "-m", "validation.probes", *probe]
+    return shlex.join(command if target.user == "root" else ["sudo", "-n", *command])
+
+
+def explain(target: SshTarget, output: Output, site: str) -> str:
+    """Why a node cannot be used, in one line without its name, from what ssh and the remote shell said."""
+    said = output.stderr.decode("utf-8", "replace").strip()
+    last = said.splitlines()[-1].strip() if said else f"ssh ended with status {output.returncode}"
+    if PROBE_PYTHON in said or "validation.probes" in said:
+        return f"the acceptance probes are not installed; {PROVISION.format(site=site)}"
+    for pattern, words in _FAULTS:
+        if re.search(pattern, said):
+            return f"{words.format(host=target.host, user=target.user, port=target.port)} (ssh: {last})"
+    return f"cannot be used (ssh: {last})"
+
+
+class SshLauncher:
+    """Launcher over OpenSSH. `site` names the inventory in what the operator is told to do."""
+
+    def __init__(self, site: str) -> None:
+        """Nothing is opened yet."""
+        self._site = site
+        self._folder: Path | None = None
+        self._nodes: dict[str, Node] = {}
+        self._anchors: dict[str, Remote] = {}
+        self._probes: set[Remote] = set()
+        self._gate = asyncio.Semaphore(PARALLEL_CONNECTS)
+
+    def _socket(self, node: str) -> Path:
+        """Where the shared connection of a node listens. Numbered, for names may be long."""
+        if self._folder is None:
+            _sweep()
+            base = tempfile.gettempdir()
+            self._folder = Path(
+                tempfile.mkdtemp(prefix=f"eat-{os.getpid()}-", dir=base if len(base) < MAX_CONTROL_FOLDER else "/tmp")  # noqa: S108
+            )
+        return self._folder / str(list(self._nodes).index(node))
+
+    async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """Open the shared connection of every node at the same time."""
+        self._nodes |= {node.name: node for node in nodes}
+        troubles = await asyncio.gather(*(self._open(node.name) for node in nodes))
+        return {node.name: trouble for node, trouble in zip(nodes, troubles, strict=True) if trouble}
+
+    async def _open(self, name: str) -> str | None:
+        target = self._nodes[name].ssh
+        socket = self._socket(name)
+        socket.unlink(missing_ok=True)
+        # What stands first counts for ssh, so an operator's own ControlMaster settings do not interfere.
+        command = ["ssh", "-M", "-S", str(socket), "-o", "ControlPersist=no", *_BASE]
+        command += ["-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}", "-o", f"ServerAliveInterval={ALIVE_INTERVAL_S}"]
+        command += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}", *common_arguments(target), target.host]
+        async with self._gate:
+            remote = await Remote.spawn(name, [*command, remote_command(target, [ANCHOR])])
+            try:
+                hello = await asyncio.wait_for(remote.first_document(), 3 * CONNECT_TIMEOUT_S)
+            except asyncio.TimeoutError:
+                await remote.stop()
+                return f"connected, but the probes did not answer within {3 * CONNECT_TIMEOUT_S} s"
+            except asyncio.CancelledError:
+                await remote.stop()
+                raise
+        if hello is None:
+            return explain(target, await remote.stop(), self._site)
+        if hello.get("probes_sha256") != digest():
+            await remote.stop()
+            return f"its acceptance probes are of another release; {PROVISION.format(site=self._site)}"
+        self._anchors[name] = remote
+        return None
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        """Start a probe over the shared connection; it ends with status 255 at once when that is gone."""
+        target = self._nodes[node].ssh
+        # Without its shared connection ssh would open another one and wait for a node that is gone.
+        command = ["ssh", "-F", "none", "-S", str(self._socket(node)), "-o", "ProxyCommand=false", *_BASE]
+        command += ["-l", target.user, "-p", str(target.port), target.host]
+        remote = await Remote.spawn(node, [*command, remote_command(target, ["--controlled", *probe])])
+        self._probes = {p for p in self._probes if not p.ended} | {remote}
+        return remote
+
+    async def alive(self, node: str) -> str | None:
+        """None when the shared connection stands and answers, or could be opened again."""
+        anchor = self._anchors.get(node)
+        if anchor is not None and not anchor.ended:
+            probe = await Remote.spawn(
+                node, ["ssh", "-F", "none", "-S", str(self._socket(node)), "-O", "check", self._nodes[node].ssh.host]
+            )
+            if (await probe.finish()).returncode == 0:
+                return None
+            await anchor.stop()
+        self._anchors.pop(node, None)
+        return await self._open(node)
+
+    async def close(self) -> None:
+        """Stop all probes, then the connections they share, then remove the sockets' folder."""
+        await asyncio.gather(*(p.stop() for p in self._probes if not p.ended))
+        await asyncio.gather(*(a.stop() for a in self._anchors.values()))
+        self._probes, self._anchors = set(), {}
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+
+def _sweep() -> None:
+    """Remove socket folders of controllers that were killed; each carries its controller's process id."""
+    for folder in {*Path(tempfile.gettempdir()).glob("eat-*-*"), *Path("/tmp").glob("eat-*-*")}:  # noqa: S108
+        owner = folder.name.split("-")[1]
+        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+            continue
+        if owner.isdigit() and not Path("/proc", owner).exists():
+            shutil.rmtree(folder, ignore_errors=True)

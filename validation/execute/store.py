@@ -1,0 +1,116 @@
+"""What execute writes: results.jsonl and raw/, so that nothing finished is ever lost and nothing half is ever read.
+
+Raw output is on the disk before the result that names its hash, and a result is on the disk before the run goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from validation.execute.errors import RunError
+from validation.model import RawLog, Result
+
+RESULTS = "results.jsonl"
+
+
+def _fsync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+class Store:
+    """Appends results to a run directory; opening it cuts off a torn last line, and `torn` says so."""
+
+    def __init__(self, run_dir: Path) -> None:
+        """Open or create results.jsonl; RunError when that fails."""
+        self._dir = run_dir
+        self._path = run_dir / RESULTS
+        self.torn: str | None = None
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._size = self._cut()
+            _fsync_folder(run_dir)
+        except OSError as fault:
+            raise self._fault(fault, self._path) from fault
+
+    def _cut(self) -> int:
+        """Drop an incomplete last line, so that the next one starts on its own; the size that remains."""
+        content = self._path.read_bytes()
+        whole = content.rfind(b"\n") + 1
+        last = content[content.rfind(b"\n", 0, whole - 1) + 1 : whole] if whole else b""
+        if whole == len(content) and last and not _is_json(last):
+            whole -= len(last)
+        if whole != len(content):
+            self.torn = f"{RESULTS}: torn last line ({len(content) - whole} bytes) was dropped"
+            os.ftruncate(self._fd, whole)
+            os.fsync(self._fd)
+        return whole
+
+    def _fault(self, fault: OSError, path: Path) -> RunError:
+        return RunError(
+            f"{path}: cannot be written: {fault.strerror or fault}; what was finished is safe: make room, then "
+            f"toolkit validate --resume {self._dir}"
+        )
+
+    def raw(self, measurement: str, node: str, stdout: str, stderr: str) -> tuple[RawLog, ...]:
+        """Keep a tool's output, flushed to the disk. An earlier attempt's files stay: the next gets a number."""
+        folder = self._dir / "raw" / measurement
+        logs = []
+        path = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            attempt = 1
+            while (folder / f"{_stem(node, attempt)}.out").exists() or (
+                folder / f"{_stem(node, attempt)}.err"
+            ).exists():
+                attempt += 1
+            for suffix, text in (("out", stdout), ("err", stderr)):
+                path = folder / f"{_stem(node, attempt)}.{suffix}"
+                content = text.encode("utf-8", "replace")
+                with path.open("xb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                sha256 = hashlib.sha256(content).hexdigest()
+                logs.append(RawLog(path=path.relative_to(self._dir).as_posix(), sha256=sha256))
+            _fsync_folder(folder)
+            _fsync_folder(folder.parent)
+        except OSError as fault:
+            raise self._fault(fault, path) from fault
+        return tuple(logs)
+
+    def append(self, result: Result) -> None:
+        """Write one line and wait until it is on the disk. On failure the file is as it was before."""
+        line = result.model_dump_json().encode() + b"\n"
+        try:
+            os.lseek(self._fd, self._size, os.SEEK_SET)
+            written = 0
+            while written < len(line):
+                written += os.write(self._fd, line[written:])
+            os.fsync(self._fd)
+        except OSError as fault:
+            os.ftruncate(self._fd, self._size)
+            raise self._fault(fault, self._path) from fault
+        self._size += len(line)
+
+    def close(self) -> None:
+        """Close the file; nothing is pending."""
+        os.close(self._fd)
+
+
+def _stem(node: str, attempt: int) -> str:
+    return node if attempt == 1 else f"{node}.{attempt}"
