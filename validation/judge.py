@@ -1,0 +1,278 @@
+"""The judge: results against criteria. Pure; the same run directory gives the same verdict on any machine.
+
+Nothing passes without samples behind it. Completeness is the plan minus the results, every bound is derived and
+two-sided, and a measurement that cannot decide says so instead of guessing. See docs/verdicts.md.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from validation.criterion import Criterion, Waiver
+from validation.fabric import Fabric
+from validation.judging.case import Case, last_results, virtual_facts
+from validation.judging.findings import findings
+from validation.judging.inventory import judge_bom, judge_stack
+from validation.judging.values import judge_scaling, judge_values
+from validation.model import (
+    CriterionVerdict,
+    Finding,
+    Judgement,
+    Plan,
+    ReasonCode,
+    Result,
+    RunInfo,
+    SignOff,
+    Topology,
+    VerdictDoc,
+    VerdictName,
+)
+
+METHODS = {
+    "value": judge_values,
+    "spread": judge_values,
+    "scaling": judge_scaling,
+    "bom": judge_bom,
+    "stack": judge_stack,
+}
+
+_SCOPES = {"pair": "pairs", "node": "nodes", "group": "groups", "cluster": "jobs"}
+
+
+def judge(
+    info: RunInfo,
+    topology: Topology,
+    plan: Plan,
+    fabric: Fabric,
+    criteria: Iterable[Criterion],
+    results: Sequence[Result],
+    waivers: Sequence[Waiver] = (),
+) -> VerdictDoc:
+    """The verdict on a run. `results` may hold several lines of a measurement: the last one counts.
+
+    Waivers are looked at as of the day on which the run was created, so that judging again changes nothing.
+    """
+    planned = {m.id for m in plan.measurements}
+    latest = {k: r for k, r in last_results(results).items() if k in planned}
+    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
+    shown = virtual_facts(facts, fabric)
+    case = Case(
+        topology=topology,
+        plan=plan,
+        fabric=fabric,
+        criteria=tuple(criteria),
+        latest=latest,
+        virtual=topology.virtual or bool(shown),
+    )
+    judged = {
+        c.id: METHODS[c.method](case, c) if c.kind is not None and _applies(c, case) else [] for c in case.criteria
+    }
+    judged, whole, notes = _waive(case, judged, waivers, _day(info.created))
+    verdicts = tuple(_verdict(case, c, judged[c.id], whole.get(c.id)) for c in case.criteria)
+    missing = case.missing()
+    outcome = _outcome(case, verdicts, missing)
+    sign_off: SignOff = "REHEARSAL"
+    if not case.virtual:
+        sign_off = {"passed": "ACCEPTED", "failed": "REJECTED", "incomplete": "INCOMPLETE"}[outcome]  # type: ignore[assignment]
+    named = findings(case, judged)
+    return VerdictDoc.model_validate(
+        {
+            "run": plan.run,
+            "fabric": fabric.name,
+            "site": topology.site,
+            "sign_off": sign_off,
+            "outcome": outcome,
+            "headline": _headline(sign_off, outcome, verdicts, missing, named),
+            "planned": len(plan.measurements),
+            "measured": len(plan.measurements) - len(missing),
+            "missing": missing,
+            "criteria": verdicts,
+            "findings": named,
+            "notes": (*_notes(case, shown, results, facts), *notes),
+        }
+    )
+
+
+def _day(created: str) -> datetime.date | None:
+    try:
+        return datetime.date.fromisoformat(created[:10])
+    except ValueError:
+        return None
+
+
+def _applies(criterion: Criterion, case: Case) -> bool:
+    return criterion.applies is None or criterion.applies.to(case.fabric)
+
+
+def _waive(
+    case: Case, judged: dict[str, list[Judgement]], waivers: Sequence[Waiver], today: datetime.date | None
+) -> tuple[dict[str, list[Judgement]], dict[str, str], list[str]]:
+    """Judgements with waivers applied, criteria waived as a whole (id -> words), notes on waivers without effect."""
+    whole: dict[str, str] = {}
+    notes: list[str] = []
+    judged = {k: list(v) for k, v in judged.items()}
+    for waiver in waivers:
+        name = f"waiver of {waiver.criterion}" + (f" for {waiver.subject}" if waiver.subject else "")
+        if waiver.criterion not in judged:
+            notes.append(f"{name} ({waiver.who}): no such criterion; it has no effect")
+            continue
+        if today is None or not waiver.when <= today <= waiver.expires:
+            notes.append(f"{name} ({waiver.who}): valid from {waiver.when} to {waiver.expires}; it has no effect")
+            continue
+        words = f"waived by {waiver.who} on {waiver.when} until {waiver.expires}: {waiver.why}"
+        used = False
+        for position, judgement in enumerate(judged[waiver.criterion]):
+            hit = waiver.subject in (None, judgement.subject)
+            if hit and judgement.verdict in ("fail", "not-measured"):
+                judged[waiver.criterion][position] = judgement.model_copy(
+                    update={
+                        "verdict": "waived",
+                        "reason_code": "waived",
+                        "reason": f"{words} (was {judgement.verdict}: {judgement.reason})",
+                    }
+                )
+                used = True
+        if waiver.subject is None and not judged[waiver.criterion]:
+            criterion = next(c for c in case.criteria if c.id == waiver.criterion)
+            if _applies(criterion, case):
+                whole[waiver.criterion] = words
+                used = True
+        if not used:
+            notes.append(f"{name} ({waiver.who}): nothing to waive; remove it")
+    return judged, whole, notes
+
+
+def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: str | None) -> CriterionVerdict:
+    """A criterion over all its subjects: the worst of them."""
+
+    def say(verdict: VerdictName, code: ReasonCode, reason: str, coverage: str) -> CriterionVerdict:
+        return CriterionVerdict(
+            id=criterion.id,
+            statement=criterion.statement,
+            source=criterion.source,
+            required=criterion.required,
+            verdict=verdict,
+            reason_code=code,
+            reason=reason,
+            coverage=coverage,
+            judgements=tuple(judged),
+        )
+
+    things = _SCOPES[criterion.scope] if criterion.method != "scaling" else "jobs"
+    if not judged:
+        if criterion.applies is not None and not _applies(criterion, case):
+            return say("not-applicable", "not-applicable", f"{case.fabric.name}: {criterion.applies.why}", "none")
+        if waived:
+            return say("waived", "waived", waived, f"0 {things}")
+        if criterion.no_probe:
+            return say("not-measured", "no-probe", criterion.no_probe, f"0 {things}")
+        return say("not-measured", "not-selected", _why_not_planned(case, criterion), f"0 {things}")
+    decided = sum(j.verdict in ("pass", "fail", "waived") for j in judged)
+    coverage = f"{decided}/{len(judged)} {things}"
+    for verdict in ("fail", "not-measured", "waived"):
+        worst = [j for j in judged if j.verdict == verdict]
+        if worst:
+            codes = Counter(j.reason_code for j in worst)
+            # the first of the most frequent reasons speaks for the criterion; all stand in the judgements
+            first = next(j for j in worst if codes[j.reason_code] == max(codes.values()))
+            reason = f"{len(worst)} of {len(judged)} {things}: {first.subject}: {first.reason}"
+            return say(first.verdict, first.reason_code, reason if len(judged) > 1 else first.reason, coverage)
+    reason = f"all {len(judged)} {things} pass" if len(judged) > 1 else judged[0].reason
+    return say("pass", "within-bounds", reason, coverage)
+
+
+def _why_not_planned(case: Case, criterion: Criterion) -> str:
+    if criterion.suite not in case.plan.suites:
+        return f"suite {criterion.suite} was not selected for this run"
+    said = [words for words in case.plan.left_out if criterion.id in words] or list(case.plan.left_out)
+    return f"nothing of it was planned: {'; '.join(said)}" if said else "nothing of it was planned"
+
+
+def _outcome(case: Case, verdicts: Sequence[CriterionVerdict], missing: Sequence[str]) -> str:
+    if any(v.verdict == "fail" for v in verdicts):
+        return "failed"
+    excused = {e for v in verdicts for j in v.judgements if j.verdict == "waived" for e in j.evidence}
+    open_ = {e for v in verdicts for j in v.judgements if j.verdict == "not-measured" for e in j.evidence}
+    if any(m not in excused or m in open_ for m in missing):
+        return "incomplete"
+    for verdict in verdicts:
+        for judgement in verdict.judgements:
+            if judgement.verdict == "not-measured" and not (case.virtual and judgement.reason_code == "virtual"):
+                return "incomplete"
+        if not case.virtual and verdict.required and verdict.verdict not in ("pass", "waived", "not-applicable"):
+            return "incomplete"
+    if not any(j.verdict == "pass" for v in verdicts for j in v.judgements):
+        return "incomplete"  # nothing was found good: that is no pass
+    unproven = [m for m in case.plan.measurements if m.kind == "facts" and not _shows_hardware(case.latest.get(m.id))]
+    if not case.virtual and (unproven or not any(m.kind == "facts" for m in case.plan.measurements)):
+        return "incomplete"
+    return "passed"
+
+
+def _shows_hardware(result: Result | None) -> bool:
+    """True where the node's own facts say what it runs on; without them nobody knows whether it is virtual."""
+    return result is not None and result.status == "ok" and bool(result.facts.get("virt"))
+
+
+def _headline(
+    sign_off: str,
+    outcome: str,
+    verdicts: Sequence[CriterionVerdict],
+    missing: Sequence[str],
+    named: Sequence[Finding],
+) -> str:
+    count = Counter(v.verdict for v in verdicts)
+    if outcome == "failed":
+        failed = ", ".join(v.id for v in verdicts if v.verdict == "fail")
+        guilty = f"; at fault: {', '.join(dict.fromkeys(f.subject for f in named))}" if named else ""
+        words = f"failed: {failed}{guilty}"
+    elif outcome == "incomplete":
+        if missing:
+            words = f"incomplete: {len(missing)} planned measurements have no usable result"
+        else:
+            undecided = [v.id for v in verdicts if v.verdict == "not-measured" and v.judgements] or [
+                v.id for v in verdicts if v.verdict == "not-measured" and v.required
+            ]
+            words = f"incomplete: not measured: {_some(undecided)}"
+    else:
+        words = f"all {count['pass']} judged criteria pass"
+    extra = f"{count['not-measured']} not measured" if count["not-measured"] and outcome != "incomplete" else ""
+    extra = ", ".join(x for x in (extra, f"{count['waived']} waived" if count["waived"] else "") if x)
+    return f"{sign_off}: {words}" + (f" ({extra})" if extra else "")
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:5]) + (f" and {len(ids) - 5} more" if len(ids) > 5 else "")
+
+
+def _notes(
+    case: Case, shown: Sequence[tuple[str, str]], results: Sequence[Result], facts: Sequence[Result]
+) -> list[str]:
+    notes = [f"left out of the plan: {words}" for words in case.plan.left_out]
+    if case.virtual:
+        notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")
+    if shown and not case.topology.virtual:
+        who = ", ".join(f"{node} ({what})" for node, what in shown)
+        notes.append(f"the inventory does not say so, but the nodes' own facts show virtual parts: {who}")
+    for result in facts:
+        if result.status == "ok" and not result.facts.get("virt"):
+            notes.append(
+                f"{result.measurement}: the facts do not say whether the node is virtual; it cannot be accepted"
+            )
+    planned = {m.id for m in case.plan.measurements}
+    strange = sorted({r.measurement for r in results} - planned)
+    if strange:
+        notes.append(f"results that are in no plan were ignored: {_some(strange)}")
+    link = case.topology.lab_link
+    expected = link.rate_gbps if link is not None else case.fabric.line_rate_gbps
+    for node in case.topology.nodes:
+        for port in node.ports:
+            if port.rate_gbps is not None and port.rate_gbps != expected:
+                notes.append(
+                    f"{node.name}/{port.interface}: the inventory declares {port.rate_gbps:g} Gbit/s, "
+                    f"{'the lab link' if link is not None else case.fabric.name} has {expected:g}; "
+                    f"judged by {expected:g} Gbit/s"
+                )
+    return notes

@@ -1,0 +1,122 @@
+"""What is judged: plan and results brought together, and what can be said of a measurement without a usable result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from validation.analysis.stats import Summary
+from validation.criterion import Criterion
+from validation.fabric import Fabric
+from validation.model import Bound, Judgement, Measurement, Plan, ReasonCode, Result, Topology, VerdictName
+
+CONTAINERS = frozenset(
+    {
+        "openvz",
+        "lxc",
+        "lxc-libvirt",
+        "systemd-nspawn",
+        "docker",
+        "podman",
+        "rkt",
+        "wsl",
+        "proot",
+        "pouch",
+        "container-other",
+    }
+)
+"""What `systemd-detect-virt` calls containers: never a customer's node, whatever the fabric."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Everything that a judgement may look at. `latest` is each measurement's last result."""
+
+    topology: Topology
+    plan: Plan
+    fabric: Fabric
+    criteria: tuple[Criterion, ...]
+    latest: dict[str, Result]
+    virtual: bool
+
+    def serving(self, criterion: Criterion) -> list[Measurement]:
+        """Planned measurements that serve the criterion, in the plan's order."""
+        return [m for m in self.plan.measurements if criterion.id in m.criteria]
+
+    def usable(self, measurement: str) -> Result | None:
+        """The measurement's result where it was measured, else None."""
+        result = self.latest.get(measurement)
+        return result if result is not None and result.status == "ok" else None
+
+    def missing(self) -> tuple[str, ...]:
+        """Ids of planned measurements without a usable result: completeness is plan minus results."""
+        return tuple(m.id for m in self.plan.measurements if self.usable(m.id) is None)
+
+
+def last_results(results: Iterable[Result]) -> dict[str, Result]:
+    """The last result of each measurement: a resumed run measures again what had failed, and appends."""
+    return {r.measurement: r for r in results}
+
+
+def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:
+    """(node, what shows that it is virtual) from the nodes' own facts.
+
+    A container or a lab's mark always counts; a virtual machine counts unless its hypervisor is part of what this
+    fabric profile describes (VMXNET3, PVRDMA).
+    """
+    shown = []
+    for result in results:
+        node = result.provenance.nodes[0] if result.provenance.nodes else result.measurement
+        virt, lab = str(result.facts.get("virt") or ""), str(result.facts.get("lab") or "")
+        if lab:
+            shown.append((node, f"lab {lab}"))
+        elif virt in CONTAINERS or (virt not in ("", "none") and virt not in fabric.hypervisors):
+            shown.append((node, virt))
+    return shown
+
+
+def judgement(
+    criterion: Criterion,
+    subject: str,
+    verdict: VerdictName,
+    code: ReasonCode,
+    reason: str,
+    evidence: Sequence[str],
+    *,
+    summary: Summary | None = None,
+    text: str | None = None,
+    bound: Bound | None = None,
+) -> Judgement:
+    """A Judgement with the criterion's id; `summary` gives its value, interval and number of samples."""
+    return Judgement(
+        criterion=criterion.id,
+        subject=subject,
+        verdict=verdict,
+        reason_code=code,
+        reason=reason,
+        value=summary.median if summary else None,
+        low=summary.low if summary else None,
+        high=summary.high if summary else None,
+        samples=summary.count if summary else 0,
+        text=text,
+        bound=bound,
+        evidence=tuple(evidence),
+    )
+
+
+def unusable(
+    case: Case, criterion: Criterion, subject: str, ids: Sequence[str], bound: Bound | None
+) -> Judgement | None:
+    """A not-measured judgement where one of the measurements `ids` has no usable result, else None."""
+    for id_ in ids:
+        if case.usable(id_) is not None:
+            continue
+        result = case.latest.get(id_)
+        if result is None:
+            code: ReasonCode = "missing-result"
+            why = f"{id_} was planned, but there is no result of it"
+        else:
+            code = "tool-failed"
+            why = f"{id_}: {result.status}" + (f": {result.error}" if result.error else "")
+        return judgement(criterion, subject, "not-measured", code, why, ids, bound=bound)
+    return None

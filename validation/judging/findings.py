@@ -1,0 +1,183 @@
+"""From judgements to findings: who is at fault, once, with numbers and what to do about it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from validation.analysis.blame import Guilty, Pair, blame
+from validation.criterion import Criterion
+from validation.judging.case import Case
+from validation.model import Finding, Judgement
+
+
+def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, ...]:
+    """All findings of a run. `judged`: criterion id -> its judgements, waivers already applied."""
+    found: list[Finding] = []
+    for criterion in case.criteria:
+        mine = judged.get(criterion.id, [])
+        failed = [j for j in mine if j.verdict == "fail"]
+        if not failed:
+            continue
+        if criterion.scope == "pair":
+            found += _pairs(case, criterion, mine)
+        else:
+            found += [_single(case, criterion, j) for j in failed]
+    return tuple([*_merge(found), *_unreachable(case)])
+
+
+def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
+    by_pair: dict[Pair, Judgement] = {}
+    for judgement in judged:
+        a, _, b = judgement.subject.partition(">")
+        if judgement.verdict in ("pass", "fail"):
+            by_pair[(a, b)] = judgement
+    guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()})
+    return [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
+
+
+def _whole_nodes(case: Case, guilty: list[Guilty]) -> list[Guilty]:
+    """Ports of one node that has several and of which all are guilty become one entry: its subject has no port."""
+    ports: dict[str, list[Guilty]] = {}
+    for entry in guilty:
+        if entry.kind == "port":
+            ports.setdefault(entry.subject[0].partition("/")[0], []).append(entry)
+    whole = {
+        node: entries
+        for node, entries in ports.items()
+        if len(entries) > 1 and len(entries) == len(case.topology.node(node).ports)
+    }
+    rest = [g for g in guilty if g.kind != "port" or g.subject[0].partition("/")[0] not in whole]
+    merged = [
+        Guilty(
+            "port",
+            (node,),
+            entries[0].direction if len({e.direction for e in entries}) == 1 else "both",
+            tuple(sorted(pair for e in entries for pair in e.pairs)),
+            sum(e.of for e in entries),
+        )
+        for node, entries in whole.items()
+    ]
+    return merged + rest
+
+
+def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair, Judgement]) -> Finding:
+    bad = [by_pair[pair] for pair in guilty.pairs]
+    numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"])
+    evidence = tuple(sorted({e for j in bad for e in j.evidence}))
+    remedy = criterion.remedy or "Look at the evidence"
+    if guilty.kind == "cluster":
+        text = f"all {len(bad)} measured pairs fail, so no single port is at fault: {numbers}"
+        remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
+        return _finding("cluster", "cluster", text, remedy, criterion, evidence)
+    if guilty.kind == "port":
+        subject = guilty.subject[0]
+        node = subject.partition("/")[0]
+        how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[guilty.direction]
+        text = f"node {node}: {subject} fails{how} in {len(bad)} of its {guilty.of} pairs: {numbers}"
+        return _finding("node" if "/" not in subject else "port", subject, text, remedy, criterion, evidence)
+    a, b = guilty.subject
+    two = len({end for pair in by_pair for end in pair}) == 2
+    if guilty.kind == "link":
+        subject, what = f"{a}<>{b}", f"the link between {a} and {b} fails in both directions"
+    else:
+        subject, what = f"{a}>{b}", f"{a} to {b} fails in this direction only"
+    if two:
+        what += "; with two ends measured nobody can tell which one is at fault"
+        remedy = f"Measure both against a third node to learn which end it is. {remedy}"
+    else:
+        what += "; both ends are fine with others"
+    return _finding(
+        "link" if guilty.kind == "link" else "pair", subject, f"{what}: {numbers}", remedy, criterion, evidence
+    )
+
+
+def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
+    values = [j.value for j in bad if j.value is not None]
+    if not values:
+        return criterion.id
+    unit, bound = criterion.unit or "", bad[0].bound
+    said = f"{criterion.id} median {statistics.median(values):.4g} {unit}"
+    if bound is not None and bound.floor is not None:
+        said += f", floor {bound.floor:.4g}"
+    elif bound is not None and bound.maximum is not None:
+        said += f", limit {bound.maximum:.4g}"
+    elif bound is not None and bound.equal is not None:
+        said += f", {bound.equal} wanted"
+    others = [j.value for j in good if j.value is not None]
+    if others:
+        said += f" (healthy pairs {statistics.median(others):.4g})"
+    return said
+
+
+def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
+    names = {n.name for n in case.topology.nodes}
+    subject = judgement.subject.partition(",")[0]
+    remedy = criterion.remedy or "Look at the evidence"
+    if subject in names:
+        return _finding("node", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
+    text = f"{criterion.id}, {judgement.subject}: {judgement.reason}"
+    return _finding("cluster", "cluster", text, remedy, criterion, judgement.evidence)
+
+
+def _finding(kind: str, subject: str, text: str, remedy: str, criterion: Criterion, evidence: Sequence[str]) -> Finding:
+    return Finding.model_validate(
+        {
+            "kind": kind,
+            "subject": subject,
+            "text": text,
+            "remedy": remedy,
+            "criteria": (criterion.id,),
+            "evidence": tuple(evidence),
+        }
+    )
+
+
+def _merge(found: Iterable[Finding]) -> list[Finding]:
+    """One finding for each subject, whatever number of criteria point at it."""
+    merged: dict[tuple[str, str], Finding] = {}
+    for finding in found:
+        key = (finding.kind, finding.subject)
+        old = merged.get(key)
+        if old is None:
+            merged[key] = finding
+            continue
+        merged[key] = old.model_copy(
+            update={
+                "text": old.text if finding.text in old.text else f"{old.text}; {finding.text}",
+                "remedy": old.remedy if finding.remedy in old.remedy else f"{old.remedy}. {finding.remedy}",
+                "criteria": tuple(dict.fromkeys((*old.criteria, *finding.criteria))),
+                "evidence": tuple(dict.fromkeys((*old.evidence, *finding.evidence))),
+            }
+        )
+    return list(merged.values())
+
+
+def _unreachable(case: Case) -> list[Finding]:
+    """Nodes whose loss explains measurements without a usable result: named by the executor, or common to all."""
+    gone = [m for m in case.plan.measurements if case.usable(m.id) is None and m.id in case.latest]
+    named: dict[str, list[str]] = {}
+    for measurement in gone:
+        node = case.latest[measurement.id].facts.get("unreachable")
+        if isinstance(node, str) and node in measurement.nodes:
+            named.setdefault(node, []).append(measurement.id)
+    if not named and len(gone) >= 2:
+        common = set.intersection(*(set(m.nodes) for m in gone))
+        if len(common) == 1:
+            named[common.pop()] = [m.id for m in gone]
+    result = []
+    for node, ids in sorted(named.items()):
+        criteria = tuple(dict.fromkeys(c for i in ids for c in case.plan.measurement(i).criteria))
+        error = case.latest[ids[0]].error or case.latest[ids[0]].status
+        text = f"node {node}: {len(ids)} measurements in which it takes part have no usable result: {error}"
+        result.append(
+            Finding(
+                kind="node",
+                subject=node,
+                text=text,
+                remedy="Bring the node back, then measure what is missing with `toolkit validate --resume RUN`",
+                criteria=criteria,
+                evidence=tuple(ids),
+            )
+        )
+    return result

@@ -1,0 +1,248 @@
+"""Judging numbers: the median of a measurement's samples, with its interval, against a two-sided bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from validation.analysis.scaling import efficiency
+from validation.analysis.stats import Summary, summarize
+from validation.criterion import Criterion
+from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
+from validation.judging.case import Case, judgement, unusable
+from validation.model import Bound, Judgement, Measurement, ReasonCode, VerdictName
+
+
+def bound_of(case: Case, criterion: Criterion) -> Bound | None:
+    """The criterion's bound for this fabric, or for its rehearsal; None where no figure is known."""
+    limit, rehearsal = criterion.bound, criterion.rehearsal
+    metric, unit = criterion.metric or "", criterion.unit or ""
+    link = case.topology.lab_link if rehearsal.judge == "lab-link" else None
+    if limit.kind == "fabric":
+        if limit.fabric_key == "tcp_bandwidth":
+            bound = tcp_bandwidth_bound(case.fabric, link)
+            return bound if bound.floor is not None else None
+        if limit.fabric_key == "tcp_rtt":
+            bound = tcp_rtt_bound(case.fabric, link)
+            return bound if bound.maximum is not None else None
+        if limit.fabric_key == "mtu":
+            mtu = case.fabric.mtu
+            words = f"MTU of {case.fabric.name}: {mtu} bytes ({case.fabric.sources.mtu})"
+            return Bound(metric=metric, unit=unit, equal=str(mtu), derivation=(words,), source=case.fabric.sources.mtu)
+        return None
+    if limit.value is None or limit.kind not in ("minimum", "maximum"):
+        return None
+    value, nominal = limit.value, None
+    source = criterion.source + (" (bound ours)" if limit.provisional and "ours" not in criterion.source else "")
+    lines: tuple[str, ...] = (f"{limit.words} ({source})",)
+    if case.virtual and rehearsal.judge == "limit" and rehearsal.value is not None:
+        value, nominal = rehearsal.value, f"on hardware: {limit.words}"
+        lines = (f"rehearsal: {'at most' if limit.kind == 'maximum' else 'at least'} {value:g}: {rehearsal.why}",)
+        source = "ours, for rehearsals"
+    return Bound(
+        metric=metric if criterion.method == "value" else f"{metric}_{criterion.method}",
+        unit="ratio" if criterion.method in ("spread", "scaling") else unit,
+        floor=value if limit.kind == "minimum" else None,
+        maximum=value if limit.kind == "maximum" else None,
+        ceiling=1.0 if criterion.method == "scaling" else None,
+        derivation=lines,
+        source=source,
+        nominal=nominal,
+    )
+
+
+def subject_of(measurement: Measurement) -> str:
+    """ "gpu1/fab0>gpu2/fab0" for a pair, the node's name for one node, else the job in words."""
+    if len(measurement.endpoints) == 2:
+        return f"{measurement.endpoints[0]}>{measurement.endpoints[1]}"
+    hosts = str(measurement.params.get("hosts", "")).split(",")
+    if "ranks" in measurement.params:
+        ranks = measurement.params["ranks"]
+        where = hosts[0] if len(hosts) == 1 else "cluster"
+        return f"{where}, {ranks} rank{'' if ranks == 1 else 's'}"
+    return measurement.nodes[0] if len(measurement.nodes) == 1 else "cluster"
+
+
+def _samples(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
+    """The usable samples, or words that say why there are too few."""
+    result = case.usable(measurement.id)
+    mine = [s for s in result.samples if s.metric == criterion.metric] if result else []
+    if not mine:
+        return f"{measurement.id} has a result, but no {criterion.metric} in it"
+    wrong = {s.unit for s in mine} - {_unit(criterion)}
+    if wrong:
+        return f"{measurement.id}: {criterion.metric} in {', '.join(sorted(wrong))} instead of {_unit(criterion)}"
+    values = [s.value for s in mine]
+    if not all(math.isfinite(v) for v in values):
+        return f"{measurement.id}: a sample of {criterion.metric} is no finite number"
+    steps = measurement.params.get("steps")
+    least = max(criterion.min_samples, steps if isinstance(steps, int) else 0)
+    if len(values) < least:
+        return f"{measurement.id}: {len(values)} samples of {criterion.metric}, at least {least} are needed"
+    return values
+
+
+def _unit(criterion: Criterion) -> str:
+    # a ratio is computed from samples in the job's own unit
+    return "images/s" if criterion.method in ("spread", "scaling") else criterion.unit or ""
+
+
+def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
+    """One judgement for each measurement that serves the criterion: its median, or its spread."""
+    bound = bound_of(case, criterion)
+    judged = []
+    for measurement in case.serving(criterion):
+        subject, evidence = subject_of(measurement), (measurement.id,)
+        gone = unusable(case, criterion, subject, evidence, bound)
+        if gone is not None:
+            judged.append(gone)
+            continue
+        values = _samples(case, criterion, measurement)
+        if isinstance(values, str):
+            judged.append(
+                judgement(criterion, subject, "not-measured", "missing-metric", values, evidence, bound=bound)
+            )
+            continue
+        summary = summarize(values)
+        if bound is None:
+            why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
+            judged.append(judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary))
+        elif criterion.method == "spread":
+            judged.append(_spread(criterion, subject, evidence, summary, bound))
+        else:
+            judged.append(_against(criterion, subject, evidence, summary, bound))
+    return judged
+
+
+def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
+    limit = bound.maximum if bound.maximum is not None else 0.0
+    text = (
+        f"median {summary.median:.4g} images/s, 95 % interval {summary.low:.4g} to {summary.high:.4g}, "
+        f"MAD {summary.mad:.3g}, {summary.count} steps"
+    )
+    if summary.low <= 0:
+        why = f"a rate of {summary.low:g} images/s: nothing was trained"
+        return judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, text=text, bound=bound)
+    fine = summary.spread <= limit
+    reason = f"spread {summary.spread:.2%} {'within' if fine else 'above'} {limit:.0%}; {text}"
+    return judgement(
+        criterion,
+        subject,
+        "pass" if fine else "fail",
+        "within-bounds" if fine else "above-maximum",
+        reason,
+        evidence,
+        summary=Summary(median=summary.spread, mad=0.0, low=summary.spread, high=summary.spread, count=summary.count),
+        text=text,
+        bound=bound,
+    )
+
+
+def _against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
+    """The median and its interval against the bound: better than physics, worse, undecided, or within."""
+    value, unit = summary.median, bound.unit
+    code: ReasonCode
+    verdict: VerdictName
+    shown = f"{value:.4g} {unit} (95 % interval {summary.low:.4g} to {summary.high:.4g})"
+    if bound.equal is not None:
+        wanted = float(bound.equal)
+        fine = summary.low == summary.high == value == wanted
+        reason = f"{value:g} {unit}, {wanted:g} wanted"
+        return judgement(
+            criterion,
+            subject,
+            "pass" if fine else "fail",
+            "within-bounds" if fine else "not-equal",
+            reason,
+            evidence,
+            bound=bound,
+            summary=summary,
+        )
+    if bound.maximum is not None:
+        if value <= 0:
+            why = f"{shown} cannot be: the measurement is at fault"
+            code, verdict = "above-ceiling", "not-measured"
+        elif summary.high <= bound.maximum:
+            code, verdict, why = "within-bounds", "pass", f"{shown}, at most {bound.maximum:g} allowed"
+        elif summary.low > bound.maximum:
+            code, verdict, why = "above-maximum", "fail", f"{shown} is above the {bound.maximum:g} allowed"
+        else:
+            code, verdict = "too-noisy", "not-measured"
+            why = f"{shown} straddles the limit of {bound.maximum:g}: too noisy to tell"
+    else:
+        floor = bound.floor if bound.floor is not None else math.inf
+        if bound.ceiling is not None and value > bound.ceiling * CEILING_SLACK:
+            code, verdict = "above-ceiling", "not-measured"
+            why = f"{shown} is above the ceiling of {bound.ceiling:.4g}: the measurement is at fault, not a fast link"
+        elif summary.low >= floor:
+            code, verdict, why = "within-bounds", "pass", f"{shown}, floor {floor:.4g}"
+        elif summary.high < floor:
+            code, verdict, why = "below-floor", "fail", f"{shown} is below the floor of {floor:.4g}"
+        else:
+            code, verdict, why = "too-noisy", "not-measured", f"{shown} straddles the floor of {floor:.4g}: too noisy"
+    return judgement(criterion, subject, verdict, code, why, evidence, bound=bound, summary=summary)
+
+
+def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Efficiency of the job with several ranks over the one with a single rank."""
+    jobs = case.serving(criterion)
+    single = [m for m in jobs if m.params.get("ranks") == 1]
+    many = [m for m in jobs if m.params.get("ranks") != 1]
+    if not single or not many:
+        return []
+    bound = bound_of(case, criterion)
+    judged = []
+    for job in many:
+        hosts = str(job.params.get("hosts", "")).split(",")
+        subject = hosts[0] if len(hosts) == 1 else "cluster"
+        evidence = (single[0].id, job.id)
+        gone = unusable(case, criterion, subject, evidence, bound)
+        if gone is not None:
+            judged.append(gone)
+            continue
+        ones, all_ = _samples(case, criterion, single[0]), _samples(case, criterion, job)
+        if isinstance(ones, str) or isinstance(all_, str):
+            why = ones if isinstance(ones, str) else str(all_)
+            judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
+            continue
+        if min(min(ones), min(all_)) <= 0:
+            why = "a rate of 0 images/s: nothing was trained"
+            judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
+            continue
+        judged.append(_scaled(case, criterion, job, subject, evidence, ones, all_, bound))
+    return judged
+
+
+def _scaled(
+    case: Case,
+    criterion: Criterion,
+    job: Measurement,
+    subject: str,
+    evidence: Sequence[str],
+    ones: Sequence[float],
+    all_: Sequence[float],
+    bound: Bound | None,
+) -> Judgement:
+    ranks = int(job.params["ranks"] or 0)
+    found = efficiency(all_, ones, ranks)
+    text = f"{found.rate:.4g} / ({ranks} x {found.single:.4g} images/s) = {found.value:.3f}"
+    summary = Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=min(len(ones), len(all_)))
+    if case.virtual and criterion.rehearsal.judge == "not-judged":
+        why = f"{criterion.rehearsal.why}: scaling measured {found.value:.2f}, not judged"
+        return judgement(
+            criterion,
+            subject,
+            "not-measured",
+            "virtual",
+            why,
+            evidence,
+            text=text,
+            bound=bound,
+            summary=summary,
+        )
+    if bound is None:
+        return judgement(
+            criterion, subject, "not-measured", "no-bound", f"no bound is known; {text}", evidence, text=text
+        )
+    result = _against(criterion, subject, evidence, summary, bound)
+    return result.model_copy(update={"text": text, "reason": f"{result.reason}; {text}"})
