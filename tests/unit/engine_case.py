@@ -1,0 +1,151 @@
+"""A small lab, its plan, and results as a healthy run would give them; tests spoil them one at a time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from validation.criterion import Waiver, load_criteria
+from validation.fabric import load_fabric
+from validation.judge import judge
+from validation.model import (
+    Bom,
+    LabLink,
+    Measurement,
+    Node,
+    Plan,
+    Port,
+    Provenance,
+    Result,
+    RunInfo,
+    Sample,
+    SshTarget,
+    Topology,
+    VerdictDoc,
+)
+from validation.suites import make_plan
+
+CRITERIA = load_criteria()
+ALL = ("preflight", "transport", "training")
+STACK = {"os": "debian 12", "openmpi": "4.1.4"}
+BOM = Bom(model="nspawn", gpu_model="", gpu_count=0, nic_model="", fabric_port_count=1)
+FACTS: dict[str, Any] = {
+    "virt": "systemd-nspawn",
+    "lab": "lab",
+    "model": "nspawn",
+    "gpu_count": 0,
+    "gpu_model": "",
+    "nic_model": "",
+    "fabric_ports": ["fab0=up,mtu=9000,speed=10000"],
+    "rdma_devices": [],
+    "os": "debian 12",
+    "kernel": "6.1.0",
+    "python": "3.11.2",
+    "openmpi": "4.1.4",
+    "docker": "20.10.24",
+    "horovod": "",
+    "torch": "",
+    "probes": "0.1.0",
+}
+RATES = {"1": 500.0, "intra": 620.0, "inter": 900.0}
+
+
+def node(name: str, index: int, **changes: Any) -> Node:
+    group = {"head": "head", "client1": "clients"}.get(name, "gpu_servers")
+    values: dict[str, Any] = {
+        "name": name,
+        "groups": (group,),
+        "ssh": SshTarget(host=f"10.77.0.{index}"),
+        "ports": (Port(interface="fab0", address=f"10.78.0.{index}", prefix=24),),
+        "slots": 2 if group == "gpu_servers" else 1,
+        "bom": BOM,
+        "stack": STACK,
+        "virtual": "systemd-nspawn",
+    }
+    return Node(**{**values, **changes})
+
+
+def lab(names: Iterable[str] = ("head", "client1", "gpu1", "gpu2"), rate: float = 1.0) -> Topology:
+    nodes = tuple(node(name, 11 + i) for i, name in enumerate(names))
+    return Topology(site="lab", nodes=nodes, lab_link=LabLink(rate_gbps=rate, rtt_max_us=1000))
+
+
+def hardware(names: Iterable[str] = ("head", "client1", "gpu1", "gpu2")) -> Topology:
+    """The same nodes as real machines, as far as the inventory says."""
+    nodes = tuple(node(name, 11 + i, virtual=None) for i, name in enumerate(names))
+    return Topology(site="customer", nodes=nodes)
+
+
+def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10") -> Plan:
+    return make_plan("run-1", topology, load_fabric(fabric), CRITERIA, tuple(suites))
+
+
+def around(value: float, count: int, unit: str, metric: str, spread: float = 0.002, seed: str = "") -> list[Sample]:
+    generator = random.Random(f"{metric}{value}{seed}")
+    return [Sample(metric=metric, value=value * (1 + generator.uniform(-spread, spread)), unit=unit) for _ in range(count)]
+
+
+def result(measurement: Measurement, samples: Iterable[Sample] = (), **changes: Any) -> Result:
+    provenance = Provenance(
+        nodes=measurement.nodes,
+        tool="test",
+        tool_version="1",
+        command=("test",),
+        started="2026-11-21T10:00:00Z",
+        ended="2026-11-21T10:00:01Z",
+        duration_s=1,
+    )
+    values: dict[str, Any] = {"measurement": measurement.id, "status": "ok", "samples": tuple(samples)}
+    return Result(**{**values, "provenance": provenance, **changes})
+
+
+def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, Any] | None = None) -> Result:
+    """What a healthy node or link of the lab measures."""
+    if measurement.kind == "facts":
+        return result(measurement, facts={**FACTS, **(facts or {})})
+    if measurement.kind == "path-mtu":
+        return result(measurement, [Sample(metric="path_mtu_bytes", value=9000, unit="bytes")])
+    if measurement.kind == "tcp-bandwidth":
+        return result(measurement, around(0.985 * link_gbps, 12, "Gbit/s", "tcp_bandwidth_gbps", seed=measurement.id))
+    if measurement.kind == "tcp-latency":
+        return result(measurement, around(40, 20, "us", "tcp_rtt_us", 0.05, seed=measurement.id))
+    rate = RATES[str(measurement.params["label"])]
+    return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05))
+
+
+def with_value(measurement: Measurement, value: float) -> Result:
+    """A transport measurement with samples around another value."""
+    metric, unit = {
+        "tcp-bandwidth": ("tcp_bandwidth_gbps", "Gbit/s"),
+        "tcp-latency": ("tcp_rtt_us", "us"),
+        "path-mtu": ("path_mtu_bytes", "bytes"),
+    }[measurement.kind]
+    if measurement.kind == "path-mtu":
+        return result(measurement, [Sample(metric=metric, value=value, unit=unit)])
+    return result(measurement, around(value, 12, unit, metric))
+
+
+def results_of(plan: Plan, spoil: Callable[[Measurement], Result | None] | None = None, **kwargs: Any) -> list[Result]:
+    """Healthy results of the whole plan; `spoil` returns a measurement's other result, or None to leave it healthy."""
+    return [(spoil(m) if spoil else None) or healthy(m, **kwargs) for m in plan.measurements]
+
+
+def verdict_of(
+    topology: Topology, plan: Plan, results: Iterable[Result], waivers: Iterable[Waiver] = (), fabric: str = "tcp10"
+) -> VerdictDoc:
+    info = RunInfo(
+        run=plan.run,
+        created="2026-11-21T10:00:00Z",
+        toolkit_version="0.1.0",
+        site=topology.site,
+        inventory="inventories/lab",
+        fabric=fabric,
+        suites=plan.suites,
+        command=("toolkit", "validate"),
+    )
+    return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers))
+
+
+def criterion(verdict: VerdictDoc, id_: str) -> Any:
+    return next(c for c in verdict.criteria if c.id == id_)
