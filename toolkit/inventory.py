@@ -1,0 +1,245 @@
+"""Ansible inventory -> Topology, read by `ansible-inventory` itself, so that both see the same variables.
+
+Groups `head`, `clients` and `gpu_servers` hold the nodes under test; hosts in none of them are left alone. Variables
+are checked here, once, and a fault names the file and line where the variable stands, as far as that can be found.
+"""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from toolkit.inventory_lines import locate, syntax_fault
+from validation.load import ConfigError, explain
+from validation.model import Bom, LabLink, Node, Port, SshTarget, Topology
+
+GROUPS = ("head", "clients", "gpu_servers")
+LAB = Path("inventories/lab")
+_TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+
+
+class InventoryError(ConfigError):
+    """An inventory that cannot be used. One line: `file:line: host: variable: what is wrong; what to do`."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _FabricPort(_Model):
+    interface: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
+    address: str
+    rate_gbps: float | None = Field(default=None, gt=0, strict=False)
+
+    @field_validator("address")
+    @classmethod
+    def _with_prefix(cls, value: str) -> str:
+        if "/" not in value:
+            raise ValueError(f"{value!r} has no prefix length; write it like 10.0.0.1/24")
+        ipaddress.ip_interface(value)
+        return value
+
+
+class _HostVars(BaseModel):
+    """What we read of a host's variables; all others are Ansible's business."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    ansible_host: str | None = Field(default=None, min_length=1)
+    ansible_port: int = Field(default=22, ge=1, le=65535, strict=False)
+    ansible_user: str | None = None
+    ansible_connection: Literal["ssh", "smart"] = "ssh"
+    ansible_ssh_private_key_file: str | None = None
+    ansible_private_key_file: str | None = None
+    ansible_ssh_common_args: str = ""
+    ansible_ssh_extra_args: str = ""
+    fabric_ports: list[_FabricPort] = []
+    training_slots: int | None = Field(default=None, ge=1)
+    bom: dict[str, str | int | None] = {}
+    stack: dict[str, str] = {}
+    elastic_ai_virtual: str | None = None
+    lab_link: LabLink | None = Field(default=None, strict=False)
+
+
+def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words: str) -> InventoryError:
+    where = locate(inventory, host, path)
+    variable = ".".join(str(part) for part in path)
+    return InventoryError(": ".join(part for part in (where, host, variable, words) if part))
+
+
+def _run(inventory: Path) -> dict[str, Any]:
+    """What ansible-inventory says, as data."""
+    tool = Path(sys.executable).with_name("ansible-inventory")
+    command = [str(tool) if tool.exists() else "ansible-inventory", "-i", str(inventory), "--list"]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise InventoryError(
+            "ansible-inventory is not installed; run bin/rehearse, or pip install ansible-core"
+        ) from None
+    if ran.returncode != 0:
+        said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
+        errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit status {ran.returncode}"]
+        raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {shlex.join(command)}")
+    try:
+        data: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError as fault:
+        raise InventoryError(f"{inventory}: ansible-inventory printed no JSON ({fault})") from None
+    return data
+
+
+def _check_path(inventory: Path) -> None:
+    if inventory.is_dir():
+        if not any(inventory.glob("hosts*")):
+            inventory = inventory / "hosts.yml"
+        else:
+            return
+    if inventory.is_file():
+        return
+    folder = inventory if inventory.suffix == "" else inventory.parent
+    if folder.resolve() == LAB.resolve():
+        raise InventoryError(f"{inventory}: no such file; run: toolkit lab up")
+    known = sorted(str(p.parent) for p in Path("inventories").glob("*/hosts.yml"))
+    hint = f"there are: {', '.join(known)}" if known else "see inventories/ for the form of one"
+    raise InventoryError(f"{inventory}: no such file; {hint}")
+
+
+def _members(data: dict[str, Any], group: str, seen: frozenset[str] = frozenset()) -> list[str]:
+    """Hosts of a group and of its child groups, in the inventory's order."""
+    entry = data.get(group, {})
+    names = list(entry.get("hosts", []))
+    for child in entry.get("children", []):
+        if child not in seen:
+            names += _members(data, child, seen | {group})
+    return list(dict.fromkeys(names))
+
+
+def _resolve(inventory: Path, host: str, values: dict[str, Any], key: str) -> dict[str, Any]:
+    """Fill plain `{{ name }}` references of a connection variable; anything more is left to Ansible and refused."""
+    text = values[key]
+    folder = inventory if inventory.is_dir() else inventory.parent
+    known = {**values, "inventory_dir": str(folder.resolve()), "inventory_hostname": host}
+
+    def fill(match: re.Match[str]) -> str:
+        value = known.get(match.group(1))
+        return str(value) if isinstance(value, (str, int)) else match.group(0)
+
+    filled = _TEMPLATE.sub(fill, text)
+    if "{{" in filled or "{%" in filled:
+        raise _fault(inventory, host, (key,), f"holds a template that cannot be filled in here: {text}; write it out")
+    return {**values, key: filled}
+
+
+def _host_vars(inventory: Path, host: str, values: dict[str, Any]) -> _HostVars:
+    for key in _HostVars.model_fields:
+        if isinstance(values.get(key), str) and "{" in values[key]:
+            values = _resolve(inventory, host, values, key)
+    try:
+        return _HostVars.model_validate(values)
+    except ValidationError as fault:
+        path, words = explain(fault)
+        raise _fault(inventory, host, path, words) from None
+
+
+def _target(inventory: Path, host: str, given: _HostVars) -> SshTarget:
+    try:
+        extra = shlex.split(given.ansible_ssh_common_args) + shlex.split(given.ansible_ssh_extra_args)
+    except ValueError as fault:
+        raise _fault(inventory, host, ("ansible_ssh_common_args",), f"{fault}; quote its arguments") from None
+    key = given.ansible_ssh_private_key_file or given.ansible_private_key_file
+    if key is not None:
+        key = str(Path(key).expanduser())
+        if not Path(key).is_file():
+            raise _fault(inventory, host, ("ansible_ssh_private_key_file",), f"{key}: no such file")
+    return SshTarget(
+        host=given.ansible_host or host,
+        port=given.ansible_port,
+        user=given.ansible_user or getpass.getuser(),
+        key_file=key,
+        extra_args=tuple(extra),
+    )
+
+
+def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars) -> Node:
+    ports = []
+    for port in given.fabric_ports:
+        address = ipaddress.ip_interface(port.address)
+        ports.append(
+            Port(
+                interface=port.interface,
+                address=str(address.ip),
+                prefix=address.network.prefixlen,
+                rate_gbps=port.rate_gbps,
+            )
+        )
+    try:
+        bom = Bom.model_validate(given.bom)
+    except ValidationError as fault:
+        path, words = explain(fault)
+        raise _fault(inventory, host, ("bom", *path), words) from None
+    return Node(
+        name=host,
+        groups=groups,
+        ssh=_target(inventory, host, given),
+        ports=tuple(ports),
+        slots=given.training_slots or bom.gpu_count or 1,
+        bom=bom,
+        stack=given.stack,
+        virtual=given.elastic_ai_virtual,
+    )
+
+
+def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
+    seen: dict[str, str] = {}
+    for node in nodes:
+        target = f"{node.ssh.host} port {node.ssh.port}"
+        if target in seen:
+            raise _fault(
+                inventory, node.name, ("ansible_host",), f"{target} is also {seen[target]}'s; each needs its own"
+            )
+        seen[target] = node.name
+    taken: dict[str, str] = {}
+    for node in nodes:
+        names = [port.interface for port in node.ports]
+        for position, port in enumerate(node.ports):
+            place = ("fabric_ports", position, "address")
+            if port.address in taken:
+                words = f"{port.address} is also {taken[port.address]}'s; each port needs its own"
+                raise _fault(inventory, node.name, place, words)
+            taken[port.address] = f"{node.name}/{port.interface}"
+            if names.count(port.interface) > 1:
+                raise _fault(inventory, node.name, place[:2], f"{port.interface} stands twice")
+
+
+def read_inventory(inventory: Path) -> Topology:
+    """The topology that an inventory (folder or file) describes; InventoryError with one clear line."""
+    _check_path(inventory)
+    broken = syntax_fault(inventory)
+    if broken:
+        raise InventoryError(broken)
+    data = _run(inventory)
+    members = {group: _members(data, group) for group in GROUPS}
+    if not members["gpu_servers"]:
+        where = locate(inventory, None, ()) or str(inventory)
+        raise InventoryError(f"{where}: no host in group gpu_servers; name the machines to be accepted there")
+    hostvars = data.get("_meta", {}).get("hostvars", {})
+    nodes, links = [], []
+    for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
+        given = _host_vars(inventory, host, hostvars.get(host, {}))
+        nodes.append(_node(inventory, host, tuple(g for g in GROUPS if host in members[g]), given))
+        if given.lab_link is not None and given.lab_link not in links:
+            links.append(given.lab_link)
+    if len(links) > 1:
+        raise InventoryError(f"{inventory}: lab_link differs between hosts; it is one for the whole lab")
+    _refuse_duplicates(inventory, nodes)
+    folder = inventory if inventory.is_dir() else inventory.parent
+    return Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)

@@ -1,0 +1,194 @@
+"""Live progress of a run: what runs where, how much is done, how long is left.
+
+A terminal gets a live block under the lines that are finished; anything else gets the lines alone, which stay the
+same from release to release.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from typing import IO, Any
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from validation.model import Measurement, Plan, Result
+
+# Most informative first: what a line shows of a result.
+_SHOWN = ("tcp_bandwidth_gbps", "tcp_rtt_us", "images_per_s", "path_mtu_bytes")
+_STYLES = {"ok": "green", "failed": "red", "timeout": "red", "unparseable": "red", "unreachable": "red"}
+
+
+def duration(seconds: float) -> str:
+    """`8s`, `1m10s`, `2h05m`."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def where(m: Measurement) -> str:
+    """`gpu1/fab0>gpu2/fab0`, or the nodes."""
+    if m.endpoints:
+        return ">".join(str(e) for e in m.endpoints)
+    label = f"{m.params['label']} on " if "label" in m.params else ""
+    hosts = m.params.get("hosts")
+    return label + (str(hosts) if hosts else ",".join(m.nodes))
+
+
+def outcome(result: Result) -> str:
+    """The median of the result's main metric, or what went wrong."""
+    if result.status != "ok":
+        return f"{result.status}: {result.error or 'no reason was given'}"
+    for metric in _SHOWN:
+        values = sorted(result.values(metric))
+        if values:
+            middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+            unit = next(s.unit for s in result.samples if s.metric == metric)
+            return f"{middle:.4g} {unit}" if middle < 1000 else f"{middle:.0f} {unit}"
+    return "ok"
+
+
+class Clock:
+    """Time that is left: the plan's estimates, corrected by how long things really took."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        """`now` in seconds."""
+        self._now = now
+        self._rounds: list[dict[str, float]] = []
+        self._estimated = 0.0
+        self._began = now()
+        self._round_began = self._began
+        self._real = 0.0
+
+    def plan(self, plan: Plan, done: Collection[str]) -> None:
+        """Rounds that are still to be run, each with its measurements' estimates in seconds."""
+        rounds = [[id_ for id_ in ids if id_ not in done] for ids in plan.rounds]
+        self._rounds = [{id_: plan.measurement(id_).estimated_s for id_ in ids} for ids in rounds if ids]
+        self._began = self._round_began = self._now()
+        self._estimate = [max(ids.values()) for ids in self._rounds]
+
+    def finished(self, id_: str) -> None:
+        """A measurement is over; a round that is over corrects the estimates."""
+        if not self._rounds:
+            return
+        self._rounds[0].pop(id_, None)
+        if not self._rounds[0]:
+            self._rounds.pop(0)
+            self._estimated += self._estimate.pop(0)
+            self._real += self._now() - self._round_began
+            self._round_began = self._now()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the first measurement."""
+        return self._now() - self._began
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left, as far as one can tell."""
+        factor = self._real / self._estimated if self._estimated else 1.0
+        ahead = sum(self._estimate) * factor if self._rounds else 0.0
+        return max(0.0, ahead - (self._now() - self._round_began if self._rounds else 0.0))
+
+
+class Lines:
+    """One line per finished measurement."""
+
+    def __init__(self, out: IO[Any]) -> None:
+        """`out` is where the lines go."""
+        self._out = out
+        self.clock = Clock()
+        self.total = 0
+        self.done = 0
+
+    def planned(self, plan: Plan, done: Collection[str]) -> None:
+        """Say what is ahead."""
+        self.clock.plan(plan, done)
+        self.total = len(plan.measurements)
+        self.done = len([m for m in plan.measurements if m.id in done])
+        kept = f", {self.done} of them finished earlier" if self.done else ""
+        self.said(f"{self.total} measurements in {len(plan.rounds)} rounds{kept}, about {duration(self.clock.left_s)}")
+
+    def started(self, m: Measurement) -> None:
+        """Nothing: a line is printed when there is something to say."""
+
+    def line(self, m: Measurement, result: Result) -> str:
+        """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`."""
+        took = f"{result.provenance.duration_s:.1f} s"
+        head = f"[{self.done}/{self.total}] {m.kind} {where(m)} {outcome(result)} {took}"
+        return f"{head}  left {duration(self.clock.left_s)}"
+
+    def finished(self, m: Measurement, result: Result) -> None:
+        """Print the result's line."""
+        self.done += 1
+        self.clock.finished(m.id)
+        self.said(self.line(m, result))
+
+    def said(self, text: str) -> None:
+        """Print a line as it is."""
+        click.echo(text, file=self._out)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class Screen(Lines):
+    """Finished lines scroll by; under them stands what runs now, a bar and the time left."""
+
+    def __init__(self, console: Console) -> None:
+        """`console` is a terminal."""
+        super().__init__(console.file)
+        self._console = console
+        self._running: dict[str, tuple[Measurement, float]] = {}
+        self._live = Live(console=console, get_renderable=self.draw, refresh_per_second=4, transient=True)
+
+    def planned(self, plan: Plan, done: Collection[str]) -> None:
+        """Begin to draw."""
+        super().planned(plan, done)
+        self._live.start()
+
+    def started(self, m: Measurement) -> None:
+        """Show it as running."""
+        self._running[m.id] = (m, time.monotonic())
+
+    def finished(self, m: Measurement, result: Result) -> None:
+        """Move it from the running ones to the finished lines."""
+        self._running.pop(m.id, None)
+        self.done += 1
+        self.clock.finished(m.id)
+        self._console.print(Text(self.line(m, result), style=_STYLES[result.status] if result.status != "ok" else ""))
+
+    def said(self, text: str) -> None:
+        """Print above the live block."""
+        self._console.print(Text(text))
+
+    def draw(self) -> Group:
+        """The live block."""
+        running = Table.grid(padding=(0, 2))
+        for m, began in self._running.values():
+            age = f"{time.monotonic() - began:.0f} s of about {m.estimated_s:.0f}"
+            running.add_row(Text("  " + m.kind, style="cyan"), where(m), Text(age, style="dim"))
+        bar = Table.grid(padding=(0, 2))
+        left = f"{duration(self.clock.elapsed_s)} gone, about {duration(self.clock.left_s)} left"
+        bar.add_row(
+            ProgressBar(total=max(1, self.total), completed=self.done, width=40), f"{self.done}/{self.total}", left
+        )
+        return Group(running, bar)
+
+    def close(self) -> None:
+        """Take the live block away; safe to call twice."""
+        self._live.stop()
+
+
+def make_progress(out: IO[Any], force_lines: bool = False) -> Lines:
+    """A live display when `out` is a terminal, else plain lines."""
+    console = Console(file=out)
+    return Lines(out) if force_lines or not console.is_terminal else Screen(console)

@@ -1,0 +1,153 @@
+"""The run directory: made before anything runs, one writer at a time, every document whole or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from toolkit.errors import UsageFault
+from validation.criterion import criteria_texts
+from validation.fabric import fabric_text
+from validation.load import load_json
+from validation.model import Plan, RunInfo, Topology
+
+RUN, TOPOLOGY, PLAN, VERDICT = "run.json", "topology.json", "plan.json", "verdict.json"
+FABRIC, CRITERIA, SUPERSEDED = "fabric.yml", "criteria", "superseded"
+LOCK = ".lock"
+
+
+def stamp(moment: datetime) -> str:
+    """UTC, sortable, safe in a file name: 2026-11-21T10-15-00Z."""
+    return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H-%M-%SZ")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole file or nothing: a reader, or a crash, never sees half of it. UsageFault when the disk refuses."""
+    temporary = path.with_name(f".{path.name}.part")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as fault:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        why = fault.strerror or str(fault)
+        raise UsageFault(f"{path}: cannot be written: {why}; make room or choose another --runs-dir") from None
+
+
+def write_document(path: Path, document: BaseModel) -> None:
+    """Write a model as indented JSON, whole or not at all."""
+    write_text(path, document.model_dump_json(indent=2) + "\n")
+
+
+def create(runs_dir: Path, fabric: str, moment: datetime | None = None) -> Path:
+    """A new, empty run directory, named by time (UTC) and fabric."""
+    name = f"{stamp(moment or datetime.now(timezone.utc))}-{fabric}"
+    for attempt in range(1, 1000):
+        path = runs_dir / (name if attempt == 1 else f"{name}-{attempt}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as fault:
+            raise UsageFault(f"{path}: cannot be made: {fault.strerror or fault}; choose another --runs-dir") from None
+        return path
+    raise UsageFault(f"{runs_dir / name}: a thousand runs began in this second")
+
+
+@contextlib.contextmanager
+def lock(run_dir: Path) -> Iterator[None]:
+    """Hold the run for this process; UsageFault when another one does. The kernel lets go when the process ends."""
+    try:
+        fd = os.open(run_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as fault:
+        raise UsageFault(f"{run_dir}: cannot be written: {fault.strerror or fault}") from None
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(fd, 64, 0).decode(errors="replace").strip()
+            raise UsageFault(
+                f"{run_dir}: another toolkit validate (process {owner or '?'}) is writing this run; wait for it"
+            ) from None
+        with contextlib.suppress(OSError):  # only a help for whoever meets the lock; a full disk is told elsewhere
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def copy_rules(run_dir: Path, fabric: str) -> None:
+    """Copy the fabric profile and the criteria in force into the run, so that it can be understood on its own."""
+    write_text(run_dir / FABRIC, fabric_text(fabric))
+    (run_dir / CRITERIA).mkdir(exist_ok=True)
+    for name, text in criteria_texts().items():
+        write_text(run_dir / CRITERIA / name, text)
+
+
+def begin(run_dir: Path, info: RunInfo, topology: Topology, plan: Plan) -> None:
+    """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed."""
+    copy_rules(run_dir, info.fabric)
+    write_document(run_dir / TOPOLOGY, topology)
+    write_document(run_dir / PLAN, plan)
+    write_document(run_dir / RUN, info)
+
+
+def read(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:
+    """What a run was asked; ConfigError with file and line where a document is damaged."""
+    return (
+        load_json(run_dir / RUN, RunInfo),
+        load_json(run_dir / TOPOLOGY, Topology),
+        load_json(run_dir / PLAN, Plan),
+    )
+
+
+def runs(runs_dir: Path) -> list[Path]:
+    """All runs that were begun, oldest first."""
+    return sorted(p.parent for p in runs_dir.glob(f"*/{RUN}"))
+
+
+def find(runs_dir: Path, run: str | None) -> Path:
+    """The directory of a run given by path or name; None means the newest. UsageFault when there is none."""
+    known = runs(runs_dir)
+    if run is None:
+        if not known:
+            raise UsageFault(f"{runs_dir}: there is no run yet; make one with: toolkit validate --fabric tcp10")
+        return known[-1]
+    for path in (Path(run), runs_dir / run):
+        if (path / RUN).is_file():
+            return path
+        if path.is_dir():
+            raise UsageFault(f"{path}: holds no {RUN}, so it is no run, or one that was killed before it began")
+    hint = f"the newest is {known[-1].name}" if known else f"there is none in {runs_dir}"
+    raise UsageFault(f"{run}: no such run; {hint}")
+
+
+def supersede(run_dir: Path, moment: datetime | None = None) -> Path | None:
+    """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing."""
+    old = [p for name in (VERDICT, "report.html", FABRIC, CRITERIA) if (p := run_dir / name).exists()]
+    if not (run_dir / VERDICT).exists():
+        return None
+    folder = run_dir / SUPERSEDED / stamp(moment or datetime.now(timezone.utc))
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = folder.with_name(f"{folder.name.split('_')[0]}_{number}")
+    folder.mkdir(parents=True)
+    for path in old:
+        path.rename(folder / path.name)
+    return folder
