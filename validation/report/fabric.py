@@ -25,6 +25,7 @@ class Matrix:
     figure: Markup
     measured: int
     pairs: int
+    judged: bool
 
 
 @dataclass(frozen=True)
@@ -170,4 +171,11 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         if spec.kind == "tcp-bandwidth"
         else f"{spec.title} in {unit}; the row asks, the column answers.{judged}"
     )
-    return Matrix(criterion=spec.criterion, caption=caption, figure=figure, measured=measured, pairs=pairs)
+    return Matrix(
+        criterion=spec.criterion,
+        caption=caption,
+        figure=figure,
+        measured=measured,
+        pairs=pairs,
+        judged=bool(judgements),
+    )

@@ -117,7 +117,7 @@ def system(documents: RunDocuments) -> System:
                 by_value.setdefault(found[name][key], []).append(name)
         if by_value:
             ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
-            values = tuple(FactValue(v, _who(nodes, len(found)), len(nodes)) for v, nodes in ordered)
+            values = tuple(FactValue(v, _who(nodes, len(found), len(names)), len(nodes)) for v, nodes in ordered)
             rows.append(FactRow(_NAMES.get(key, key), values))
     return System(
         nodes=tuple(_node_row(n, n.name in found) for n in documents.topology.nodes),
@@ -126,7 +126,7 @@ def system(documents: RunDocuments) -> System:
     )
 
 
-def _who(nodes: list[str], total: int) -> str:
-    if len(nodes) == total:
-        return f"all {plural(total, 'node')}" if total > 1 else nodes[0]
+def _who(nodes: list[str], answered: int, all_nodes: int) -> str:
+    if len(nodes) == answered and answered > 1:
+        return f"all {plural(answered, 'node')}" + (" that answered" if answered < all_nodes else "")
     return ", ".join(nodes)

@@ -1,0 +1,389 @@
+"""The report: complete, self-contained, well formed, escaped, and not to be prettified."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from report_fixture import PAIRS, make_run
+
+from validation.criterion import load_criteria
+from validation.load import ConfigError
+from validation.report import write_html
+from validation.report.charts import Dot, bound_strip
+from validation.report.colour import contrast, luminance, sequential, text_on
+from validation.report.heatmap import Cell, Heatmap, heat_map
+from validation.report.numbers import duration, interval, moment, number, quantity, typeset
+from validation.report.render import css_string
+
+TIMES = "\u00d7"
+VOID = {"meta", "link", "br", "col", "hr", "img", "input"}
+# the only references that may stand in the file: places in it, and an empty icon
+INNER = re.compile(r"^(#|data:,$|url\(#)")
+
+
+class Page(HTMLParser):
+    """Parses the whole report, and fails on tags that do not nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.stack: list[str] = []
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.stack == [], f"never closed: {self.stack}"
+
+    def handle_starttag(self, tag, attrs):
+        attributes = {k: v or "" for k, v in attrs}
+        self.tags.append((tag, attributes))
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        names = ("href", "src", "srcset", "action", "data", "poster", "xlink:href", "background", "formaction")
+        self.references += [attributes[n] for n in names if n in attributes]
+        if tag not in VOID:
+            self.stack.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.stack.pop()
+
+    def handle_endtag(self, tag):
+        assert self.stack, f"</{tag}> closes nothing"
+        assert self.stack[-1] == tag, f"</{tag}> closes <{self.stack[-1]}> at {self.getpos()}"
+        self.stack.pop()
+
+    def handle_data(self, data):
+        if not self.stack or self.stack[-1] != "style":
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def every(self, tag: str) -> list[dict[str, str]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+RUNS = {
+    "clean": {},
+    "slow": {"slow": "gpu2"},
+    "dead": {"dead": "gpu2"},
+    "real": {"virtual": False, "waive": True},
+    "unjudged": {"judged": False, "cut_after": 20},
+    "unstarted": {"judged": False, "cut_after": 0},
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory):
+    """Text of the report of each kind of run."""
+    base = tmp_path_factory.mktemp("runs")
+    return {name: write_html(make_run(base / name, **how)).read_text() for name, how in RUNS.items()}
+
+
+@pytest.fixture(scope="module")
+def pages(reports):
+    return {name: Page(text) for name, text in reports.items()}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_is_well_formed_and_whole(pages, name):
+    page = pages[name]
+    assert len(page.ids) == len(set(page.ids)), "an id stands twice"
+    for reference in page.references:
+        assert INNER.match(reference), f"{reference} leads out of the file"
+        if len(reference) > 1 and reference.startswith("#"):
+            assert reference[1:] in page.ids, f"{reference} leads nowhere"
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_references_nothing_outside(reports, name):
+    text = reports[name].replace('xmlns="http://www.w3.org/2000/svg"', "")
+    assert "<script" not in text
+    assert "@import" not in text
+    assert not re.search(r"""["'(]\s*(https?:)?//""", text)
+    for target in re.findall(r"url\(([^)]*)\)", text):
+        assert target.startswith("#"), target
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_headings_stand_in_order_and_tables_are_labelled(pages, name):
+    levels = [int(tag[1]) for tag, _ in pages[name].tags if re.fullmatch(r"h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels)), levels
+    assert len(pages[name].every("table")) == len(pages[name].every("caption"))
+    assert all("scope" in th for th in pages[name].every("th"))
+    for svg in pages[name].every("svg"):
+        assert all(label in pages[name].ids for label in svg["aria-labelledby"].split())
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_criterion_stands_in_the_table(pages, name):
+    for criterion in load_criteria():
+        assert f"c-{criterion.id}" in pages[name].ids
+
+
+def test_rehearsal_is_marked_and_real_hardware_is_not(reports, pages):
+    for name in ("clean", "slow", "dead", "unjudged"):
+        assert 'class="mark"' in reports[name]
+        assert 'class="edge"' in reports[name]  # repeated on each printed page
+        assert "REHEARSAL, not an acceptance" in reports[name]
+    assert "REHEARSAL" not in pages["real"].text
+    assert "ACCEPTED" in pages["real"].text
+    assert 'class="edge' not in reports["real"]
+
+
+def test_failing_run_names_the_guilty_before_the_details(pages):
+    text = pages["slow"].text
+    assert "Outcome: FAILED" in text
+    assert text.index("Node gpu2") < text.index("Failed criteria") < text.index("Criterion and source")
+    assert "What to do" not in text  # the words before a remedy come from the style sheet
+    assert "Check cable, transceiver and switch port of gpu2/fab0" in text
+    assert "Outside the bound: head/fab0 → gpu2/fab0" in text
+    assert "Marked as guilty: gpu2/fab0." in text
+
+
+def test_clean_run_has_no_finding(pages):
+    assert "No judged criterion failed." in pages["clean"].text
+    assert "Marked as guilty" not in pages["clean"].text
+    assert "Every planned measurement has a usable result." in pages["clean"].text
+
+
+def test_incomplete_run_names_what_is_missing_and_why(pages):
+    text = pages["dead"].text
+    assert "Outcome: INCOMPLETE" in text
+    assert "20 of 43 planned measurements have no usable result" in text
+    assert "tcp-bandwidth.gpu2-fab0.head-fab0" in text
+    assert "No route to host" in text
+    assert "No facts were collected from: gpu2." in text
+    assert "6 of 12 planned pairs measured" in text
+
+
+def test_run_without_verdict_is_incomplete_and_nothing_passes(pages):
+    text = pages["unjudged"].text
+    assert "INCOMPLETE" in text
+    assert "verdict.json is missing" in text
+    assert "20 of 43 planned measurements have a result" in text
+    assert "0 of 36 criteria passed" in text
+    assert "training-short.inter" in text
+    assert 'v-pass"' not in " ".join(attributes.get("class", "") for _, attributes in pages["unjudged"].tags)
+    assert "ACCEPTED" not in text
+
+
+def test_torn_line_is_said(pages):
+    assert re.search(r"results\.jsonl", pages["unjudged"].text)
+    assert "toolkit validate --resume 2026-11-21T10-15-00Z-tcp10" in pages["unjudged"].text
+
+
+def test_bounds_show_derivation_and_the_fabrics_own_beside_the_labs(pages):
+    text = pages["clean"].text
+    assert f"ceiling = 1 {TIMES} (9000-52)/(9000+38) = 0.99 Gbit/s" in text
+    assert f"floor = 0.95 {TIMES} 0.99 = 0.9405 Gbit/s" in text
+    assert "floor 9 Gbit/s, ceiling 9.9 Gbit/s" in text  # nominal
+    assert "Lab link, declared rate 1 Gbit/s" in text
+
+
+def test_training_efficiency_follows_the_formula(pages):
+    assert f"655 / (2 {TIMES} 412) = 79.5 %" in pages["clean"].text
+    assert f"1 010 / (4 {TIMES} 412) = 61.3 %" in pages["clean"].text
+
+
+def test_differences_between_nodes_are_shown(pages):
+    text = pages["clean"].text
+    assert re.search(r"Open MPI 4\.1\.4 head, gpu1, gpu2 none client1", text)
+
+
+def test_provenance_holds_command_hash_and_state_of_each_log(tmp_path):
+    run = make_run(tmp_path / "run")
+    changed = run / "raw" / "facts.head" / "head.out"
+    changed.write_text("tampered\n")
+    (run / "raw" / "facts.gpu1" / "gpu1.out").unlink()
+    page = Page(write_html(run).read_text())
+    results = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    for result in results:
+        assert f"m-{result['measurement']}" in page.ids
+        assert result["provenance"]["raw"][0]["sha256"] in page.text
+    assert page.text.count("CHANGED since it was recorded") == 1
+    assert page.text.count("FILE MISSING") == 1
+    assert page.text.count("unchanged") == len(results) - 2
+    assert "iperf3 -c 10.78.0" in page.text
+
+
+def test_hostile_text_is_escaped(tmp_path):
+    evil = "</style><script>alert(1)</script><img src=x onerror=alert(1)> \" ' & {{ 7*7 }}"
+    run = make_run(tmp_path / "run", dead="gpu2", error=evil)
+    for name, key in (("run", "site"), ("topology", "site")):
+        document = json.loads((run / f"{name}.json").read_text())
+        document[key] = evil
+        (run / f"{name}.json").write_text(json.dumps(document))
+    topology = (run / "topology.json").read_text().replace('"client1"', '"c<b>\\"1"')
+    (run / "topology.json").write_text(topology)
+    text = write_html(run).read_text()
+    page = Page(text)
+    assert "<script" not in text
+    assert "<img" not in text
+    assert "49" not in re.findall(r"onerror=alert\(1\)&gt; [^<]{0,60}", text)[0]
+    assert evil in " ".join(page.words)
+    assert not [attributes for _, attributes in page.tags if any(k.startswith("on") for k in attributes)]
+    assert text.count("</style>") == 1
+
+
+def test_writes_where_it_is_told_and_leaves_no_part_behind(tmp_path):
+    run = make_run(tmp_path / "run")
+    out = tmp_path / "elsewhere.html"
+    assert write_html(run, out) == out
+    assert out.read_text().startswith("<!doctype html>")
+    assert not (run / "report.html").exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere.html", "run"]
+
+
+def test_same_run_same_report(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert write_html(run, tmp_path / "a").read_bytes() == write_html(run, tmp_path / "b").read_bytes()
+
+
+def _edit(folder: Path, name: str, **changes: object) -> None:
+    path = folder / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _truncate(run: Path) -> None:
+    text = (run / "verdict.json").read_text()
+    (run / "verdict.json").write_text(text[: len(text) // 2])
+
+
+def _vacuous(run: Path) -> None:
+    document = json.loads((run / "verdict.json").read_text())
+    for criterion in document["criteria"]:
+        if criterion["verdict"] != "pass":
+            criterion["verdict"], criterion["reason_code"] = "pass", "within-bounds"
+    (run / "verdict.json").write_text(json.dumps(document))
+
+
+DAMAGE = {
+    "no run.json": (lambda run: (run / "run.json").unlink(), "run.json"),
+    "no plan.json": (lambda run: (run / "plan.json").unlink(), "plan.json"),
+    "no fabric.yml": (lambda run: (run / "fabric.yml").unlink(), "fabric.yml"),
+    "no results though judged": (lambda run: (run / "results.jsonl").unlink(), "results.jsonl"),
+    "verdict cut in the middle": (_truncate, "verdict.json"),
+    "plan of another run": (lambda run: _edit(run, "plan.json", run="other"), "plan.json: run"),
+    "verdict of another run": (lambda run: _edit(run, "verdict.json", run="other"), "verdict.json: run"),
+    "verdict of another plan": (lambda run: _edit(run, "verdict.json", planned=3), "verdict.json: planned"),
+    "virtual but accepted": (lambda run: _edit(run, "verdict.json", sign_off="ACCEPTED"), "only a REHEARSAL"),
+    "passes without samples": (_vacuous, "no passing judgement"),
+    "unplanned result": (lambda run: _edit(run, "plan.json", measurements=[]), "is not in plan.json"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_run_is_one_clear_line(tmp_path, name):
+    run = make_run(tmp_path / "run")
+    damage, words = DAMAGE[name]
+    damage(run)
+    with pytest.raises(ConfigError) as caught:
+        write_html(run)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not (run / "report.html").exists()
+
+
+def test_accepted_with_a_required_criterion_open_is_refused(tmp_path):
+    run = make_run(tmp_path / "run", virtual=False)
+    _edit(run, "verdict.json", sign_off="ACCEPTED")
+    with pytest.raises(ConfigError, match=r"sign_off: is ACCEPTED, but the required .* is not-measured"):
+        write_html(run)
+
+
+def test_what_is_no_run_directory_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="not a run directory"):
+        write_html(tmp_path / "none")
+    run = make_run(tmp_path / "run")
+    with pytest.raises(ConfigError, match="cannot write the report"):
+        write_html(run, tmp_path / "no" / "such" / "folder.html")
+
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def test_scale_darkens_steadily_and_text_on_it_is_readable():
+    colours = [sequential(i / 100) for i in range(101)]
+    lightness = [luminance(c) for c in colours]
+    assert all(a > b for a, b in pairwise(lightness))
+    assert min(contrast(text_on(c), c) for c in colours) >= 4.5  # WCAG AA
+    assert sequential(-1) == colours[0]
+    assert sequential(2) == colours[-1]
+
+
+def test_words_of_the_style_sheet_reach_aa_contrast(reports):
+    colours = dict(re.findall(r"--(ink|muted|link|pass|fail|waived|none): (#[0-9a-f]{6})", reports["clean"]))
+    assert len(colours) == 7
+    for ground in ("#ffffff", "#f4f6f8", "#fffafa", "#fdf6e3"):
+        assert all(contrast(colour, ground) >= 4.5 for colour in colours.values())
+
+
+def _map(**more: object) -> str:
+    labels = ("a/p", "b/p", "c/p")
+    cells = {("a/p", "b/p"): Cell("0.99", "a to b", value=0.99), ("b/p", "a/p"): Cell("0.1", "b to a", "fail", 0.1)}
+    base = dict(id="x", title="T", description="D", labels=labels, cells=cells, unit="u", top=1.0, top_label="1")
+    return str(heat_map(Heatmap(**(base | more))))
+
+
+def test_heat_map_hatches_what_was_not_measured_and_outlines_the_guilty():
+    text = _map()
+    assert text.count('fill="url(#x-hatch)"') == 4 + 1  # 6 pairs, 2 measured, and the legend's key
+    assert text.count("not measured</title>") == 4
+    frames = text.count('stroke-width="2.5"')
+    assert _map(guilty=frozenset({"b/p"})).count('stroke-width="2.5"') == frames + 2  # its row and its column
+    assert _map(guilty_pairs=frozenset({("b/p", "a/p")})).count('stroke-width="2.5"') == frames + 1
+    Page(text)
+
+
+def test_heat_map_of_many_ports_leaves_numbers_to_the_annex():
+    labels = tuple(f"node-{i:02d}/fab0" for i in range(40))
+    cells = {(a, b): Cell("NUMBER", "t", value=1.0) for a in labels for b in labels if a != b}
+    assert "NUMBER" not in _map(labels=labels, cells=cells)
+
+
+def test_bound_strip_draws_failures_as_crosses_within_the_frame():
+    text = str(bound_strip("s", [Dot("a", 0.98), Dot("b", 0.1, failed=True)], "Gbit/s", floor=0.94, ceiling=0.99))
+    assert text.count("<circle") == 1
+    assert text.count("l10 10m0 -10l-10 10") == 1
+    assert "1 outside their bound" in text
+    for x in re.findall(r'(?:cx|x)="([\d.]+)"', text):
+        assert 0 <= float(x) <= 640
+
+
+def test_every_pair_stands_in_a_matrix_cell(reports):
+    for source, destination in PAIRS:
+        assert reports["clean"].count(f"<title>{source} to {destination}: ") == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.94051, "0.9405"), (0.1, "0.1000"), (9000.0, "9\u2009000"), (412.0, "412"), (0, "0"), (72.884, "72.88"),
+     (123456.7, "123\u2009457"), (-3.14159, "-3.142"), (99999.6, "100\u2009000"), (0.00001234, "0.00001234")],
+)  # fmt: skip
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+def test_words_of_quantities():
+    assert quantity(50.0, "us") == "50 µs"
+    assert quantity(None, "us") == "\u2013"
+    assert interval(1.0, 1.0) is None
+    assert interval(None, 2.0) is None
+    assert duration(8.21) == "8.2 s"
+    assert duration(185) == "3 min 05 s"
+    assert duration(7800) == "2 h 10 min"
+    assert moment("2026-11-21T11:15:00+01:00") == "2026-11-21 10:15:00 UTC"
+    assert moment("soon") == "soon"
+    assert typeset(">= 0.90 x line rate, <= 50 us") == f"≥ 0.90 {TIMES} line rate, ≤ 50 µs"
+    assert css_string('a"</style>\\') == "a\\000022\\00003c/style\\00003e\\00005c"
