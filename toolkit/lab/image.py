@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import LabError, run, run_telling
 from toolkit.lab.sources import apt_proxies, distribution_sources, key_files, os_release
 from toolkit.lab.spec import cache_root
 
@@ -46,11 +46,11 @@ def base_image(say: Callable[[str], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.is_dir():
             say(f"building the base image {key} from this machine's apt sources (once)")
-            _build(images, key, codename, sources)
+            _build(images, key, codename, sources, say)
     return image
 
 
-def _build(images: Path, key: str, codename: str, sources: str) -> None:
+def _build(images: Path, key: str, codename: str, sources: str, say: Callable[[str], None]) -> None:
     partial = images / f"{key}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # left by a build that was killed
     deb822 = sources.startswith(("Types:", "URIs:", "Suites:"))
@@ -59,7 +59,7 @@ def _build(images: Path, key: str, codename: str, sources: str) -> None:
     # Its own mount and PID namespaces end with this process, so that even kill -9 leaves no mount and no process.
     fence = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     options = ["--mode=root", "--variant=minbase", f"--include={PACKAGES}"]
-    run([*fence, "mmdebstrap", *options, codename, str(partial), str(listing)])
+    run_telling([*fence, "mmdebstrap", *options, codename, str(partial), str(listing)], say)
     _customise(partial, sources)
     partial.rename(images / key)
 

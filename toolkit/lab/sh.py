@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class LabError(Exception):
@@ -23,3 +23,19 @@ def run(args: Sequence[str], *, stdin: str | None = None, check: bool = True) ->
         tail = "; ".join(done.stderr.strip().splitlines()[-3:]) or f"exit {done.returncode}"
         raise LabError(f"'{' '.join(args)}' failed: {tail}")
     return done
+
+
+def run_telling(args: Sequence[str], say: Callable[[str], None]) -> None:
+    """Run a long command and pass on what it tells about its progress (stderr lines that start with "I:").
+
+    Raises LabError with the command's last lines when it exits non-zero.
+    """
+    last: list[str] = []
+    with subprocess.Popen(list(args), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            last = [*last[-2:], line.strip()]
+            if line.startswith("I: "):
+                say(f"  {line[3:].strip()}")
+    if process.returncode != 0:
+        raise LabError(f"'{' '.join(args)}' failed: {'; '.join(last)}")
