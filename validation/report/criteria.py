@@ -126,9 +126,13 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
         measured = quantity(decisive.value, unit)
     elif decisive is not None and decisive.text is not None:
         measured = decisive.text
-    if len(values) > 1:
+    found = values if values else [j.text for j in criterion.judgements if j.text is not None]
+    same = len(set(found)) == 1 and len(found) == len(criterion.judgements) > 1
+    if same:
+        spread = f"all {len(found)} equal"
+    elif len(values) > 1:
         ends = f"{number(min(values))} {NONE} {number(max(values))} {unit_text(unit)}".rstrip()
-        spread = f"all {len(values)} equal" if min(values) == max(values) else f"all {len(values)}: {ends}"
+        spread = f"all {len(values)}: {ends}"
     evidence: dict[str, None] = {}
     for judgement in criterion.judgements:
         evidence.update(dict.fromkeys(judgement.evidence))
@@ -142,7 +146,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
         nominal=bound.nominal if bound else None,
         measured=measured,
         interval=interval(decisive.low, decisive.high) if decisive else None,
-        subject=decisive.subject if decisive and measured != NONE else None,
+        subject=decisive.subject if decisive and measured != NONE and not same else None,
         spread=spread,
         evidence=tuple(evidence),
         has_derivation=any(b.derivation for b in bounds),
