@@ -63,6 +63,7 @@ class Clock:
         """`now` in seconds."""
         self._now = now
         self._rounds: list[dict[str, float]] = []
+        self._estimate: list[float] = []
         self._estimated = 0.0
         self._began = now()
         self._round_began = self._began
@@ -188,7 +189,13 @@ class Screen(Lines):
         self._live.stop()
 
 
-def make_progress(out: IO[Any], force_lines: bool = False) -> Lines:
+def make_progress(out: IO[Any]) -> Lines:
     """A live display when `out` is a terminal, else plain lines."""
     console = Console(file=out)
-    return Lines(out) if force_lines or not console.is_terminal else Screen(console)
+    return Screen(console) if console.is_terminal else Lines(out)
+
+
+def make_console() -> Console:
+    """For tables on stdout: as wide as the terminal; in a pipe wide enough that lines stay whole."""
+    console = Console()
+    return console if console.is_terminal else Console(width=200)

@@ -92,16 +92,19 @@ def lock(run_dir: Path) -> Iterator[None]:
 
 
 def copy_rules(run_dir: Path, fabric: str) -> None:
-    """Copy the fabric profile and the criteria in force into the run, so that it can be understood on its own."""
+    """Copy the fabric profile (name or path) and the criteria in force into the run, so that it stands on its own."""
     write_text(run_dir / FABRIC, fabric_text(fabric))
     (run_dir / CRITERIA).mkdir(exist_ok=True)
     for name, text in criteria_texts().items():
         write_text(run_dir / CRITERIA / name, text)
 
 
-def begin(run_dir: Path, info: RunInfo, topology: Topology, plan: Plan) -> None:
-    """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed."""
-    copy_rules(run_dir, info.fabric)
+def begin(run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, fabric: str) -> None:
+    """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
+
+    `fabric` is the profile's name or path.
+    """
+    copy_rules(run_dir, fabric)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)
     write_document(run_dir / RUN, info)

@@ -31,8 +31,8 @@ _BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no",
 
 # What OpenSSH says, and what it means to the operator. First match counts.
 _FAULTS = (
-    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key has changed; if it was reinstalled: "
-     "ssh-keygen -R {host}"),
+    (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is not the known one; if it was reinstalled, remove the "
+     "old key: {offending}"),
     (r"Host key verification failed|No .* host key is known", "its host key is unknown; connect once by hand"),
     (r"Permission denied|Too many authentication failures", "refuses the key for user {user}; check ansible_user and "
      "ansible_ssh_private_key_file"),
@@ -64,9 +64,18 @@ def explain(target: SshTarget, output: Output, site: str) -> str:
     last = said.splitlines()[-1].strip() if said else f"ssh ended with status {output.returncode}"
     if PROBE_PYTHON in said or "validation.probes" in said:
         return f"the acceptance probes are not installed; {PROVISION.format(site=site)}"
+    known = re.search(r"Offending \S+ key in (\S+):\d+", said)
+    file = ["-f", known[1]] if known else []
+    name = target.host if target.port == 22 else f"[{target.host}]:{target.port}"
+    values = {
+        "host": target.host,
+        "user": target.user,
+        "port": target.port,
+        "offending": shlex.join(["ssh-keygen", *file, "-R", name]),
+    }
     for pattern, words in _FAULTS:
         if re.search(pattern, said):
-            return f"{words.format(host=target.host, user=target.user, port=target.port)} (ssh: {last})"
+            return f"{words.format(**values)} (ssh: {last.removeprefix('ssh: ')})"
     return f"cannot be used (ssh: {last})"
 
 

@@ -1,0 +1,111 @@
+"""`toolkit fabrics`: the fabric profiles, and where their bounds come from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolkit.inventory import read_inventory
+from toolkit.progress import make_console
+from validation.fabric import Fabric, fabric_names, load_fabric, tcp_bandwidth_bound, tcp_rtt_bound
+from validation.model import Bound, LabLink
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def fabrics(context: click.Context, as_json: bool) -> None:
+    """The networks that toolkit validate knows, and what it demands of them.
+
+    \b
+    toolkit fabrics                   all of them
+    toolkit fabrics show roce40       one, with line rate -> ceiling -> floor and the sources
+    toolkit fabrics show tcp10 -i inventories/lab   as a rehearsal on that lab would judge it
+    """
+    if context.invoked_subcommand is not None:
+        return
+    profiles = [load_fabric(name) for name in fabric_names()]
+    if as_json:
+        click.echo(json.dumps([fabric.model_dump(mode="json") for fabric in profiles], indent=2))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("fabric", "line rate", "link layer", "transport", "MTU", "lossless", "generation", "title"):
+        table.add_column(title, no_wrap=title != "title", justify="right" if title in ("line rate", "MTU") else "left")
+    for f in profiles:
+        lossless = "yes" if f.lossless else "no"
+        rate = f"{f.line_rate_gbps:g} Gbit/s"
+        table.add_row(f.name, rate, f.link_layer, f.transport, str(f.mtu), lossless, f.generation, f.title)
+    make_console().print(table)
+
+
+def _bounds(fabric: Fabric, link: LabLink | None) -> list[Bound]:
+    return [tcp_bandwidth_bound(fabric, link), tcp_rtt_bound(fabric, link)]
+
+
+def _limits(bound: Bound) -> str:
+    sides = [("floor", bound.floor), ("at most", bound.maximum), ("ceiling", bound.ceiling)]
+    said = [f"{name} {value:.4g} {bound.unit}" for name, value in sides if value is not None]
+    return ", ".join(said) or "no bound: nothing is published, so it is reported and not judged"
+
+
+def _lines(fabric: Fabric) -> list[str]:
+    needs = "needs RDMA devices on the fabric ports" if fabric.needs_rdma else "plain TCP"
+    lines = [
+        f"line rate   {fabric.line_rate_gbps:g} Gbit/s per port   ({fabric.sources.line_rate_gbps})",
+        f"link layer  {fabric.link_layer}, transport {fabric.transport}: {needs}   ({fabric.sources.transport})",
+        f"MTU         {fabric.mtu} bytes   ({fabric.sources.mtu})",
+        f"lossless    {'yes' if fabric.lossless else 'no'}   ({fabric.sources.lossless})",
+    ]
+    if fabric.rdma_ceiling_gbps is not None:
+        lines.append(
+            f"RDMA        path MTU {fabric.rdma_mtu} bytes, payload ceiling {fabric.rdma_ceiling_gbps:.4g} Gbit/s   "
+            f"({fabric.sources.rdma_mtu})"
+        )
+    if fabric.rdma_bandwidth is not None:
+        floor = fabric.rdma_bandwidth.fraction * fabric.line_rate_gbps
+        lines.append(
+            f"RDMA floor  {fabric.rdma_bandwidth.fraction:g} of line rate = {floor:.4g} Gbit/s   "
+            f"({fabric.rdma_bandwidth.source})"
+        )
+    return lines
+
+
+@fabrics.command()
+@click.argument("name")
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Also say what a rehearsal on this lab would demand."
+)
+@json_option
+def show(name: str, inventory: Path | None, as_json: bool) -> None:
+    """Explain one profile: rate, ceiling, how each floor is derived, and the source of every figure.
+
+    \b
+    toolkit fabrics show roce40
+    toolkit fabrics show tcp10 --json | jq .bounds
+    """
+    fabric = load_fabric(name)
+    link = read_inventory(inventory).lab_link if inventory else None
+    bounds = _bounds(fabric, link)
+    if as_json:
+        document = {"fabric": fabric.model_dump(mode="json"), "bounds": [b.model_dump(mode="json") for b in bounds]}
+        click.echo(json.dumps(document, indent=2))
+        return
+    console = make_console()
+    console.print(Text(f"{fabric.name}: {fabric.title}", style="bold"))
+    for line in _lines(fabric):
+        console.print(Text(line), soft_wrap=True)
+    for bound in bounds:
+        console.print()
+        console.print(Text(f"{bound.metric}: {_limits(bound)}", style="bold"))
+        for line in bound.derivation:
+            console.print(Text(f"  {line}"), soft_wrap=True)
+        if bound.nominal:
+            console.print(Text(f"  nominal: {bound.nominal}"), soft_wrap=True)
+    for note in fabric.notes:
+        console.print(Text(f"note: {note}"), soft_wrap=True)

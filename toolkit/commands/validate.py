@@ -1,0 +1,195 @@
+"""`toolkit validate`: measure a site and sign it off."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from toolkit import acceptance, rundir
+from toolkit.errors import EXIT_INTERRUPTED, UsageFault
+from toolkit.inventory import LAB, read_inventory
+from toolkit.progress import duration, make_console, make_progress
+from toolkit.verdict_text import print_plan, print_verdict, resume_command
+from validation.criterion import load_criteria
+from validation.execute import Launcher
+from validation.fabric import Fabric, load_fabric
+from validation.model import Plan, RunInfo, Topology, VerdictDoc
+from validation.suites import SUITES, make_plan
+
+
+@click.command()
+@click.option("--fabric", "fabric_name", metavar="NAME", help="The network under test; toolkit fabrics lists them.")
+@click.option(
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    default=LAB,
+    show_default=True,
+    help="Ansible inventory, folder or file.",
+)
+@click.option(
+    "--suite", "suites", multiple=True, metavar="NAME", help=f"{', '.join(SUITES)}; repeatable.  [default: all]"
+)
+@click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
+@click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
+@click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
+@click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+def validate(
+    fabric_name: str | None,
+    inventory: Path,
+    suites: tuple[str, ...],
+    resume: str | None,
+    rejudge: str | None,
+    dry_run: bool,
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
+    """Measure the nodes of an inventory and judge them by a fabric's bounds.
+
+    The plan is written before anything runs, every result as soon as it is there, and nothing passes that was not
+    measured. Virtual nodes give a REHEARSAL, never an acceptance.
+
+    \b
+    toolkit validate --fabric tcp10                       the virtual lab
+    toolkit validate --fabric roce40 -i inventories/site  a site
+    toolkit validate --fabric tcp10 --suite transport     only the network
+    toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
+    toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
+    toolkit validate --fabric tcp10 --json | jq .sign_off
+
+    \b
+    Exit codes: 0 accepted, or rehearsed with all judged criteria passing; 1 a criterion failed;
+    2 usage or input error, nothing judged; 3 incomplete: something planned was not measured; 130 interrupted.
+    """
+    chosen = [
+        name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
+    ]
+    if len(chosen) > 1:
+        raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
+    if (resume or rejudge) and (suites or dry_run):
+        raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
+    with acceptance.clear_faults():
+        if rejudge:
+            run_dir = rundir.find(runs_dir, rejudge)
+            with rundir.lock(run_dir):
+                _finish(run_dir, acceptance.rejudge(run_dir), as_json)
+        elif resume:
+            _resume(rundir.find(runs_dir, resume), as_json)
+        elif fabric_name:
+            _begin(fabric_name, inventory, suites, dry_run, as_json, runs_dir)
+        else:
+            raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
+
+
+def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
+    for suite in suites:
+        if suite not in SUITES:
+            near = difflib.get_close_matches(suite, SUITES, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(SUITES)}"
+            raise UsageFault(f"unknown suite {suite!r}; {hint}")
+    return suites or tuple(SUITES)
+
+
+def _begin(
+    fabric_name: str, inventory: Path, suites: tuple[str, ...], dry_run: bool, as_json: bool, runs_dir: Path
+) -> None:
+    fabric = load_fabric(fabric_name)
+    suites = _check_suites(suites)
+    criteria = load_criteria()
+    topology = read_inventory(inventory)
+    plan = make_plan("plan", topology, fabric, criteria, suites)
+    if dry_run:
+        if as_json:
+            click.echo(plan.model_dump_json(indent=2))
+        else:
+            print_plan(make_console(), plan, duration(plan.estimated_s))
+        return
+    run_dir: Path | None = None
+
+    async def work(launcher: Launcher) -> None:
+        nonlocal run_dir
+        await acceptance.reach(launcher, topology.nodes)
+        await acceptance.refuse_without_rdma(launcher, topology, fabric)
+        run_dir = rundir.create(runs_dir, fabric.name)
+        with rundir.lock(run_dir):
+            named = plan.model_copy(update={"run": run_dir.name})
+            rundir.begin(run_dir, _info(run_dir, topology, inventory, fabric, named), topology, named, fabric_name)
+            click.echo(f"run: {run_dir}", err=True)
+            await _measure(launcher, run_dir, topology, named, as_json)
+
+    try:
+        acceptance.run_async(acceptance.with_launcher(str(inventory), work))
+    except acceptance.Interrupted:
+        _interrupted(run_dir)
+    assert run_dir is not None
+    with rundir.lock(run_dir):
+        _finish(run_dir, acceptance.judge_run(run_dir), as_json)
+
+
+def _info(run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, plan: Plan) -> RunInfo:
+    return RunInfo(
+        run=run_dir.name,
+        created=acceptance.utc_now(),
+        toolkit_version=version("elastic-ai-toolkit"),
+        site=topology.site,
+        inventory=str(inventory),
+        fabric=fabric.name,
+        suites=plan.suites,
+        command=("toolkit", *sys.argv[1:]),
+    )
+
+
+async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan, as_json: bool) -> None:
+    progress = make_progress(sys.stderr)
+    await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
+
+
+def _resume(run_dir: Path, as_json: bool) -> None:
+    info, topology, plan = rundir.read(run_dir)
+    with rundir.lock(run_dir):
+        done = acceptance.finished(run_dir)
+        needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
+
+        async def work(launcher: Launcher) -> None:
+            await acceptance.reach(launcher, [n for n in topology.nodes if n.name in needed])
+            await _measure(launcher, run_dir, topology, plan, as_json)
+
+        if needed:
+            try:
+                acceptance.run_async(acceptance.with_launcher(info.inventory, work))
+            except acceptance.Interrupted:
+                _interrupted(run_dir)
+        else:
+            click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
+        _finish(run_dir, acceptance.judge_run(run_dir), as_json)
+
+
+def _interrupted(run_dir: Path | None) -> None:
+    """Say what is kept, and how to go on."""
+    if run_dir is None:
+        click.echo("interrupted before the run began; nothing was measured", err=True)
+    else:
+        _, _, plan = rundir.read(run_dir)
+        done = len(acceptance.finished(run_dir))
+        click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
+        click.echo(f"go on with: {resume_command(run_dir)}", err=True)
+    raise SystemExit(EXIT_INTERRUPTED)
+
+
+def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
+    """Report, print, and end with the verdict's exit code."""
+    info, _, _ = rundir.read(run_dir)
+    report = acceptance.write_report(run_dir)
+    if as_json:
+        click.echo(json.dumps({"run_dir": str(run_dir), "report": str(report), **verdict.model_dump(mode="json")}))
+    else:
+        print_verdict(make_console(), info, verdict, run_dir, report)
+    raise SystemExit(verdict.exit_code)

@@ -1,0 +1,72 @@
+"""The verdict as text for a terminal or a log: headline, criteria, findings, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
+
+_STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}
+_OUTCOMES = {"passed": "bold green", "failed": "bold red", "incomplete": "bold yellow"}
+# Not measured because it was not asked for, or because no release can yet: counted, not listed one by one.
+_SUMMARISED = {"no-probe": "no measurement in this release", "not-selected": "suite not selected"}
+
+
+def _listed(criterion: CriterionVerdict) -> bool:
+    return criterion.verdict != "not-applicable" and criterion.reason_code not in _SUMMARISED
+
+
+def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path) -> None:
+    """Everything that the operator needs at the end of a run."""
+    console.print()
+    console.print(Text(f"{verdict.sign_off}: {verdict.headline}", style=_OUTCOMES[verdict.outcome]))
+    console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, fabric {verdict.fabric}"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("criterion", "verdict", "coverage", "why"):
+        table.add_column(title, no_wrap=title != "why", overflow="fold")
+    for c in (c for c in verdict.criteria if _listed(c)):
+        table.add_row(c.id, Text(c.verdict, style=_STYLES[c.verdict]), c.coverage, c.reason)
+    console.print()
+    console.print(table)
+    left = Counter(_SUMMARISED[c.reason_code] for c in verdict.criteria if c.reason_code in _SUMMARISED)
+    for words, count in left.items():
+        console.print(Text(f"not measured: {count} criteria, {words}; the report lists them", style="dim"))
+    for finding in verdict.findings:
+        console.print()
+        console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
+        console.print(Text(f"  what to do: {finding.remedy}"))
+    for note in verdict.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+    console.print()
+    console.print(Text(f"report: {report}"))
+    if verdict.outcome == "incomplete":
+        console.print(Text(f"finish: {resume_command(run_dir)}"))
+    console.print(Text(f"again:  {shlex.join(info.command)}"))
+
+
+def resume_command(run_dir: Path) -> str:
+    """The command that goes on with a run."""
+    return shlex.join(["toolkit", "validate", "--resume", str(run_dir)])
+
+
+def print_plan(console: Console, plan: Plan, duration: str) -> None:
+    """The plan, round by round; says that it is no verdict."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("round", "measurement", "criteria", "estimate"):
+        table.add_column(title, no_wrap=title != "criteria", justify="right" if title == "round" else "left")
+    for number, ids in enumerate(plan.rounds, start=1):
+        for position, id_ in enumerate(ids):
+            m = plan.measurement(id_)
+            table.add_row(str(number) if position == 0 else "", id_, " ".join(m.criteria), f"{m.estimated_s:.0f} s")
+    console.print(table)
+    for words in plan.left_out:
+        console.print(Text(f"left out: {words}"))
+    console.print()
+    console.print(Text(f"{len(plan.measurements)} measurements in {len(plan.rounds)} rounds, about {duration}"))
+    console.print(Text("This is a plan and NOT a verdict: no node was touched and nothing was measured.", style="bold"))
