@@ -83,7 +83,9 @@ def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp1
 
 def around(value: float, count: int, unit: str, metric: str, spread: float = 0.002, seed: str = "") -> list[Sample]:
     generator = random.Random(f"{metric}{value}{seed}")
-    return [Sample(metric=metric, value=value * (1 + generator.uniform(-spread, spread)), unit=unit) for _ in range(count)]
+    return [
+        Sample(metric=metric, value=value * (1 + generator.uniform(-spread, spread)), unit=unit) for _ in range(count)
+    ]
 
 
 def result(measurement: Measurement, samples: Iterable[Sample] = (), **changes: Any) -> Result:

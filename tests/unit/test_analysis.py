@@ -1,0 +1,119 @@
+"""Statistics, scaling and blame."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from validation.analysis.blame import blame
+from validation.analysis.scaling import efficiency
+from validation.analysis.stats import mad, summarize
+
+VALUES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60)
+
+
+@settings(deadline=None)
+@given(VALUES)
+def test_the_interval_encloses_the_median_and_stays_within_the_samples(values):
+    s = summarize(values)
+    assert min(values) <= s.low <= s.median <= s.high <= max(values)
+    assert s == summarize(list(reversed(values)))
+    assert s.count == len(values)
+
+
+def test_known_values():
+    s = summarize([1, 2, 3, 4, 100])
+    assert (s.median, s.mad) == (3, 1)
+    assert summarize([5.0] * 10).spread == 0
+    assert mad([1, 1, 2, 2, 4, 6, 9]) == 1
+    with pytest.raises(ValueError, match="no samples"):
+        summarize([])
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says():
+    import random
+
+    generator = random.Random(7)
+    inside = 0
+    for _ in range(300):
+        s = summarize([generator.gauss(10, 1) for _ in range(25)])
+        inside += s.low <= 10 <= s.high
+    assert 0.90 <= inside / 300 <= 0.99
+
+
+def test_scaling_reproduces_the_whitepapers_figures():
+    # C4130 P100 and C4140-K, Dell whitepaper 2019: about 97 % inside the node, 92 and 90 % across two
+    for one, four, eight, intra, inter in ((283, 1099, 2075, 0.97, 0.92), (626, 2425, 4500, 0.97, 0.90)):
+        assert efficiency([four] * 100, [one] * 100, 4).value == pytest.approx(intra, abs=0.005)
+        assert efficiency([eight] * 100, [one] * 100, 8).value == pytest.approx(inter, abs=0.005)
+
+
+def test_scaling_has_an_interval_of_both_series():
+    noisy = [100 + i % 20 for i in range(100)]
+    e = efficiency([2 * v for v in noisy], noisy, 2)
+    assert e.low < e.value == 1 < e.high
+    for many, single, ranks in (([], [1.0], 2), ([1.0], [], 2), ([1.0], [0.0], 2), ([1.0], [1.0], 0)):
+        with pytest.raises(ValueError, match="scaling"):
+            efficiency(many, single, ranks)
+
+
+def matrix(count, bad):
+    names = [f"n{i}" for i in range(count)]
+    return {(a, b): bad(a, b) for a, b in permutations(names, 2)}
+
+
+@pytest.mark.parametrize("count", range(2, 9))
+def test_a_clean_matrix_names_nobody(count):
+    assert not blame(matrix(count, lambda a, b: False))
+
+
+@pytest.mark.parametrize("count", range(3, 9))
+@pytest.mark.parametrize(
+    ("direction", "bad"),
+    [
+        ("both", lambda a, b: "n1" in (a, b)),
+        ("sending", lambda a, b: a == "n1"),
+        ("receiving", lambda a, b: b == "n1"),
+    ],
+)
+def test_one_sick_port_is_named_once_and_nobody_else(count, direction, bad):
+    (guilty,) = blame(matrix(count, bad))
+    assert (guilty.kind, guilty.subject, guilty.direction) == ("port", ("n1",), direction)
+    assert len(guilty.pairs) == guilty.of == (count - 1) * (2 if direction == "both" else 1)
+
+
+def test_two_sick_ports_are_both_named():
+    named = blame(matrix(6, lambda a, b: {"n1", "n4"} & {a, b}))
+    assert {(g.kind, g.subject) for g in named} == {("port", ("n1",)), ("port", ("n4",))}
+
+
+@pytest.mark.parametrize(
+    ("count", "bad", "kind", "subject"),
+    [
+        (4, lambda a, b: (a, b) == ("n0", "n2"), "pair", ("n0", "n2")),
+        (4, lambda a, b: {a, b} == {"n0", "n2"}, "link", ("n0", "n2")),
+        (2, lambda a, b: True, "link", ("n0", "n1")),
+        (2, lambda a, b: a == "n1", "pair", ("n1", "n0")),
+        (4, lambda a, b: True, "cluster", ()),
+        (5, lambda a, b: "n2" in (a, b) and (a, b) != ("n0", "n2"), "port", ("n2",)),
+    ],
+)
+def test_links_pairs_cluster_and_a_lucky_pair(count, bad, kind, subject):
+    (guilty,) = blame(matrix(count, bad))
+    assert (guilty.kind, guilty.subject) == (kind, subject)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(2, 6).flatmap(
+        lambda n: st.tuples(st.just(n), st.sets(st.sampled_from(list(permutations(range(n), 2)))))
+    )
+)
+def test_every_bad_pair_is_explained_exactly_once(case):
+    count, bad = case
+    pairs = {(f"n{a}", f"n{b}"): (a, b) in bad for a, b in permutations(range(count), 2)}
+    explained = [pair for g in blame(pairs) for pair in g.pairs]
+    assert sorted(explained) == sorted(pair for pair, is_bad in pairs.items() if is_bad)

@@ -1,0 +1,138 @@
+"""Criteria as data: complete, sourced, and refused with file and line where malformed."""
+
+from __future__ import annotations
+
+import pytest
+
+from validation.criterion import criteria_texts, load_criteria, load_waivers
+from validation.load import ConfigError
+from validation.parsers import PARSERS
+
+IDS = [
+    "pf.bom",
+    "pf.stack",
+    "pf.pcie",
+    "pf.numa",
+    "pf.mtu",
+    "pf.lossless",
+    "tr.h2d",
+    "tr.p2p",
+    "tr.local",
+    "tr.p2plat",
+    "tr.matrix",
+    "tr.uniform",
+    "tr.remotelat",
+    "tr.rdmabw",
+    "tr.rdmalat",
+    "tr.tcpbw",
+    "tr.netlat",
+    "tr.nccl",
+    "co.gemm",
+    "co.conv",
+    "co.rnn",
+    "tn.short",
+    "tn.intra",
+    "tn.inter",
+    "tn.rdma",
+    "tn.long",
+    "tn.comm",
+    "tn.cpu",
+    "rm.layout",
+    "rm.ratio",
+    "rm.batch",
+    "rm.fraction",
+    "rm.isolate",
+    "rm.scale",
+    "rm.same",
+    "op.util",
+]
+PROBED = {"pf.bom", "pf.stack", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"}
+
+
+def test_every_id_of_the_reference_architecture_is_there_once():
+    assert sorted(c.id for c in load_criteria()) == sorted(IDS)
+
+
+def test_each_is_either_measured_or_says_why_not():
+    for criterion in load_criteria():
+        assert (criterion.kind in PARSERS) == (criterion.id in PROBED), criterion.id
+        assert bool(criterion.no_probe) == (criterion.id not in PROBED), criterion.id
+        assert criterion.source
+        assert criterion.bound.words
+
+
+def test_what_is_ours_is_marked_provisional():
+    ours = {"tr.h2d", "tr.uniform", "tr.tcpbw", "co.gemm", "co.conv", "co.rnn", "tn.short", "tn.cpu", "rm.fraction"}
+    assert {c.id for c in load_criteria() if c.bound.provisional} == ours
+
+
+def test_only_what_is_merely_reported_is_optional():
+    assert {c.id for c in load_criteria() if not c.required} == {"tr.remotelat", "tn.comm", "rm.scale", "op.util"}
+
+
+def test_copies_in_a_run_directory_are_the_same(tmp_path):
+    for name, text in criteria_texts().items():
+        (tmp_path / name).write_text(text)
+    assert load_criteria(tmp_path) == load_criteria()
+
+
+def test_an_empty_folder_judges_nothing(tmp_path):
+    with pytest.raises(ConfigError, match="no criteria files"):
+        load_criteria(tmp_path)
+
+
+GOOD = """criteria:
+  - id: tr.tcpbw
+    statement: TCP bandwidth
+    suite: transport
+    scope: pair
+    metric: tcp_bandwidth_gbps
+    unit: Gbit/s
+    direction: higher
+    kind: tcp-bandwidth
+    bound: {kind: fabric, fabric_key: tcp_bandwidth, words: at least}
+    source: ours
+    required: true
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("scope: pair", "scope: pairs", 5, "scope"),
+        ("required: true", "requierd: true", 12, "requierd|required"),
+        ("source: ours", "source: ''", 11, "source"),
+        ("fabric_key: tcp_bandwidth", "fabric_key: tcp_bandwith", 10, "no key of a fabric profile"),
+        ("    kind: tcp-bandwidth\n", "", 2, "either kind"),
+        ("    metric: tcp_bandwidth_gbps\n", "", 2, "metric and unit"),
+        ("id: tr.tcpbw", "id: Bandwidth", 2, "id"),
+        (GOOD[10:], "", 1, "criteria"),
+    ],
+)
+def test_a_malformed_file_names_file_and_line(tmp_path, old, new, line, words):
+    path = tmp_path / "site.yml"
+    path.write_text(GOOD)
+    assert load_criteria(tmp_path)
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(ConfigError, match=words) as caught:
+        load_criteria(tmp_path)
+    assert str(caught.value).startswith(f"{path}:{line}: "), str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_id_that_stands_twice(tmp_path):
+    (tmp_path / "a.yml").write_text(GOOD)
+    (tmp_path / "b.yml").write_text(GOOD)
+    with pytest.raises(ConfigError, match=r"b\.yml:1: tr\.tcpbw stands in a\.yml too"):
+        load_criteria(tmp_path)
+
+
+def test_waivers(tmp_path):
+    path = tmp_path / "waivers.yml"
+    path.write_text(
+        "waivers:\n  - {criterion: tr.tcpbw, who: A. Person, when: 2026-11-01, why: cable, expires: 2026-12-01}\n"
+    )
+    assert load_waivers(path)[0].who == "A. Person"
+    path.write_text("waivers:\n  - criterion: tr.tcpbw\n    who: ''\n")
+    with pytest.raises(ConfigError, match=r"waivers\.yml:[23]: "):
+        load_waivers(path)

@@ -1,0 +1,88 @@
+"""results.jsonl and JSON documents: torn tails are told, damage elsewhere is refused with its line."""
+
+from __future__ import annotations
+
+import pytest
+from engine_case import lab, plan_of, results_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from validation.load import ConfigError, load_json, load_yaml, read_results
+from validation.model import Plan
+
+PLAN = plan_of(lab())
+RESULTS = results_of(PLAN)[:6]
+TEXT = "".join(r.model_dump_json() + "\n" for r in RESULTS)
+
+
+def test_whole_file(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(TEXT)
+    assert read_results(path) == (RESULTS, None)
+    assert read_results(tmp_path / "none.jsonl") == ([], None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(share=st.floats(0, 1))
+def test_cut_anywhere_loses_at_most_the_last_line(tmp_path_factory, share):
+    path = tmp_path_factory.mktemp("cut") / "results.jsonl"
+    cut = TEXT[: int(share * len(TEXT))]
+    path.write_text(cut)
+    results, torn = read_results(path)
+    assert results == RESULTS[: cut.count("\n")]
+    assert (torn is not None) == (cut != "" and not cut.endswith("\n"))
+
+
+def test_a_last_line_cut_in_the_middle_is_dropped_and_told(tmp_path):
+    path = tmp_path / "results.jsonl"
+    path.write_text(TEXT + '{"measurement": "facts.gp\n')
+    results, torn = read_results(path)
+    assert results == RESULTS
+    assert "results.jsonl:7: torn last line" in torn
+
+
+def test_a_bad_line_elsewhere_is_refused(tmp_path):
+    path = tmp_path / "results.jsonl"
+    lines = TEXT.splitlines()
+    path.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]) + "\n")
+    with pytest.raises(ConfigError, match=r"results\.jsonl:2: "):
+        read_results(path)
+    path.write_text("\n".join([*lines, lines[0].replace('"ok"', '"fine"')]) + "\n")
+    with pytest.raises(ConfigError, match=r"results\.jsonl:7: status: "):
+        read_results(path)
+
+
+def test_json_document(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(PLAN.model_dump_json(indent=2))
+    assert load_json(path, Plan) == PLAN
+    path.write_text(PLAN.model_dump_json(indent=2).replace('"suite": "preflight"', '"sweet": "preflight"', 1))
+    with pytest.raises(ConfigError, match=r"plan\.json:\d+: measurements\.0\.sweet: unknown key"):
+        load_json(path, Plan)
+    path.write_text(PLAN.model_dump_json(indent=2)[:100])
+    with pytest.raises(ConfigError, match=r"plan\.json:\d+: not valid JSON"):
+        load_json(path, Plan)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", r":1: a mapping of keys is expected"),
+        (b"- a\n", r":1: a mapping of keys is expected"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"a: b: c\n", r":1: not valid YAML"),
+        (b"a: !!python/object:os.system x\n", r":1: not valid YAML"),
+    ],
+)
+def test_files_that_are_no_yaml_document(tmp_path, content, words):
+    path = tmp_path / "x.yml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        load_yaml(path, Plan)
+
+
+def test_files_that_are_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="no such file"):
+        load_yaml(tmp_path / "x.yml", Plan)
+    with pytest.raises(ConfigError, match="is a directory"):
+        load_yaml(tmp_path, Plan)

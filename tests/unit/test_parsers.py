@@ -1,0 +1,259 @@
+"""Parsers against recorded output: whole output gives its numbers, anything less is refused."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from validation.parsers import PARSERS, ParseError, parse
+from validation.suites import SUITES
+
+DATA = Path(__file__).parent.parent / "data"
+SOCKPERF_FACTS = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
+BANDWIDTH = {"seconds": 3, "omit_s": 1, "interval_s": 0.25}
+FACTS = {
+    "virt": "none", "lab": "", "model": "PowerEdge", "gpu_count": 4, "gpu_model": "V100", "nic_model": "ConnectX-5",
+    "fabric_ports": ["fab0=up,mtu=9000,speed=100000"], "rdma_devices": [], "os": "debian 12",
+    "kernel": "6.1", "python": "3.11",
+    "openmpi": "", "docker": "", "horovod": "", "torch": "", "probes": "0.1.0",
+}  # fmt: skip
+
+
+def doc(kind, stdout="", facts=None, **changes):
+    return {
+        "kind": kind, "tool": kind, "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout, "stderr": "",
+        "facts": facts or {}, "started": "", "ended": "", "duration_s": 1.0, "error": None, **changes,
+    }  # fmt: skip
+
+
+def values(samples, metric):
+    return [s.value for s in samples if s.metric == metric]
+
+
+def training(**changes):
+    """What rank 0 prints, in the form that the probe documents; made here, not recorded."""
+    steps = [0.030 + 0.0001 * (i % 7) for i in range(100)]
+    report = {
+        "world_size": 4, "hosts": ["gpu1", "gpu1", "gpu2", "gpu2"], "batch": 16, "warmup": 10, "steps": 100,
+        "step_s": [round(s, 6) for s in steps], "images_per_s": [round(64 / s, 3) for s in steps], "loss_first": 2.3,
+        "loss_last": 0.2, "loss_finite": True, "ranks_agree": True, "parameters": 109698, "threads": 1,
+        "python": "3.11.2", "torch": "1.13.1", "horovod": "0.28.1",
+    }  # fmt: skip
+    return "Warning: Permanently added gpu2\n" + json.dumps({**report, **changes}) + "\n"
+
+
+TRAINING_PARAMS = {"ranks": 4, "ranks_per_node": 2, "warmup": 10, "steps": 100, "batch": 16}
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "iperf3").glob("[0-9]*.json")), ids=lambda p: p.stem)
+def test_iperf3_gives_the_receivers_rate(path):
+    samples, facts = parse("tcp-bandwidth", doc("tcp-bandwidth", path.read_text()), BANDWIDTH)
+    report = json.loads(path.read_text())
+    rates = values(samples, "tcp_bandwidth_gbps")
+    assert 11 <= len(rates) <= 13
+    whole = report["end"]["sum_received"]["bits_per_second"] / 1e9
+    assert statistics.fmean(rates) == pytest.approx(whole, rel=0.05)
+    assert facts["receiver_mean_gbps"] == pytest.approx(whole, rel=1e-3)
+    assert values(samples, "retransmits") == [report["end"]["sum_sent"]["retransmits"]]
+    assert {s.unit for s in samples} == {"Gbit/s", "count"}
+
+
+def test_the_tools_artefact_after_the_omitted_time_is_no_sample():
+    # 3.9 reports the first measured interval with bytes of 0.5 s over a span of 1 ms: half the true rate
+    samples, _ = parse("tcp-bandwidth", doc("tcp-bandwidth", (DATA / "iperf3/3.9-1stream.json").read_text()))
+    assert min(values(samples, "tcp_bandwidth_gbps")) > 15
+
+
+def test_a_link_of_known_rate_reads_as_its_payload_rate():
+    text = (DATA / "iperf3/3.12-shaped-1gbit.json").read_text()
+    rates = values(parse("tcp-bandwidth", doc("tcp-bandwidth", text))[0], "tcp_bandwidth_gbps")
+    assert statistics.median(rates) == pytest.approx((9000 - 52) / (9000 + 14), rel=0.01)  # tbf counts 14 of the 38
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "iperf3").glob("broken*")), ids=lambda p: p.stem)
+def test_broken_iperf3_is_refused(path):
+    with pytest.raises(ParseError, match="iperf3"):
+        parse("tcp-bandwidth", doc("tcp-bandwidth", path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "params", [{"seconds": 30}, {"streams": 8}, {"omit_s": 0}, {"interval_s": 0.05}], ids=lambda p: next(iter(p))
+)
+def test_iperf3_that_did_something_else_than_planned(params):
+    with pytest.raises(ParseError):
+        parse("tcp-bandwidth", doc("tcp-bandwidth", (DATA / "iperf3/3.12-1stream.json").read_text()), params)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"bits_per_second":	', '"bits_per_second":	1e999, "x":	'),
+        ('"bits_per_second":	', '"bits_per_second":	NaN, "x":	'),
+        ('"retransmits":	', '"retransmits":	-1, "x":	'),
+    ],
+)
+def test_numbers_that_are_none(old, new):
+    text = (DATA / "iperf3/3.12-1stream.json").read_text().replace(old, new)
+    with pytest.raises(ParseError):
+        parse("tcp-bandwidth", doc("tcp-bandwidth", text))
+
+
+def test_sockperf_gives_block_medians():
+    text = (DATA / "sockperf/3.7-tcp.out").read_text()
+    samples, facts = parse("tcp-latency", doc("tcp-latency", text, SOCKPERF_FACTS), {"seconds": 1})
+    assert values(samples, "tcp_rtt_us") == SOCKPERF_FACTS["block_medians_us"]
+    assert values(samples, "tcp_rtt_p99_us") == [105.016]
+    assert facts["observations"] == 8790
+    assert "block_medians_us" not in facts
+
+
+@pytest.mark.parametrize("path", sorted((DATA / "sockperf").glob("broken*")), ids=lambda p: p.stem)
+def test_broken_sockperf_is_refused(path):
+    with pytest.raises(ParseError, match="sockperf"):
+        parse("tcp-latency", doc("tcp-latency", path.read_text(), SOCKPERF_FACTS))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"observations": 17},
+        {"block_medians_us": [1.0] * 20},
+        {"block_medians_us": SOCKPERF_FACTS["block_medians_us"][:9]},
+        {"block_medians_us": [0.0] * 20},
+        {"p99_us": 50.0},
+        {"p50_us": float("nan")},
+    ],
+)
+def test_sockperf_log_that_does_not_fit_its_summary(facts):
+    text = (DATA / "sockperf/3.7-tcp.out").read_text()
+    with pytest.raises(ParseError):
+        parse("tcp-latency", doc("tcp-latency", text, {**SOCKPERF_FACTS, **facts}))
+
+
+@pytest.mark.parametrize(("name", "mtu"), [("mtu9000", 9000), ("mtu1500", 1500), ("loopback-65535", 65535)])
+def test_path_mtu(name, mtu):
+    text = (DATA / f"ping/20221126-{name}.out").read_text()
+    samples, _ = parse("path-mtu", doc("path-mtu", text, {"path_mtu_bytes": mtu}))
+    assert [(s.metric, s.value, s.unit) for s in samples] == [("path_mtu_bytes", mtu, "bytes")]
+
+
+def test_path_mtu_must_be_shown_from_both_sides():
+    text = (DATA / "ping/20221126-mtu9000.out").read_text()
+    one_side = text[: text.index("$ ping", 1)]
+    with pytest.raises(ParseError, match="9001 was not tried"):
+        parse("path-mtu", doc("path-mtu", one_side))
+    with pytest.raises(ParseError, match="4000 bytes was not tried"):
+        parse("path-mtu", doc("path-mtu", text), {"mtu": 4000})
+    with pytest.raises(ParseError, match="reported by the probe"):
+        parse("path-mtu", doc("path-mtu", text, {"path_mtu_bytes": 1500}))
+    with pytest.raises(ParseError, match="no answer"):
+        parse("path-mtu", doc("path-mtu", (DATA / "ping/broken-20221126-no-answer.out").read_text()))
+
+
+def test_training_gives_every_measured_step():
+    samples, facts = parse("training-short", doc("training-short", training()), TRAINING_PARAMS)
+    assert len(values(samples, "images_per_s")) == 100
+    assert facts["hosts"] == ["gpu1", "gpu1", "gpu2", "gpu2"]
+    assert "step_s" not in facts
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"world_size": 1, "hosts": ["gpu1"]},
+        {"hosts": ["gpu1"] * 4},
+        {"hosts": ["gpu1", "gpu2"]},
+        {"steps": 99},
+        {"images_per_s": [600.0] * 99},
+        {"images_per_s": [600.0] * 100},
+        {"images_per_s": [0.0] * 100},
+        {"loss_finite": False},
+        {"ranks_agree": False},
+        {"batch": 32},
+        {"step_s": None},
+    ],
+    ids=lambda c: "-".join(c),
+)
+def test_training_that_did_something_else(changes):
+    with pytest.raises(ParseError):
+        parse("training-short", doc("training-short", training(**changes)), TRAINING_PARAMS)
+
+
+def test_ranks_that_do_not_know_of_each_other_are_not_one_job():
+    with pytest.raises(ParseError, match="2 reports"):
+        parse("training-short", doc("training-short", training() + training()))
+
+
+def test_facts():
+    samples, facts = parse("facts", doc("facts", facts=FACTS))
+    assert not samples
+    assert facts == FACTS
+
+
+@pytest.mark.parametrize("key", sorted(FACTS))
+def test_a_fact_that_nobody_looked_at_is_refused(key):
+    with pytest.raises(ParseError, match=key):
+        parse("facts", doc("facts", facts={k: v for k, v in FACTS.items() if k != key}))
+    with pytest.raises(ParseError, match=key):
+        parse("facts", doc("facts", facts={**FACTS, key: None}))
+
+
+@pytest.mark.parametrize("kind", sorted(PARSERS))
+def test_a_tool_that_failed_is_refused_whatever_it_printed(kind):
+    whole = {
+        "facts": doc(kind, facts=FACTS),
+        "path-mtu": doc(kind, (DATA / "ping/20221126-mtu9000.out").read_text()),
+        "tcp-bandwidth": doc(kind, (DATA / "iperf3/3.12-1stream.json").read_text()),
+        "tcp-latency": doc(kind, (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),
+        "training-short": doc(kind, training()),
+    }[kind]
+    parse(kind, whole)
+    for spoilt in ({"returncode": 1}, {"error": "crashed"}, {"kind": "other"}):
+        with pytest.raises(ParseError):
+            parse(kind, {**whole, **spoilt})
+
+
+def test_every_planned_kind_has_a_parser():
+    from engine_case import lab, plan_of
+
+    assert {m.kind for m in plan_of(lab(), tuple(SUITES)).measurements} == set(PARSERS)
+    with pytest.raises(ParseError, match="no parser"):
+        parse("nvbandwidth", doc("nvbandwidth"))
+
+
+RECORDED = [
+    *(("tcp-bandwidth", p.read_text(), {}) for p in sorted((DATA / "iperf3").glob("[0-9]*"))),
+    ("tcp-latency", (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),
+    *(("path-mtu", p.read_text(), {}) for p in sorted((DATA / "ping").glob("[0-9]*"))),
+    ("training-short", training(), {}),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(case=st.sampled_from(RECORDED), share=st.floats(0, 1))
+def test_every_truncation_is_refused_or_means_the_same(case, share):
+    kind, text, facts = case
+    whole = parse(kind, doc(kind, text, facts))[0]
+    try:
+        cut = parse(kind, doc(kind, text[: int(share * len(text))], facts))[0]
+    except ParseError:
+        return
+    assert cut == whole
+
+
+@pytest.mark.parametrize("case", [c for c in RECORDED if len(c[1]) < 5000], ids=lambda c: c[0])
+def test_every_single_truncation_of_the_short_ones(case):
+    kind, text, facts = case
+    whole = parse(kind, doc(kind, text, facts))[0]
+    refused = 0
+    for length in range(len(text)):
+        try:
+            assert parse(kind, doc(kind, text[:length], facts))[0] == whole
+        except ParseError:
+            refused += 1
+    assert refused > len(text) // 2

@@ -1,0 +1,141 @@
+"""Plans: everything in rounds, nobody twice in a round, what is left out said in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from engine_case import ALL, CRITERIA, lab, node, plan_of
+
+from validation.fabric import load_fabric
+from validation.model import Port, Topology
+from validation.suites import PlanError, make_plan
+
+
+def kinds(plan, kind):
+    return [m for m in plan.measurements if m.kind == kind]
+
+
+def test_the_labs_plan():
+    plan = plan_of(lab())
+    counts = Counter(m.kind for m in plan.measurements)
+    assert counts == {"facts": 4, "path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12, "training-short": 3}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3
+    assert not plan.left_out
+    assert plan.estimated_s == pytest.approx(sum(max(plan.measurement(i).estimated_s for i in r) for r in plan.rounds))
+
+
+@pytest.mark.parametrize(
+    "names", [("head", "gpu1"), ("head", "client1", "gpu1", "gpu2"), tuple(f"gpu{i}" for i in range(7))]
+)
+def test_rounds_hold_each_measurement_once_and_each_node_at_most_once(names):
+    plan = plan_of(lab(names))
+    ids = [i for r in plan.rounds for i in r]
+    assert sorted(ids) == sorted(m.id for m in plan.measurements)
+    assert len(ids) == len(set(ids))
+    for ids in plan.rounds:
+        measurements = [plan.measurement(i) for i in ids]
+        assert len({m.kind for m in measurements}) == 1
+        busy = [n for m in measurements for n in m.nodes]
+        assert len(busy) == len(set(busy))
+
+
+def test_every_measurement_serves_a_criterion_and_can_end():
+    plan = plan_of(lab())
+    known = {c.id for c in CRITERIA}
+    for measurement in plan.measurements:
+        assert measurement.criteria
+        assert set(measurement.criteria) <= known
+        assert measurement.timeout_s > measurement.estimated_s > 0
+        assert "/" not in measurement.id
+
+
+def test_every_criterion_with_a_probe_is_planned():
+    plan = plan_of(lab())
+    assert {c for m in plan.measurements for c in m.criteria} == {c.id for c in CRITERIA if c.no_probe is None}
+
+
+def test_the_same_topology_gives_the_same_plan():
+    assert plan_of(lab()) == plan_of(lab())
+
+
+def test_training_jobs():
+    jobs = {m.id: m for m in kinds(plan_of(lab()), "training-short")}
+    assert set(jobs) == {"training-short.1", "training-short.intra", "training-short.inter"}
+    assert [jobs[f"training-short.{k}"].params["ranks"] for k in ("1", "intra", "inter")] == [1, 2, 4]
+    inter = jobs["training-short.inter"]
+    assert inter.nodes == ("head", "gpu1", "gpu2")
+    assert (inter.params["hosts"], inter.params["addresses"]) == ("gpu1,gpu2", "10.78.0.13,10.78.0.14")
+    assert (inter.params["warmup"], inter.params["steps"]) == (10, 100)
+
+
+def test_one_gpu_server_leaves_the_job_across_nodes_out_and_says_so():
+    plan = plan_of(lab(("head", "gpu1")))
+    assert any("tn.inter" in words for words in plan.left_out)
+    topology = lab(("head", "gpu1", "gpu2"))
+    single = Topology(
+        site="lab", lab_link=topology.lab_link, nodes=tuple(n.model_copy(update={"slots": 1}) for n in topology.nodes)
+    )
+    plan = plan_of(single)
+    assert any("tn.intra" in words for words in plan.left_out)
+    assert len(kinds(plan, "training-short")) == 2
+
+
+def test_streams_follow_the_links_rate():
+    def streams(topology, fabric):
+        return kinds(plan_of(topology, ("transport",), fabric), "tcp-bandwidth")[0].params["streams"]
+
+    assert streams(lab(), "tcp100") == 1
+    assert streams(lab(rate=25), "tcp100") == 8
+    assert streams(Topology(site="x", nodes=lab().nodes), "tcp100") == 8
+
+
+def test_options():
+    fabric = load_fabric("tcp10")
+    plan = make_plan("r", lab(), fabric, CRITERIA, ALL, {"seconds": 7, "batch": 4, "steps": None})
+    assert kinds(plan, "tcp-bandwidth")[0].params["seconds"] == 7
+    assert kinds(plan, "training-short")[0].params["batch"] == 4
+    for bad in ({"secs": 3}, {"seconds": 0}, {"seconds": "3"}, {"seconds": True}, {"steps": 1.5}):
+        with pytest.raises(PlanError, match=next(iter(bad))):
+            make_plan("r", lab(), fabric, CRITERIA, ALL, bad)
+
+
+def test_large_fleets_are_sampled_and_it_is_said():
+    plan = plan_of(lab([f"gpu{i}" for i in range(40)]), ("preflight", "transport"))
+    pairs = kinds(plan, "tcp-bandwidth")
+    assert len(pairs) == 8 * 2 * 20
+    assert len({m.id for m in pairs}) == len(pairs)
+    assert {m.nodes[0] for m in pairs} == {f"gpu{i}" for i in range(40)}
+    assert any("sampled 320 of 1560" in words for words in plan.left_out)
+    full = plan_of(lab([f"gpu{i}" for i in range(32)]), ("transport",))
+    assert len(kinds(full, "tcp-bandwidth")) == 32 * 31
+    assert not full.left_out
+
+
+def test_ports_meet_only_in_their_own_subnet():
+    def rails(name, i):
+        return node(
+            name,
+            i,
+            ports=(
+                Port(interface="fab0", address=f"10.78.0.{i}", prefix=24),
+                Port(interface="fab1", address=f"10.79.0.{i}", prefix=24),
+            ),
+        )
+
+    topology = Topology(site="s", nodes=tuple(rails(f"gpu{i}", i) for i in range(1, 5)))
+    plan = plan_of(topology, ("transport",))
+    pairs = kinds(plan, "tcp-bandwidth")
+    assert len(pairs) == 2 * 12
+    assert all(m.endpoints[0].port == m.endpoints[1].port for m in pairs)
+    apart = Topology(
+        site="s", nodes=(node("gpu1", 1), node("gpu2", 2, ports=(Port(interface="f", address="10.1.0.1", prefix=24),)))
+    )
+    with pytest.raises(PlanError, match="no two ports in the same subnet"):
+        plan_of(apart, ("transport",))
+
+
+def test_infiniband_has_no_tcp_bandwidth_to_plan():
+    plan = plan_of(lab(), ALL, "ib-edr")
+    assert not kinds(plan, "tcp-bandwidth")
+    assert kinds(plan, "tcp-latency")
