@@ -5,18 +5,16 @@ The numbers are invented. They are shaped like a lab's with 1 Gbit/s links; noth
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 from itertools import permutations
 from pathlib import Path
 
-from validation.criterion import criteria_texts, load_criteria
-from validation.fabric import fabric_text, load_fabric, tcp_bandwidth_bound, tcp_rtt_bound
+from validation.criterion import Waiver, criteria_texts, load_criteria
+from validation.fabric import fabric_text, load_fabric
+from validation.judge import judge
 from validation.model import (
-    Bound,
-    CriterionVerdict,
-    Endpoint,
-    Finding,
-    Judgement,
+    Bom,
     LabLink,
     Measurement,
     Node,
@@ -29,14 +27,13 @@ from validation.model import (
     Sample,
     SshTarget,
     Topology,
-    VerdictDoc,
 )
+from validation.suites import make_plan
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
 GROUPS = {"head": ("head",), "client1": ("clients",), "gpu1": ("gpu_servers",), "gpu2": ("gpu_servers",)}
 PORTS = [f"{name}/fab0" for name in GROUPS]
 PAIRS = list(permutations(PORTS, 2))
-NO_RESULT = "planned, but no result was recorded"
 
 
 def topology(virtual: bool = True) -> Topology:
@@ -45,8 +42,15 @@ def topology(virtual: bool = True) -> Topology:
             name=name,
             groups=groups,
             ssh=SshTarget(host=f"10.77.0.{11 + i}"),
-            ports=(Port(interface="fab0", address=f"10.78.0.{11 + i}", prefix=24, rate_gbps=1.0),),
+            ports=(Port(interface="fab0", address=f"10.78.0.{11 + i}", prefix=24, rate_gbps=1.0 if virtual else 10.0),),
             slots=2,
+            bom=Bom(
+                model="container" if virtual else "PowerEdge C4140",
+                gpu_count=0,
+                nic_model="veth" if virtual else "ConnectX-5",
+                fabric_port_count=1,
+            ),
+            stack={"os": "debian 12", "docker": "20.10.24"},
             virtual="systemd-nspawn" if virtual else None,
         )
         for i, (name, groups) in enumerate(GROUPS.items())
@@ -54,51 +58,8 @@ def topology(virtual: bool = True) -> Topology:
     return Topology(site="lab", nodes=nodes, lab_link=LabLink(rate_gbps=1.0, rtt_max_us=1000) if virtual else None)
 
 
-def _measurement(
-    suite: str, kind: str, criteria: tuple[str, ...], nodes: tuple[str, ...], **more: object
-) -> Measurement:
-    tail = more.pop("tail", ".".join(nodes))
-    return Measurement.model_validate(
-        dict(id=f"{kind}.{tail}", suite=suite, kind=kind, nodes=nodes, criteria=criteria, estimated_s=5, timeout_s=30)
-        | more
-    )
-
-
-def plan() -> Plan:
-    measurements = [_measurement("preflight", "facts", ("pf.bom", "pf.stack"), (name,)) for name in GROUPS]
-    for kind, suite, criterion, params in (
-        ("path-mtu", "preflight", "pf.mtu", {"mtu": 9000}),
-        ("tcp-bandwidth", "transport", "tr.tcpbw", {"seconds": 5, "omit_s": 1, "interval_s": 0.5, "streams": 1}),
-        ("tcp-latency", "transport", "tr.netlat", {"seconds": 2}),
-    ):
-        for a, b in PAIRS:
-            ends = tuple(Endpoint(node=e.split("/")[0], port=e.split("/")[1]) for e in (a, b))
-            nodes = tuple(e.node for e in ends)
-            tail = f"{a}.{b}".replace("/", "-")
-            measurements.append(
-                _measurement(suite, kind, (criterion,), nodes, tail=tail, endpoints=ends, params=params)
-            )
-    for label, ranks, hosts in (("1", 1, "gpu1"), ("intra", 2, "gpu1"), ("inter", 4, "gpu1,gpu2")):
-        measurements.append(
-            _measurement(
-                "training",
-                "training-short",
-                ("tn.short",) if label == "1" else ("tn.short", f"tn.{label}"),
-                tuple(hosts.split(",")),
-                tail=label,
-                params={"ranks": ranks, "hosts": hosts, "warmup": 10, "steps": 100, "batch": 32, "label": label},
-            )
-        )
-    ids = [m.id for m in measurements]
-    return Plan(
-        run=RUN,
-        fabric="tcp10",
-        suites=("preflight", "transport", "training"),
-        measurements=tuple(measurements),
-        rounds=(tuple(ids[:4]), *((i,) for i in ids[4:])),
-        left_out=("compute: no GPU in this lab",),
-        estimated_s=240,
-    )
+def plan(topo: Topology) -> Plan:
+    return make_plan(RUN, topo, load_fabric("tcp10"), load_criteria(), ("preflight", "transport", "training"))
 
 
 def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, ...]:
@@ -116,7 +77,8 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     elif m.kind == "path-mtu":
         values, metric, unit = [9000.0], "path_mtu_bytes", "bytes"
     elif m.kind == "training-short":
-        rate = {"1": 412.0, "intra": 655.0, "inter": 1010.0}[str(m.params["label"])]
+        rates = {"1": 412.0, "intra": 655.0 if virtual else 806.0, "inter": 1010.0 if virtual else 1540.0}
+        rate = rates[str(m.params["label"])]
         values, metric, unit = [rate * (1 + 0.002 * ((i * 7) % 11 - 5)) for i in range(100)], "images_per_s", "images/s"
     else:
         return ()
@@ -127,12 +89,16 @@ def _facts(node: str, virtual: bool) -> dict[str, object]:
     return {
         "virt": "systemd-nspawn" if virtual else "none",
         "lab": "elastic-ai-lab" if virtual else "",
-        "model": "" if virtual else "PowerEdge C4140",
+        "model": "container" if virtual else "PowerEdge C4140",
         "gpu_count": 0,
+        "gpu_model": "",
+        "nic_model": "veth" if virtual else "ConnectX-5",
         "fabric_ports": ["fab0=up,mtu=9000"],
         "rdma_devices": [],
         "os": "debian 12",
         "kernel": "6.1.0-28-amd64",
+        "python": "3.11.2",
+        "probes": "0.1.0",
         "docker": "20.10.24",
         "openmpi": "" if node == "client1" else "4.1.4",
         "torch": "1.13.1",
@@ -185,127 +151,14 @@ def results(
     return out
 
 
-def _pair_judgement(criterion: str, m: Measurement, result: Result | None, bound: Bound) -> Judgement:
-    subject = f"{m.endpoints[0]}>{m.endpoints[1]}"
-    values = sorted(s.value for s in result.samples) if result is not None else []
-    if not values:
-        code = "missing-result" if result is None else "tool-failed"
-        reason = NO_RESULT if result is None else f"{result.status}: {result.error}"
-        return Judgement(
-            criterion=criterion,
-            subject=subject,
-            verdict="not-measured",
-            reason_code=code,
-            reason=reason,
-            bound=bound,
-            evidence=(m.id,) if result else (),
+def _waivers() -> tuple[Waiver, ...]:
+    day = datetime.date(2026, 11, 20)
+    return tuple(
+        Waiver(
+            criterion=c.id, who="A. Example", when=day, why="not part of this delivery", expires=day.replace(year=2027)
         )
-    value = values[len(values) // 2]
-    low = bound.floor is not None and value < bound.floor
-    return Judgement(
-        criterion=criterion,
-        subject=subject,
-        verdict="fail" if low else "pass",
-        reason_code="below-floor" if low else "within-bounds",
-        reason="the whole interval lies below the floor" if low else "the whole interval keeps the bound",
-        value=value,
-        low=values[0],
-        high=values[-1],
-        samples=len(values),
-        bound=bound,
-        evidence=(m.id,),
-    )
-
-
-def verdict(planned: Plan, measured: list[Result], topo: Topology, slow: str | None, waive: bool = False) -> VerdictDoc:
-    """A hand-made verdict: right in form and consistent with the results, not the judge's."""
-    fabric = load_fabric("tcp10")
-    by_id = {r.measurement: r for r in measured}
-    bounds = {
-        "pf.mtu": Bound(metric="path_mtu_bytes", unit="bytes", equal="9000", source="fabric profile tcp10"),
-        "tr.tcpbw": tcp_bandwidth_bound(fabric, topo.lab_link),
-        "tr.netlat": tcp_rtt_bound(fabric, topo.lab_link),
-    }
-    missing = tuple(m.id for m in planned.measurements if m.id not in by_id or by_id[m.id].status != "ok")
-    criteria = []
-    for c in load_criteria():
-        mine = [m for m in planned.measurements if c.id in m.criteria]
-        judgements = tuple(_pair_judgement(c.id, m, by_id.get(m.id), bounds[c.id]) for m in mine if c.id in bounds)
-        name, code, reason = "not-measured", "no-probe", c.no_probe or "not selected"
-        if judgements:
-            name, code, reason = "pass", "within-bounds", "all pairs keep the bound"
-            if any(j.verdict == "not-measured" for j in judgements):
-                name, code, reason = "not-measured", "missing-result", "not all pairs have a result"
-            if any(j.verdict == "fail" for j in judgements):
-                name, code, reason = "fail", "below-floor", "6 of 12 pairs are below the floor; all of them touch gpu2"
-        elif c.kind == "facts" and not missing:
-            name, code, reason = "pass", "within-bounds", "as declared on all nodes"
-            judgements = tuple(
-                Judgement(
-                    criterion=c.id,
-                    subject=n.name,
-                    verdict="pass",
-                    reason_code=code,
-                    reason="as declared",
-                    text="as declared",
-                    evidence=(f"facts.{n.name}",),
-                )
-                for n in topo.nodes
-            )
-        if waive and name != "pass":
-            name, code, reason = "waived", "waived", "waived by A. Example, 2026-11-20: not part of this delivery"
-        got = sum(1 for j in judgements if j.value is not None or j.text is not None)
-        criteria.append(
-            CriterionVerdict(
-                id=c.id,
-                statement=c.statement,
-                source=c.source,
-                required=c.required,
-                verdict=name,
-                reason_code=code,
-                reason=reason,
-                judgements=judgements,
-                coverage=f"{got}/{len(judgements)} {'nodes' if c.kind == 'facts' else 'pairs'}"
-                if judgements
-                else "0/0",
-            )
-        )
-    outcome = "failed" if slow else "incomplete" if missing else "passed"
-    evidence = tuple(m.id for m in planned.measurements if m.kind == "tcp-bandwidth" and slow in m.nodes)
-    findings = (
-        (
-            Finding(
-                kind="node",
-                subject=slow,
-                text=f"All 6 pairs of {slow} are below the floor in both directions (0.098 Gbit/s where 0.94 is "
-                "demanded); the pairs without it are healthy.",
-                remedy=f"Check cable, transceiver and switch port of {slow}/fab0, its negotiated speed (ethtool fab0) "
-                "and any rate limit (tc qdisc show dev fab0).",
-                criteria=("tr.tcpbw",),
-                evidence=evidence,
-            ),
-        )
-        if slow
-        else ()
-    )
-    real = "REJECTED" if slow else "ACCEPTED" if waive and not missing else "INCOMPLETE"
-    return VerdictDoc(
-        run=RUN,
-        fabric="tcp10",
-        site="lab",
-        sign_off="REHEARSAL" if topo.virtual else real,
-        outcome=outcome,
-        headline={
-            "passed": "Every criterion that could be judged passed; all 43 planned measurements were made.",
-            "failed": f"{slow} is guilty: its fabric port carries a tenth of what the link should.",
-            "incomplete": f"{len(missing)} of 43 planned measurements have no usable result.",
-        }[outcome],
-        planned=len(planned.measurements),
-        measured=len(planned.measurements) - len(missing),
-        missing=missing,
-        criteria=tuple(criteria),
-        findings=findings,
-        notes=("Bounds come from the lab link's declared rate.",) if topo.virtual else (),
+        for c in load_criteria()
+        if c.no_probe
     )
 
 
@@ -323,7 +176,8 @@ def make_run(
     `cut_after` results with a torn last line. `waive` waives what is not measured, so that real hardware is accepted.
     """
     run_dir.mkdir(parents=True)
-    topo, planned = topology(virtual), plan()
+    topo = topology(virtual)
+    planned = plan(topo)
     measured = results(run_dir, planned, slow, dead, error, virtual)
     info = RunInfo(
         run=RUN,
@@ -346,6 +200,7 @@ def make_run(
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)
     if judged:
-        document = verdict(planned, measured, topo, slow, waive)
+        fabric, waivers = load_fabric("tcp10"), _waivers() if waive else ()
+        document = judge(info, topo, planned, fabric, load_criteria(), measured, waivers)
         (run_dir / "verdict.json").write_text(document.model_dump_json(indent=2))
     return run_dir

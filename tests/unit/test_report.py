@@ -14,11 +14,7 @@ from report_fixture import PAIRS, make_run
 from validation.criterion import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
-from validation.report.charts import Dot, bound_strip
-from validation.report.colour import contrast, luminance, sequential, text_on
-from validation.report.heatmap import Cell, Heatmap, heat_map
-from validation.report.numbers import duration, interval, moment, number, quantity, typeset
-from validation.report.render import css_string
+from validation.report.colour import contrast
 
 TIMES = "\u00d7"
 VOID = {"meta", "link", "br", "col", "hr", "img", "input"}
@@ -144,9 +140,9 @@ def test_rehearsal_is_marked_and_real_hardware_is_not(reports, pages):
 def test_failing_run_names_the_guilty_before_the_details(pages):
     text = pages["slow"].text
     assert "Outcome: FAILED" in text
-    assert text.index("Node gpu2") < text.index("Failed criteria") < text.index("Criterion and source")
+    assert text.index("Port gpu2/fab0") < text.index("Failed criteria") < text.index("Criterion and source")
     assert "What to do" not in text  # the words before a remedy come from the style sheet
-    assert "Check cable, transceiver and switch port of gpu2/fab0" in text
+    assert "Check the port's negotiated rate, cable and transceiver" in text
     assert "Outside the bound: head/fab0 → gpu2/fab0" in text
     assert "Marked as guilty: gpu2/fab0." in text
 
@@ -245,6 +241,49 @@ def test_writes_where_it_is_told_and_leaves_no_part_behind(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["elsewhere.html", "run"]
 
 
+def test_result_that_is_in_no_plan_counts_nowhere_and_is_said(tmp_path):
+    run = make_run(tmp_path / "run", judged=False)
+    lines = (run / "results.jsonl").read_text().splitlines()
+    lines.append(lines[-1].replace("training-short.inter", "training-short.other"))
+    (run / "results.jsonl").write_text("".join(line + "\n" for line in lines))
+    page = Page(write_html(run).read_text())
+    assert "results that are in no plan were ignored: training-short.other" in page.text
+    assert "m-training-short.other" not in page.ids
+
+
+def test_last_of_several_results_counts_and_all_are_shown(tmp_path):
+    run = make_run(tmp_path / "run", judged=False)
+    lines = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    again = json.loads(json.dumps(lines[-1]))
+    lines[-1] |= {"status": "timeout", "error": "took too long", "samples": []}
+    (run / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, again]))
+    page = Page(write_html(run).read_text())
+    assert "43 of 43 planned measurements have a result" in page.text
+    assert "took too long" in page.text
+    assert page.text.count("superseded by a later attempt") == 1
+    assert "1 010" in page.text
+
+
+def test_facts_that_show_virtual_parts_make_it_a_rehearsal_whatever_the_inventory_says(tmp_path):
+    run = make_run(tmp_path / "run", virtual=False, waive=True)
+    text = (run / "results.jsonl").read_text()
+    (run / "results.jsonl").write_text(text.replace('"virt":"none"', '"virt":"systemd-nspawn"', 1))
+    with pytest.raises(ConfigError, match="only a REHEARSAL"):
+        write_html(run)
+    (run / "verdict.json").unlink()
+    assert 'class="mark"' in write_html(run).read_text()
+
+
+def test_link_finding_outlines_both_directions(tmp_path):
+    run = make_run(tmp_path / "run", slow="gpu2")
+    document = json.loads((run / "verdict.json").read_text())
+    document["findings"][0] |= {"kind": "link", "subject": "gpu1/fab0<>gpu2/fab0"}
+    (run / "verdict.json").write_text(json.dumps(document))
+    page = Page(write_html(run).read_text())
+    assert "Link gpu1/fab0 ↔ gpu2/fab0" in page.text
+    assert "Marked as guilty: gpu1/fab0 to gpu2/fab0, gpu2/fab0 to gpu1/fab0." in page.text
+
+
 def test_same_run_same_report(tmp_path):
     run = make_run(tmp_path / "run")
     assert write_html(run, tmp_path / "a").read_bytes() == write_html(run, tmp_path / "b").read_bytes()
@@ -279,7 +318,6 @@ DAMAGE = {
     "verdict of another plan": (lambda run: _edit(run, "verdict.json", planned=3), "verdict.json: planned"),
     "virtual but accepted": (lambda run: _edit(run, "verdict.json", sign_off="ACCEPTED"), "only a REHEARSAL"),
     "passes without samples": (_vacuous, "no passing judgement"),
-    "unplanned result": (lambda run: _edit(run, "plan.json", measurements=[]), "is not in plan.json"),
 }
 
 
@@ -310,18 +348,6 @@ def test_what_is_no_run_directory_is_refused(tmp_path):
         write_html(run, tmp_path / "no" / "such" / "folder.html")
 
 
-# --- figures -----------------------------------------------------------------------------------------------------
-
-
-def test_scale_darkens_steadily_and_text_on_it_is_readable():
-    colours = [sequential(i / 100) for i in range(101)]
-    lightness = [luminance(c) for c in colours]
-    assert all(a > b for a, b in pairwise(lightness))
-    assert min(contrast(text_on(c), c) for c in colours) >= 4.5  # WCAG AA
-    assert sequential(-1) == colours[0]
-    assert sequential(2) == colours[-1]
-
-
 def test_words_of_the_style_sheet_reach_aa_contrast(reports):
     colours = dict(re.findall(r"--(ink|muted|link|pass|fail|waived|none): (#[0-9a-f]{6})", reports["clean"]))
     assert len(colours) == 7
@@ -329,61 +355,6 @@ def test_words_of_the_style_sheet_reach_aa_contrast(reports):
         assert all(contrast(colour, ground) >= 4.5 for colour in colours.values())
 
 
-def _map(**more: object) -> str:
-    labels = ("a/p", "b/p", "c/p")
-    cells = {("a/p", "b/p"): Cell("0.99", "a to b", value=0.99), ("b/p", "a/p"): Cell("0.1", "b to a", "fail", 0.1)}
-    base = dict(id="x", title="T", description="D", labels=labels, cells=cells, unit="u", top=1.0, top_label="1")
-    return str(heat_map(Heatmap(**(base | more))))
-
-
-def test_heat_map_hatches_what_was_not_measured_and_outlines_the_guilty():
-    text = _map()
-    assert text.count('fill="url(#x-hatch)"') == 4 + 1  # 6 pairs, 2 measured, and the legend's key
-    assert text.count("not measured</title>") == 4
-    frames = text.count('stroke-width="2.5"')
-    assert _map(guilty=frozenset({"b/p"})).count('stroke-width="2.5"') == frames + 2  # its row and its column
-    assert _map(guilty_pairs=frozenset({("b/p", "a/p")})).count('stroke-width="2.5"') == frames + 1
-    Page(text)
-
-
-def test_heat_map_of_many_ports_leaves_numbers_to_the_annex():
-    labels = tuple(f"node-{i:02d}/fab0" for i in range(40))
-    cells = {(a, b): Cell("NUMBER", "t", value=1.0) for a in labels for b in labels if a != b}
-    assert "NUMBER" not in _map(labels=labels, cells=cells)
-
-
-def test_bound_strip_draws_failures_as_crosses_within_the_frame():
-    text = str(bound_strip("s", [Dot("a", 0.98), Dot("b", 0.1, failed=True)], "Gbit/s", floor=0.94, ceiling=0.99))
-    assert text.count("<circle") == 1
-    assert text.count("l10 10m0 -10l-10 10") == 1
-    assert "1 outside their bound" in text
-    for x in re.findall(r'(?:cx|x)="([\d.]+)"', text):
-        assert 0 <= float(x) <= 640
-
-
 def test_every_pair_stands_in_a_matrix_cell(reports):
     for source, destination in PAIRS:
         assert reports["clean"].count(f"<title>{source} to {destination}: ") == 2
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.94051, "0.9405"), (0.1, "0.1000"), (9000.0, "9\u2009000"), (412.0, "412"), (0, "0"), (72.884, "72.88"),
-     (123456.7, "123\u2009457"), (-3.14159, "-3.142"), (99999.6, "100\u2009000"), (0.00001234, "0.00001234")],
-)  # fmt: skip
-def test_numbers(value, text):
-    assert number(value) == text
-
-
-def test_words_of_quantities():
-    assert quantity(50.0, "us") == "50 µs"
-    assert quantity(None, "us") == "\u2013"
-    assert interval(1.0, 1.0) is None
-    assert interval(None, 2.0) is None
-    assert duration(8.21) == "8.2 s"
-    assert duration(185) == "3 min 05 s"
-    assert duration(7800) == "2 h 10 min"
-    assert moment("2026-11-21T11:15:00+01:00") == "2026-11-21 10:15:00 UTC"
-    assert moment("soon") == "soon"
-    assert typeset(">= 0.90 x line rate, <= 50 us") == f"≥ 0.90 {TIMES} line rate, ≤ 50 µs"
-    assert css_string('a"</style>\\') == "a\\000022\\00003c/style\\00003e\\00005c"

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from validation.criterion import Criterion
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
 from validation.report.charts import Dot, bound_strip
-from validation.report.numbers import NONE, interval, number, plural, quantity, unit_text
+from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
 
 FAMILIES = {
     "pf": "Preflight",
@@ -131,7 +131,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
     if same:
         spread = f"all {len(found)} equal"
     elif len(values) > 1:
-        ends = f"{number(min(values))} {NONE} {number(max(values))} {unit_text(unit)}".rstrip()
+        ends = f"{interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
         spread = f"all {len(values)}: {ends}"
     evidence: dict[str, None] = {}
     for judgement in criterion.judgements:
@@ -145,7 +145,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
         provisional=entry is not None and entry.bound.provisional,
         nominal=bound.nominal if bound else None,
         measured=measured,
-        interval=interval(decisive.low, decisive.high) if decisive else None,
+        interval=interval(decisive.low, decisive.high, unit) if decisive else None,
         subject=decisive.subject if decisive and measured != NONE and not same else None,
         spread=spread,
         evidence=tuple(evidence),
@@ -211,9 +211,9 @@ def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | 
     dots = [
         Dot(
             j.subject,
-            j.value,
-            j.low,
-            j.high,
+            scaled(j.value, bound.unit),
+            None if j.low is None else scaled(j.low, bound.unit),
+            None if j.high is None else scaled(j.high, bound.unit),
             failed=j.verdict in ("fail", "waived") or j.reason_code == "above-ceiling",
         )
         for j in judgements
@@ -221,7 +221,32 @@ def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | 
     ]
     if not dots:
         return None
-    return bound_strip(id_, dots, bound.unit, bound.floor, bound.maximum, bound.ceiling)
+    limits = [None if b is None else scaled(b, bound.unit) for b in (bound.floor, bound.maximum, bound.ceiling)]
+    return bound_strip(id_, dots, unit_text(bound.unit), *limits)
+
+
+_CODES = {
+    "above-ceiling": "above the ceiling",
+    "too-noisy": "too noisy",
+    "missing-result": "no result",
+    "tool-failed": "tool failed",
+    "missing-metric": "metric lacking",
+    "no-bound": "no bound known",
+    "no-probe": "no probe yet",
+    "not-selected": "not selected",
+    "virtual": "virtual hardware proves nothing here",
+}
+
+
+def code_words(code: str) -> str:
+    """A reason code in two or three words, for where the whole reason has no room."""
+    return _CODES.get(code, code)
+
+
+def headline(verdict: VerdictDoc) -> str:
+    """The headline without the sign-off that already stands above it in large letters, as a sentence."""
+    text = verdict.headline.removeprefix(f"{verdict.sign_off}:").strip() or verdict.headline
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def summary(verdict: VerdictDoc) -> str:

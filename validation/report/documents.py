@@ -7,12 +7,14 @@ an acceptance of virtual hardware is an error here, not something to print.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from validation.criterion import Criterion, load_criteria
 from validation.fabric import Fabric, load_fabric
+from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json, read_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 
@@ -23,6 +25,7 @@ RawState = Literal["intact", "changed", "missing"]
 class RunDocuments:
     """Everything the report is made from. `verdict` is None when the run has not been judged.
 
+    `results` are those of planned measurements; `unplanned` names the measurements of others, which count nowhere.
     `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
     whether the file still has the hash that was recorded.
     """
@@ -32,10 +35,21 @@ class RunDocuments:
     plan: Plan
     fabric: Fabric
     results: tuple[Result, ...]
+    unplanned: tuple[str, ...]
     torn: str | None
     verdict: VerdictDoc | None
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
+
+    @property
+    def latest(self) -> dict[str, Result]:
+        """Measurement id -> its last result, which is the one that counts."""
+        return last_results(self.results)
+
+    @property
+    def virtual(self) -> bool:
+        """True when the inventory or the nodes' own facts say that something is virtual."""
+        return _virtual(self.topology, self.fabric, self.plan, self.results)
 
 
 def read_run(run_dir: Path) -> RunDocuments:
@@ -56,44 +70,45 @@ def read_run(run_dir: Path) -> RunDocuments:
         results, torn = read_results(results_path)
     elif verdict is not None:
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
-    _check(run_dir, info, topology, plan, results, verdict)
+    planned = {m.id for m in plan.measurements}
+    mine = tuple(r for r in results if r.measurement in planned)
+    _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))
     return RunDocuments(
         info=info,
         topology=topology,
         plan=plan,
         fabric=fabric,
-        results=tuple(results),
+        results=mine,
+        unplanned=tuple(dict.fromkeys(r.measurement for r in results if r.measurement not in planned)),
         torn=torn,
         verdict=verdict,
-        raw={log.path: _raw_state(run_dir, log) for result in results for log in result.provenance.raw},
+        raw={log.path: _raw_state(run_dir, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
     )
 
 
-def _check(
-    run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, results: list[Result], verdict: VerdictDoc | None
-) -> None:
+def _virtual(topology: Topology, fabric: Fabric, plan: Plan, results: Iterable[Result]) -> bool:
+    latest = last_results(results)
+    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
+    return topology.virtual or bool(virtual_facts(facts, fabric))
+
+
+def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None, virtual: bool) -> None:
     if plan.run != info.run:
         raise ConfigError(f"{run_dir / 'plan.json'}: run: is {plan.run!r}, but run.json says {info.run!r}")
-    planned = {m.id for m in plan.measurements}
-    for result in results:
-        if result.measurement not in planned:
-            raise ConfigError(
-                f"{run_dir / 'results.jsonl'}: measurement {result.measurement!r} is not in plan.json; "
-                "the files are of different runs"
-            )
+    planned = len(plan.measurements)
     if verdict is None:
         return
     path = run_dir / "verdict.json"
     if verdict.run != info.run:
         raise ConfigError(f"{path}: run: is {verdict.run!r}, but run.json says {info.run!r}; judge the run again")
-    if verdict.planned != len(planned):
+    if verdict.planned != planned:
         raise ConfigError(
-            f"{path}: planned: is {verdict.planned}, but plan.json has {len(planned)} measurements; judge the run again"
+            f"{path}: planned: is {verdict.planned}, but plan.json has {planned} measurements; judge the run again"
         )
-    if topology.virtual and verdict.sign_off != "REHEARSAL":
+    if virtual and verdict.sign_off != "REHEARSAL":
         raise ConfigError(
-            f"{path}: sign_off: is {verdict.sign_off}, but topology.json has virtual parts, which only a REHEARSAL may "
+            f"{path}: sign_off: is {verdict.sign_off}, but virtual parts took part, which only a REHEARSAL may "
             "have; judge the run again"
         )
     for criterion in verdict.criteria:

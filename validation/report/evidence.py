@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from validation.model import Measurement, RawLog, Result, Scalar
+from validation.model import Measurement, RawLog, Result, Scalar, VerdictDoc
 from validation.report.criteria import slug
 from validation.report.documents import RawState, RunDocuments
 from validation.report.numbers import NONE
@@ -52,7 +52,7 @@ class Kind:
 
 def missing(documents: RunDocuments) -> tuple[Missing, ...]:
     """Planned measurements without a usable result: those the verdict names, or, not judged, all without an `ok`."""
-    results = {r.measurement: r for r in documents.results}
+    results = documents.latest
     if documents.verdict is not None:
         ids = list(documents.verdict.missing)
     else:
@@ -87,6 +87,16 @@ def annex(documents: RunDocuments) -> tuple[Evidence, ...]:
         )
         for index, result in numbered
     )
+
+
+def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
+    """What else a reader must know: dropped lines, results that count nowhere, and the judge's own remarks."""
+    out = [documents.torn] if documents.torn else []
+    if documents.unplanned and documents.verdict is None:
+        out.append(f"results that are in no plan were ignored: {', '.join(documents.unplanned[:5])}")
+    # what was left out of the plan has a list of its own
+    left_out = {f"left out of the plan: {words}" for words in documents.plan.left_out}
+    return (*out, *(note for note in verdict.notes if note not in left_out))
 
 
 def anchors(documents: RunDocuments) -> dict[str, str]:

@@ -87,7 +87,7 @@ def _judged_cells(judgements: Iterable[Judgement], unit: str) -> dict[tuple[str,
 def _measured_cells(documents: RunDocuments, spec: _Spec) -> dict[tuple[str, str], Cell]:
     cells = {}
     pairs = {m.id: m.endpoints for m in documents.plan.measurements if m.kind == spec.kind and len(m.endpoints) == 2}
-    for result in documents.results:
+    for result in documents.latest.values():
         values = result.values(spec.metric)
         if result.status == "ok" and values and result.measurement in pairs:
             source, destination = map(str, pairs[result.measurement])
@@ -104,12 +104,12 @@ def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[str], fro
     for finding in documents.verdict.findings if documents.verdict else ():
         if criterion not in finding.criteria:
             continue
-        if finding.kind in ("pair", "link"):
-            source, arrow, destination = finding.subject.partition(">")
-            if arrow:
-                pairs.add((source.strip(), destination.strip()))
-            else:
-                endpoints.add(finding.subject)
+        if "<>" in finding.subject:  # a link, both directions
+            one, _, other = finding.subject.partition("<>")
+            pairs |= {(one, other), (other, one)}
+        elif ">" in finding.subject:
+            source, _, destination = finding.subject.partition(">")
+            pairs.add((source, destination))
         elif finding.kind in ("port", "node"):
             endpoints.add(finding.subject)
     every = _labels(documents)
@@ -146,7 +146,11 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         f"{measured} of {pairs} planned ordered pairs have a value, "
         + (f"from {number(min(values))} to {number(max(values))} {unit}. " if values else "none. ")
         + (f"{name} {number(limit)} {unit}. " if limit is not None else "")
-        + (f"Marked as guilty: {', '.join(sorted(ends))}." if ends else "")
+        + (
+            f"Marked as guilty: {', '.join([*sorted(ends), *sorted(map(' to '.join, marked_pairs))])}."
+            if ends or marked_pairs
+            else ""
+        )
     )
     figure = heat_map(
         Heatmap(

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timezone
 from math import floor, log10
 
-_UNITS = {"us": "µs", "ratio": "", "": "", "1": ""}
+_UNITS = {"us": "µs", "ratio": "%"}
 _THIN_SPACE = "\u2009"
 NONE = "\u2013"
 """Stands where there is no value."""
@@ -15,7 +15,7 @@ _TIMES = " \u00d7 "
 
 
 def unit_text(unit: str) -> str:
-    """The unit as it is printed: `us` becomes µs, a ratio has none."""
+    """The unit as it is printed: `us` becomes µs; a ratio is printed in per cent."""
     return _UNITS.get(unit, unit)
 
 
@@ -30,19 +30,24 @@ def number(value: float, significant: int = 4) -> str:
     return text.rstrip("0").rstrip(".") if float(value).is_integer() else text
 
 
+def scaled(value: float, unit: str) -> float:
+    """`value` in the unit that `unit_text` prints."""
+    return round(value * 100, 12) if unit == "ratio" else value
+
+
 def quantity(value: float | None, unit: str, significant: int = 4) -> str:
     """Number and unit, e.g. "0.9412 Gbit/s"; a dash where there is no value."""
     if value is None:
         return NONE
-    name = unit_text(unit)
-    return f"{number(value, significant)} {name}" if name else number(value, significant)
+    name, text = unit_text(unit), number(scaled(value, unit), significant)
+    return f"{text} {name}" if name else text
 
 
-def interval(low: float | None, high: float | None) -> str | None:
+def interval(low: float | None, high: float | None, unit: str = "") -> str | None:
     """A 95 % interval as "low - high" with a proper dash; None where there is none, or where it is a single point."""
     if low is None or high is None or low == high:
         return None
-    return f"{number(low)} {NONE} {number(high)}"
+    return f"{number(scaled(low, unit))} {NONE} {number(scaled(high, unit))}"
 
 
 def percent(share: float) -> str:
@@ -73,8 +78,10 @@ def moment(text: str) -> str:
 
 
 def typeset(text: str) -> str:
-    """Figures' words with the signs that print has: >= becomes ≥, <= ≤, the x of a product and us likewise."""
+    """Words with the signs that print has, for >=, <=, the x of a product, us, and the arrows between endpoints."""
     text = text.replace(">=", "≥").replace("<=", "≤")
+    text = re.sub(r"(?<=\w)<>(?=\w)", " ↔ ", text)
+    text = re.sub(r"(?<=\w)>(?=\w)", " → ", text)
     return re.sub(r"(?<=\d) us\b", " µs", re.sub(r"(?<=[\d)]) x (?=[\d(a-z])", _TIMES, text))
 
 

@@ -104,7 +104,7 @@ def system(documents: RunDocuments) -> System:
     names = [n.name for n in documents.topology.nodes]
     found: dict[str, dict[str, str]] = {}
     kinds = {m.id: m for m in documents.plan.measurements if m.kind == "facts"}
-    for result in documents.results:
+    for result in documents.latest.values():
         planned = kinds.get(result.measurement)
         if planned is not None and result.status == "ok" and planned.nodes:
             found[planned.nodes[0]] = {key: _text(value) for key, value in result.facts.items()}

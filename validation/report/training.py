@@ -63,7 +63,7 @@ def training(documents: RunDocuments) -> Training | None:
     planned = sorted((m for m in documents.plan.measurements if m.kind == KIND), key=_rank)
     if not planned:
         return None
-    results = {r.measurement: r for r in documents.results}
+    results = documents.latest
     rates: dict[str, list[float]] = {}
     for m in planned:
         result = results.get(m.id)
