@@ -151,3 +151,24 @@ def verdict_of(
 
 def criterion(verdict: VerdictDoc, id_: str) -> Any:
     return next(c for c in verdict.criteria if c.id == id_)
+
+
+LAB = lab()
+PLAN = plan_of(LAB)
+REAL = hardware()
+REAL_FACTS = {"virt": "none", "lab": ""}
+
+
+def spoil(kind, pick, value):
+    """Measurements of `kind` of which `pick(source, destination)` holds get another value."""
+
+    def change(m):
+        if m.kind == kind and pick(m.endpoints[0].node, m.endpoints[1].node):
+            return with_value(m, value)
+        return None
+
+    return change
+
+
+def judged(change, topology=LAB, plan=PLAN, waivers=(), **kwargs):
+    return verdict_of(topology, plan, results_of(plan, change, **kwargs), waivers)

@@ -1,0 +1,91 @@
+"""Bill of materials, stack and MTU against what the inventory declares."""
+
+from __future__ import annotations
+
+import pytest
+from engine_case import FACTS, LAB, REAL, REAL_FACTS, STACK, criterion, healthy, judged, lab, node, plan_of, spoil
+
+from validation.model import Bom, Port
+
+
+def one_node(name, **facts):
+    return lambda m: healthy(m, facts=facts) if m.id == f"facts.{name}" else None
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"model": "PowerEdge R740"}, "model is PowerEdge R740, nspawn declared"),
+        ({"gpu_count": 3}, "gpu_count is 3, 0 declared"),
+        ({"nic_model": "ConnectX-4"}, "nic_model is ConnectX-4, none declared"),
+        ({"fabric_ports": ["fab0=absent,mtu=,speed="]}, "fabric_port_count is 0, 1 declared"),
+    ],
+)
+def test_bill_of_materials(facts, words):
+    verdict = judged(one_node("gpu1", **facts))
+    bom = criterion(verdict, "pf.bom")
+    assert (bom.verdict, bom.coverage) == ("fail", "4/4 nodes")
+    assert words in next(j for j in bom.judgements if j.subject == "gpu1").reason
+    assert [(f.kind, f.subject) for f in verdict.findings] == [("node", "gpu1")]
+
+
+def test_a_bom_that_declares_only_a_part_confirms_only_a_part():
+    partly = LAB.model_copy(update={"nodes": (*LAB.nodes[:3], node("gpu2", 14, bom=Bom(model="nspawn", gpu_count=0)))})
+    verdict = judged(None, partly)
+    mine = next(j for j in criterion(verdict, "pf.bom").judgements if j.subject == "gpu2")
+    assert (mine.verdict, mine.reason_code) == ("not-measured", "no-bound")
+    assert "fabric_port_count, nic_model" in mine.reason
+    assert verdict.exit_code == 3
+
+
+def test_negotiated_rate_of_a_real_port():
+    port = Port(interface="fab0", address="10.78.0.14", prefix=24, rate_gbps=10)
+    topology = REAL.model_copy(update={"nodes": (*REAL.nodes[:3], node("gpu2", 14, ports=(port,), virtual=None))})
+    plan = plan_of(topology)
+    slow = healthy(
+        plan.measurement("facts.gpu2"), facts={**REAL_FACTS, "fabric_ports": ["fab0=up,mtu=9000,speed=1000"]}
+    )
+    verdict = judged(lambda m: slow if m.id == "facts.gpu2" else None, topology, plan, facts=REAL_FACTS)
+    assert "fab0 runs at 1 Gbit/s, 10 declared" in criterion(verdict, "pf.bom").reason
+
+
+def test_stack_against_the_release():
+    verdict = judged(one_node("gpu1", openmpi="4.0.1"))
+    stack = criterion(verdict, "pf.stack")
+    assert stack.verdict == "fail"
+    assert "openmpi is 4.0.1, 4.1.4 declared" in next(j for j in stack.judgements if j.subject == "gpu1").reason
+
+
+def test_the_odd_one_of_a_group_is_named_by_majority():
+    topology = lab(("head", "gpu1", "gpu2", "gpu3"))
+    verdict = judged(one_node("gpu3", kernel="5.10"), topology, plan_of(topology))
+    failed = [j for j in criterion(verdict, "pf.stack").judgements if j.verdict == "fail"]
+    assert [j.subject for j in failed] == ["gpu3"]
+    assert "kernel is 5.10, gpu1, gpu2 of gpu_servers have 6.1.0" in failed[0].reason
+    assert [(f.kind, f.subject) for f in verdict.findings] == [("node", "gpu3")]
+
+
+def test_of_two_that_differ_both_are_named():
+    verdict = judged(one_node("gpu2", kernel="5.10"))
+    failed = {j.subject for j in criterion(verdict, "pf.stack").judgements if j.verdict == "fail"}
+    assert failed == {"gpu1", "gpu2"}
+
+
+def test_groups_may_differ_from_each_other():
+    assert judged(one_node("head", docker="", kernel="5.10")).exit_code == 0
+
+
+def test_a_declared_component_that_nobody_looked_at():
+    nodes = tuple(n.model_copy(update={"stack": {**STACK, "nccl": "2.2.15"}}) for n in LAB.nodes)
+    stack = criterion(judged(None, LAB.model_copy(update={"nodes": nodes})), "pf.stack")
+    assert (stack.verdict, stack.reason_code) == ("not-measured", "missing-metric")
+    assert "nccl" in stack.reason
+    assert "nccl" not in FACTS
+
+
+def test_path_mtu():
+    verdict = judged(spoil("path-mtu", lambda a, b: "gpu1" in (a, b), 1500))
+    mtu = criterion(verdict, "pf.mtu")
+    assert (mtu.verdict, mtu.reason_code) == ("fail", "not-equal")
+    assert "1500 bytes, 9000 wanted" in mtu.reason
+    assert [f.subject for f in verdict.findings] == ["gpu1/fab0"]
