@@ -85,10 +85,8 @@ def _end(probe: int | None, grace_s: float) -> None:
     if probe is not None:
         _signal(probe, signal.SIGTERM)
     until = time.monotonic() + grace_s
-    while time.monotonic() < until:
-        _reap()
-        if not descendants(os.getpid()):
-            return
+    # The probe ends when its tool has; what is left after that is left for ever.
+    while time.monotonic() < until and probe not in _reap():
         time.sleep(0.02)
     until = time.monotonic() + KILL_WAIT_S
     while time.monotonic() < until:

@@ -1,0 +1,72 @@
+"""A small site on loopback addresses, for tests of execution and of the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from validation.criterion import load_criteria
+from validation.fabric import load_fabric
+from validation.model import LabLink, Measurement, Node, Plan, Port, Result, SshTarget, Topology
+from validation.suites import make_plan
+
+
+def topology(count: int = 3) -> Topology:
+    nodes = tuple(
+        Node(
+            name=f"gpu{i}",
+            groups=("gpu_servers",),
+            ssh=SshTarget(host=f"127.0.0.{i + 1}"),
+            ports=(Port(interface="lo", address=f"127.0.0.{i + 1}", prefix=8),),
+            virtual="loopback",
+        )
+        for i in range(1, count + 1)
+    )
+    return Topology(site="loopback", nodes=nodes, lab_link=LabLink(rate_gbps=1.0, rtt_max_us=1000))
+
+
+def plan(topo: Topology, *suites: str, **options: int) -> Plan:
+    return make_plan("test", topo, load_fabric("tcp10"), load_criteria(), suites or ("preflight",), options)
+
+
+def only(whole: Plan, *ids: str) -> Plan:
+    """A plan of some of another one's measurements, each in its own round."""
+    measurements = tuple(whole.measurement(i) for i in ids)
+    return whole.model_copy(update={"measurements": measurements, "rounds": tuple((i,) for i in ids)})
+
+
+class Quiet:
+    """Progress that remembers."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Result] = {}
+        self.began: list[str] = []
+        self.lines: list[str] = []
+
+    def planned(self, plan: Plan, done: Collection[str]) -> None:
+        self.lines.append(f"planned {len(plan.measurements)} done {len(done)}")
+
+    def started(self, m: Measurement) -> None:
+        self.began.append(m.id)
+
+    def finished(self, m: Measurement, result: Result) -> None:
+        self.results[m.id] = result
+
+    def said(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def processes_of(*words: str) -> list[str]:
+    """Command lines of running processes that hold all of `words`: what should have been reaped."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
+        except (OSError, IndexError):
+            continue
+        if state != "Z" and all(word in line for word in words):
+            found.append(f"{entry.name} {line}")
+    return found

@@ -1,0 +1,265 @@
+"""Probes and their supervisor, with real processes."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from run_case import processes_of
+
+from validation.probes import __main__ as entry
+from validation.probes import facts, serve, tcp_bandwidth, tcp_latency, training_short
+
+SOURCES = sorted(Path(entry.__file__).parent.glob("*.py"))
+ROOT = Path(entry.__file__).parents[2]
+
+# A probe whose tool starts two more processes, one of which leaves the session, as daemons do.
+TREE = """
+import subprocess, sys, time
+from validation.probes.supervise import supervise
+def probe():
+    subprocess.run(["sh", "-c", "setsid sleep {mark} & sleep {mark} & wait"])
+    return 0
+sys.exit(supervise(probe, {deadline}, True, {hold}))
+"""
+
+
+def start_tree(mark: str, deadline: float = 60, hold: float = 0) -> subprocess.Popen[bytes]:
+    code = TREE.format(mark=mark, deadline=deadline, hold=hold)
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, cwd=ROOT)
+    if not hold:
+        wait_for(lambda: len(sleeps(mark)) >= 2)
+    return process
+
+
+def wait_for(condition: object, seconds: float = 10) -> None:
+    until = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+def sleeps(mark: str) -> list[str]:
+    return [line for line in processes_of(mark) if line.split()[1] == "sleep"]
+
+
+def mark(number: int) -> str:
+    """A sleeping time that names this test's processes."""
+    return f"{os.getpid()}.{number}"
+
+
+def test_nothing_is_left_when_the_controller_closes_stdin() -> None:
+    process = start_tree(mark(1))
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 143
+    assert sleeps(mark(1)) == []
+
+
+def test_nothing_is_left_after_the_deadline() -> None:
+    process = start_tree(mark(2), deadline=0.5)
+    assert process.wait(10) == 124
+    assert sleeps(mark(2)) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_nothing_is_left_after_a_signal(number: int) -> None:
+    process = start_tree(mark(3))
+    process.send_signal(number)
+    assert process.wait(10) == 143
+    assert sleeps(mark(3)) == []
+
+
+def test_the_tool_dies_with_a_killed_supervisor() -> None:
+    serving = [sys.executable, "-m", "validation.probes", "--controlled", "serve", "iperf3"]
+    if shutil.which("iperf3") is None:
+        pytest.skip("iperf3 is not installed")
+    process = subprocess.Popen(
+        [*serving, "--bind", "127.0.0.9", "--port", "15990"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    )
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline()) == {"ready": True}
+    process.kill()
+    process.wait(5)
+    wait_for(lambda: processes_of("127.0.0.9", "15990") == [])
+
+
+def test_what_a_tool_leaves_behind_is_killed_at_its_end() -> None:
+    code = (
+        "import subprocess, sys\nfrom validation.probes.supervise import supervise\n"
+        f"def probe():\n    subprocess.run(['sh', '-c', 'setsid sleep {mark(4)} >/dev/null 2>&1 & exit 0'])\n"
+        "    return 7\nsys.exit(supervise(probe, 30, False))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=20, check=False)
+    assert done.returncode == 7
+    assert sleeps(mark(4)) == []
+
+
+def test_a_held_probe_starts_when_it_is_told_to() -> None:
+    process = start_tree(mark(5), hold=30)
+    time.sleep(0.5)
+    assert sleeps(mark(5)) == []
+    assert process.stdin is not None
+    process.stdin.write(b"go\n")
+    process.stdin.flush()
+    wait_for(lambda: len(sleeps(mark(5))) >= 2)
+    process.stdin.close()
+    process.wait(10)
+
+
+def test_a_held_probe_never_starts_when_the_controller_goes() -> None:
+    process = start_tree(mark(6), hold=30)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(10) == 143
+    assert sleeps(mark(6)) == []
+
+
+def test_listening_is_seen_without_connecting_and_only_of_the_process_itself() -> None:
+    with socket.create_server(("127.0.0.8", 0)) as server:
+        port = server.getsockname()[1]
+        assert serve.listens(os.getpid(), "127.0.0.8", port)
+        assert not serve.listens(os.getppid(), "127.0.0.8", port)
+        assert not serve.listens(os.getpid(), "127.0.0.7", port)
+    assert not serve.listens(os.getpid(), "127.0.0.8", port)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+def test_probes_need_nothing_but_python_3_9_and_its_library(path: Path) -> None:
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    for node in ast.walk(tree):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        for name in names:
+            assert name.startswith("validation.probes") or name.split(".")[0] in sys.stdlib_module_names, name
+
+
+def test_the_digest_changes_with_any_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for source in SOURCES:
+        shutil.copy(source, tmp_path)
+    monkeypatch.setattr(entry, "__file__", str(tmp_path / "__main__.py"))
+    before = entry.digest()
+    (tmp_path / "facts.py").write_text((tmp_path / "facts.py").read_text() + "\n")
+    assert entry.digest() != before
+
+
+LOG = "head\npacket, txTime(sec), rxTime(sec), rtt(usec)\n0, 1.0, 1.1, 40.5\n1, 2.0, 2.1, 41.5\n------------------\n"
+
+
+def test_sockperf_log_is_read_whole_or_not_at_all() -> None:
+    assert tcp_latency.read_log(LOG) == [40.5, 41.5]
+    for end in range(len(LOG) - 19):  # every cut before the closing line of dashes
+        with pytest.raises((ValueError, IndexError)):
+            tcp_latency.read_log(LOG[:end])
+
+
+def test_blocks_are_medians_in_order_of_time() -> None:
+    assert tcp_latency.block_medians([1, 2, 3, 4, 5, 60], blocks=2) == [2, 5]
+    assert tcp_latency.percentile(list(map(float, range(100))), 0.99) == 99
+
+
+def bandwidth_arguments(**changed: object) -> argparse.Namespace:
+    given = {"source": "10.0.0.1", "destination": "10.0.0.2", "port": 5201, "seconds": 3}
+    return argparse.Namespace(**{**given, "omit_s": 1, "interval_s": 0.25, "streams": 1, **changed})
+
+
+def bandwidth_report() -> dict[str, object]:
+    connected = [{"local_host": "10.0.0.1", "remote_host": "10.0.0.2"}]
+    test = {"protocol": "TCP", "reverse": 0, "num_streams": 1, "duration": 3, "omit": 1}
+    end = {"sum_sent": {"seconds": 3.0}, "sum_received": {"bytes": 10}}
+    return {
+        "start": {"test_start": test, "connected": connected},
+        "end": end,
+        "server_output_json": {"intervals": [1]},
+    }
+
+
+def test_iperf3_is_believed_only_when_it_did_what_was_asked() -> None:
+    assert tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(bandwidth_report())) is None
+    assert "cannot be used" in str(tcp_bandwidth.wrong(bandwidth_arguments(), "{"))
+    assert "source address" in str(
+        tcp_bandwidth.wrong(bandwidth_arguments(source="10.0.0.9"), json.dumps(bandwidth_report()))
+    )
+    assert "connections" in str(tcp_bandwidth.wrong(bandwidth_arguments(streams=4), json.dumps(bandwidth_report())))
+    udp = bandwidth_report()
+    udp["start"]["test_start"]["protocol"] = "UDP"  # type: ignore[index]
+    assert "UDP" in str(tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(udp)))
+    short = bandwidth_report()
+    short["end"]["sum_sent"]["seconds"] = 1.0  # type: ignore[index]
+    assert "stopped after" in str(tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(short)))
+
+
+def training_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    training_short.add_arguments(parser)
+    words = ["--ranks", "4", "--hosts", "10.0.0.1:2,10.0.0.2:2", "--networks", "10.0.0.0/24"]
+    return parser.parse_args([*words, "--warmup", "2", "--steps", "3", "--batch", "8"])
+
+
+def training_report() -> dict[str, object]:
+    return {
+        "world_size": 4,
+        "hosts": ["a", "a", "b", "b"],
+        "images_per_s": [1.0, 2.0, 3.0],
+        "warmup": 2,
+        "batch": 8,
+        "loss_finite": True,
+        "loss_first": 2.3,
+        "loss_last": 1.0,
+        "ranks_agree": True,
+    }
+
+
+def test_mpirun_is_told_to_use_the_fabric_and_the_training_sshd() -> None:
+    line = " ".join(training_short.command_for(training_arguments()))
+    assert line.startswith("mpirun -np 4 -H 10.0.0.1:2,10.0.0.2:2 --bind-to none --map-by slot")
+    assert "--mca plm_rsh_args -p 50000 -F /etc/elastic-ai/training/ssh_config" in line
+    assert "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24" in line
+
+
+def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
+    assert training_short.wrong(training_arguments(), training_report()) is None
+    for key, value, words in (
+        ("world_size", 1, "1 ranks instead of 4"),
+        ("hosts", ["a", "a", "a", "b"], "placed its ranks"),
+        ("images_per_s", [1.0], "1 steps instead of 3"),
+        ("images_per_s", [1.0, float("nan"), 1.0], "no number"),
+        ("loss_finite", False, "loss that is no number"),
+        ("loss_last", 2.4, "did not learn"),
+        ("ranks_agree", False, "different parameters"),
+    ):
+        assert words in str(training_short.wrong(training_arguments(), {**training_report(), key: value}))
+
+
+def test_singletons_instead_of_a_job_are_no_report() -> None:
+    line = json.dumps(training_report()) + "\n"
+    assert training_short.report_of("noise\n" + line)["world_size"] == 4
+    with pytest.raises(ValueError, match="4 reports"):
+        training_short.report_of(line * 4)
+
+
+def test_rdma_devices_belong_to_an_interface_of_this_node(tmp_path: Path) -> None:
+    (tmp_path / "net" / "fab0").mkdir(parents=True)
+    for device, interface in (("mlx5_0", "fab0"), ("mlx5_1", "host_only")):
+        (tmp_path / "infiniband" / device / "device" / "net" / interface).mkdir(parents=True)
+    assert facts.rdma_devices(tmp_path) == ["mlx5_0=fab0"]
+    assert facts.rdma_devices(tmp_path / "nothing") == []
+
+
+def test_facts_name_what_is_absent(tmp_path: Path) -> None:
+    assert facts.fabric_port("fab7", tmp_path) == "fab7=absent,mtu=,speed="
+    assert facts.operating_system('ID=ubuntu\nVERSION_ID="24.04"\n') == "ubuntu 24.04"
+    found = facts.collect([])
+    assert found["os"]
+    assert found["kernel"]
+    assert found["gpu_count"] == 0 or found["gpu_model"]
