@@ -35,7 +35,8 @@ def command_for(args: argparse.Namespace) -> list[str]:
     if args.tool == "iperf3":
         # -J makes the client's --get-server-output carry the receiver's intervals as data.
         return ["iperf3", "-s", "-1", "-J", "-B", args.bind, "-p", str(args.port), "-i", f"{args.interval_s:g}"]
-    return ["sockperf", "server", "--tcp", "-i", args.bind, "-p", str(args.port)]
+    # A session that was cut off leaves its address in TIME_WAIT on this side; iperf3 reuses it by itself.
+    return ["sockperf", "server", "--tcp", "--uc-reuseaddr", "-i", args.bind, "-p", str(args.port)]
 
 
 def _kernel_address(address: str, port: int) -> str:
@@ -89,8 +90,9 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
             time.sleep(0.01)
         if process.poll() is None:
             process.kill()
-        why = f"{args.tool} does not listen on {args.bind}:{args.port}"
-        return finish_tool(command, process), facts, why
+        ran = finish_tool(command, process)
+        said = group(r"ERROR: (.+)", ran.stdout)  # sockperf exits with 0 even so
+        return ran, facts, f"{args.tool} does not listen on {args.bind}:{args.port}" + (f": {said}" if said else "")
 
     def version(ran: Ran) -> str:
         return group(r'"version":\s*"iperf ([^"]+)"', ran.stdout) or group(r"version #(\S+)", ran.stdout)

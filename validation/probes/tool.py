@@ -33,7 +33,8 @@ class Ran(NamedTuple):
         if self.returncode == 0:
             return None
         how = f"signal {-self.returncode}" if self.returncode < 0 else f"exit status {self.returncode}"
-        said = last_line(self.stderr) or last_line(self.stdout)
+        # iperf3 -J keeps its reason in the JSON and says only "exiting" on stderr
+        said = group(r'^\s*"error":\s*"([^"]+)"', self.stdout) or last_line(self.stderr) or last_line(self.stdout)
         return f"{os.path.basename(self.command[0])} ended with {how}" + (f": {said}" if said else "")  # noqa: PTH119
 
 
