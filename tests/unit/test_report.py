@@ -161,6 +161,8 @@ def test_incomplete_run_names_what_is_missing_and_why(pages):
     assert "No route to host" in text
     assert "No facts were collected from: gpu2." in text
     assert "6 of 12 planned pairs measured" in text
+    assert "9 000 bytes client1/fab0 → gpu1/fab0 all 6 equal" in text
+    assert "None" not in text
 
 
 def test_run_without_verdict_is_incomplete_and_nothing_passes(pages):

@@ -128,11 +128,10 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
         measured = decisive.text
     found = values if values else [j.text for j in criterion.judgements if j.text is not None]
     same = len(set(found)) == 1 and len(found) == len(criterion.judgements) > 1
-    if same:
+    if len(found) > 1 and len(set(found)) == 1:
         spread = f"all {len(found)} equal"
     elif len(values) > 1:
-        ends = f"{interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
-        spread = f"all {len(values)}: {ends}"
+        spread = f"all {len(values)}: {interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
     evidence: dict[str, None] = {}
     for judgement in criterion.judgements:
         evidence.update(dict.fromkeys(judgement.evidence))
@@ -234,7 +233,7 @@ _CODES = {
     "no-bound": "no bound known",
     "no-probe": "no probe yet",
     "not-selected": "not selected",
-    "virtual": "virtual hardware proves nothing here",
+    "virtual": "virtual hardware",
 }
 
 
