@@ -1,0 +1,150 @@
+"""Inventories through the real ansible-inventory: what becomes a topology, and what is refused with file and line."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from toolkit.inventory import InventoryError, read_inventory
+from validation.model import LabLink
+
+GOOD = """\
+all:
+  vars:
+    ansible_user: root
+    ansible_ssh_common_args: -o UserKnownHostsFile={{ inventory_dir }}/known -o StrictHostKeyChecking=yes
+    ansible_ssh_private_key_file: "{{ inventory_dir }}/key"
+    stack: {os: debian 12}
+  children:
+    head:
+      hosts:
+        head1:
+          ansible_host: 10.0.0.1
+    gpu_servers:
+      hosts:
+        gpu1:
+          ansible_host: 10.0.0.2
+          ansible_port: 2222
+          fabric_ports:
+            - {interface: fab0, address: 10.1.0.2/24, rate_gbps: 1}
+          training_slots: 2
+          bom: {model: R740, gpu_count: 4}
+        gpu2:
+          ansible_host: 10.0.0.3
+          fabric_ports:
+            - interface: fab0
+              address: 10.1.0.3/24
+          bom: {gpu_count: 4}
+    elsewhere:
+      hosts:
+        printer: {ansible_host: 10.0.0.9}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    folder = tmp_path / "site1"
+    folder.mkdir()
+    (folder / "key").touch()
+    (folder / "hosts.yml").write_text(GOOD)
+    return folder
+
+
+def changed(site: Path, old: str, new: str) -> int:
+    """Replace in hosts.yml; the line on which the change stands."""
+    assert old in GOOD
+    (site / "hosts.yml").write_text(GOOD.replace(old, new, 1))
+    return GOOD[: GOOD.index(old)].count("\n") + 1
+
+
+def fault(site: Path) -> str:
+    with pytest.raises(InventoryError) as caught:
+        read_inventory(site)
+    words = str(caught.value)
+    assert "\n" not in words
+    return words
+
+
+def test_an_inventory_becomes_a_topology(site: Path) -> None:
+    topology = read_inventory(site)
+    assert topology.site == "site1"
+    assert [n.name for n in topology.nodes] == ["head1", "gpu1", "gpu2"], "printer is in none of our groups"
+    gpu1 = topology.node("gpu1")
+    assert (gpu1.ssh.host, gpu1.ssh.port, gpu1.ssh.user) == ("10.0.0.2", 2222, "root")
+    assert gpu1.ssh.key_file == str(site / "key")
+    assert gpu1.ssh.extra_args == ("-o", f"UserKnownHostsFile={site}/known", "-o", "StrictHostKeyChecking=yes")
+    assert [(p.interface, p.address, p.prefix, p.rate_gbps) for p in gpu1.ports] == [("fab0", "10.1.0.2", 24, 1.0)]
+    assert (gpu1.slots, topology.node("gpu2").slots, topology.node("head1").slots) == (2, 4, 1)
+    assert gpu1.stack == {"os": "debian 12"}
+    assert gpu1.bom.model == "R740"
+    assert not topology.virtual
+
+
+def test_lab_variables_make_a_rehearsal(site: Path) -> None:
+    link = "lab_link: {rate_gbps: 0.1, rtt_max_us: 1000}\n    elastic_ai_virtual: systemd-nspawn"
+    changed(site, "stack: {os: debian 12}", link)
+    topology = read_inventory(site / "hosts.yml")
+    assert topology.lab_link == LabLink(rate_gbps=0.1, rtt_max_us=1000)
+    assert topology.virtual
+    assert topology.site == "site1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.1", "gpu2: ansible_host: 10.0.0.1 port 22 is also head1's"),
+        ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also gpu1/fab0's"),
+        ("address: 10.1.0.3/24", "address: 10.1.0.3", "has no prefix length; write it like 10.0.0.1/24"),
+        ("address: 10.1.0.3/24", "address: 10.1.0.300/24", "does not appear to be an IPv4 or IPv6"),
+        ("address: 10.1.0.3/24", "adress: 10.1.0.3/24", "gpu2: fabric_ports.0.adress: unknown key"),
+        ("training_slots: 2", "training_slots: two", "gpu1: training_slots: input should be a valid integer"),
+        ("ansible_port: 2222", "ansible_port: 222222", "gpu1: ansible_port: "),
+        ("stack: {os: debian 12}", "stack: {os: 12}", "stack.os: input should be a valid string"),
+        ("bom: {gpu_count: 4}", "bom: {gpu_number: 4}", "gpu2: bom.gpu_number: unknown key"),
+        ("ansible_host: 10.0.0.3", 'ansible_host: "{{ lookup(1) }}"', "a template that cannot be filled in here"),
+        ("ansible_host: 10.0.0.3", "ansible_connection: docker", "gpu2: ansible_connection: "),
+        ("training_slots: 2", "training_slots: 2: 3", "not valid YAML"),
+    ],
+)
+def test_a_fault_names_file_and_line(site: Path, old: str, new: str, words: str) -> None:
+    line = changed(site, old, new)
+    found = fault(site)
+    assert words in found
+    file, at, _ = found.split(":", 2)
+    assert file == str(site / "hosts.yml")
+    # a wrong key of a list's item is told at the item's first line
+    assert abs(int(at) - line) <= 1
+
+
+def test_a_fault_in_group_vars_is_found_there(site: Path) -> None:
+    (site / "group_vars").mkdir()
+    (site / "group_vars" / "gpu_servers.yml").write_text("---\n# ours\ntraining_slots: many\n")
+    changed(site, "          training_slots: 2\n", "")
+    assert fault(site).startswith(f"{site}/group_vars/gpu_servers.yml:3: gpu1: training_slots: ")
+
+
+def test_no_gpu_servers_is_refused(site: Path) -> None:
+    (site / "hosts.yml").write_text("all:\n  children:\n    head:\n      hosts:\n        head1: {}\n")
+    assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; name the machines to be accepted there"
+
+
+def test_a_missing_inventory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fault(Path("inventories/lab")) == "inventories/lab: no such file; run: toolkit lab up"
+    Path("inventories/lab").mkdir(parents=True)
+    assert fault(Path("inventories/lab")) == "inventories/lab/hosts.yml: no such file; run: toolkit lab up"
+    Path("inventories/site2").mkdir()
+    Path("inventories/site2/hosts.yml").write_text(textwrap.dedent("all: {}\n"))
+    assert "there are: inventories/site2" in fault(Path("inventories/site3"))
+
+
+def test_a_key_that_is_not_there_is_told_before_ssh_is_asked(site: Path) -> None:
+    (site / "key").unlink()
+    assert f"{site}/key: no such file" in fault(site)
+
+
+def test_an_ini_inventory_works_too(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("[gpu_servers]\ngpu1 ansible_host=10.0.0.2 ansible_port=2200\n")
+    assert read_inventory(tmp_path / "hosts").node("gpu1").ssh.port == 2200
