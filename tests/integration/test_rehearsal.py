@@ -1,0 +1,263 @@
+"""The spine, end to end on real nodes; and broken on purpose: the validation must find what broke."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import BIN, ROOT, Lab, Provisioned, toolkit
+
+from toolkit.lab import lab as labs
+from toolkit.lab import network
+from validation.model import Plan
+
+TOOLS = "iperf3|sockperf|mpirun|orted|validation.probes"
+
+
+def criterion(verdict: dict, id_: str) -> dict:
+    return next(c for c in verdict["criteria"] if c["id"] == id_)
+
+
+def planned(run: Path) -> Plan:
+    return Plan.model_validate_json((run / "plan.json").read_text())
+
+
+def result_ids(run: Path) -> list[str]:
+    """Measurements that stand in results.jsonl; a line that is being written does not count."""
+    text = (run / "results.jsonl").read_text() if (run / "results.jsonl").exists() else ""
+    return [json.loads(line)["measurement"] for line in text.split("\n")[:-1]]
+
+
+def nothing_left(lab: Lab) -> dict[str, str]:
+    """Processes of ours on the nodes, after the time that the supervisors allow themselves."""
+    for _ in range(30):
+        found = {n: lab.processes(n, TOOLS) for n in ("head", "client1", "gpu1", "gpu2")}
+        if not any(found.values()):
+            break
+        time.sleep(0.5)
+    return {n: text for n, text in found.items() if text}
+
+
+def begin(lab: Lab, runs: Path, *args: str) -> tuple[subprocess.Popen[str], Path]:
+    """A validation in the background, and its run directory once it has three results."""
+    words = [BIN / "toolkit", "validate", "--fabric", "tcp10", "-i", lab.inventory, "--runs-dir", runs, *args]
+    process = subprocess.Popen([str(w) for w in words], cwd=ROOT, text=True, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        folders = list(runs.iterdir()) if runs.is_dir() else []
+        if folders and len(result_ids(folders[0])) >= 3:
+            return process, folders[0]
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.1)
+    raise AssertionError("the validation made no results")
+
+
+def test_second_run_changes_nothing(provisioned: Provisioned):
+    again = provisioned.lab.playbook()
+    assert again.returncode == 0
+    recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", again.stdout, re.MULTILINE)
+    nodes = {name: numbers for name, *numbers in recap if name != "localhost"}
+    assert nodes == {n: ["0", "0", "0"] for n in ("head", "client1", "gpu1", "gpu2")}, again.stdout[-3000:]
+
+
+def test_check_mode_runs_on_provisioned_nodes(provisioned: Provisioned):
+    done = provisioned.lab.playbook("--check")
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_containers_run_on_a_node(provisioned: Provisioned):
+    script = "tar -C / -c bin lib lib64 usr/bin/env usr/lib/x86_64-linux-gnu usr/bin/echo usr/bin/dash usr/bin/sh"
+    lab = provisioned.lab
+    lab.ssh("gpu1", f"{script} 2>/dev/null | docker import - tiny >/dev/null")
+    out = lab.ssh("gpu1", "docker run --rm --privileged --ulimit memlock=-1:-1 --network host tiny /bin/echo works")
+    assert out.strip() == "works"
+
+
+def test_mpirun_uses_neither_root_nor_the_operators_key(provisioned: Provisioned):
+    lab = provisioned.lab
+    operator = (lab.inventory / ".lab" / "id_ed25519").read_text()
+    assert "PRIVATE KEY" in operator
+    held = lab.ssh("head", "cat /etc/elastic-ai/training/* /root/.ssh/* /home/*/.ssh/* 2>/dev/null || true")
+    assert operator not in held
+    assert "elastic-ai-train" in lab.ssh("gpu1", "stat -c %U /etc/elastic-ai/training/id_ed25519")
+
+
+def test_clean_lab_rehearses_with_all_criteria_passing(validate):
+    run = validate("--fabric", "tcp10")
+    verdict = run.verdict
+    assert run.exit_code == 0, run.stderr
+    assert (verdict["sign_off"], verdict["outcome"]) == ("REHEARSAL", "passed")
+    assert verdict["measured"] == verdict["planned"] == len(planned(run.folder).measurements)
+    assert verdict["findings"] == []
+    for id_ in ("pf.bom", "pf.stack", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short"):
+        assert criterion(verdict, id_)["verdict"] == "pass", criterion(verdict, id_)
+    assert len(criterion(verdict, "tr.tcpbw")["judgements"]) == 12
+    for id_ in ("tn.intra", "tn.inter"):
+        assert criterion(verdict, id_)["reason_code"] == "virtual"
+        assert all(j["value"] > 0 for j in criterion(verdict, id_)["judgements"])
+    assert criterion(verdict, "rm.ratio")["verdict"] == "not-measured"
+    steps = [r for r in map(json.loads, (run.folder / "results.jsonl").read_text().splitlines())]
+    inter = next(r for r in steps if r["measurement"] == "training-short.inter")
+    assert len([s for s in inter["samples"] if s["metric"] == "images_per_s"]) == 100
+    report = (run.folder / "report.html").read_text()
+    assert "REHEARSAL" in report
+    assert "http://" not in re.sub(r'xmlns(:\w+)?="[^"]*"', "", report)
+
+
+def test_rdma_fabric_is_refused_by_name_before_anything_runs(provisioned: Provisioned, tmp_path: Path):
+    done = toolkit("validate", "--fabric", "roce40", "-i", provisioned.lab.inventory, "--runs-dir", tmp_path / "runs")
+    assert done.returncode == 2
+    for name in ("head", "client1", "gpu1", "gpu2"):
+        assert name in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_one_slow_link_fails_and_is_the_only_one_named(validate, provisioned: Provisioned):
+    lab = provisioned.lab
+    toolkit("lab", "fault", "set", "--name", lab.name, "gpu2", "slow-link")
+    try:
+        run = validate("--fabric", "tcp10", "--suite", "preflight", "--suite", "transport")
+    finally:
+        toolkit("lab", "fault", "clear", "--name", lab.name, "gpu2")
+    assert run.exit_code == 1, run.stderr
+    assert criterion(run.verdict, "tr.tcpbw")["verdict"] == "fail"
+    assert [f["subject"].split("/")[0] for f in run.verdict["findings"]] == ["gpu2"]
+    failed = [c["id"] for c in run.verdict["criteria"] if c["verdict"] == "fail"]
+    assert failed == ["tr.tcpbw"]
+
+
+def test_killed_validation_resumes_without_repeating(provisioned: Provisioned, tmp_path: Path):
+    lab = provisioned.lab
+    process, run = begin(lab, tmp_path / "runs", "--suite", "preflight", "--suite", "transport")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert nothing_left(lab) == {}
+    with (run / "results.jsonl").open("a") as results:
+        results.write('{"measurement": "tcp-bandwi')  # as a kill in the middle of a write leaves it
+    before = result_ids(run)
+    done = toolkit("validate", "--resume", run, "--json")
+    assert done.returncode == 0, done.stderr
+    after = result_ids(run)
+    assert after[: len(before)] == before
+    assert len(after) == len(set(after)) == len(planned(run).measurements)
+
+
+def test_ctrl_c_leaves_nothing_on_the_nodes(provisioned: Provisioned, tmp_path: Path):
+    lab = provisioned.lab
+    process, run = begin(lab, tmp_path / "runs")
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert f"--resume {run}" in stderr
+    assert nothing_left(lab) == {}
+
+
+def test_ctrl_c_during_training_ends_every_rank(provisioned: Provisioned, tmp_path: Path):
+    lab = provisioned.lab
+    words = [BIN / "toolkit", "validate", "--fabric", "tcp10", "--suite", "training", "-i", lab.inventory]
+    process = subprocess.Popen([str(w) for w in [*words, "--runs-dir", tmp_path / "runs"]], cwd=ROOT)
+    deadline = time.monotonic() + 120
+    while not lab.processes("gpu2", "train_cnn") and time.monotonic() < deadline:
+        time.sleep(0.3)
+    assert lab.processes("gpu2", "train_cnn"), "the job never reached gpu2"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert nothing_left(lab) == {}
+
+
+def test_a_node_that_dies_costs_only_its_own_measurements(provisioned: Provisioned, tmp_path: Path):
+    lab = provisioned.lab
+    process, run = begin(lab, tmp_path / "runs", "--suite", "preflight", "--suite", "transport", "--json")
+    toolkit("lab", "fault", "set", "--name", lab.name, "client1", "dead-node")
+    try:
+        process.communicate(timeout=300)
+    finally:
+        toolkit("lab", "fault", "clear", "--name", lab.name, "client1")
+    assert process.returncode == 3
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (verdict["sign_off"], verdict["outcome"]) == ("REHEARSAL", "incomplete")
+    assert verdict["missing"]
+    for id_ in verdict["missing"]:
+        assert "client1" in planned(run).measurement(id_).nodes
+    assert {f["subject"].split("/")[0] for f in verdict["findings"]} <= {"client1"}
+
+
+@pytest.mark.parametrize("rate_gbps", [0.1, 1.0, 10.0])
+def test_measured_bandwidth_is_the_links_true_payload_rate(provisioned: Provisioned, tmp_path: Path, rate_gbps: float):
+    """Through the whole pipeline, between the two GPU servers, at a rate that the inventory declares."""
+    lab = provisioned.lab
+    spec = labs.load(lab.name)
+    nodes = [spec.node(n) for n in ("gpu1", "gpu2")]
+    if rate_gbps > 1:
+        for node in nodes:
+            network.shape_link(spec, node, 40)
+        free = pair_bandwidth(lab, tmp_path / "free", 40)
+        if min(free) < 1.25 * rate_gbps:
+            for node in nodes:
+                network.shape_link(spec, node, spec.rate_gbps)
+            pytest.skip(f"this machine carries {min(free):.1f} Gbit/s between two nodes, too near to {rate_gbps:g}")
+    for node in nodes:
+        network.shape_link(spec, node, rate_gbps)
+    try:
+        measured = pair_bandwidth(lab, tmp_path / "shaped", rate_gbps)
+    finally:
+        for node in nodes:
+            network.shape_link(spec, node, spec.rate_gbps)
+    truth = rate_gbps * (9000 - 52) / (9000 + 38)
+    for value in measured:
+        assert value == pytest.approx(truth, rel=0.03)
+
+
+def pair_bandwidth(lab: Lab, folder: Path, rate_gbps: float) -> list[float]:
+    """Medians of both directions between gpu1 and gpu2, measured and parsed by `toolkit validate`."""
+    document = yaml.safe_load((lab.inventory / "hosts.yml").read_text())
+    document["all"]["vars"]["lab_link"]["rate_gbps"] = rate_gbps
+    document["all"]["children"] = {"gpu_servers": document["all"]["children"]["gpu_servers"]}
+    for host in document["all"]["children"]["gpu_servers"]["hosts"].values():
+        host["fabric_ports"][0]["rate_gbps"] = rate_gbps
+    folder.mkdir()
+    (folder / "hosts.yml").write_text(yaml.safe_dump(document))
+    where = ["-i", folder, "--runs-dir", folder / "runs"]
+    done = toolkit("validate", "--fabric", "tcp10", "--suite", "transport", *where, "--json")
+    assert done.returncode in (0, 1, 3), done.stderr
+    judged = criterion(json.loads(done.stdout), "tr.tcpbw")["judgements"]
+    assert len(judged) == 2
+    return [j["value"] for j in judged]
+
+
+def test_unreachable_and_refusing_nodes_are_all_named_at_once(provisioned: Provisioned, tmp_path: Path):
+    document = yaml.safe_load((provisioned.lab.inventory / "hosts.yml").read_text())
+    gpus = document["all"]["children"]["gpu_servers"]["hosts"]
+    gpus["gpu1"]["ansible_host"] = "10.77.255.254"  # nobody has it
+    gpus["gpu2"]["ansible_user"] = "nobody"
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(document))
+    done = toolkit("validate", "--fabric", "tcp10", "-i", tmp_path, "--runs-dir", tmp_path / "runs")
+    assert done.returncode == 2
+    assert "gpu1" in done.stderr
+    assert "gpu2" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_full_disk_is_one_clear_error_and_nothing_is_corrupt(provisioned: Provisioned, tmp_path: Path):
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=160k", "tmpfs", small], check=True)
+    try:
+        done = toolkit("validate", "--fabric", "tcp10", "-i", provisioned.lab.inventory, "--runs-dir", small / "runs")
+        assert done.returncode == 2, done.stderr
+        assert "space" in done.stderr.lower()
+        assert "Traceback" not in done.stderr
+        for results in small.glob("runs/*/results.jsonl"):
+            result_ids(results.parent)  # every whole line is readable
+    finally:
+        os.sync()
+        subprocess.run(["umount", small], check=True)
+    assert nothing_left(provisioned.lab) == {}
