@@ -201,3 +201,12 @@ def test_any_subset_of_results_removed_never_exits_with_0(gone):
 def test_any_subset_of_samples_removed_never_exits_with_0(gone):
     stripped = [r.model_copy(update={"samples": ()}) if r.measurement in gone else r for r in HEALTHY]
     assert verdict_of(LAB, PLAN, stripped).exit_code == 3
+
+
+def test_a_missing_measurement_counts_even_where_no_criterion_looks_at_it():
+    last = PLAN.measurements[-1].model_copy(update={"id": "extra.gpu1", "criteria": ("zz.unknown",)})
+    plan = PLAN.model_copy(
+        update={"measurements": (*PLAN.measurements, last), "rounds": (*PLAN.rounds, ("extra.gpu1",))}
+    )
+    verdict = verdict_of(LAB, plan, HEALTHY)
+    assert (verdict.exit_code, verdict.missing) == (3, ("extra.gpu1",))
