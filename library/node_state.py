@@ -68,6 +68,7 @@ contents: {description: text by path, returned: always, type: dict}
 links: {description: facts by interface, returned: always, type: dict}
 sysctls: {description: value and settable by key, returned: always, type: dict}
 package_lists: {description: whether any package lists were ever fetched, returned: always, type: bool}
+cpus: {description: cores that a process on the node may use, returned: always, type: int}
 limits: {description: hard limits of a login session in bytes or counts (-1 is unlimited) and whether this node
   may raise them, returned: always, type: dict}
 """
@@ -206,6 +207,7 @@ def main() -> None:
         links=read_links(module, wanted["links"]),
         sysctls=read_sysctls(wanted["sysctls"]),
         limits=read_limits(),
+        cpus=len(os.sched_getaffinity(0)),
         package_lists=any(Path("/var/lib/apt/lists").glob("*_Packages*")),
     )
 
