@@ -124,6 +124,7 @@ class Endpoint(Model):
     port: str
 
     def __str__(self) -> str:
+        """`node/port`, as verdicts name it."""
         return f"{self.node}/{self.port}"
 
 

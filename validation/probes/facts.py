@@ -78,12 +78,17 @@ def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None =
 
 
 def nic_model(interface: str) -> str:
-    """Name of the network card behind an interface, by lspci, else its PCI ids, else ""."""
+    """Name of the card behind an interface, by lspci, else its PCI ids; without a card its driver (`veth`)."""
     device = Path("/sys/class/net", interface, "device")
     if not device.exists():
-        return ""
+        return group(r"^driver: (\S+)", _say("ethtool", "-i", interface))
     name = _say("lspci", "-s", device.resolve().name)
     return name.split(": ", 1)[-1] if name else f"{_read(device / 'vendor')}:{_read(device / 'device')}".strip(":")
+
+
+def server_model(virt: str, container: bool, root: Path = Path("/sys/class/dmi/id")) -> str:
+    """The machine's product name; in a container the container's kind, for DMI there tells of the host."""
+    return virt if container else _read(root / "product_name")
 
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
@@ -96,11 +101,13 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         probes = importlib.metadata.version("elastic-ai-toolkit")
     except importlib.metadata.PackageNotFoundError:
         probes = ""
+    # systemd-detect-virt exits with 1 for "none", so without --quiet its exit status says nothing
+    virt = run_tool(["systemd-detect-virt"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
+    container = run_tool(["systemd-detect-virt", "--quiet", "--container"], timeout_s=TOOL_TIMEOUT_S).returncode == 0
     return {
-        # systemd-detect-virt exits with 1 for "none", so its exit status says nothing
-        "virt": run_tool(["systemd-detect-virt"], timeout_s=TOOL_TIMEOUT_S).stdout.strip(),
+        "virt": virt,
         "lab": _read(LAB_MARK),
-        "model": _read("/sys/class/dmi/id/product_name"),
+        "model": server_model(virt, container),
         "cpu_count": len(os.sched_getaffinity(0)),
         "gpu_count": len(gpus),
         "gpu_model": ", ".join(sorted(set(gpus))),
