@@ -25,7 +25,7 @@ def _listed(criterion: CriterionVerdict) -> bool:
 def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path) -> None:
     """Everything that the operator needs at the end of a run."""
     console.print()
-    console.print(Text(f"{verdict.sign_off}: {verdict.headline}", style=_OUTCOMES[verdict.outcome]))
+    console.print(Text(verdict.headline, style=_OUTCOMES[verdict.outcome]))
     console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, fabric {verdict.fabric}"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("criterion", "verdict", "coverage", "why"):
@@ -45,7 +45,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
         console.print(Text(f"note: {note}", style="dim"))
     console.print()
     console.print(Text(f"report: {report}"))
-    if verdict.outcome == "incomplete":
+    if verdict.missing:
         console.print(Text(f"finish: {resume_command(run_dir)}"))
     console.print(Text(f"again:  {shlex.join(info.command)}"))
 

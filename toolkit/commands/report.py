@@ -42,5 +42,5 @@ def report(run: str | None, as_json: bool, runs_dir: Path) -> None:
         keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
         click.echo(json.dumps({"report": str(path), "run_dir": str(run_dir), **verdict.model_dump(include=set(keys))}))
         return
-    click.echo(f"{verdict.sign_off}: {verdict.headline}", err=True)
+    click.echo(verdict.headline, err=True)
     click.echo(str(path))
