@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from validation.execute.errors import RunError
 from validation.execute.remote import Output, Remote
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
@@ -102,7 +103,9 @@ class SshLauncher:
         return self._folder / str(list(self._nodes).index(node))
 
     async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
-        """Open the shared connection of every node at the same time."""
+        """Open the shared connection of every node at the same time; RunError where there is no ssh to do it with."""
+        if shutil.which("ssh") is None:
+            raise RunError("ssh is not installed on this machine; install the OpenSSH client")
         self._nodes |= {node.name: node for node in nodes}
         troubles = await asyncio.gather(*(self._open(node.name) for node in nodes))
         return {node.name: trouble for node, trouble in zip(nodes, troubles, strict=True) if trouble}

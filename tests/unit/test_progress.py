@@ -1,0 +1,98 @@
+"""What the operator sees while a run is going on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from run_case import plan, topology
+
+from toolkit import progress
+from validation.model import Plan, Provenance, Result, Sample
+
+
+@pytest.fixture
+def whole() -> Plan:
+    return plan(topology(2), "transport")
+
+
+def result(id_: str, status: str = "ok", *values: float) -> Result:
+    provenance = Provenance(nodes=(), tool="", tool_version="", command=(), started="", ended="", duration_s=4.1)
+    samples = tuple(Sample(metric="tcp_bandwidth_gbps", value=v, unit="Gbit/s") for v in values)
+    error = None if status == "ok" else "it broke"
+    return Result.model_validate(
+        {"measurement": id_, "status": status, "error": error, "samples": samples, "provenance": provenance}
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0s"), (59, "59s"), (70, "1m10s"), (3599.6, "1h00m"), (7500, "2h05m"), (-3, "0s")]
+)
+def test_durations_are_short_and_plain(seconds: float, words: str) -> None:
+    assert progress.duration(seconds) == words
+
+
+def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) -> None:
+    out = io.StringIO()
+    lines = progress.Lines(out)
+    lines.planned(whole, frozenset())
+    m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
+    lines.started(m)
+    lines.finished(m, result(m.id, "ok", 0.95, 0.94, 0.10))
+    failed = whole.measurement("tcp-bandwidth.gpu2-lo.gpu1-lo")
+    lines.finished(failed, result(failed.id, "timeout"))
+    _, first, second = out.getvalue().splitlines()
+    assert first.startswith("[1/4] tcp-bandwidth gpu1/lo>gpu2/lo 0.94 Gbit/s 4.1 s  left ")
+    assert second.startswith("[2/4] tcp-bandwidth gpu2/lo>gpu1/lo timeout: it broke 4.1 s  left ")
+
+
+def test_what_is_left_follows_how_long_things_really_took(whole: Plan) -> None:
+    now = [100.0]
+    clock = progress.Clock(lambda: now[0])
+    clock.plan(whole, frozenset())
+    assert clock.left_s == pytest.approx(whole.estimated_s)
+    now[0] += 1.0
+    assert clock.left_s == pytest.approx(whole.estimated_s - 1)
+    first = whole.rounds[0]
+    now[0] += 2 * max(whole.measurement(i).estimated_s for i in first) - 1.0
+    for id_ in first:
+        clock.finished(id_)
+    rest = sum(max(whole.measurement(i).estimated_s for i in ids) for ids in whole.rounds[1:])
+    assert clock.left_s == pytest.approx(2 * rest), "twice as slow as estimated"
+    for ids in whole.rounds[1:]:
+        for id_ in ids:
+            clock.finished(id_)
+    assert clock.left_s == 0
+
+
+def test_finished_measurements_do_not_count_as_left(whole: Plan) -> None:
+    clock = progress.Clock(lambda: 0.0)
+    clock.plan(whole, {m.id for m in whole.measurements})
+    assert clock.left_s == 0
+
+
+def test_a_terminal_shows_what_runs_now(whole: Plan) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    screen = progress.Screen(console)
+    screen.planned(whole, frozenset())
+    try:
+        m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
+        screen.started(m)
+        with console.capture() as shown:
+            console.print(screen.draw())
+        assert "tcp-bandwidth" in shown.get()
+        assert "gpu1/lo>gpu2/lo" in shown.get()
+        assert "0/4" in shown.get()
+        screen.finished(m, result(m.id, "ok", 0.94))
+        with console.capture() as shown:
+            console.print(screen.draw())
+        assert "gpu1/lo>gpu2/lo" not in shown.get()
+        assert "1/4" in shown.get()
+    finally:
+        screen.close()
+        screen.close()
+
+
+def test_no_terminal_gets_plain_lines() -> None:
+    assert type(progress.make_progress(io.StringIO())) is progress.Lines

@@ -1,0 +1,99 @@
+"""The run directory: whole documents, one writer, nothing overwritten."""
+
+from __future__ import annotations
+
+import errno
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+from run_case import plan, topology
+
+from toolkit import rundir
+from toolkit.errors import UsageFault
+from validation.fabric import load_fabric
+from validation.model import RunInfo
+
+MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
+
+
+def begun(runs: Path, moment: datetime = MOMENT) -> Path:
+    path = rundir.create(runs, "tcp10", moment)
+    topo = topology(2)
+    whole = plan(topo).model_copy(update={"run": path.name})
+    info = RunInfo(
+        run=path.name,
+        created=moment.isoformat(),
+        toolkit_version="1",
+        site="s",
+        inventory="i",
+        fabric="tcp10",
+        suites=("preflight",),
+        command=("toolkit",),
+    )
+    rundir.begin(path, info, topo, whole, "tcp10")
+    return path
+
+
+def test_a_run_is_named_by_time_and_fabric_and_never_reused(tmp_path: Path) -> None:
+    names = [rundir.create(tmp_path / "runs", "tcp10", MOMENT).name for _ in range(3)]
+    assert names == ["2026-11-21T10-15-00Z-tcp10", "2026-11-21T10-15-00Z-tcp10-2", "2026-11-21T10-15-00Z-tcp10-3"]
+
+
+def test_a_run_stands_on_its_own(tmp_path: Path) -> None:
+    path = begun(tmp_path)
+    info, topo, whole = rundir.read(path)
+    assert (info.run, topo, whole.run) == (path.name, topology(2), path.name)
+    assert load_fabric(str(path / "fabric.yml")) == load_fabric("tcp10")
+    assert len(list((path / "criteria").glob("*.yml"))) >= 1
+    assert not list(path.glob("*.part"))
+    assert not list(path.glob(".*.part"))
+
+
+def test_the_newest_run_is_found_and_half_begun_ones_are_not(tmp_path: Path) -> None:
+    first = begun(tmp_path)
+    second = begun(tmp_path, MOMENT.replace(hour=11))
+    half = rundir.create(tmp_path, "tcp10", MOMENT.replace(hour=12))
+    assert rundir.find(tmp_path, None) == second
+    assert rundir.find(tmp_path, first.name) == first
+    assert rundir.find(tmp_path / "elsewhere", str(first)) == first
+    with pytest.raises(UsageFault, match="killed before it began"):
+        rundir.find(tmp_path, half.name)
+    with pytest.raises(UsageFault, match=f"the newest is {second.name}"):
+        rundir.find(tmp_path, "nothing")
+
+
+def test_a_full_disk_leaves_the_old_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "verdict.json"
+    rundir.write_text(path, "old")
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UsageFault, match=r"verdict\.json: cannot be written: No space left on device; make room"):
+        rundir.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_lock_is_exclusive_and_ends_with_its_holder(tmp_path: Path) -> None:
+    with rundir.lock(tmp_path), pytest.raises(UsageFault, match=f"process {os.getpid()}"), rundir.lock(tmp_path):
+        pass
+    with rundir.lock(tmp_path):
+        pass
+
+
+def test_judging_again_keeps_what_was_judged_before(tmp_path: Path) -> None:
+    path = begun(tmp_path)
+    assert rundir.supersede(path, MOMENT) is None
+    assert (path / "fabric.yml").is_file(), "a run that was never judged keeps its rules"
+    for number in (1, 2):
+        rundir.write_text(path / "verdict.json", f"verdict {number}")
+        rundir.copy_rules(path, "tcp10")
+        kept = rundir.supersede(path, MOMENT)
+        assert kept is not None
+        assert (kept / "verdict.json").read_text() == f"verdict {number}"
+        assert (kept / "fabric.yml").is_file()
+    assert len(list((path / "superseded").iterdir())) == 2
