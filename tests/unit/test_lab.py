@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from toolkit.lab import inventory
-from toolkit.lab.host import Host
+from toolkit.lab import inventory, network
 from toolkit.lab.network import free_index
 from toolkit.lab.sh import LabError, run
 from toolkit.lab.sources import distribution_sources
@@ -48,7 +47,7 @@ def test_a_lab_size_out_of_range_is_refused(count):
         node_groups(count)
 
 
-@pytest.mark.parametrize("name", ["", "UPPER", "../x", "a" * 30, "1lab"])
+@pytest.mark.parametrize("name", ["", "UPPER", "../x", "a" * 30, "1lab", "a-gpu1"])
 def test_a_name_that_cannot_be_a_path_or_interface_is_refused(name):
     with pytest.raises(LabError, match="--name"):
         lab_dir(name)
@@ -103,17 +102,21 @@ def test_a_taken_network_is_not_given_twice():
     assert free_index({first}) > first
 
 
+def test_a_lab_does_not_own_what_belongs_to_one_with_a_longer_name(monkeypatch: pytest.MonkeyPatch):
+    listed = ["eai-a", "eai-a-b", "eai-a-b-gpu1", "eai-a-client1", "eai-a-gpu12", "eai-ab"]
+    monkeypatch.setattr(network, "namespaces", lambda: listed)
+    assert network.namespaces_of("a") == ["eai-a", "eai-a-client1", "eai-a-gpu12"]
+
+
 def test_a_failing_command_says_which_and_why():
     with pytest.raises(LabError, match=r"ip netns delete no-such-namespace.*failed"):
         run(["ip", "netns", "delete", "no-such-namespace"])
 
 
-@pytest.mark.parametrize("raised", [True, False])
-def test_inventory_has_the_runtime_shim_only_where_limits_cannot_be_raised(raised: bool):
+def test_inventory_declares_the_lab():
     spec = make_spec("x", 0, 4, 2.5)
-    host = Host(systemd=True, cgroup="v2", sys_resource=raised, cores=2)
-    document = inventory.inventory_document(spec, Path("/k"), Path("/h"), host)
-    assert ("containers_daemon_config" in document["all"]["vars"]) is not raised
+    document = inventory.inventory_document(spec, Path("/k"), Path("/h"))
+    assert document["all"]["vars"]["containers_daemon_config"]["default-runtime"] == "lab-runc"
     assert document["all"]["vars"]["lab_link"]["rate_gbps"] == 2.5
     gpus = document["all"]["children"]["gpu_servers"]["hosts"]
     assert sorted(gpus) == ["gpu1", "gpu2"]

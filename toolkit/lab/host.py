@@ -67,10 +67,12 @@ def detect() -> Host:
 def become_root() -> None:
     """Return when this process is root; otherwise start it again through sudo, or LabError where there is none."""
     if os.geteuid() == 0:
+        os.umask(0o022)  # a stricter one would close the nodes' file systems to the nodes' own users
+        os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"  # plain `su` leaves them out
         return
     if shutil.which("sudo") is None:
         raise LabError("the lab needs root (namespaces, mounts): run this as root or install sudo")
-    keep = [f"{k}={v}" for k, v in os.environ.items() if k.startswith(("ELASTIC_AI_", "XDG_"))]
+    keep = [f"{k}={v}" for k, v in os.environ.items() if k.startswith("ELASTIC_AI_")]
     os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from toolkit.lab.host import Host, give_to_caller
+from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_release
 from toolkit.lab.spec import FABRIC_MTU, LabSpec, NodeSpec
@@ -34,7 +34,7 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     return values
 
 
-def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, host: Host) -> dict[str, Any]:
+def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str, Any]:
     """The whole of hosts.yml as data."""
     release = os_release()
     common: dict[str, Any] = {
@@ -46,19 +46,16 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, host: Host) 
         "stack": {"os": f"{release.get('ID', '')} {release.get('VERSION_ID', '')}"},
         "elastic_ai_virtual": "systemd-nspawn",
         "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US},
+        # On every host: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
+        "containers_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
-    if not host.sys_resource:
-        common["containers_daemon_config"] = {
-            "default-runtime": "lab-runc",
-            "runtimes": {"lab-runc": {"path": RUNC}},
-        }
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("head", "clients", "gpu_servers")}
     for node in spec.nodes:
         groups[node.group]["hosts"][node.name] = _host_vars(spec, node)
     return {"all": {"vars": common, "children": groups}}
 
 
-def write_inventory(spec: LabSpec, folder: Path, host: Host) -> Path:
+def write_inventory(spec: LabSpec, folder: Path) -> Path:
     """Write hosts.yml, and the lab's key and known_hosts beside it in .lab/, readable for the user who called sudo."""
     private = folder / ".lab"
     private.mkdir(parents=True, exist_ok=True)
@@ -68,7 +65,7 @@ def write_inventory(spec: LabSpec, folder: Path, host: Host) -> Path:
         handle.write((spec.dir / "id_ed25519").read_text())
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
-    document = inventory_document(spec, key.absolute(), known_hosts.absolute(), host)
+    document = inventory_document(spec, key.absolute(), known_hosts.absolute())
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
     hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
     give_to_caller(folder, private, key, known_hosts, hosts)

@@ -18,7 +18,7 @@ from toolkit.lab.host import check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import LabError, run
-from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec, lab_dir, make_spec, state_root
+from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 
 SSH_DEADLINE_S = 60.0
 Say = Callable[[str], None]
@@ -76,7 +76,7 @@ def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say) -> La
         running = _running_as_asked(name, count, rate_gbps)
         if running is not None:
             say(f"lab '{name}' is up already")
-            write_inventory(running, inventory, detect())
+            write_inventory(running, inventory)
             return running
         _clear(name, say)
         image = base_image(say)
@@ -89,7 +89,7 @@ def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say) -> La
             say("taking down what was made so far")
             _clear(name, lambda _: None)
             raise
-        write_inventory(spec, inventory, detect())
+        write_inventory(spec, inventory)
         return spec
 
 
@@ -128,7 +128,7 @@ def _start(spec: LabSpec, image: Path, say: Say) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(make, spec.nodes))
-        network.start_services(spec)
+        network.start_services(spec, host)
         list(pool.map(lambda n: wait_for_ssh(spec, n), spec.nodes))
 
 
@@ -197,9 +197,7 @@ def down(name: str, say: Say) -> bool:
 
 def _clear(name: str, say: Say) -> bool:
     home = lab_dir(name)
-    own = f"{NETNS_PREFIX}{name}"
-    spaces = [n for n in network.namespaces() if n == own or n.startswith(f"{own}-")]
-    if not home.exists() and not spaces:
+    if not home.exists() and not network.namespaces_of(name):
         return False
     say(f"stopping lab '{name}'")
     folders = [p.name for p in (home / "nodes").iterdir()] if (home / "nodes").is_dir() else []

@@ -8,14 +8,16 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from toolkit.lab.host import Host
 from toolkit.lab.sh import LabError, run
-from toolkit.lab.spec import NETNS_PREFIX, SWITCH_MTU, LabSpec, NodeSpec, cache_root, counted_rate_bps
+from toolkit.lab.spec import NETNS_PREFIX, NODE_NAME, SWITCH_MTU, LabSpec, NodeSpec, cache_root, counted_rate_bps
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142
@@ -25,6 +27,12 @@ def namespaces() -> list[str]:
     """Names of all network namespaces that labs made."""
     listed = json.loads(run(["ip", "-j", "netns", "list"]).stdout or "[]")
     return sorted(n["name"] for n in listed if n["name"].startswith(NETNS_PREFIX))
+
+
+def namespaces_of(lab: str) -> list[str]:
+    """Names of one lab's network namespaces: a lab "a" does not own those of a lab "a-b"."""
+    own = re.compile(f"{NETNS_PREFIX}{re.escape(lab)}(-{NODE_NAME})?")
+    return [n for n in namespaces() if own.fullmatch(n)]
 
 
 def free_index(taken: set[int]) -> int:
@@ -104,13 +112,13 @@ def shape_link(spec: LabSpec, node: NodeSpec, rate_gbps: float) -> None:
         run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape])
 
 
-def start_services(spec: LabSpec) -> None:
+def start_services(spec: LabSpec, host: Host) -> None:
     """The way out (slirp4netns) and the package cache, as processes of the lab; waits until both serve."""
     ns = spec.switch_ns
     slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
-    _spawn(spec, "slirp4netns", slirp)
+    _spawn(spec, host, "slirp4netns", slirp)
     cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
-    _spawn(spec, "aptcache", [*cache, str(cache_root() / "packages")])
+    _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages")])
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         listening = run(["nsenter", f"--net=/run/netns/{ns}", "--", "cat", "/proc/net/tcp", "/proc/net/route"]).stdout
@@ -120,7 +128,11 @@ def start_services(spec: LabSpec) -> None:
     raise LabError(f"the lab's way out did not come up; see {spec.dir}/slirp4netns.log and aptcache.log")
 
 
-def _spawn(spec: LabSpec, name: str, args: list[str]) -> None:
+def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:
+    if host.systemd:
+        # A scope of its own: in the caller's session or service it would end with that, and the lab lives on.
+        unit = f"--unit=elastic-ai-lab-{spec.name}-{name}"
+        args = ["systemd-run", "--quiet", "--scope", "--collect", unit, "--", *args]
     with (spec.dir / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     (spec.dir / f"{name}.pid").write_text(str(process.pid))
@@ -145,11 +157,9 @@ def stop_services(lab: str) -> None:
 
 def delete_networks(lab: str) -> None:
     """Delete the lab's namespaces; every link, address, rule and shape in them goes along."""
-    own = f"{NETNS_PREFIX}{lab}"
     # The kernel clears a deleted namespace in its own time; the leg must be gone when this returns.
     for link in json.loads(run(["ip", "-j", "link", "show", "type", "veth"]).stdout or "[]"):
-        if link.get("ifalias") == own:
+        if link.get("ifalias") == f"{NETNS_PREFIX}{lab}":
             run(["ip", "link", "delete", link["ifname"]])
-    for name in namespaces():
-        if name == own or name.startswith(f"{own}-"):
-            run(["ip", "netns", "delete", name])
+    for name in namespaces_of(lab):
+        run(["ip", "netns", "delete", name])

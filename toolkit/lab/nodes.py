@@ -16,6 +16,7 @@ from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
 
 CGROUP = Path("/sys/fs/cgroup")
 HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
+GRACE_S = 15.0  # a node may take this long to shut down before it is killed
 
 
 def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None:
@@ -70,10 +71,12 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     log = home / "console.log"
     if host.systemd:
         unit = unit_name(spec.name, node.name)
+        # Stopped by SIGTERM, which nspawn answers with a clean halt; any other signal would only end nspawn itself.
         run(
-            ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--property=Delegate=yes",
-             "--property=KillMode=mixed", f"--property=KillSignal={HALT}", "--property=Type=exec",
-             "--property=SuccessExitStatus=133", "--property=RestartForceExitStatus=133", "--property=RestartSec=0",
+            ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--description=lab {spec.name}: {node.name}",
+             "--property=Delegate=yes", "--property=KillMode=mixed", f"--property=TimeoutStopSec={GRACE_S:g}",
+             "--property=Type=exec", "--property=SuccessExitStatus=133", "--property=RestartForceExitStatus=133",
+             "--property=RestartSec=0",
              f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}",
              *(f"--setenv={k}={v}" for k, v in environment.items()), "--", *nspawn]
         )  # fmt: skip
@@ -126,7 +129,7 @@ def processes(lab: str, node: str) -> set[int]:
     return found
 
 
-def stop(lab: str, names: list[str], host: Host, grace_s: float = 15) -> None:
+def stop(lab: str, names: list[str], host: Host, grace_s: float = GRACE_S) -> None:
     """Shut the nodes down cleanly, all at once; kill what is left after `grace_s` seconds."""
     if host.systemd and names:
         run(["systemctl", "stop", *(unit_name(lab, n) for n in names)], check=False)

@@ -11,6 +11,7 @@ from pathlib import Path
 from toolkit.lab.sh import LabError
 
 NETNS_PREFIX = "eai-"
+NODE_NAME = r"(?:head|client\d+|gpu\d+)"  # as a regular expression
 #: Ethernet bytes around an IP packet: what a queueing discipline counts (header) and what the wire carries
 #: (header 14 + FCS 4 + preamble 8 + inter-frame gap 12), IEEE 802.3.
 COUNTED_OVERHEAD_BYTES = 14
@@ -71,8 +72,11 @@ class LabSpec:
 
     @property
     def host_interface(self) -> str:
-        """The one interface in the machine's own namespace: its leg in the management network."""
-        return f"eailab{self.index}"
+        """The one interface in the machine's own namespace: its leg in the management network.
+
+        No name in "e": systemd-networkd takes the address off an interface that a machine's `Name=e*` matches.
+        """
+        return f"lab-eai{self.index}"
 
     def node(self, name: str) -> NodeSpec:
         """The node of that name; LabError naming those that exist."""
@@ -102,6 +106,8 @@ def lab_dir(name: str) -> Path:
     """The folder of the lab called `name`; LabError for a name that cannot be part of an interface or path."""
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,20}", name):
         raise LabError(f"--name {name!r}: use up to 21 lower-case letters, digits and dashes, a letter first")
+    if re.search(f"-{NODE_NAME}$", name):
+        raise LabError(f"--name {name!r}: it ends like a node's name; choose one that does not")
     return state_root() / "labs" / name
 
 
