@@ -78,11 +78,11 @@ class _Runner:
         else:
             self.progress.started(m)
             taken = await take(m, self.jobs[m.id], self.launcher)
-        result = self.record(m, taken, started, round(time.monotonic() - begin, 3))
+        result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
         return result
 
-    def record(self, m: Measurement, taken: Taken, started: str, duration_s: float) -> Result:
+    def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
         logs = [log for node, out, err in taken.outputs for log in self.store.raw(m.id, node, out, err)]
         doc = taken.doc
         result = Result(
@@ -99,7 +99,7 @@ class _Runner:
                 command=tuple(doc["command"]) if doc else (),
                 started=doc["started"] if doc else started,
                 ended=doc["ended"] if doc else utc_now(),
-                duration_s=duration_s,
+                duration_s=doc["duration_s"] if doc else round(took_s, 3),  # the tool's, not ssh's
                 raw=tuple(logs),
             ),
         )
