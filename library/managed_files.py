@@ -47,7 +47,7 @@ author: Elastic AI Toolkit
 """
 EXAMPLES = r"""
 - name: Configure the clock
-  ansible.legacy.managed_files:
+  managed_files:
     files:
       - path: /etc/chrony/chrony.conf
         content: "{{ lookup('ansible.builtin.template', 'chrony.conf.j2') }}"
@@ -151,7 +151,9 @@ def main() -> None:
             if ensure_absent(module, path) if absent else ensure_file(module, entry, diffs):
                 changed.append(entry["path"])
     except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}; files changed so far: {', '.join(changed) or 'none'}")
+        module.fail_json(
+            msg=f"{error.filename}: {error.strerror}; files changed so far: {', '.join(changed) or 'none'}"
+        )
     module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs)
 
 

@@ -36,7 +36,7 @@ author: Elastic AI Toolkit
 """
 EXAMPLES = r"""
 - name: Look at the node
-  ansible.legacy.node_preflight:
+  node_preflight:
     name: "{{ inventory_hostname }}"
     address: "{{ ansible_host }}"
     controller_time_s: "{{ now(utc=true).timestamp() }}"

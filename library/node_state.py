@@ -54,7 +54,7 @@ author: Elastic AI Toolkit
 """
 EXAMPLES = r"""
 - name: Read the node
-  ansible.legacy.node_state:
+  node_state:
     packages: [chrony]
     units: [chrony.service]
   register: base_state
@@ -87,7 +87,7 @@ def read_packages(module: AnsibleModule, names: list[str]) -> dict[str, str]:
     if code not in (0, 1):
         module.fail_json(msg=f"dpkg-query failed: {err.strip()}")
     for line in out.splitlines():
-        name, status, version = (line.split(" ", 2) + ["", ""])[:3]
+        name, status, version = [*line.split(" ", 2), "", ""][:3]
         if name in versions and status == "installed":
             versions[name] = version
     return versions

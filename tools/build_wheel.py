@@ -44,7 +44,7 @@ def hash_of(files: list[Path]) -> str:
 
 
 def build(files: list[Path], folder: Path) -> None:
-    """Build from a copy, so that neither the working tree nor leftovers in it (build/) take part; fill `folder` whole."""
+    """Build from a copy, so that leftovers in the working tree (build/) take no part; fill `folder` whole."""
     with tempfile.TemporaryDirectory(prefix="elastic-ai-wheel-") as scratch:
         tree, out = Path(scratch) / "tree", Path(scratch) / "out"
         for path in files:
@@ -82,7 +82,9 @@ def main() -> int:
         try:
             build(files, folder)
         except subprocess.CalledProcessError as error:
-            print(f"error: pip could not build the wheel of {ROOT} (exit {error.returncode}), see above", file=sys.stderr)
+            print(
+                f"error: pip could not build the wheel of {ROOT} (exit {error.returncode}), see above", file=sys.stderr
+            )
             return 1
     wheel = next(iter(folder.glob("*.whl")), None)
     sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest() if wheel else ""

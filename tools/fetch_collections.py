@@ -36,7 +36,9 @@ def unpack(wheel: Path, names: list[str], destination: Path) -> None:
             prefix = f"ansible_collections/{name.replace('.', '/')}/"
             chosen = [member for member in members if member.startswith(prefix)]
             if not chosen:
-                raise SystemExit(f"error: {wheel.name} brings no collection {name}: get it from Galaxy (requirements.yml)")
+                raise SystemExit(
+                    f"error: {wheel.name} brings no collection {name}: get it from Galaxy (requirements.yml)"
+                )
             shutil.rmtree(tree / Path(*name.split(".")), ignore_errors=True)
             archive.extractall(destination, chosen)
 
