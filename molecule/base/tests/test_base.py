@@ -1,0 +1,38 @@
+"""What role base promises, seen from outside."""
+
+
+def test_clock_service_runs_and_follows_the_head(host):
+    name = host.check_output("hostname")
+    chrony = host.service("chrony")
+    assert chrony.is_running
+    assert chrony.is_enabled
+    sources = host.check_output("chronyc -n -c sources")
+    head = host.check_output("getent hosts head").split()[0]
+    assert [line.split(",")[2] for line in sources.splitlines()] == ([] if name == "head" else [head])
+
+
+def test_a_container_never_sets_its_hosts_clock(host):
+    assert "-x" in host.check_output("tr '\\0' ' ' < /proc/$(pidof -s chronyd)/cmdline").split()
+
+
+def test_limits_leave_logins_possible(host):
+    # A limit above what the node may set would refuse the session of every user but root.
+    limits = host.check_output("runuser -u nobody -- sh -c 'ulimit -Hl; ulimit -Hn'").split()
+    assert limits == host.check_output("sh -c 'ulimit -Hl; ulimit -Hn'").split()
+
+
+def test_settable_kernel_parameter_is_live_and_kept(host):
+    assert host.sysctl("net.core.somaxconn") == 4096
+    kept = host.file("/etc/sysctl.d/90-elastic-ai.conf").content_string
+    assert "net.core.somaxconn = 4096" in kept
+    assert "vm.swappiness" not in kept, "not settable here, so it must not be claimed"
+
+
+def test_all_nodes_are_known_by_name(host):
+    for name in ("head", "gpu1"):
+        management = host.check_output("getent hosts %s", name).split()[0]
+        fabric = host.check_output("getent hosts %s-fab0", name).split()[0]
+        assert not {management, fabric} & {"127.0.0.1", "127.0.1.1"}
+        assert management.split(".")[3] == fabric.split(".")[3]
+    assert host.file("/etc/hosts").content_string.count("BEGIN elastic-ai nodes") == 1
+    assert "127.0.0.1" in host.file("/etc/hosts").content_string, "what was there before stays"

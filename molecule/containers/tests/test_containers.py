@@ -1,0 +1,25 @@
+"""What role containers promises, seen from outside."""
+
+import json
+
+
+def test_engine_runs_and_is_enabled(host):
+    docker = host.service("docker")
+    assert docker.is_running
+    assert docker.is_enabled
+
+
+def test_engine_runs_with_the_configuration_of_the_inventory(host):
+    configured = json.loads(host.file("/etc/docker/daemon.json").content_string)
+    assert json.loads(host.check_output("docker info --format '{{json .DefaultRuntime}}'")) == configured["default-runtime"]
+
+
+def test_a_container_really_runs(host):
+    image = "elastic-ai-molecule"
+    host.check_output("tar -C / -c bin lib lib64 usr/bin/true usr/lib/x86_64-linux-gnu/libc.so.6 "
+                      "usr/lib64 2>/dev/null | docker import - " + image)
+    try:
+        assert host.run("docker run --rm --network none %s /usr/bin/true", image).rc == 0
+        assert host.run("docker run --rm --network none %s /usr/bin/false", image).rc != 0
+    finally:
+        host.check_output("docker image rm %s", image)
