@@ -297,3 +297,6 @@ def test_training_is_launched_in_the_fabric_with_addresses_and_slots() -> None:
     assert "--hosts 127.0.0.2:1,127.0.0.3:1" in words
     assert "--networks 127.0.0.0/8" in words
     assert "--ranks 2" in words
+    assert "--shared-cores" in words, "the nodes of this topology are virtual"
+    real = topo.model_copy(update={"nodes": tuple(n.model_copy(update={"virtual": None}) for n in topo.nodes)})
+    assert "--shared-cores" not in job_for(m, real).probe

@@ -225,6 +225,7 @@ def test_mpirun_is_told_to_use_the_fabric_and_the_training_sshd() -> None:
     assert line.startswith("mpirun -np 4 -H 10.0.0.1:2,10.0.0.2:2 --bind-to none --map-by slot")
     assert "--mca plm_rsh_args -p 50000 -F /etc/elastic-ai/training/ssh_config" in line
     assert "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24" in line
+    assert "yield" not in line, "real nodes have their cores for themselves"
 
 
 def test_training_is_believed_only_when_it_did_what_was_asked() -> None:

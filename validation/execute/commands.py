@@ -68,6 +68,8 @@ def _training(m: Measurement, topology: Topology) -> Job:
     probe = [m.kind, "--hosts", ",".join(f"{address(h)}:{slots}" for h in hosts)]
     probe += ["--networks", ",".join(dict.fromkeys(network(n) for n in (launcher, *hosts)))]
     probe += _options(m.params, ranks="--ranks", warmup="--warmup", steps="--steps", batch="--batch")
+    if any(node.virtual for node in hosts):
+        probe.append("--shared-cores")
     # mpirun ends its ranks in good order some seconds before the supervisor would kill it
     return Job(launcher.name, (*probe, "--time-limit-s", str(max(1, int(m.timeout_s) - 5))))
 

@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, required=True, help="measured steps")
     parser.add_argument("--batch", type=int, required=True, help="images per rank and step")
     parser.add_argument("--time-limit-s", type=int, default=300, help="mpirun ends the job after that time")
+    parser.add_argument("--shared-cores", action="store_true", help="the nodes share cores: ranks yield when they wait")
     parser.add_argument("--ssh-port", type=int, default=50000)
     parser.add_argument("--ssh-config", default="/etc/elastic-ai/training/ssh_config")
     parser.add_argument("--user", default="elastic-ai-train")
@@ -44,6 +45,10 @@ def command_for(args: argparse.Namespace) -> list[str]:
     command += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
     # Without these Open MPI tries every interface that is up, docker0 included, which is the same on every node.
     command += ["--mca", "btl_tcp_if_include", args.networks, "--mca", "oob_tcp_if_include", args.networks]
+    if args.shared_cores:
+        # Open MPI's ranks spin while they wait and know only of their own node: on virtual nodes of one host they
+        # would take the cores from those that they wait for.
+        command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["--timeout", str(args.time_limit_s), "-x", "OMP_NUM_THREADS=1"]
     command += [args.python, "-I", str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps)]
     return [*command, "--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
