@@ -58,6 +58,7 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str,
 def write_inventory(spec: LabSpec, folder: Path) -> Path:
     """Write hosts.yml, and the lab's key and known_hosts beside it in .lab/, readable for the user who called sudo."""
     private = folder / ".lab"
+    made = [p for p in folder.parents if not p.exists()]
     private.mkdir(parents=True, exist_ok=True)
     key, known_hosts, hosts = private / "id_ed25519", private / "known_hosts", folder / "hosts.yml"
     key.unlink(missing_ok=True)
@@ -68,5 +69,5 @@ def write_inventory(spec: LabSpec, folder: Path) -> Path:
     document = inventory_document(spec, key.absolute(), known_hosts.absolute())
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
     hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
-    give_to_caller(folder, private, key, known_hosts, hosts)
+    give_to_caller(*made, folder, private, key, known_hosts, hosts)
     return hosts

@@ -119,13 +119,15 @@ def start_services(spec: LabSpec, host: Host) -> None:
     _spawn(spec, host, "slirp4netns", slirp)
     cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
     _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages")])
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         listening = run(["nsenter", f"--net=/run/netns/{ns}", "--", "cat", "/proc/net/tcp", "/proc/net/route"]).stdout
         if "tap0" in listening and f":{APT_CACHE_PORT:04X} " in listening:
             return
         time.sleep(0.05)
-    raise LabError(f"the lab's way out did not come up; see {spec.dir}/slirp4netns.log and aptcache.log")
+    # Quoted, not pointed at: the logs go with the lab that is taken down now.
+    said = [line for log in spec.dir.glob("*.log") for line in log.read_text(errors="replace").splitlines()[-3:]]
+    raise LabError("the lab's way out did not come up within 30 s: " + ("; ".join(said) or "it said nothing"))
 
 
 def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:
