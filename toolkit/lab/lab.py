@@ -153,7 +153,7 @@ def wait_for_ssh(spec: LabSpec, node: NodeSpec, deadline_s: float = SSH_DEADLINE
 
 
 def greets(address: str) -> bool:
-    """True when an ssh server at `address` sends its banner within three seconds, which is long for a loaded machine."""
+    """True when an ssh server at `address` sends its banner within three seconds (long, for loaded machines)."""
     try:
         with socket.create_connection((address, 22), timeout=3) as s:
             return s.recv(4) == b"SSH-"
