@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -161,7 +161,7 @@ def write_report(run_dir: Path) -> Path:
 
 
 @contextlib.contextmanager
-def clear_faults() -> Any:
+def clear_faults() -> Iterator[None]:
     """Faults of a run come out as errors of the command line."""
     try:
         yield
