@@ -88,7 +88,7 @@ async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fa
     """UsageFault that names every node without an RDMA device on its fabric ports, when the fabric needs one."""
     if not fabric.needs_rdma:
         return
-    nodes = topology.nodes
+    nodes = [node for node in topology.nodes if node.ports]  # a head outside the fabric needs no adapter
     found = await asyncio.gather(*(_rdma_trouble(launcher, node) for node in nodes))
     bad = [f"  {node.name}: {why}" for node, why in zip(nodes, found, strict=True) if why]
     if not bad:

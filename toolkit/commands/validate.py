@@ -123,7 +123,7 @@ def _begin(
             named = plan.model_copy(update={"run": run_dir.name})
             rundir.begin(run_dir, _info(run_dir, topology, inventory, fabric, named), topology, named, fabric_name)
             click.echo(f"run: {run_dir}", err=True)
-            await _measure(launcher, run_dir, topology, named, as_json)
+            await _measure(launcher, run_dir, topology, named)
 
     try:
         acceptance.run_async(acceptance.with_launcher(str(inventory), work))
@@ -147,7 +147,7 @@ def _info(run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, pl
     )
 
 
-async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan, as_json: bool) -> None:
+async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan) -> None:
     progress = make_progress(sys.stderr)
     await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
 
@@ -160,7 +160,7 @@ def _resume(run_dir: Path, as_json: bool) -> None:
 
         async def work(launcher: Launcher) -> None:
             await acceptance.reach(launcher, [n for n in topology.nodes if n.name in needed])
-            await _measure(launcher, run_dir, topology, plan, as_json)
+            await _measure(launcher, run_dir, topology, plan)
 
         if needed:
             try:
