@@ -11,7 +11,8 @@ def test_engine_runs_and_is_enabled(host):
 
 def test_engine_runs_with_the_configuration_of_the_inventory(host):
     configured = json.loads(host.file("/etc/docker/daemon.json").content_string)
-    assert json.loads(host.check_output("docker info --format '{{json .DefaultRuntime}}'")) == configured["default-runtime"]
+    live = host.check_output("docker info --format '{{json .DefaultRuntime}}'")
+    assert json.loads(live) == configured["default-runtime"]
 
 
 def test_a_container_really_runs(host):
