@@ -39,7 +39,6 @@ environment() {
         echo "$stamp" >".venv/.stamp-${lock##*/}"
     fi
     export PATH="$ROOT/.venv/bin:$PATH"
-    .venv/bin/python tools/fetch_collections.py || die "fetching the Ansible collections failed"
 }
 LAB_PACKAGES=(iproute2 iptables mmdebstrap openssh-client slirp4netns systemd-container util-linux)
 export LAB_PACKAGES

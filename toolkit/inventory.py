@@ -1,6 +1,6 @@
 """Ansible inventory -> Topology, read by `ansible-inventory` itself, so that both see the same variables.
 
-Groups `head`, `clients` and `gpu_servers` hold the nodes under test; hosts in none of them are left alone. Variables
+Groups `heads`, `clients` and `gpu_servers` hold the nodes under test; hosts in none of them are left alone. Variables
 are checked here, once, and a fault names the file and line where the variable stands, as far as that can be found.
 """
 
@@ -22,7 +22,7 @@ from toolkit.inventory_lines import locate, syntax_fault
 from validation.load import ConfigError, explain
 from validation.model import Bom, LabLink, Node, Port, SshTarget, Topology
 
-GROUPS = ("head", "clients", "gpu_servers")
+GROUPS = ("heads", "clients", "gpu_servers")
 LAB = Path("inventories/lab")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 

@@ -73,9 +73,9 @@ def test_check_mode_runs_on_provisioned_nodes(provisioned: Provisioned):
 
 
 def test_containers_run_on_a_node(provisioned: Provisioned):
-    script = "tar -C / -c bin lib lib64 usr/bin/env usr/lib/x86_64-linux-gnu usr/bin/echo usr/bin/dash usr/bin/sh"
     lab = provisioned.lab
-    lab.ssh("gpu1", f"{script} 2>/dev/null | docker import - tiny >/dev/null")
+    libraries = "usr/lib/x86_64-linux-gnu/libc.so.6 usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 usr/lib64"
+    lab.ssh("gpu1", f"tar -C / -c bin lib lib64 {libraries} usr/bin/echo | docker import - tiny >/dev/null")
     out = lab.ssh("gpu1", "docker run --rm --privileged --ulimit memlock=-1:-1 --network host tiny /bin/echo works")
     assert out.strip() == "works"
 

@@ -52,7 +52,7 @@ RATES = {"1": 500.0, "intra": 620.0, "inter": 900.0}
 
 
 def node(name: str, index: int, **changes: Any) -> Node:
-    group = {"head": "head", "client1": "clients"}.get(name, "gpu_servers")
+    group = {"head": "heads", "client1": "clients"}.get(name, "gpu_servers")
     values: dict[str, Any] = {
         "name": name,
         "groups": (group,),

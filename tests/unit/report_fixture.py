@@ -31,7 +31,7 @@ from validation.model import (
 from validation.suites import make_plan
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
-GROUPS = {"head": ("head",), "client1": ("clients",), "gpu1": ("gpu_servers",), "gpu2": ("gpu_servers",)}
+GROUPS = {"head": ("heads",), "client1": ("clients",), "gpu1": ("gpu_servers",), "gpu2": ("gpu_servers",)}
 PORTS = [f"{name}/fab0" for name in GROUPS]
 PAIRS = list(permutations(PORTS, 2))
 

@@ -18,7 +18,7 @@ all:
     ansible_ssh_private_key_file: "{{ inventory_dir }}/key"
     stack: {os: debian 12}
   children:
-    head:
+    heads:
       hosts:
         head1:
           ansible_host: 10.0.0.1
@@ -126,7 +126,7 @@ def test_a_fault_in_group_vars_is_found_there(site: Path) -> None:
 
 
 def test_no_gpu_servers_is_refused(site: Path) -> None:
-    (site / "hosts.yml").write_text("all:\n  children:\n    head:\n      hosts:\n        head1: {}\n")
+    (site / "hosts.yml").write_text("all:\n  children:\n    heads:\n      hosts:\n        head1: {}\n")
     assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; name the machines to be accepted there"
 
 

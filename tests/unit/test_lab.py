@@ -38,7 +38,7 @@ Components: main
 
 def test_four_nodes_have_a_client_and_two_have_not():
     assert [n for n, _ in node_groups(4)] == ["head", "client1", "gpu1", "gpu2"]
-    assert node_groups(2) == [("head", "head"), ("gpu1", "gpu_servers")]
+    assert node_groups(2) == [("head", "heads"), ("gpu1", "gpu_servers")]
 
 
 @pytest.mark.parametrize("count", [0, 1, 61])

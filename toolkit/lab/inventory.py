@@ -49,7 +49,7 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str,
         # On every host: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "containers_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
-    groups: dict[str, Any] = {g: {"hosts": {}} for g in ("head", "clients", "gpu_servers")}
+    groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:
         groups[node.group]["hosts"][node.name] = _host_vars(spec, node)
     return {"all": {"vars": common, "children": groups}}

@@ -35,7 +35,7 @@ def node_groups(count: int) -> list[tuple[str, str]]:
     servers. Raises LabError below 2 or above 60 nodes."""
     if not 2 <= count <= 60:
         raise LabError(f"--nodes {count}: a lab has 2 to 60 nodes")
-    nodes = [("head", "head")]
+    nodes = [("head", "heads")]
     if count >= 4:
         nodes.append(("client1", "clients"))
     gpus = count - len(nodes)
