@@ -130,7 +130,7 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert verdict["sign_off"] == stored.sign_off == "REHEARSAL"
     assert {c.id: c.verdict for c in stored.criteria}["tr.tcpbw"] == "not-measured"
     assert done.returncode == stored.exit_code != 0
-    assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (8, 8, [])
+    assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (8, 8, []), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
     assert len(lines) == 8
     pattern = r"\[\d/8\] tcp-bandwidth gpu1/lo>gpu2/lo [\d.]+ Gbit/s \d+\.\d s  left \d+s"

@@ -29,7 +29,7 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
-    head = next((n for n in request.topology.nodes if "head" in n.groups), servers[0])
+    head = next((n for n in request.topology.nodes if "heads" in n.groups), servers[0])
     first = servers[0]
     part.rounds.append([_job(request, "1", head, [first], 1)])
     if first.slots >= 2:
