@@ -30,10 +30,13 @@ def traces(name: str) -> dict[str, list[str]]:
             continue
         if proc.name not in own and (mark in words or f"labs/{name}/" in words):
             processes.append(words)
+    listing = ["systemctl", "list-units", "--all", "--plain", "--no-legend", f"elastic-ai-lab-{name}*"]
+    units = call(listing).stdout if Path("/run/systemd/system").is_dir() else ""
     return {
         "processes": processes,
         "mounts": [m for m in mounts if mark in m or f"labs/{name}" in m],
-        "namespaces": [n for n in network.namespaces() if n == mark or n.startswith(f"{mark}-")],
+        "namespaces": network.namespaces_of(name),
+        "units": units.splitlines(),
         "links": [x["ifname"] for x in links if x.get("ifalias") == mark],
         "cgroups": [str(p) for p in Path("/sys/fs/cgroup").glob(f"*/elastic-ai-lab/{name}")],
         "rules": [r for r in call(["iptables-save"]).stdout.splitlines() if "eai" in r or "10.77." in r],

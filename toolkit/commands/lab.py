@@ -14,7 +14,7 @@ import click
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab.host import become_root
-from toolkit.lab.spec import state_root
+from toolkit.lab.spec import lab_dir
 
 INVENTORY = Path("inventories/lab")
 name_option = click.option("--name", default="lab", show_default=True, help="Which lab; several can run side by side.")
@@ -54,7 +54,7 @@ def up(count: int, rate_gbps: float, inventory: Path | None, name: str, as_json:
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
     """
     become_root()
-    folder = inventory or (INVENTORY if name == "lab" else state_root() / "inventories" / name)
+    folder = inventory or (INVENTORY if name == "lab" else lab_dir(name) / "inventory")
     started = time.monotonic()
     spec = labs.up(name, count, rate_gbps, folder, say)
     took = time.monotonic() - started
