@@ -51,10 +51,10 @@ def build(files: list[Path], folder: Path) -> None:
             target = tree / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+        # The lock brings setuptools: nothing is fetched here.
+        quiet = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
         subprocess.run(
-            # The lock brings setuptools: nothing is fetched here.
-            [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-            + ["--wheel-dir", str(out), str(tree)],
+            [*quiet, "--wheel-dir", str(out), str(tree)],
             check=True,
             stdout=sys.stderr,
             env={**os.environ, "SOURCE_DATE_EPOCH": "315532800"},  # 1980-01-01, the earliest that a zip can state
