@@ -136,12 +136,11 @@ def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:
         unit = f"--unit=elastic-ai-lab-{spec.name}-{name}"
         args = ["systemd-run", "--quiet", "--scope", "--collect", unit, "--", *args]
     with (spec.dir / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-    (spec.dir / f"{name}.pid").write_text(str(process.pid))
+        subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
 
 
 def stop_services(lab: str) -> None:
-    """End the lab's own processes, found by what they were started with: a pid file may be missing or stale."""
+    """End the lab's own processes, found by what they were started with: a pid file could be missing or stale."""
     mark = f"{NETNS_PREFIX}{lab}".encode()
     for proc in Path("/proc").glob("[0-9]*"):
         try:

@@ -83,7 +83,7 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         return
     environment["NODE_CGROUPS"] = " ".join(str(path / "cgroup.procs") for path in _make_cgroups(spec.name, node.name))
     with resources.as_file(resources.files("toolkit.lab") / "files" / "node-loop") as loop, log.open("ab") as out:
-        pid = os.posix_spawn(
+        os.posix_spawn(
             "/bin/sh",
             ["sh", str(loop), *nspawn],
             {**os.environ, **environment},
@@ -94,7 +94,6 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
                 (os.POSIX_SPAWN_DUP2, out.fileno(), 2),
             ],
         )
-    (home / "pid").write_text(str(pid))
 
 
 def unit_name(lab: str, node: str) -> str:
