@@ -19,7 +19,7 @@ def plan(request: Request) -> Part:
                     kind="facts",
                     nodes=(node.name,),
                     criteria=facts,
-                    estimated_s=2.0,
+                    estimated_s=0.6,
                     timeout_s=60.0,
                 )
                 for node in request.topology.nodes
@@ -36,7 +36,7 @@ def plan(request: Request) -> Part:
             endpoints=(source, destination),
             params={"mtu": request.fabric.mtu},
             criteria=mtu,
-            estimated_s=1.5,
+            estimated_s=0.4,
             timeout_s=60.0,
         )
 

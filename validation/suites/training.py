@@ -9,8 +9,8 @@ WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
 BATCH = 16  # images per rank and step of the small CNN
 
-SECONDS_PER_STEP = 0.15  # only an estimate of the plan; what is measured does not depend on it
-START_SECONDS = 10.0  # mpirun, framework import, first step
+SECONDS_PER_STEP = 0.05  # only an estimate of the plan; what is measured does not depend on it
+START_SECONDS = 3.0  # mpirun, framework import, first step
 
 
 def plan(request: Request) -> Part:
@@ -71,5 +71,5 @@ def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_
         },
         criteria=tuple(c for c in criteria if c in request.serving("training-short")),
         estimated_s=estimated,
-        timeout_s=8 * estimated + 60,
+        timeout_s=10 * estimated + 120,
     )

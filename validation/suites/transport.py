@@ -30,7 +30,7 @@ def plan(request: Request) -> Part:
     }
     latency: dict[str, Scalar] = {"seconds": latency_seconds, "port": LATENCY_PORT}
     for kind, params, estimated in (
-        ("tcp-bandwidth", bandwidth, seconds + OMIT_SECONDS + 1.0),
+        ("tcp-bandwidth", bandwidth, seconds + OMIT_SECONDS + 0.2),
         ("tcp-latency", latency, latency_seconds + SOCKPERF_OWN_S),
     ):
         criteria = request.serving(kind)
