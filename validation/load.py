@@ -153,7 +153,7 @@ def read_results(path: Path) -> tuple[list[Result], str | None]:
     results: list[Result] = []
     torn = None
     for number, line in enumerate(lines, start=1):
-        if number == len(lines) and not unfinished and not _is_json(line):
+        if number == len(lines) and not unfinished and not is_json(line):
             torn = f"{path.name}:{number}: torn last line ({len(line)} bytes, cut in the middle) was dropped"
             break
         try:
@@ -171,7 +171,8 @@ def read_results(path: Path) -> tuple[list[Result], str | None]:
     return results, torn
 
 
-def _is_json(line: bytes) -> bool:
+def is_json(line: bytes) -> bool:
+    """True when `line` is one whole JSON value."""
     try:
         json.loads(line)
     except ValueError:

@@ -6,11 +6,11 @@ Raw output is on the disk before the result that names its hash, and a result is
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
 from validation.execute.errors import RunError
+from validation.load import is_json
 from validation.model import RawLog, Result
 
 RESULTS = "results.jsonl"
@@ -22,14 +22,6 @@ def _fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 class Store:
@@ -52,7 +44,7 @@ class Store:
         content = self._path.read_bytes()
         whole = content.rfind(b"\n") + 1
         last = content[content.rfind(b"\n", 0, whole - 1) + 1 : whole] if whole else b""
-        if whole == len(content) and last and not _is_json(last):
+        if whole == len(content) and last and not is_json(last):
             whole -= len(last)
         if whole != len(content):
             self.torn = f"{RESULTS}: torn last line ({len(content) - whole} bytes) was dropped"
