@@ -90,7 +90,14 @@ def test_hardware_is_accepted_when_everything_passed_or_was_waived():
 
 
 @pytest.mark.parametrize(
-    "facts", [{"virt": "docker"}, {"virt": "systemd-nspawn"}, {"virt": "none", "lab": "lab"}, {"virt": "kvm"}]
+    "facts",
+    [
+        {"virt": "docker"},
+        {"virt": "systemd-nspawn"},
+        {"virt": "none", "lab": "lab"},
+        {"virt": "kvm"},
+        {"virt": "none", "stand_ins": ["cuda"]},
+    ],
 )
 def test_a_virtual_node_that_the_inventory_hides_is_never_accepted(facts):
     plan = plan_of(REAL)

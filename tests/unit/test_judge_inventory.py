@@ -89,3 +89,16 @@ def test_path_mtu():
     assert (mtu.verdict, mtu.reason_code) == ("fail", "not-equal")
     assert "1500 bytes, 9000 wanted" in mtu.reason
     assert [f.subject for f in verdict.findings] == ["gpu1/fab0"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"drift": ["libnccl2 is 2.30, 2.19 was provisioned"]}, "libnccl2 is 2.30, 2.19 was provisioned"),
+        ({"reboot_pending": ["nouveau is loaded"]}, "a reboot waits: nouveau is loaded"),
+    ],
+)
+def test_a_node_that_left_its_provisioned_state_fails(facts, words):
+    stack = criterion(judged(one_node("gpu1", **facts)), "pf.stack")
+    assert stack.verdict == "fail"
+    assert words in next(j for j in stack.judgements if j.subject == "gpu1").reason

@@ -21,6 +21,9 @@ FACTS = {
     "fabric_ports": ["fab0=up,mtu=9000,speed=100000"], "rdma_devices": [], "os": "debian 12",
     "kernel": "6.1", "python": "3.11",
     "openmpi": "", "docker": "", "horovod": "", "torch": "", "probes": "0.1.0",
+    "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "",
+    "dcgm": "", "slurm": "", "stack_release": "current",
+    "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
 }  # fmt: skip
 
 

@@ -61,8 +61,8 @@ def last_results(results: Iterable[Result]) -> dict[str, Result]:
 def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:
     """(node, what shows that it is virtual) from the nodes' own facts.
 
-    A container or a lab's mark always counts; a virtual machine counts unless its hypervisor is part of what this
-    fabric profile describes (VMXNET3, PVRDMA).
+    A container, a lab's mark and stand-ins for vendors' packages always count; a virtual machine counts unless its
+    hypervisor is part of what this fabric profile describes (VMXNET3, PVRDMA).
     """
     shown = []
     for result in results:
@@ -72,6 +72,9 @@ def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, 
             shown.append((node, f"lab {lab}"))
         elif virt in CONTAINERS or (virt not in ("", "none") and virt not in fabric.hypervisors):
             shown.append((node, virt))
+        stand_ins = result.facts.get("stand_ins")
+        if isinstance(stand_ins, list) and stand_ins:
+            shown.append((node, f"stand-ins for {', '.join(stand_ins)}"))
     return shown
 
 

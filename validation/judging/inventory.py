@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
@@ -114,6 +115,13 @@ def judge_stack(case: Case, criterion: Criterion) -> list[Judgement]:
     return judged
 
 
+def _unsettled(facts: Mapping[str, object]) -> list[str]:
+    """What left the provisioned state: packages of another version than was provisioned, reboots that wait."""
+    drift, pending = facts.get("drift"), facts.get("reboot_pending")
+    said = [str(d) for d in drift] if isinstance(drift, list) else []
+    return said + ([f"a reboot waits: {reason}" for reason in pending] if isinstance(pending, list) else [])
+
+
 def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, odd: list[str]) -> Judgement:
     facts = result.facts if result is not None else {}
     bound = Bound(
@@ -128,7 +136,8 @@ def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, od
         f"{component} is {facts[component] or 'absent'}, {version or 'absent'} declared"
         for component, version in sorted(node.stack.items())
         if component in facts and str(facts[component]) != version
-    ] + odd
+    ]
+    wrong += odd + _unsettled(facts)
     if wrong:
         return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
     unseen = sorted(set(node.stack) - set(facts))

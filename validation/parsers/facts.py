@@ -8,22 +8,27 @@ from validation.model import Scalar
 from validation.parsers.common import Parsed, ParseError, plain
 from validation.probes import ProbeDoc
 
-COMPONENTS = ("os", "kernel", "python", "openmpi", "docker", "horovod", "torch", "probes")
+COMPONENTS = (
+    *("os", "kernel", "python", "openmpi", "docker", "horovod", "torch", "probes"),
+    *("driver", "fabric_manager", "cuda", "cudnn", "nccl", "ofed", "container_toolkit", "dcgm", "slurm"),
+    "stack_release",
+)
+LISTS = ("fabric_ports", "rdma_devices", "stand_ins", "not_applicable", "drift", "reboot_pending")
 HARDWARE = ("virt", "lab", "model", "gpu_count", "gpu_model", "nic_model", "fabric_ports", "rdma_devices")
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """No samples; the facts, with every key there and of its type."""
     facts = plain(doc["facts"])
-    missing = [key for key in (*HARDWARE, *COMPONENTS) if key not in facts]
+    missing = [key for key in dict.fromkeys((*HARDWARE, *COMPONENTS, *LISTS)) if key not in facts]
     if missing:
         raise ParseError(f"facts: {', '.join(missing)} missing or of a wrong type")
-    for key in ("fabric_ports", "rdma_devices"):
+    for key in LISTS:
         if not isinstance(facts[key], list):
             raise ParseError(f"facts: {key} is no list")
     if isinstance(facts["gpu_count"], bool) or not isinstance(facts["gpu_count"], int):
         raise ParseError("facts: gpu_count is no count")
-    texts = [key for key in (*HARDWARE, *COMPONENTS) if key not in ("gpu_count", "fabric_ports", "rdma_devices")]
+    texts = [key for key in (*HARDWARE, *COMPONENTS) if key not in ("gpu_count", *LISTS)]
     for key in texts:
         if not isinstance(facts[key], str):
             raise ParseError(f"facts: {key} is no text")

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc
+from validation.probes import ProbeDoc, installed
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -123,6 +123,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "torch": training.get("torch", ""),
         "probes": probes,
         "clock_offset_s": offset,
+        **installed.collect(),
     }
 
 

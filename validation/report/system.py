@@ -25,6 +25,20 @@ _NAMES = {
     "horovod": "Horovod",
     "torch": "PyTorch",
     "probes": "Probes of this toolkit",
+    "driver": "NVIDIA driver",
+    "fabric_manager": "NVIDIA Fabric Manager",
+    "cuda": "CUDA toolkit",
+    "cudnn": "cuDNN",
+    "nccl": "NCCL",
+    "ofed": "RDMA user space",
+    "container_toolkit": "NVIDIA container toolkit",
+    "dcgm": "DCGM",
+    "slurm": "Slurm",
+    "stack_release": "Stack release",
+    "stand_ins": "Stand-ins",
+    "not_applicable": "Not applicable on this node",
+    "drift": "Moved since provisioning",
+    "reboot_pending": "Reboots that wait",
 }
 
 

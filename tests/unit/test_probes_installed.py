@@ -1,0 +1,78 @@
+"""Which components are installed, and what moved since provisioning."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from validation.probes import installed
+
+
+@pytest.fixture
+def dpkg(tmp_path, monkeypatch):
+    """A dpkg-query that lists what the test wants."""
+
+    def having(*rows: str) -> None:
+        tool = tmp_path / "dpkg-query"
+        tool.write_text("#!/bin/sh\ncat <<'EOF'\n" + "\n".join(rows) + "\nEOF\n")
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    return having
+
+
+def facts(tmp_path, record=None, pending=()):
+    path = tmp_path / "provisioned.json"
+    if record is not None:
+        path.write_text(record if isinstance(record, str) else json.dumps(record))
+    folder = tmp_path / "pending"
+    folder.mkdir(exist_ok=True)
+    for name, text in pending:
+        (folder / name).write_text(text)
+    return installed.collect(path, folder)
+
+
+def test_versions_are_those_of_the_packages_and_not_of_the_record(dpkg, tmp_path):
+    dpkg(
+        "installed libcuda1 535.309.01-0",
+        "installed cuda-toolkit-12-2 12.2.2-1",
+        "installed libnccl2 2.19.3-1+cuda12.2",
+    )
+    found = facts(
+        tmp_path, {"release": "rehearsal", "pinned": {"cuda-toolkit-12-2": "12.2.2-1"}, "stand_ins": ["cuda"]}
+    )
+    assert found["driver"] == "libcuda1 535.309.01-0"
+    assert found["cuda"] == "cuda-toolkit-12-2 12.2.2-1"
+    assert found["dcgm"] == ""
+    assert found["stack_release"] == "rehearsal"
+    assert found["stand_ins"] == ["cuda"]
+    assert found["drift"] == []
+
+
+def test_a_package_that_is_only_configured_away_is_not_installed(dpkg, tmp_path):
+    dpkg("config-files libcuda1 535.309.01-0", "not-installed nvidia-container-toolkit ")
+    assert facts(tmp_path)["driver"] == ""
+
+
+def test_what_moved_or_went_since_provisioning_is_named(dpkg, tmp_path):
+    dpkg("installed libnccl2 2.30.4-1+cuda13.0")
+    found = facts(tmp_path, {"pinned": {"libnccl2": "2.19.3-1+cuda12.2", "cuda-toolkit-12-2": "12.2.2-1"}})
+    assert found["drift"] == [
+        "cuda-toolkit-12-2 is absent, 12.2.2-1 was provisioned",
+        "libnccl2 is 2.30.4-1+cuda13.0, 2.19.3-1+cuda12.2 was provisioned",
+    ]
+
+
+def test_a_reboot_that_waits_is_told_with_its_reason(dpkg, tmp_path):
+    dpkg()
+    assert facts(tmp_path, pending=[("kernel", "boot parameter iommu=pt is not in use\n")])["reboot_pending"] == [
+        "boot parameter iommu=pt is not in use"
+    ]
+
+
+@pytest.mark.parametrize("record", [None, "", "[]", "{torn"])
+def test_without_a_readable_record_nothing_is_claimed(dpkg, tmp_path, record):
+    dpkg()
+    found = facts(tmp_path, record)
+    assert (found["stack_release"], found["stand_ins"], found["drift"]) == ("", [], [])
