@@ -13,7 +13,7 @@ LEDGER = ".packages.json"
 
 
 def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], release: str) -> dict[str, Any]:
-    """The record of a node: the roles' results, and over all of them stand-ins, what does not apply, and pinned packages.
+    """The record of a node: the roles' results, and their sums: stand-ins, what does not apply, pinned packages.
 
     contents is what node_state read of the earlier record and of the package ledgers. Roles that did not take part in
     this run keep what the earlier record says of them; a role that was taken away leaves it.

@@ -1,4 +1,4 @@
-"""Loads the project's Ansible plugins as modules: their folder is on no import path, for its files have names as `os`."""
+"""Loads the project's Ansible plugins as modules. Their folder is on no import path: its files have names as `os`."""
 
 from __future__ import annotations
 
