@@ -1,0 +1,231 @@
+"""Choice of driver packages and kernel modules by the GPUs that the PCI bus shows."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from plugins.filter import gpu
+
+ROOT = Path(__file__).parents[2]
+TABLES = {}
+
+
+def tables():
+    if not TABLES:
+        data = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
+        TABLES.update(data["__nvidia_driver_tables"])
+    return TABLES
+
+
+def device(ident, class_="0x030200", address="0000:3b:00.0", node=0):
+    return {
+        "address": address,
+        "vendor": "0x10de",
+        "device": ident,
+        "class": class_,
+        "numa_node": node,
+        "driver": "",
+    }
+
+
+V100, T4, H100, B200 = (device(i) for i in ("0x1db5", "0x1eb8", "0x2330", "0x2901"))
+SWITCH = device("0x22a3", "0x068000", "0000:05:00.0")
+
+
+def plan(provider, os, version, pci, **options):
+    wanted = {
+        "flavour": "auto",
+        "user_space_only": False,
+        "mps": True,
+        "kernel": "6.1.0-37-amd64",
+        "in_container": False,
+        "fabric_manager_version": "",
+        "revision": "",
+    }
+    return gpu.driver_plan(tables()[provider][os], version, pci, {**wanted, **options})
+
+
+CHIPS = {
+    "GM": "maxwell",
+    "GP": "pascal",
+    "GV": "volta",
+    "TU": "turing",
+    "GA": "ampere",
+    "GH": "hopper",
+    "AD": "ada",
+    "GB": "blackwell",
+}
+
+
+def test_every_gpu_of_the_public_id_list_has_its_generation():
+
+    rows = [line.split() for line in (ROOT / "tests/data/gpu/pci-chips.txt").read_text().splitlines() if line[0] != "#"]
+    wrong = [
+        (ident, chip, gpu.gpu_generation("0x" + ident))
+        for ident, chip in rows
+        if gpu.gpu_generation("0x" + ident) != CHIPS[chip[:2]]
+    ]
+    assert len(rows) > 550
+    assert wrong == []
+
+
+def test_models_belong_to_ids_of_their_generation():
+    rows = dict(
+        line.split() for line in (ROOT / "tests/data/gpu/pci-chips.txt").read_text().splitlines() if line[0] != "#"
+    )
+    assert [i for i in gpu.MODELS if i[2:] not in rows] == []
+
+
+def test_only_display_functions_count_as_gpus():
+    pci = [V100, device("0x10f7", "0x040300"), {**V100, "vendor": "0x8086"}, SWITCH]
+    assert gpu.gpu_list(pci) == [
+        {
+            "address": "0000:3b:00.0",
+            "device": "0x1db5",
+            "model": "Tesla V100 SXM2 32GB",
+            "generation": "volta",
+            "numa_node": 0,
+        }
+    ]
+    assert gpu.nvswitch_list(pci) == ["0000:05:00.0"]
+
+
+@pytest.mark.parametrize(
+    ("pci", "flavour", "module"),
+    [
+        ([V100], "proprietary", "nvidia-kernel-dkms"),
+        ([T4], "open", "nvidia-kernel-open-dkms"),
+        ([H100], "open", "nvidia-kernel-open-dkms"),
+        ([V100, T4], "proprietary", "nvidia-kernel-dkms"),
+    ],
+)
+def test_kernel_modules_follow_the_generation(pci, flavour, module):
+    found = plan("cuda", "debian12", "580.126.20", pci)
+    assert (found["flavour"], found["faults"]) == (flavour, [])
+    assert found["packages"][module] == "580.126.20-1"
+    both = {"nvidia-kernel-dkms", "nvidia-kernel-open-dkms"}
+    assert both & set(found["packages"]) == {module}
+    assert set(found["unwanted"]) == both - {module}
+
+
+@pytest.mark.parametrize(
+    ("version", "pci", "options", "fault"),
+    [
+        ("590.48.01", [V100], {}, "branch 580 is the last for volta"),
+        ("580.126.20", [V100], {"flavour": "open"}, "no open kernel modules for volta"),
+        ("580.126.20", [B200], {"flavour": "proprietary"}, "no proprietary kernel modules for blackwell"),
+        ("580.126.20", [V100, B200], {}, "no driver serves volta and blackwell"),
+        ("620.10.01", [T4], {"flavour": "proprietary"}, "branch 620 has no proprietary"),
+        ("580.126.20", [device("0x1023")], {}, "kepler or older"),
+        ("580.126.20", [device("0x3fff")], {}, "not known to this toolkit"),
+        ("580.126.20", [H100, SWITCH], {"fabric_manager_version": "580.95.05"}, "must equal the driver"),
+    ],
+)
+def test_what_can_not_work_is_refused(version, pci, options, fault):
+    assert fault in "; ".join(plan("cuda", "debian12", version, pci, **options)["faults"])
+
+
+def test_an_unknown_gpu_is_installed_when_the_operator_names_the_modules():
+    found = plan("cuda", "debian12", "620.10.01", [device("0x3fff")], flavour="open")
+    assert (found["flavour"], found["faults"]) == ("open", [])
+
+
+def test_debian_12_takes_the_modules_that_equal_its_user_space():
+    # Its open modules are of an older release than its libraries.
+    assert plan("distribution", "debian12", "535", [H100])["flavour"] == "proprietary"
+    assert "blackwell" in plan("distribution", "debian12", "535", [B200], flavour="proprietary")["faults"][0]
+    assert plan("distribution", "debian12", "535", [B200])["faults"] != []
+    assert plan("distribution", "debian13", "550", [H100])["flavour"] == "open"
+    assert "nvidia-open-kernel-dkms" in plan("distribution", "debian13", "550", [H100])["packages"]
+
+
+@pytest.mark.parametrize(
+    ("os", "version", "name", "pinned"),
+    [
+        ("debian12", "570.133.20", "nvidia-fabricmanager-570", "570.133.20-1"),
+        ("debian12", "580.126.20", "nvidia-fabricmanager", "580.126.20-1"),
+        ("ubuntu2404", "580.126.20", "nvidia-fabricmanager", "580.126.20-1"),
+        ("ubuntu2404", "580.126.16", "nvidia-fabricmanager", ""),
+        ("el9", "570.133.20", "nvidia-fabric-manager", "3:570.133.20-1"),
+        ("el9", "580.126.20", "nvidia-fabricmanager", "3:580.126.20-1"),
+    ],
+)
+def test_fabric_manager_has_the_name_of_its_branch_and_the_drivers_version(os, version, name, pinned):
+    assert plan("cuda", os, version, [H100, SWITCH])["packages"][name] == pinned
+    assert not [n for n in plan("cuda", os, version, [H100])["packages"] if "fabric" in n]
+
+
+def test_ubuntu_names_lose_their_branch_after_580():
+    old = plan("cuda", "ubuntu2404", "580.126.20", [H100])["packages"]
+    new = plan("cuda", "ubuntu2404", "590.48.01", [H100])["packages"]
+    assert old["libnvidia-compute-580"] == old["nvidia-dkms-580-open"] == "580.126.20-1ubuntu1"
+    assert new["libnvidia-compute"] == new["nvidia-dkms-open"] == "590.48.01-0ubuntu1"
+    assert "nvidia-driver-pinning-590.48.01" in new
+
+
+def test_canonical_modules_are_those_of_the_running_kernel():
+    found = plan("canonical", "ubuntu2204", "580", [V100], kernel="5.15.0-161-generic")["packages"]
+    assert "linux-modules-nvidia-580-server-5.15.0-161-generic" in found
+    assert "linux-headers-5.15.0-161-generic" not in found
+
+
+def test_headers_are_those_of_the_running_kernel_and_none_in_a_container():
+    assert "linux-headers-6.1.0-37-amd64" in plan("cuda", "debian12", "580.126.20", [H100])["packages"]
+    inside = plan("cuda", "debian12", "580.126.20", [H100], in_container=True)["packages"]
+    assert not [n for n in inside if n.startswith("linux-headers")]
+
+
+def test_user_space_alone_has_no_modules_and_no_flavour():
+    found = plan("distribution", "debian12", "535", [], user_space_only=True)
+    assert found["flavour"] == "" and found["faults"] == [] and found["unwanted"] == []
+    assert set(found["packages"].values()) == {""}  # a branch follows its security updates
+    assert {"libcuda1", "nvidia-smi", "nvidia-cuda-mps"} <= set(found["packages"])
+    assert not [n for n in found["packages"] if "dkms" in n]
+
+
+def test_candidates_cover_every_plan():
+    for provider, systems in tables().items():
+        for os, table in systems.items():
+            for version in ("", "580", "570.133.20", "580.126.20", "595.91.07"):
+                asked = set(gpu.driver_candidates(table, version, "6.1.0-37-amd64"))
+                for pci in ([T4, SWITCH], [V100]):
+                    assert set(plan(provider, os, version, pci)["packages"]) <= asked, (provider, os, version)
+
+
+def reading(packages, nvidia=("", False), nouveau=False):
+    return {
+        "packages": packages,
+        "modules": {
+            "nvidia": {"version": nvidia[0], "loaded": nvidia[1]},
+            "nouveau": {"version": "", "loaded": nouveau},
+        },
+    }
+
+
+def test_a_reboot_is_asked_for_when_another_module_is_loaded():
+    chosen = plan("cuda", "debian12", "580.126.20", [H100, SWITCH])
+    installed = {n: "580.126.20-1" for n in chosen["packages"]}
+    assert gpu.driver_verdict(reading(installed, ("580.126.20", True)), chosen, True)["reboot_required"] == []
+    old = gpu.driver_verdict(reading(installed, ("570.133.20", True)), chosen, True)
+    assert old["reboot_required"] == ["NVIDIA kernel module 570.133.20 is loaded, driver 580.126.20 is installed"]
+    assert "nouveau" in gpu.driver_verdict(reading(installed, nouveau=True), chosen, True)["reboot_required"][0]
+    # A container sees its host's modules; they are not its own.
+    inside = gpu.driver_verdict(reading(installed, ("570.133.20", True)), chosen, False)
+    assert inside["reboot_required"] == [] and inside["versions"]["kernel_module"] == ""
+
+
+def test_parts_of_different_versions_are_seen():
+    chosen = plan("cuda", "debian12", "580.126.20", [H100, SWITCH])
+    installed = {n: "580.126.20-1" for n in chosen["packages"]}
+    assert gpu.driver_verdict(reading({**installed, "libcuda1": "580.95.05-1"}), chosen, True)["mixed"] == [
+        "580.126.20",
+        "580.95.05",
+    ]
+    other = gpu.driver_verdict(reading({**installed, "nvidia-fabricmanager": "580.95.05-1"}), chosen, True)
+    assert other["manager_differs"] and not other["mixed"]
+    # Debian's persistenced is versioned apart from the driver.
+    debian = plan("distribution", "debian12", "535", [], user_space_only=True)
+    parts = {n: "535.309.01-0+deb12u1" for n in debian["packages"]} | {"nvidia-persistenced": "535.171.04-1~deb12u1"}
+    verdict = gpu.driver_verdict(reading(parts), debian, False)
+    assert verdict["mixed"] == [] and verdict["versions"]["driver"] == "535.309.01"
