@@ -82,6 +82,26 @@ def test_another_size_of_a_running_lab_is_refused(lab: Lab):
     assert f"toolkit lab down --name {lab.name}" in done.stderr
 
 
+def test_nodes_of_another_release_boot_and_reboot(tmp_path: Path):
+    name = "trixie"
+    where = ("--name", name, "--nodes", "2", "--inventory", tmp_path / "inv")
+    try:
+        up = toolkit("lab", "up", "--os", "debian13", *where)
+        assert up.returncode == 0, up.stderr
+        nodes = Lab(name, tmp_path / "inv")
+        assert nodes.ssh("gpu1", ". /etc/os-release; echo $ID $VERSION_ID").strip() == "debian 13"
+        assert nodes.ssh("gpu1", "systemctl is-system-running --wait").strip() == "running"
+        assert "non-free" in nodes.ssh("gpu1", "cat /etc/apt/sources.list.d/*")
+        assert json.loads(toolkit("lab", "status", "--name", name, "--json").stdout)["os"] == "debian 13"
+        done = call([BIN / "ansible", "-i", nodes.inventory, "gpu1", "-m", "ansible.builtin.reboot"])
+        assert done.returncode == 0, done.stdout + done.stderr
+        other = toolkit("lab", "up", "--os", "debian12", *where)
+        assert other.returncode == 2
+        assert f"nodes of debian13 at 1 Gbit/s; run 'toolkit lab down --name {name}'" in other.stderr
+    finally:
+        assert toolkit("lab", "down", "--name", name).returncode == 0
+
+
 def test_a_node_reboots_through_ansible(lab: Lab):
     boot = lab.ssh("client1", "cat", "/proc/sys/kernel/random/boot_id")
     done = call([BIN / "ansible", "-i", lab.inventory, "client1", "-m", "ansible.builtin.reboot"])

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from toolkit.lab import inventory, network
+from toolkit.lab import inventory, network, sources
 from toolkit.lab.network import free_index
 from toolkit.lab.sh import LabError, run
-from toolkit.lab.sources import distribution_sources
+from toolkit.lab.sources import RELEASES, Release, distribution_sources, os_key, release_for, served, sources_for
 from toolkit.lab.spec import counted_rate_bps, lab_dir, make_spec, node_groups
 
 DEB822 = """Types: deb deb-src
@@ -97,6 +97,67 @@ def test_no_source_for_the_release_is_an_error(tmp_path: Path):
         distribution_sources("trixie", tmp_path)
 
 
+def test_sources_of_another_debian_release_come_from_the_machines_own(tmp_path: Path):
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / "sources.list.d/debian.sources").write_text(DEB822)
+    text = sources_for(RELEASES["debian13"], RELEASES["debian12"], tmp_path)
+    assert "Suites: trixie trixie-updates" in text
+    assert "Suites: trixie-security" in text
+    assert "bookworm" not in text
+    assert text.count("Components: main contrib non-free non-free-firmware") == 2
+
+
+def test_one_line_sources_of_another_debian_release(tmp_path: Path):
+    (tmp_path / "sources.list").write_text(
+        "deb [signed-by=/k.gpg] http://bookworm.example/debian bookworm main\n"
+        "deb http://a.example/security bookworm-security main contrib\n"
+    )
+    lines = sources_for(RELEASES["debian13"], RELEASES["debian12"], tmp_path).splitlines()
+    everything = "main contrib non-free non-free-firmware"
+    assert lines == [
+        f"deb [signed-by=/k.gpg] http://bookworm.example/debian trixie {everything}",
+        f"deb http://a.example/security trixie-security {everything}",
+    ]
+
+
+def test_the_machines_own_sources_of_the_release_are_preferred(tmp_path: Path):
+    (tmp_path / "sources.list").write_text(
+        "deb http://old.example/debian bookworm main\ndeb http://new.example/debian trixie main\n"
+    )
+    text = sources_for(RELEASES["debian13"], RELEASES["debian12"], tmp_path)
+    assert text.startswith("deb http://new.example/debian trixie main contrib")
+    assert "old.example" not in text
+
+
+def test_a_machine_of_another_distribution_cannot_make_debian_nodes(tmp_path: Path):
+    (tmp_path / "sources.list").write_text("deb http://a.example/u noble main universe\n")
+    ubuntu = Release("ubuntu", "24.04", "noble")
+    with pytest.raises(
+        LabError, match=r"--os debian12: this machine runs ubuntu 24.04 and has no apt source of debian"
+    ):
+        sources_for(RELEASES["debian12"], ubuntu, tmp_path)
+    assert sources_for(ubuntu, ubuntu, tmp_path) == "deb http://a.example/u noble main universe\n"
+
+
+def test_only_components_that_every_mirror_serves_are_asked_for(monkeypatch: pytest.MonkeyPatch):
+    there = {"trixie": {"main", "contrib", "non-free"}, "trixie-security": {"main", "contrib"}}
+    monkeypatch.setattr(sources, "_release_components", lambda _uri, suite: there[suite])
+    text = served(
+        "Types: deb\nURIs: http://m.example/debian\nSuites: trixie\nComponents: main contrib non-free\n\n"
+        "Types: deb\nURIs: http://m.example/s\nSuites: trixie-security\nComponents: main contrib non-free\n"
+    )
+    assert text.count("Components: main contrib\n") == 2
+
+
+def test_an_unknown_release_is_named_with_those_that_exist():
+    with pytest.raises(LabError, match="there are debian12, debian13"):
+        release_for("debian11")
+
+
+def test_keys_of_tables():
+    assert [os_key("debian 12"), os_key("ubuntu 24.04")] == ["debian12", "ubuntu2404"]
+
+
 def test_a_taken_network_is_not_given_twice():
     first = free_index(set())
     assert free_index({first}) > first
@@ -114,9 +175,10 @@ def test_a_failing_command_says_which_and_why():
 
 
 def test_inventory_declares_the_lab():
-    spec = make_spec("x", 0, 4, 2.5)
+    spec = make_spec("x", 0, 4, 2.5, "debian 13")
     document = inventory.inventory_document(spec, Path("/k"), Path("/h"))
-    assert document["all"]["vars"]["containers_daemon_config"]["default-runtime"] == "lab-runc"
+    assert document["all"]["vars"]["docker_daemon_config"]["default-runtime"] == "lab-runc"
+    assert document["all"]["vars"]["stack"]["os"] == "debian 13"
     assert document["all"]["vars"]["lab_link"]["rate_gbps"] == 2.5
     gpus = document["all"]["children"]["gpu_servers"]["hosts"]
     assert sorted(gpus) == ["gpu1", "gpu2"]

@@ -14,6 +14,7 @@ import click
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab.host import become_root
+from toolkit.lab.sources import RELEASES
 from toolkit.lab.spec import lab_dir
 
 INVENTORY = Path("inventories/lab")
@@ -33,6 +34,7 @@ def lab() -> None:
     \b
     toolkit lab up                    head, client1, gpu1, gpu2, links of 1 Gbit/s
     toolkit lab up --nodes 6 --rate 10
+    toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab ssh gpu1              a shell on a node
     toolkit lab down                  leaves nothing behind
     """
@@ -42,13 +44,16 @@ def lab() -> None:
 @click.option("--nodes", "count", default=4, show_default=True, help="How many nodes (2 to 60).")
 @click.option("--rate", "rate_gbps", default=1.0, show_default=True, help="Line rate of each fabric link, Gbit/s.")
 @click.option(
+    "--os", "os_name", type=click.Choice(list(RELEASES)), help="The nodes' release (default: the machine's own)."
+)
+@click.option(
     "--inventory",
     type=click.Path(path_type=Path, file_okay=False),
     help="Folder for the inventory (default: inventories/lab; for other labs the lab's own folder).",
 )
 @name_option
 @json_option
-def up(count: int, rate_gbps: float, inventory: Path | None, name: str, as_json: bool) -> None:
+def up(count: int, rate_gbps: float, os_name: str | None, inventory: Path | None, name: str, as_json: bool) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
@@ -56,12 +61,12 @@ def up(count: int, rate_gbps: float, inventory: Path | None, name: str, as_json:
     become_root()
     folder = inventory or (INVENTORY if name == "lab" else lab_dir(name) / "inventory")
     started = time.monotonic()
-    spec = labs.up(name, count, rate_gbps, folder, say)
+    spec = labs.up(name, count, rate_gbps, folder, say, os_name)
     took = time.monotonic() - started
     if as_json:
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
         return
-    say(f"lab '{name}': {len(spec.nodes)} nodes answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
+    say(f"lab '{name}': {len(spec.nodes)} nodes of {spec.os} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
     say(f"next: ansible-playbook site.yml -i {folder}")
 
 
@@ -80,10 +85,12 @@ def down(name: str, every: bool) -> None:
 @json_option
 def status(name: str, as_json: bool) -> None:
     """Show the nodes: addresses, whether they run and answer ssh, planted faults. Exit 1 when one does not answer."""
+    os_title = labs.load(name).os
     nodes = labs.status(name)
     if as_json:
-        click.echo(json.dumps({"lab": name, "nodes": [asdict(n) for n in nodes]}))
+        click.echo(json.dumps({"lab": name, "os": os_title, "nodes": [asdict(n) for n in nodes]}))
     else:
+        click.echo(f"lab '{name}', {os_title}")
         click.echo(f"{'node':10} {'group':12} {'management':15} {'fabric':15} {'link':>12}  state")
         for n in nodes:
             state = "up" if n.ssh else ("no ssh" if n.running else "off")

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import Path
 
 from toolkit.lab.sh import LabError, run, run_telling
-from toolkit.lab.sources import apt_proxies, distribution_sources, key_files, os_release
+from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, served, sources_for
 from toolkit.lab.spec import cache_root
 
 PACKAGES = (
@@ -29,14 +29,13 @@ def _lab_file(name: str) -> str:
     return (resources.files("toolkit.lab") / "files" / name).read_text()
 
 
-def base_image(say: Callable[[str], None]) -> Path:
-    """The folder of the base image, built first when the cache lacks it (about half a minute).
+def base_image(release: Release, say: Callable[[str], None]) -> Path:
+    """The folder of the base image of `release`, built first when the cache lacks it (about half a minute).
 
     Raises LabError with mmdebstrap's last lines when that fails. Safe to call from several processes.
     """
-    release = os_release()
-    codename = release.get("VERSION_CODENAME", "")
-    sources = distribution_sources(codename)
+    codename = release.codename
+    sources = sources_for(release)
     recipe = "\n".join([codename, PACKAGES, sources, apt_proxies(), *(_lab_file(f) for f in FILES)])
     key = f"{codename}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     images = cache_root() / "images"
@@ -45,8 +44,8 @@ def base_image(say: Callable[[str], None]) -> Path:
     with (images / f"{key}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.is_dir():
-            say(f"building the base image {key} from this machine's apt sources (once)")
-            _build(images, key, codename, sources, say)
+            say(f"building the base image {key} ({os_key(release.title)}) from this machine's apt sources (once)")
+            _build(images, key, codename, served(sources) if release.id == "debian" else sources, say)
     return image
 
 
@@ -76,6 +75,8 @@ def _customise(root: Path, sources: str) -> None:
     (wants / "lab-cgroup-rw.service").symlink_to("/etc/systemd/system/lab-cgroup-rw.service")
     for key in key_files(sources):
         copy = root / key.relative_to("/")
+        if copy.exists():  # the release's own archive keyring
+            continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(key, copy)
     proxies = apt_proxies()

@@ -10,7 +10,6 @@ import yaml
 
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
-from toolkit.lab.sources import os_release
 from toolkit.lab.spec import FABRIC_MTU, LabSpec, NodeSpec
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
@@ -36,18 +35,17 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
 
 def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str, Any]:
     """The whole of hosts.yml as data."""
-    release = os_release()
     common: dict[str, Any] = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key),
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={known_hosts} -o StrictHostKeyChecking=yes",
         "ansible_python_interpreter": "/usr/bin/python3",
         "fabric_mtu": FABRIC_MTU,
-        "stack": {"os": f"{release.get('ID', '')} {release.get('VERSION_ID', '')}"},
+        "stack": {"os": spec.os},
         "elastic_ai_virtual": "systemd-nspawn",
         "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US},
         # On every host: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
-        "containers_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
+        "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:

@@ -18,6 +18,7 @@ from toolkit.lab.host import check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import LabError, run
+from toolkit.lab.sources import Release, machine_release, os_key, release_for
 from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 
 SSH_DEADLINE_S = 60.0
@@ -55,6 +56,7 @@ def load(name: str) -> LabSpec:
     if not path.is_file():
         raise LabError(f"there is no lab '{name}'; 'toolkit lab up' makes one")
     raw = json.loads(path.read_text())
+    raw.setdefault("os", machine_release().title)  # a lab made before labs could choose
     raw["nodes"] = tuple(NodeSpec(**n) for n in raw["nodes"])
     return LabSpec(**raw)
 
@@ -66,21 +68,23 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say) -> LabSpec:
+def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say, os_name: str | None = None) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
-    A lab that already runs as asked is left as it is; whatever a killed `up` left is cleared first. Raises LabError.
+    `os_name` is a key of sources.RELEASES; None is the machine's own release. A lab that already runs as asked is left
+    as it is; whatever a killed `up` left is cleared first. Raises LabError.
     """
     check_ready()
+    release = release_for(os_name)
     with locked(name):
-        running = _running_as_asked(name, count, rate_gbps)
+        running = _running_as_asked(name, count, rate_gbps, release)
         if running is not None:
             say(f"lab '{name}' is up already")
             write_inventory(running, inventory)
             return running
         _clear(name, say)
-        image = base_image(say)
-        spec = make_spec(name, network.free_index(_taken()), count, rate_gbps)
+        image = base_image(release, say)
+        spec = make_spec(name, network.free_index(_taken()), count, rate_gbps, release.title)
         spec.dir.mkdir(parents=True)
         (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
         try:
@@ -97,16 +101,16 @@ def _taken() -> set[int]:
     return {load(n).index for n in names() if (lab_dir(n) / "spec.json").is_file()}
 
 
-def _running_as_asked(name: str, count: int, rate_gbps: float) -> LabSpec | None:
+def _running_as_asked(name: str, count: int, rate_gbps: float, release: Release) -> LabSpec | None:
     if not (lab_dir(name) / "spec.json").is_file():
         return None
     spec = load(name)
     healthy = all(s.ssh and not s.fault for s in status(name))
     if not healthy:
         return None
-    if len(spec.nodes) != count or spec.rate_gbps != rate_gbps:
+    if len(spec.nodes) != count or spec.rate_gbps != rate_gbps or spec.os != release.title:
         raise LabError(
-            f"lab '{name}' is up with {len(spec.nodes)} nodes at {spec.rate_gbps:g} Gbit/s; "
+            f"lab '{name}' is up with {len(spec.nodes)} nodes of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s; "
             f"run 'toolkit lab down{'' if name == 'lab' else f' --name {name}'}' first to change that"
         )
     return spec

@@ -16,6 +16,8 @@ from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
 
 CGROUP = Path("/sys/fs/cgroup")
 HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
+#: Word of the node's "kernel command line" without which systemd 256 and later refuse a cgroup v1 machine.
+LEGACY_CGROUP = "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"
 GRACE_S = 15.0  # a node may take this long to shut down before it is killed
 
 
@@ -65,6 +67,7 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         "--console=pipe", "--resolv-conf=off", "--timezone=off",
         "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", "--system-call-filter=@keyring bpf perf_event_open",
         f"--bind={home / 'docker'}:/var/lib/docker",
+        *([LEGACY_CGROUP] if host.cgroup != "v2" else []),
     ]  # fmt: skip
     # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.
     environment = {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}

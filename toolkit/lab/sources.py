@@ -3,9 +3,55 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.lab.sh import LabError, run
+
+APT_HELPER = "/usr/lib/apt/apt-helper"
+#: What the vendors' user space needs beside main: Debian keeps NVIDIA's in contrib and non-free.
+DEBIAN_COMPONENTS = ("main", "contrib", "non-free", "non-free-firmware")
+INDICES = "main|contrib|non-free|non-free-firmware"
+
+
+@dataclass(frozen=True)
+class Release:
+    """An operating system release that nodes can run: ID and VERSION_ID of its os-release, its apt suite."""
+
+    id: str
+    version: str
+    codename: str
+
+    @property
+    def title(self) -> str:
+        """As an inventory's `stack.os` wants it: "debian 12"."""
+        return f"{self.id} {self.version}"
+
+
+#: What `--os` can choose beside the machine's own release.
+RELEASES = {"debian12": Release("debian", "12", "bookworm"), "debian13": Release("debian", "13", "trixie")}
+
+
+def os_key(title: str) -> str:
+    """The key of per-OS tables: "debian 12" -> "debian12", "ubuntu 24.04" -> "ubuntu2404"."""
+    return title.replace(" ", "").replace(".", "")
+
+
+def machine_release(root: Path = Path("/")) -> Release:
+    """The machine's own release."""
+    found = os_release(root)
+    return Release(found.get("ID", ""), found.get("VERSION_ID", ""), found.get("VERSION_CODENAME", ""))
+
+
+def release_for(os_name: str | None) -> Release:
+    """The release called `os_name`; the machine's own for None. LabError naming those that exist."""
+    own = machine_release()
+    if os_name is None or os_name == os_key(own.title):
+        return own
+    if os_name not in RELEASES:
+        raise LabError(f"--os {os_name}: there are {', '.join(RELEASES)}")
+    return RELEASES[os_name]
 
 
 def os_release(root: Path = Path("/")) -> dict[str, str]:
@@ -56,6 +102,79 @@ def distribution_sources(codename: str, etc_apt: Path = Path("/etc/apt")) -> str
     if lines:
         return "\n".join(lines) + "\n"
     raise LabError(f"no apt source of this machine serves '{codename}'; look at /etc/apt/sources.list(.d)")
+
+
+def sources_for(release: Release, own: Release | None = None, etc_apt: Path = Path("/etc/apt")) -> str:
+    """The machine's sources for `release`: those it has, else those of its own Debian release with the suites replaced.
+
+    Debian entries ask for all of DEBIAN_COMPONENTS. Raises LabError on a machine without sources of that distribution.
+    """
+    own = own or machine_release()
+    try:
+        text = distribution_sources(release.codename, etc_apt)
+    except LabError as e:
+        if own.id != release.id:
+            raise LabError(
+                f"--os {os_key(release.title)}: this machine runs {own.title} and has no apt source of "
+                f"{release.id} '{release.codename}'; add one below {etc_apt}, or leave --os out"
+            ) from e
+        text = _with_suite(distribution_sources(own.codename, etc_apt), own.codename, release.codename)
+    return _with_components(text, " ".join(DEBIAN_COMPONENTS)) if release.id == "debian" else text
+
+
+def _with_suite(sources: str, old: str, new: str) -> str:
+    """The entries with suite `old` (and old-updates, …) replaced by `new`; addresses stay as they are."""
+    if _is_deb822(sources):
+        return re.sub(r"^Suites:.*$", lambda m: m[0].replace(old, new), sources, flags=re.MULTILINE)
+    return re.sub(rf"(\s){re.escape(old)}(?=[-\s])", rf"\g<1>{new}", sources)
+
+
+def _with_components(sources: str, components: str) -> str:
+    if _is_deb822(sources):
+        return re.sub(r"^Components:.*$", f"Components: {components}", sources, flags=re.MULTILINE)
+    return re.sub(rf"( (?:{INDICES}))+ *$", f" {components}", sources, flags=re.MULTILINE)
+
+
+def _is_deb822(sources: str) -> bool:
+    return sources.startswith(("Types:", "URIs:", "Suites:", "Enabled:"))
+
+
+def served(sources: str) -> str:
+    """The entries with only those components that every mirror in them serves, asked through the machine's own apt.
+
+    Raises LabError when a mirror does not serve a suite.
+    """
+    wanted = list(DEBIAN_COMPONENTS)
+    for uri, suite in _suites(sources):
+        there = _release_components(uri, suite)
+        wanted = [c for c in wanted if c in there]
+    return _with_components(sources, " ".join(wanted)) if wanted else sources
+
+
+def _suites(sources: str) -> list[tuple[str, str]]:
+    found = []
+    if _is_deb822(sources):
+        for stanza in sources.strip().split("\n\n"):
+            values = dict(re.findall(r"^(URIs|Suites):\s*(.*)$", stanza, re.MULTILINE))
+            found += [(u, s) for u in values.get("URIs", "").split() for s in values.get("Suites", "").split()]
+        return found
+    for line in sources.splitlines():
+        words = re.sub(r"\[[^]]*\]", "", line).split()
+        found.append((words[1], words[2]))
+    return found
+
+
+def _release_components(uri: str, suite: str) -> set[str]:
+    """The components that the suite's InRelease file names, without the prefix that security suites have."""
+    address = f"{uri.rstrip('/')}/dists/{suite}/InRelease"
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "InRelease"
+        done = run([APT_HELPER, "-oAPT::Sandbox::User=root", "download-file", address, str(target)], check=False)
+        if done.returncode != 0 or not target.is_file():
+            said = (done.stderr.strip().splitlines() or ["no answer"])[-1]
+            raise LabError(f"the machine's mirror does not serve {suite}: {address}: {said}")
+        listed = re.search(r"^Components:(.*)$", target.read_text(errors="replace"), re.MULTILINE)
+    return {c.rsplit("/", 1)[-1] for c in listed.group(1).split()} if listed else set()
 
 
 def key_files(sources: str) -> list[Path]:

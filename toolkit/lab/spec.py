@@ -59,6 +59,8 @@ class LabSpec:
     index: int
     nodes: tuple[NodeSpec, ...]
     rate_gbps: float
+    #: The nodes' operating system, "debian 12".
+    os: str
 
     @property
     def dir(self) -> Path:
@@ -111,13 +113,14 @@ def lab_dir(name: str) -> Path:
     return state_root() / "labs" / name
 
 
-def make_spec(name: str, index: int, count: int, rate_gbps: float) -> LabSpec:
-    """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link."""
+def make_spec(name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12") -> LabSpec:
+    """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
+    nodes' operating system."""
     lab_dir(name)
     if not 0.001 <= rate_gbps <= 100:
         raise LabError(f"--rate {rate_gbps}: give the link rate in Gbit/s, 0.001 to 100")
     nodes = tuple(NodeSpec(n, group, i + 1) for i, (n, group) in enumerate(node_groups(count)))
-    return LabSpec(name, index, nodes, rate_gbps)
+    return LabSpec(name, index, nodes, rate_gbps, os_title)
 
 
 def counted_rate_bps(line_rate_gbps: float, mtu: int = FABRIC_MTU) -> int:
