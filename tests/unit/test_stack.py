@@ -1,0 +1,194 @@
+"""Stack releases hold together, and every rule of compatibility refuses the mix that it is there for."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RELEASES = {
+    path.stem: yaml.safe_load(path.read_text())["stack_data"]
+    for path in sorted((ROOT / "stacks").glob("*.yml"))
+    if path.stem != "select"
+}
+SETS = [(r, s) for r, data in RELEASES.items() for s in data["sets"] if not data["sets"][s].get("record")]
+PARTS = {"kernel", "nvidia_driver", "ofed", "cuda", "container_toolkit", "dcgm", "docker", "horovod", "slurm"}
+V100 = {"model": "Tesla V100 SXM2 16GB", "generation": "volta"}
+H100 = {"model": "H100 SXM5 80GB", "generation": "hopper"}
+B200 = {"model": "B200", "generation": "blackwell"}
+NIC = {"ConnectX-3": "0x1003", "ConnectX-4": "0x1013", "ConnectX-5": "0x1017", "ConnectX-7": "0x1021"}
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "plugins" / "filter" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+stack = load("stack")
+
+
+def nics(*model_names: str) -> Any:
+    return stack.nic_list(
+        {"address": f"0000:{i}", "vendor": "0x15b3", "device": NIC[m]} for i, m in enumerate(model_names)
+    )
+
+
+def fitting(release: str, system: str) -> dict[str, Any]:
+    """A node of the kind that the release is for."""
+    old = release == "reference-2019"
+    return {
+        "os_key": system,
+        "kernel": RELEASES[release]["sets"][system]["kernel"]["series"] + ".0-1-generic",
+        "in_container": False,
+        "gpus": [V100] if old else [H100],
+        "nvswitches": [] if old or release == "rehearsal" else ["0000:05:00.0"],
+        "nics": nics("ConnectX-5" if old else "ConnectX-7"),
+        "release": release,
+        "release_sets": list(RELEASES[release]["sets"]),
+    }
+
+
+def faults(
+    changes: dict[str, Any], facts: dict[str, Any], release: str = "current", system: str = "ubuntu2404"
+) -> list[str]:
+    """Reasons against a set with changes such as {'cuda_version': '13.1.0'} on a fitting node with changed facts."""
+    effective = stack.stack_effective(RELEASES[release]["sets"][system], changes)
+    found: list[str] = stack.stack_faults(effective, {**fitting(release, system), **facts})
+    return found
+
+
+@pytest.mark.parametrize(("release", "system"), SETS)
+def test_a_shipped_set_fits_the_hardware_that_it_is_for(release: str, system: str) -> None:
+    assert stack.stack_faults(RELEASES[release]["sets"][system], fitting(release, system)) == []
+
+
+@pytest.mark.parametrize(("release", "system"), SETS)
+def test_a_shipped_set_is_complete_and_says_where_it_comes_from(release: str, system: str) -> None:
+    entry = RELEASES[release]["sets"][system]
+    assert set(entry) >= PARTS
+    assert all(isinstance(source, str) for source in entry["sources"])
+    assert entry["sources"]
+    assert all(isinstance(v, str) for part in PARTS for v in entry[part].values()), "a version as a number loses zeros"
+
+
+@pytest.mark.parametrize("system", ["debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9"])
+def test_current_has_every_supported_system(system: str) -> None:
+    assert system in RELEASES["current"]["sets"]
+
+
+#: Changed role variables, changed facts, and what the reason must name.
+PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"nvidia_driver_version": "575.57.08", "nvidia_driver_fabric_manager_version": "575.57.08"},
+        {},
+        "CUDA 13.0.2 needs",
+    ),
+    ({"cuda_version": "13.4.1"}, {}, "branch 590 or later"),
+    ({"nvidia_driver_version": "580.173.02"}, {}, "set nvidia_driver_fabric_manager_version to 580.173.02"),
+    ({}, {"gpus": [V100], "nvswitches": []}, "CUDA 13.0.2 has no code for Tesla V100"),
+    ({}, {"gpus": [V100], "nvswitches": []}, "cuDNN 9.13.0.50 does not support Tesla V100"),
+    ({"nvidia_driver_version": "590.48.01"}, {"gpus": [V100], "nvswitches": []}, "branch 580 is the last that does"),
+    ({"nvidia_driver_version": "620.10"}, {"gpus": [V100], "nvswitches": []}, "open kernel modules alone"),
+    ({"nvidia_driver_flavour": "open"}, {"gpus": [V100], "nvswitches": []}, "no open kernel modules for Tesla V100"),
+    (
+        {"nvidia_driver_flavour": "proprietary"},
+        {"gpus": [B200], "nvswitches": []},
+        "no proprietary kernel modules for B200",
+    ),
+    (
+        {"nvidia_driver_flavour": "proprietary", "nvidia_driver_version": "620.10"},
+        {"nvswitches": []},
+        "driver 620.10 has no proprietary kernel modules",
+    ),
+    (
+        {"nvidia_driver_version": "550.90.07", "cuda_version": "12.4.1"},
+        {"gpus": [B200], "nvswitches": []},
+        "too old for B200",
+    ),
+    ({"nvidia_driver_provider": "distribution"}, {}, "no driver provider 'distribution' for ubuntu2404"),
+    ({}, {"nics": nics("ConnectX-3")}, "DOCA-OFED has no driver for ConnectX-3"),
+    ({}, {"nics": nics("ConnectX-4")}, "the 2.9 line is the last"),
+    ({"ofed_provider": "mlnx_ofed"}, {}, "OFED provider 'mlnx_ofed'"),
+    ({}, {"kernel": "6.11.0-29-generic"}, "kernel 6.11.0-29-generic runs"),
+    ({"dcgm_version": "3.3.9"}, {}, "DCGM 3.3.9 does not know CUDA 13"),
+    ({"dcgm_cuda_majors": [12]}, {}, "add it to dcgm_cuda_majors"),
+    ({"nvidia_container_toolkit_version": "1.16.2"}, {}, "container toolkit 1.16.2 is too old for CDI"),
+]
+
+
+@pytest.mark.parametrize(("changes", "facts", "named"), PLANTED, ids=[p[2] for p in PLANTED])
+def test_a_mix_that_does_not_fit_is_refused_with_what_to_do(
+    changes: dict[str, Any], facts: dict[str, Any], named: str
+) -> None:
+    assert any(named in reason for reason in faults(changes, facts))
+
+
+def test_every_rule_has_a_planted_mix() -> None:
+    tripped = {
+        rule.__name__
+        for changes, facts, _ in PLANTED
+        for rule in stack.RULES
+        if list(
+            rule(
+                stack.stack_effective(RELEASES["current"]["sets"]["ubuntu2404"], changes),
+                {**fitting("current", "ubuntu2404"), **facts},
+            )
+        )
+    }
+    assert tripped == {rule.__name__ for rule in stack.RULES}
+
+
+def test_the_kernel_that_doca_does_not_build_against_is_refused_on_that_system_only() -> None:
+    broken = {"kernel": "5.14.0-687.17.1.el9_8.x86_64"}
+    assert any("known not to build" in r for r in faults({}, broken, system="el9"))
+    assert faults({"ofed_provider": "inbox"}, broken, system="el9") == []
+    assert faults({}, {"kernel": "5.14.0-611.5.1.el9_7.x86_64"}, system="el9") == []
+
+
+def test_a_container_runs_its_hosts_kernel_and_is_not_asked_for_the_series() -> None:
+    assert faults({}, {"kernel": "6.18.44", "in_container": True}) == []
+
+
+def test_connectx_4_fits_the_last_line_that_has_it() -> None:
+    assert faults({"ofed_version": "2.9.3"}, {"nics": nics("ConnectX-4")}) == []
+
+
+def test_fabric_manager_matters_only_where_there_is_nvswitch() -> None:
+    assert faults({"nvidia_driver_version": "580.173.02"}, {"nvswitches": []}) == []
+
+
+def test_a_node_without_gpus_is_not_judged_by_the_gpu_part() -> None:
+    changes = {"nvidia_container_toolkit_version": "1.16.2", "cuda_version": "13.4.1"}
+    assert faults(changes, {"gpu_server": False, "gpus": [], "nvswitches": []}) == []
+
+
+def test_a_system_without_a_set_and_a_record_are_refused() -> None:
+    facts = {**fitting("rehearsal", "debian12"), "os_key": "el9"}
+    assert stack.stack_faults({}, facts) == [
+        "stack release rehearsal has no set for el9; it has debian12, debian13: choose another stack_release"
+    ]
+    record = RELEASES["reference-2019"]["sets"]["ubuntu1604"]
+    assert "is a record" in stack.stack_faults(record, {"os_key": "ubuntu1604", "release": "reference-2019"})[0]
+
+
+def test_volta_without_doca_is_told_that_it_has_no_gpudirect() -> None:
+    facts = fitting("reference-2019", "debian12")
+    sets = RELEASES["reference-2019"]["sets"]
+    assert any("no GPUDirect RDMA" in n for n in stack.stack_notes(sets["debian12"], facts))
+    assert stack.stack_notes(sets["ubuntu2204"], fitting("reference-2019", "ubuntu2204")) == []
+
+
+def test_an_inventory_variable_replaces_the_sets_value_and_leaves_the_set_alone() -> None:
+    original = RELEASES["current"]["sets"]["debian12"]
+    effective = stack.stack_effective(original, {"cuda_version": "12.9.1", "dcgm_version": ""})
+    assert effective["cuda"]["toolkit"] == "12.9.1"
+    assert effective["dcgm"]["version"] == "4.6.0"
+    assert original["cuda"]["toolkit"] == "13.0.2"
