@@ -1,0 +1,175 @@
+"""Writes the recordings beside this file: `python tests/data/facts/make.py`. `--check` names those that are stale.
+
+Keys and types are those of real `ansible -m setup` and `node_state` output; values of systems and machines that nobody
+here has come from public data. README.md says from where.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ABOUT = "Constructed from public specifications in the shape of real output; not recorded on such a machine."
+Json = dict[str, Any]
+
+# Distribution, version, codename, kernel, Python.
+SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
+    "debian12": ("Debian", "12.12", "bookworm", "6.1.0-41-amd64", "3.11.2"),
+    "debian13": ("Debian", "13.2", "trixie", "6.12.57+deb13-amd64", "3.13.5"),
+    "ubuntu2204": ("Ubuntu", "22.04", "jammy", "5.15.0-161-generic", "3.10.12"),
+    "ubuntu2404": ("Ubuntu", "24.04", "noble", "6.8.0-87-generic", "3.12.3"),
+    "el9": ("Rocky", "9.6", "Blue Onyx", "5.14.0-570.58.1.el9_6.x86_64", "3.9.21"),
+}
+
+
+def facts(key: str) -> Json:
+    """What `setup` prints for gather_subset [!all, min, virtual] on bare metal with this system."""
+    name, version, release, kernel, python_version = SYSTEMS[key]
+    python = [int(part) for part in python_version.split(".")]
+    redhat = key.startswith("el")
+    major = version.split(".")[0]
+    boot = {
+        "BOOT_IMAGE": f"/boot/vmlinuz-{kernel}",
+        "ro": True,
+        "quiet": True,
+        "root": "/dev/mapper/vg0-root",
+    }
+    lsb = {"codename": release, "id": name, "major_release": major, "release": version}
+    selinux = {
+        "status": "enabled",
+        "mode": "enforcing",
+        "config_mode": "enforcing",
+        "type": "targeted",
+        "policyvers": 33,
+    }
+    values: Json = {
+        "apparmor": {"status": "disabled" if redhat else "enabled"},
+        "architecture": "x86_64",
+        "cmdline": boot,
+        "date_time": {"date": "2026-11-21", "epoch": "1795243071", "iso8601": "2026-11-21T06:37:51Z", "tz": "UTC"},
+        "distribution": name,
+        "distribution_file_parsed": True,
+        "distribution_file_path": "/etc/redhat-release" if redhat else "/etc/os-release",
+        "distribution_file_variety": "RedHat" if redhat else name,
+        "distribution_major_version": major,
+        "distribution_release": release,
+        "distribution_version": version,
+        "dns": {"nameservers": ["192.0.2.53"], "search": ["example.net"]},
+        "domain": "example.net",
+        "effective_group_id": 0,
+        "effective_user_id": 0,
+        "fips": False,
+        "kernel": kernel,
+        "local": {},
+        "lsb": {} if redhat else lsb,
+        "machine": "x86_64",
+        "os_family": "RedHat" if redhat else "Debian",
+        "pkg_mgr": "dnf" if redhat else "apt",
+        "proc_cmdline": boot,
+        "python": {
+            "executable": "/usr/bin/python3",
+            "has_sslcontext": True,
+            "type": "cpython",
+            "version": dict(zip(("major", "minor", "micro"), python, strict=True)),
+            "version_info": [*python, "final", 0],
+        },
+        "python_version": python_version,
+        "selinux": selinux if redhat else {"status": "disabled"},
+        "selinux_python_present": True,
+        "service_mgr": "systemd",
+        "system": "Linux",
+        "user_id": "root",
+        "user_uid": 0,
+        "userspace_architecture": "x86_64",
+        "userspace_bits": "64",
+        "virtualization_role": "NA" if redhat else "host",
+        "virtualization_tech_guest": [],
+        "virtualization_tech_host": [] if redhat else ["kvm"],
+        "virtualization_type": "NA" if redhat else "kvm",
+    }
+    return {f"ansible_{fact}": value for fact, value in values.items()} | {"gather_subset": ["!all", "min", "virtual"]}
+
+
+def pci(count: int, first_bus: int, vendor: str, device: str, kind: str, driver: str, **more: Any) -> list[Json]:
+    """Devices of one kind, one bus each; the first half at CPU 0, the second at CPU 1, unless said otherwise."""
+    return [
+        {
+            "address": f"0000:{first_bus + index:02x}:00.0",
+            "vendor": vendor,
+            "device": device,
+            "class": kind,
+            "numa_node": more.get("numa_node", 0 if index < (count + 1) // 2 else 1),
+            "driver": driver,
+        }
+        for index in range(count)
+    ]
+
+
+# PCI ids as in the public PCI ID list. A freshly installed server has no driver on its GPUs.
+HARDWARE: dict[str, list[Json]] = {
+    "server": pci(1, 0x18, "0x14e4", "0x16d7", "0x020000", "bnxt_en", numa_node=0),
+    # 4 x V100-SXM2-16GB behind one switch (configuration K), one ConnectX-5 EDR.
+    "c4140": pci(4, 0x1A, "0x10de", "0x1db1", "0x030200", "", numa_node=0)
+    + pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
+    # 8 x H100-SXM5-80GB, 4 NVSwitch, 10 x ConnectX-7 (8 for the GPUs' rails, 2 for everything else).
+    "xe9680": pci(8, 0x10, "0x10de", "0x2330", "0x030200", "")
+    + pci(4, 0x40, "0x10de", "0x22a3", "0x068000", "", numa_node=0)
+    + pci(10, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core"),
+    "r740": pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
+    "r760": pci(2, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
+}
+
+
+def units(system: str) -> dict[str, Json]:
+    """Services that are part of a freshly installed server, and whether they run."""
+    running = {
+        "debian": ["ssh.service", "systemd-timesyncd.service"],
+        "ubuntu": [
+            "ssh.service",
+            "systemd-networkd.service",
+            "systemd-timesyncd.service",
+            "unattended-upgrades.service",
+        ],
+        "el": ["NetworkManager.service", "chronyd.service", "firewalld.service", "sshd.service"],
+    }
+    idle = {"debian": ["systemd-networkd.service"], "ubuntu": [], "el": []}  # el9: networkd is not in the system
+    family = system.rstrip("0123456789")
+    there = {name: {"active": True, "enabled": True} for name in running[family]}
+    return there | {name: {"active": False, "enabled": False} for name in idle[family]}
+
+
+def recording(system: str, hardware: str, **more: Any) -> Json:
+    """One node: facts, and what node_state reads of a machine on which nothing was installed yet."""
+    state = {"pci": HARDWARE[hardware], "cpus": more.pop("cpus", 48), "units": units(system)}
+    return {
+        "about": ABOUT,
+        "subsets": ["min", "virtual"],
+        "ansible_facts": facts(system),
+        "modules": {"node_state": state, **more},
+    }
+
+
+def recordings() -> dict[str, Json]:
+    """Every recording by its path."""
+    return {f"os/{system}.json": recording(system, "xe9680") for system in SYSTEMS}
+
+
+def main() -> int:
+    """Write all, or name what differs."""
+    stale = []
+    for name, data in recordings().items():
+        path, text = HERE / name, json.dumps(data, indent=1, sort_keys=True) + "\n"
+        if "--check" in sys.argv[1:]:
+            stale += [name] * (not path.is_file() or path.read_text(encoding="utf-8") != text)
+        else:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    print("\n".join(f"{name} is not what make.py writes" for name in stale), end="\n" if stale else "")
+    return int(bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
