@@ -6,20 +6,31 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from snapshot import snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 NAME = "it"
+NODES = ("head", "client1", "gpu1", "gpu2")
 
 
-def call(args: Sequence[str | Path], timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+RECORD_CHANGES = {
+    "ANSIBLE_CALLBACKS_ENABLED": "changes",
+    "ANSIBLE_CALLBACK_PLUGINS": str(ROOT / "tests" / "plugins" / "callback"),
+}
+
+
+def call(
+    args: Sequence[str | Path], timeout_s: float = 900, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command of the project from its root, with its output as text."""
-    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1", "ANSIBLE_NOCOLOR": "1"}
+    env = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", "NO_COLOR": "1", "ANSIBLE_NOCOLOR": "1", **(env or {})}
     words = [str(a) for a in args]
     return subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, timeout=timeout_s, check=False)
 
@@ -46,9 +57,12 @@ class Lab:
         """Command lines on a node that match an extended regular expression ('' when none)."""
         return self.ssh(node, f"pgrep -fa '{pattern}' | grep -v pgrep || true")
 
-    def playbook(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """ansible-playbook site.yml on this lab."""
-        return call([BIN / "ansible-playbook", "site.yml", "-i", self.inventory, *args])
+    def playbook(
+        self, *args: str | Path, name: str = "site.yml", changes: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """ansible-playbook on this lab; what changed goes to the file `changes`, one JSON line per task and host."""
+        env = {} if changes is None else {**RECORD_CHANGES, "ELASTIC_AI_CHANGES_FILE": str(changes)}
+        return call([BIN / "ansible-playbook", name, "-i", self.inventory, *args], env=env)
 
 
 @pytest.fixture(scope="session")
@@ -62,20 +76,33 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     assert down.returncode == 0, down.stderr
 
 
+Change = dict[str, Any]  # host, role, task, paths, packages
+
+
 @dataclass(frozen=True)
 class Provisioned:
-    """A lab after site.yml, with what the first run printed."""
+    """A lab after site.yml: its nodes as they were before, what check mode predicted, and what then changed."""
 
     lab: Lab
-    first: str
+    before: dict[str, dict[str, Any]]
+    predicted: list[Change]
+    changed: list[Change]
+
+
+def changes_in(path: Path) -> list[Change]:
+    """The lines that the callback wrote."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.fixture(scope="session")
-def provisioned(lab: Lab) -> Provisioned:
-    """The lab after one run of site.yml."""
-    done = lab.playbook()
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    return Provisioned(lab, done.stdout)
+def provisioned(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Provisioned:
+    """The lab after one run of site.yml in check mode and one for real."""
+    folder = tmp_path_factory.mktemp("site")
+    before = {node: snapshot(lab, node) for node in NODES}
+    for name, args in (("predicted", ["--check"]), ("changed", [])):
+        done = lab.playbook(*args, changes=folder / name)
+        assert done.returncode == 0, f"site.yml {args}:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
+    return Provisioned(lab, before, changes_in(folder / "predicted"), changes_in(folder / "changed"))
 
 
 @dataclass(frozen=True)

@@ -59,19 +59,6 @@ def begin(lab: Lab, runs: Path, *args: str) -> tuple[subprocess.Popen[str], Path
     raise AssertionError("the validation made no results")
 
 
-def test_second_run_changes_nothing(provisioned: Provisioned):
-    again = provisioned.lab.playbook()
-    assert again.returncode == 0
-    recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", again.stdout, re.MULTILINE)
-    nodes = {name: numbers for name, *numbers in recap if name != "localhost"}
-    assert nodes == {n: ["0", "0", "0"] for n in ("head", "client1", "gpu1", "gpu2")}, again.stdout[-3000:]
-
-
-def test_check_mode_runs_on_provisioned_nodes(provisioned: Provisioned):
-    done = provisioned.lab.playbook("--check")
-    assert done.returncode == 0, done.stdout[-3000:]
-
-
 def test_containers_run_on_a_node(provisioned: Provisioned):
     lab = provisioned.lab
     libraries = "usr/lib/x86_64-linux-gnu/libc.so.6 usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 usr/lib64"

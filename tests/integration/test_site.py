@@ -1,0 +1,66 @@
+"""site.yml over the whole order: an honest check mode, nothing to do the second time, and what it leaves to be read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+
+from conftest import NODES, Change, Provisioned
+
+
+def by_host(changes: Iterable[Change], what: Callable[[Change], Iterable[str]]) -> dict[str, set[str]]:
+    """Host -> everything that `what` tells of its changes."""
+    found: dict[str, set[str]] = {}
+    for change in changes:
+        found.setdefault(change["host"], set()).update(what(change))
+    return found
+
+
+def test_check_mode_predicts_the_roles_files_and_packages_that_change(provisioned: Provisioned):
+    for kind, what in (
+        ("roles", lambda c: [c["role"]]),
+        ("files", lambda c: c["paths"]),
+        ("packages", lambda c: c["packages"]),
+    ):
+        predicted, changed = by_host(provisioned.predicted, what), by_host(provisioned.changed, what)
+        missed = {h: sorted(changed[h] - predicted.get(h, set())) for h in changed}
+        invented = {h: sorted(predicted[h] - changed.get(h, set())) for h in predicted}
+        assert {h: x for h, x in missed.items() if x} == {}, f"{kind} changed without having been predicted"
+        assert {h: x for h, x in invented.items() if x} == {}, f"{kind} predicted and then not changed"
+        assert any(changed.values()), f"no {kind} at all: this comparison would hold for anything"
+
+
+def test_second_run_changes_nothing(provisioned: Provisioned):
+    again = provisioned.lab.playbook()
+    assert again.returncode == 0
+    recap = re.findall(r"^(\S+) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)", again.stdout, re.MULTILINE)
+    nodes = {name: numbers for name, *numbers in recap if name != "localhost"}
+    assert nodes == {n: ["0", "0", "0"] for n in NODES}, again.stdout[-3000:]
+
+
+def test_check_mode_runs_on_provisioned_nodes_and_sees_nothing_to_do(provisioned: Provisioned):
+    done = provisioned.lab.playbook("--check")
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert set(re.findall(r"changed=(\d+)", done.stdout)) == {"0"}, done.stdout[-3000:]
+
+
+def test_every_role_recorded_its_result_and_labelled_what_is_not_real(provisioned: Provisioned):
+    record = json.loads(provisioned.lab.ssh("gpu1", "cat", "/etc/elastic-ai/provisioned.json"))
+    assert record["release"] == "rehearsal"
+    roles = {"preflight", "repos", "base", "kernel", "tuning", "ofed", "fabric", "roce", "nvidia_driver", "gpudirect"}
+    roles |= {"cuda", "docker", "nvidia_container_toolkit", "horovod", "slurm", "dcgm"}
+    assert roles - set(record["results"]) == set()
+    assert {"cuda", "dcgm", "nvidia_container_toolkit"} <= set(record["stand_ins"])
+    assert record["not_applicable"], "a container allows neither modules nor boot parameters"
+    for role, result in record["results"].items():
+        assert {"state", "versions", "not_applicable", "reboot_required", "stand_ins"} <= set(result), role
+
+
+def test_the_recorded_versions_are_those_that_are_installed(provisioned: Provisioned):
+    record = json.loads(provisioned.lab.ssh("gpu1", "cat", "/etc/elastic-ai/provisioned.json"))
+    assert record["pinned"], "the set pins packages"
+    for name, version in record["pinned"].items():
+        assert provisioned.lab.ssh("gpu1", "dpkg-query", "-W", "-f", "'${Version}'", name) == version
+    held = set(provisioned.lab.ssh("gpu1", "apt-mark", "showhold").split())
+    assert set(record["pinned"]) <= held
