@@ -1,0 +1,216 @@
+"""What preflight refuses, and that it names every reason at once; judged on observations, without a node."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "plugins" / "filter" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+preflight = load("preflight")
+
+NODE: dict[str, Any] = {
+    "os": {"id": "ubuntu", "version": "24.04", "rhel_like": False},
+    "architecture": "x86_64",
+    "kernel": "6.8.0-87-generic",
+    "kernels": ["6.8.0-87-generic", "6.8.0-85-generic"],
+    "in_container": False,
+    "python": "3.12.3",
+    "root": True,
+    "systemd": True,
+    "memory_mib": 64000,
+    "disks": {
+        "/opt": {"existing": "/opt", "device": 1, "free_mib": 50000},
+        "/var": {"existing": "/var", "device": 1, "free_mib": 50000},
+    },
+    "links": {"lo": ["127.0.0.1"], "eno1": ["10.0.0.11"], "ens2f0": []},
+    "links_error": "",
+    "hostname": "gpu1",
+    "hostname_resolves": True,
+    "headers": "installable",
+    "secure_boot": "disabled",
+    "mok_enrolled": [],
+    "sqv": False,
+    "node_time_s": 1000.0,
+    "answered_s": 1001.0,
+    "offset_at_most_s": 0.5,
+    "nouveau_loaded": False,
+}
+WEAK = {"fingerprint": "EB693B3035CD5710E231E123A4B469633BF863CC", "self_signature_hashes": ["SHA1"]}
+STRONG = {"fingerprint": "A" * 40, "self_signature_hashes": ["SHA1", "SHA512"]}
+WANTED: dict[str, Any] = {
+    "name": "gpu1",
+    "address": "10.0.0.11",
+    "fabric_ports": [{"interface": "ens2f0", "address": "10.78.0.11/24"}],
+    "supported_os": ["debian 12", "ubuntu 24.04", "rocky 9"],
+    "architectures": ["x86_64"],
+    "kernel_min": "5.10",
+    "python_min": "3.9",
+    "memory_min_mib": 2000,
+    "disk_min_mib": {"/opt": 4000, "/var": 4000},
+    "time_offset_max_s": 30,
+    "addresses": {"10.0.0.11": ["gpu1"]},
+    "stack": {"nvidia_driver": {"provider": "cuda"}, "ofed": {"provider": "doca"}},
+    "gpu_server": True,
+    "user_space_only": False,
+    "repository_keys": {"cuda": [WEAK], "docker": [STRONG]},
+}
+
+
+def reasons(observed: dict[str, Any], wanted: dict[str, Any] | None = None) -> list[str]:
+    found: list[str] = preflight.preflight_reasons({**NODE, **observed}, {**WANTED, **(wanted or {})})
+    return found
+
+
+def test_a_fitting_node_is_not_refused() -> None:
+    assert reasons({}) == []
+
+
+PLANTED: list[tuple[dict[str, Any], str]] = [
+    ({"os": {"id": "ubuntu", "version": "20.04", "rhel_like": False}}, "operating system is ubuntu 20.04"),
+    ({"architecture": "ppc64le"}, "architecture is ppc64le"),
+    ({"kernel": "4.15.0-20-generic", "kernels": ["4.15.0-20-generic"]}, "at least 5.10 is needed"),
+    ({"python": "3.6.9"}, "Python is 3.6.9"),
+    ({"root": False}, "not root"),
+    ({"systemd": False}, "systemd is not the init"),
+    ({"memory_mib": 500}, "memory is 500 MiB"),
+    ({"disks": {p: {"existing": "/", "device": 1, "free_mib": 9} for p in ("/opt", "/var")}}, "/ has 9 MiB free"),
+    ({"disks": {"/opt": NODE["disks"]["/opt"]}}, "how much room /var has was not observed"),
+    ({"hostname": "localhost"}, "hostnamectl hostname gpu1"),
+    ({"hostname_resolves": False}, "does not resolve"),
+    ({"links_error": "no such command"}, "cannot list the network interfaces"),
+    ({"links": {"lo": [], "eno1": ["10.0.0.11"]}}, "fabric port ens2f0 does not exist; interfaces there: eno1"),
+    ({"links": {"ens2f0": ["10.0.0.11"]}}, "carries the management address"),
+    ({"links": {"ens2f0": [], "eno2": ["10.78.0.11"]}}, "is already on interface eno2"),
+    ({"node_time_s": 1100.0}, "at least 99.0 s ahead of"),
+    ({"offset_at_most_s": -100.0}, "at least 100.0 s behind"),
+    ({"kernels": ["6.8.0-90-generic", "6.8.0-87-generic"]}, "6.8.0-90-generic is the newest installed: reboot"),
+    ({"headers": "missing"}, "whose headers are neither here nor in the package lists"),
+    ({"secure_boot": "enabled"}, "mokutil --import /var/lib/shim-signed/mok/MOK.der"),
+    ({"sqv": True}, "of repository cuda has only SHA-1 self-signatures"),
+]
+
+
+@pytest.mark.parametrize(("observed", "named"), PLANTED, ids=[p[1] for p in PLANTED])
+def test_what_does_not_fit_is_refused_with_what_to_do(observed: dict[str, Any], named: str) -> None:
+    assert [r for r in reasons(observed) if named in r] != []
+
+
+def test_all_reasons_come_at_once() -> None:
+    observed = {"root": False, "memory_mib": 500, "secure_boot": "enabled", "sqv": True, "hostname_resolves": False}
+    assert len(reasons(observed)) == 5
+
+
+def test_a_key_with_a_strong_self_signature_is_accepted_and_gpgv_is_not_asked() -> None:
+    assert reasons({"sqv": True}, {"repository_keys": {"docker": [STRONG]}}) == []
+    assert reasons({"sqv": False}, {"repository_keys": {"cuda": [WEAK]}}) == []
+
+
+@pytest.mark.parametrize(
+    "unbuilt",
+    [
+        {"gpu_server": False, "stack": {"nvidia_driver": {"provider": "cuda"}, "ofed": {"provider": "inbox"}}},
+        {"stack": {"nvidia_driver": {"provider": "canonical"}, "ofed": {"provider": "inbox"}}},
+        {"user_space_only": True, "stack": {"nvidia_driver": {"provider": "cuda"}}},
+    ],
+)
+def test_kernel_headers_and_secure_boot_matter_only_where_modules_are_built(unbuilt: dict[str, Any]) -> None:
+    kernel = {"kernels": ["6.8.0-90-generic"], "headers": "missing", "secure_boot": "enabled"}
+    assert len(reasons(kernel)) == 3
+    assert reasons(kernel, unbuilt) == []
+    assert reasons({**kernel, "in_container": True}) == []
+
+
+def test_an_enrolled_key_satisfies_secure_boot() -> None:
+    assert reasons({"secure_boot": "enabled", "mok_enrolled": ["/var/lib/shim-signed/mok/MOK.der"]}) == []
+
+
+def test_the_signed_driver_is_offered_on_ubuntu_alone() -> None:
+    rocky = {"os": {"id": "rocky", "version": "9.6", "rhel_like": True}, "secure_boot": "enabled"}
+    assert "canonical" in reasons({"secure_boot": "enabled"})[0]
+    assert "canonical" not in reasons(rocky)[0]
+
+
+def test_a_recorded_clock_is_not_judged() -> None:
+    recorded = copy.deepcopy(NODE)
+    del recorded["answered_s"]
+    assert preflight.preflight_reasons({**recorded, "node_time_s": 9e9}, WANTED) == []
+
+
+def test_an_address_declared_twice_is_refused_on_the_nodes_that_declare_it() -> None:
+    twice = {"10.0.0.11": ["gpu1", "gpu2"], "10.0.0.12": ["gpu3", "gpu4"]}
+    assert reasons({}, {"addresses": twice}) == [
+        "address 10.0.0.11 is declared more than once in the inventory: gpu1, gpu2"
+    ]
+
+
+def test_notes_stop_nothing() -> None:
+    noted = {**NODE, "nouveau_loaded": True, "headers": "unknown"}
+    assert preflight.preflight_reasons(noted, WANTED) == []
+    assert len(preflight.preflight_notes(noted, WANTED)) == 2
+
+
+def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
+    os_key = load("os").os_key
+    keys = {
+        os_key(preflight.preflight_facts({"os": {"id": i, "version": v, "rhel_like": r}}))
+        for i, v, r in (
+            ("debian", "12", False),
+            ("ubuntu", "24.04", False),
+            ("rocky", "9.6", True),
+            ("rhel", "9.6", True),
+        )
+    }
+    assert keys == {"debian12", "ubuntu2404", "el9"}
+
+
+def observe(sysfs: Path) -> dict[str, Any]:
+    document = {
+        "ANSIBLE_MODULE_ARGS": {"controller_time_s": 0, "disk_paths": ["/nonexistent/x"], "sysfs_root": str(sysfs)}
+    }
+    done = subprocess.run(
+        [sys.executable, ROOT / "library" / "node_preflight.py"],
+        input=json.dumps(document),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_the_module_observes_what_the_decision_needs(tmp_path: Path) -> None:
+    observed = observe(tmp_path)
+    assert not observed.get("failed"), observed
+    own = {"kernel", "kernels", "in_container", "answered_s", "nouveau_loaded"}  # of node_state and of the role
+    assert set(NODE) - own <= set(observed)
+    assert observed["disks"]["/nonexistent/x"]["existing"] == "/"
+    assert observed["secure_boot"] == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("value", "state"), [(b"\x06\x00\x00\x00\x01", "enabled"), (b"\x06\x00\x00\x00\x00", "disabled")]
+)
+def test_secure_boot_is_read_from_the_firmwares_variable(tmp_path: Path, value: bytes, state: str) -> None:
+    variables = tmp_path / "firmware/efi/efivars"
+    variables.mkdir(parents=True)
+    assert observe(tmp_path)["secure_boot"] == "disabled"
+    (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(value)
+    assert observe(tmp_path)["secure_boot"] == state
