@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from toolkit.lab import inventory, network, sources
+from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
 from toolkit.lab.sh import LabError, run
 from toolkit.lab.sources import RELEASES, Release, distribution_sources, os_key, release_for, served, sources_for
@@ -176,9 +177,12 @@ def test_a_failing_command_says_which_and_why():
 
 def test_inventory_declares_the_lab():
     spec = make_spec("x", 0, 4, 2.5, "debian 13")
-    document = inventory.inventory_document(spec, Path("/k"), Path("/h"))
+    served = Served(Path("/v"), ("cuda", "docker"), Path("/v/key.asc"), "AB12")
+    document = inventory.inventory_document(spec, Path("/k"), Path("/h"), served, Path("/keys"))
     assert document["all"]["vars"]["docker_daemon_config"]["default-runtime"] == "lab-runc"
     assert document["all"]["vars"]["stack"]["os"] == "debian 13"
+    assert document["all"]["vars"]["repos_fingerprints"] == {"cuda": "AB12", "docker": "AB12"}
+    assert document["all"]["vars"]["elastic_ai_stand_ins"] == ["cuda", "docker"]
     assert document["all"]["vars"]["lab_link"]["rate_gbps"] == 2.5
     gpus = document["all"]["children"]["gpu_servers"]["hosts"]
     assert sorted(gpus) == ["gpu1", "gpu2"]

@@ -1,7 +1,8 @@
 """The lab's shared package cache: a small HTTP proxy between the nodes' apt and the machine's own mirrors.
 
 Nodes cannot share an archives folder, because apt locks it. Packages (`*.deb`, which never change under their name)
-are stored; indices are always fetched anew. Run as `python -m toolkit.lab.aptcache NETNS ADDRESS PORT FOLDER`.
+are stored; indices are always fetched anew. The host name that stands in for the vendors' exists here alone, and is
+answered from a folder. Run as `python -m toolkit.lab.aptcache NETNS ADDRESS PORT FOLDER VENDOR_FOLDER`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,29 @@ import sys
 import tempfile
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from pathlib import Path
 from typing import IO
 
+from toolkit.lab.debrepo import HOST as VENDOR_HOST
+
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
+
+
+def vendor_file(address: str, folder: Path) -> Path | None:
+    """The file below `folder` that an address of the vendors' stand-ins means; None when there is none."""
+    parts = [p for p in urllib.parse.unquote(urllib.parse.urlsplit(address).path).split("/") if p not in ("", ".")]
+    path = folder.joinpath(*parts)
+    return path if ".." not in parts and path.is_file() else None
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """One request of a node's apt."""
 
     folder: Path
+    vendor: Path
     locks: dict[str, threading.Lock]
     protocol_version = "HTTP/1.1"
 
@@ -34,6 +46,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Answer from the store, or fetch, store (packages only) and answer."""
         if not self.path.startswith("http://"):
             self.send_error(400, "an http proxy for apt only")
+            return
+        if urllib.parse.urlsplit(self.path).hostname == VENDOR_HOST:
+            self._send(vendor_file(self.path, self.vendor))
             return
         if not self.path.endswith(".deb"):
             self._relay(None)
@@ -44,9 +59,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if not stored.exists():
                 self._relay(stored)
                 return
-        with stored.open("rb") as body:
+        self._send(stored)
+
+    def _send(self, path: Path | None) -> None:
+        if path is None:
+            self.send_error(404)
+            return
+        with path.open("rb") as body:
             self.send_response(200)
-            self.send_header("Content-Length", str(stored.stat().st_size))
+            self.send_header("Content-Length", str(path.stat().st_size))
             self.end_headers()
             shutil.copyfileobj(body, self.wfile)
 
@@ -90,10 +111,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Silence: apt on the node reports what failed."""
 
 
-def serve(netns: str, address: str, port: int, folder: Path) -> None:
+def serve(netns: str, address: str, port: int, folder: Path, vendor: Path) -> None:
     """Listen inside `netns`, fetch from outside of it: only the lab can ask, and the machine's own network answers."""
     folder.mkdir(parents=True, exist_ok=True)
-    Handler.folder, Handler.locks = folder, {}
+    Handler.folder, Handler.vendor, Handler.locks = folder, vendor, {}
     libc = ctypes.CDLL(None, use_errno=True)
     outside = os.open("/proc/self/ns/net", os.O_RDONLY)
     inside = os.open(f"/run/netns/{netns}", os.O_RDONLY)
@@ -106,4 +127,4 @@ def serve(netns: str, address: str, port: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))

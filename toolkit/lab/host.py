@@ -13,6 +13,7 @@ from toolkit.lab.spec import state_root
 
 #: tool -> Debian/Ubuntu package that brings it
 TOOLS = {
+    "gpg": "gnupg",
     "ip": "iproute2",
     "tc": "iproute2",
     "iptables": "iptables",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from toolkit.lab import debrepo
+from toolkit.lab.debrepo import Served
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.spec import FABRIC_MTU, LabSpec, NodeSpec
@@ -33,7 +36,7 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     return values
 
 
-def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str, Any]:
+def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, served: Served, keys: Path) -> dict[str, Any]:
     """The whole of hosts.yml as data."""
     common: dict[str, Any] = {
         "ansible_user": "root",
@@ -43,6 +46,12 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str,
         "fabric_mtu": FABRIC_MTU,
         "stack": {"os": spec.os},
         "elastic_ai_virtual": "systemd-nspawn",
+        # What of the stack a Debian lab can truly hold, and the vendors' repositories as this lab stands in for them.
+        "stack_release": "rehearsal",
+        "repos_mirror": f"http://{debrepo.HOST}",
+        "repos_key_dir": str(keys),
+        "repos_fingerprints": dict.fromkeys(served.repos, served.fingerprint),
+        "elastic_ai_stand_ins": list(served.repos),
         "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US},
         # On every host: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
@@ -53,19 +62,25 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path) -> dict[str,
     return {"all": {"vars": common, "children": groups}}
 
 
-def write_inventory(spec: LabSpec, folder: Path) -> Path:
-    """Write hosts.yml, and the lab's key and known_hosts beside it in .lab/, readable for the user who called sudo."""
+def write_inventory(spec: LabSpec, folder: Path, served: Served) -> Path:
+    """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts and the keys of the vendors' stand-ins.
+
+    All of it is readable for the user who called sudo.
+    """
     private = folder / ".lab"
     made = [p for p in folder.parents if not p.exists()]
-    private.mkdir(parents=True, exist_ok=True)
+    vendor_keys = private / "keys"
+    shutil.rmtree(vendor_keys, ignore_errors=True)
+    vendor_keys.mkdir(parents=True)
+    copies = [Path(shutil.copyfile(served.key, vendor_keys / f"{repo}.asc")) for repo in served.repos]
     key, known_hosts, hosts = private / "id_ed25519", private / "known_hosts", folder / "hosts.yml"
     key.unlink(missing_ok=True)
     with os.fdopen(os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.write((spec.dir / "id_ed25519").read_text())
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
-    document = inventory_document(spec, key.absolute(), known_hosts.absolute())
+    document = inventory_document(spec, key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
     hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
-    give_to_caller(*made, folder, private, key, known_hosts, hosts)
+    give_to_caller(*made, folder, private, key, known_hosts, hosts, vendor_keys, *copies)
     return hosts

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from toolkit.lab import network, nodes
+from toolkit.lab.debrepo import Served, vendor_repositories
 from toolkit.lab.host import check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
@@ -80,21 +81,32 @@ def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say, os_na
         running = _running_as_asked(name, count, rate_gbps, release)
         if running is not None:
             say(f"lab '{name}' is up already")
-            write_inventory(running, inventory)
+            write_inventory(running, inventory, _serve_vendors(running, say))
             return running
         _clear(name, say)
         image = base_image(release, say)
         spec = make_spec(name, network.free_index(_taken()), count, rate_gbps, release.title)
         spec.dir.mkdir(parents=True)
         (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+        served = _serve_vendors(spec, say)
         try:
             _start(spec, image, say)
         except BaseException:
             say("taking down what was made so far")
             _clear(name, lambda _: None)
             raise
-        write_inventory(spec, inventory)
+        write_inventory(spec, inventory, served)
         return spec
+
+
+def _serve_vendors(spec: LabSpec, say: Say) -> Served:
+    """Point the lab at the vendors' stand-ins as the data are now; at once, also where it runs already."""
+    served = vendor_repositories(say)
+    new = spec.vendor.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(served.folder)
+    new.replace(spec.vendor)
+    return served
 
 
 def _taken() -> set[int]:

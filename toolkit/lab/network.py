@@ -118,7 +118,7 @@ def start_services(spec: LabSpec, host: Host) -> None:
     slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
     _spawn(spec, host, "slirp4netns", slirp)
     cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
-    _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages")])
+    _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages"), str(spec.vendor)])
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         listening = run(["nsenter", f"--net=/run/netns/{ns}", "--", "cat", "/proc/net/tcp", "/proc/net/route"]).stdout

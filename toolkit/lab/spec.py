@@ -68,6 +68,11 @@ class LabSpec:
         return lab_dir(self.name)
 
     @property
+    def vendor(self) -> Path:
+        """The link to the stand-ins of the vendors' repositories that this lab serves."""
+        return self.dir / "vendor"
+
+    @property
     def switch_ns(self) -> str:
         """The network namespace that holds both bridges and the way out."""
         return f"{NETNS_PREFIX}{self.name}"

@@ -1,0 +1,121 @@
+"""Data of the packages that stand in for the vendors' in a lab: true names, versions and relations, no content.
+
+One YAML file per repository in toolkit/lab/vendor/; toolkit.lab.debrepo makes signed apt repositories of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+
+from toolkit.lab.sh import LabError
+from validation.load import ConfigError, load_yaml
+
+#: Suites of Debian-like systems by their key in the roles' tables.
+CODENAMES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "jammy", "ubuntu2404": "noble"}
+#: Debian policy 5.6.1 and 5.6.12.
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+Version = Annotated[str, StringConstraints(pattern=r"^(\d+:)?\d[A-Za-z0-9.+~-]*$")]
+System = Literal["debian12", "debian13", "ubuntu2204", "ubuntu2404"]
+OneLine = Annotated[str, StringConstraints(pattern=r"^[^\n]*$")]
+RELATIONS = ("depends", "pre_depends", "recommends", "conflicts", "breaks", "replaces", "provides")
+
+
+class StrictModel(BaseModel):
+    """Unknown keys are mistakes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class PackagedFile(StrictModel):
+    """A file of a package: its text, or where a symbolic link points."""
+
+    content: str | None = None
+    link: str | None = None
+    mode: Annotated[str, StringConstraints(pattern=r"^0[0-7]{3}$")] = "0644"
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> PackagedFile:
+        if (self.content is None) == (self.link is None):
+            raise ValueError("give either content or link")
+        return self
+
+
+class Package(StrictModel):
+    """One version of one package, on those systems whose repository has it."""
+
+    os: list[System] = Field(min_length=1)
+    name: Name
+    version: Version
+    depends: OneLine = ""
+    pre_depends: OneLine = ""
+    recommends: OneLine = ""
+    conflicts: OneLine = ""
+    breaks: OneLine = ""
+    replaces: OneLine = ""
+    provides: OneLine = ""
+    files: dict[str, PackagedFile] = {}
+    scripts: dict[Literal["preinst", "postinst", "prerm", "postrm", "triggers"], str] = {}
+
+    @field_validator("files")
+    @classmethod
+    def _absolute(cls, files: dict[str, PackagedFile]) -> dict[str, PackagedFile]:
+        for path in files:
+            if not re.fullmatch(r"/[^/]+(/[^/]+)*", path) or "/../" in f"{path}/":
+                raise ValueError(f"{path}: give the full path of a file")
+        return files
+
+
+class StandIns(StrictModel):
+    """One repository: where a vendor's would be, in the vendor's layout."""
+
+    repo: Name
+    label: OneLine
+    layout: Literal["flat", "suite"]
+    source: str
+    packages: list[Package]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> StandIns:
+        seen: set[tuple[str, str, str]] = set()
+        for package in self.packages:
+            for system in package.os:
+                key = (system, package.name, package.version)
+                if key in seen:
+                    raise ValueError(f"{package.name} {package.version} stands twice for {system}")
+                seen.add(key)
+        return self
+
+    def of(self, system: str) -> list[Package]:
+        """The packages of one system."""
+        return [p for p in self.packages if system in p.os]
+
+
+def data_files() -> list[Path]:
+    """The packaged data files."""
+    folder = Path(str(resources.files("toolkit.lab") / "vendor"))
+    return sorted(folder.glob("*.yml"))
+
+
+def load_standins(files: list[Path] | None = None) -> list[StandIns]:
+    """All repositories. LabError with file, line and entry for the first fault."""
+    found = []
+    for path in data_files() if files is None else files:
+        try:
+            standins = load_yaml(path, StandIns)
+        except ConfigError as e:
+            raise LabError(str(e)) from e
+        if standins.repo != path.stem:
+            raise LabError(f"{path}: repo: is '{standins.repo}'; the file is called '{path.stem}'")
+        found.append(standins)
+    return found
+
+
+def fingerprint_of(standins: list[StandIns]) -> str:
+    """Changes whenever the data do."""
+    return hashlib.sha256("\n".join(s.model_dump_json() for s in standins).encode()).hexdigest()
