@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
-
-from ansible.errors import AnsibleFilterError
 
 NVIDIA = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers; audio and USB functions of a card have others
@@ -275,24 +274,26 @@ def cuda_generation_faults(pci: Iterable[Mapping[str, Any]], toolkit: str) -> li
     return []
 
 
-def cuda_packages(table: Mapping[str, Any], versions: Mapping[str, str], nccl_built_for: Mapping[str, str]) -> Any:
-    """Packages of toolkit, cuDNN and NCCL with the versions to pin; '' as a version leaves that part out of the pin.
+def cuda_packages(
+    table: Mapping[str, Any], versions: Mapping[str, str], nccl_built_for: Mapping[str, str]
+) -> dict[str, str]:
+    """Packages of toolkit, cuDNN and NCCL with the versions to pin; an empty version of cuDNN or NCCL leaves it out.
 
     nccl_built_for: CUDA release in the name of each NCCL build, by 'nccl/major of CUDA'.
     """
     toolkit, cudnn, nccl = (str(versions.get(k) or "") for k in ("toolkit", "cudnn", "nccl"))
     if not toolkit:
-        raise AnsibleFilterError("cuda_packages: a toolkit version such as 13.0.2 is required")
+        # Without a CUDA release there is no telling which cuDNN and NCCL build fit.
+        return dict.fromkeys([*table["toolkit_any"], *table["nccl"]], "")
     major, minor = toolkit.split(".")[:2]
     words = {"major": major, "minor": minor}
-    tail = str(table.get("suffix", ""))
     exact = toolkit.count(".") > 1
-    wanted = {n.format(**words): f"{toolkit}-1{tail}" if exact else "" for n in table["toolkit"]}
+    wanted = {n.format(**words): f"{toolkit}-1" if exact else "" for n in table["toolkit"]}
     if cudnn:
         built = str(table.get("cudnn8_built_for", {}).get(cudnn, f"{major}.{minor}"))
         old = cudnn.split(".")[0] == "8"
-        for name in table["cudnn8" if old else "cudnn"]:
-            wanted[name.format(**words)] = f"{cudnn}-1+cuda{built}" if old else f"{cudnn}-1{tail}"
+        for name in table.get("cudnn8" if old else "cudnn", []):
+            wanted[name.format(**words)] = f"{cudnn}-1+cuda{built}" if old else f"{cudnn}-1"
     if nccl:
         built = str(nccl_built_for.get(f"{nccl}/{major}", f"{major}.{minor}"))
         for name in table["nccl"]:
@@ -320,6 +321,40 @@ def peer_memory(flavour: str, branch: int, kernel: str, ofed_peer_memory: bool) 
     return {"way": "none", "why": f"{missing}, and nvidia-peermem needs the ib_core of DOCA-OFED or MLNX_OFED"}
 
 
+#: First driver branch of each major release of the CUDA driver interface.
+CUDA_DRIVERS = ((580, "13"), (525, "12"), (450, "11"))
+
+
+def dcgm_cuda_majors_of(driver_version: str, pci: Iterable[Mapping[str, Any]]) -> list[str]:
+    """CUDA releases that DCGM has to be installed for: the driver's, and on Volta and older 12 beside 13."""
+    branch = branch_of(driver_version)
+    major = next((m for first, m in CUDA_DRIVERS if branch >= first), CUDA_DRIVERS[-1][1]) if branch else "13"
+    old = {g["generation"] for g in gpu_list(pci)} & PROPRIETARY_ONLY
+    return ["12", "13"] if major == "13" and old else [major]
+
+
+def dcgm_packages(names: Iterable[str], version: str, majors: Iterable[str]) -> dict[str, str]:
+    """Packages of DCGM for these CUDA releases with the version to pin; their epoch is 1."""
+    pin = f"1:{version}-1" if version else ""
+    return {name.format(major=major): pin for major in majors for name in names}
+
+
+def daemon_gpu_faults(text: str) -> list[str]:
+    """What docker's daemon.json lacks for giving GPUs to containers."""
+    if not text.strip():
+        return ["the file is missing"]
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        return [f"not valid JSON ({error})"]
+    faults = []
+    if not config.get("features", {}).get("cdi"):
+        faults.append("features.cdi is not true")
+    if config.get("runtimes", {}).get("nvidia", {}).get("path") != "nvidia-container-runtime":
+        faults.append("runtimes.nvidia does not name nvidia-container-runtime")
+    return faults
+
+
 class FilterModule:
     """What Ansible looks for."""
 
@@ -335,4 +370,7 @@ class FilterModule:
             "cuda_generation_faults": cuda_generation_faults,
             "cuda_packages": cuda_packages,
             "peer_memory": peer_memory,
+            "dcgm_cuda_majors_of": dcgm_cuda_majors_of,
+            "dcgm_packages": dcgm_packages,
+            "daemon_gpu_faults": daemon_gpu_faults,
         }

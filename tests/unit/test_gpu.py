@@ -178,7 +178,7 @@ def test_headers_are_those_of_the_running_kernel_and_none_in_a_container():
 
 def test_user_space_alone_has_no_modules_and_no_flavour():
     found = plan("distribution", "debian12", "535", [], user_space_only=True)
-    assert found["flavour"] == "" and found["faults"] == [] and found["unwanted"] == []
+    assert (found["flavour"], found["faults"], found["unwanted"]) == ("", [], [])
     assert set(found["packages"].values()) == {""}  # a branch follows its security updates
     assert {"libcuda1", "nvidia-smi", "nvidia-cuda-mps"} <= set(found["packages"])
     assert not [n for n in found["packages"] if "dkms" in n]
@@ -212,7 +212,7 @@ def test_a_reboot_is_asked_for_when_another_module_is_loaded():
     assert "nouveau" in gpu.driver_verdict(reading(installed, nouveau=True), chosen, True)["reboot_required"][0]
     # A container sees its host's modules; they are not its own.
     inside = gpu.driver_verdict(reading(installed, ("570.133.20", True)), chosen, False)
-    assert inside["reboot_required"] == [] and inside["versions"]["kernel_module"] == ""
+    assert (inside["reboot_required"], inside["versions"]["kernel_module"]) == ([], "")
 
 
 def test_parts_of_different_versions_are_seen():
@@ -223,9 +223,9 @@ def test_parts_of_different_versions_are_seen():
         "580.95.05",
     ]
     other = gpu.driver_verdict(reading({**installed, "nvidia-fabricmanager": "580.95.05-1"}), chosen, True)
-    assert other["manager_differs"] and not other["mixed"]
+    assert (other["manager_differs"], other["mixed"]) == (True, [])
     # Debian's persistenced is versioned apart from the driver.
     debian = plan("distribution", "debian12", "535", [], user_space_only=True)
     parts = {n: "535.309.01-0+deb12u1" for n in debian["packages"]} | {"nvidia-persistenced": "535.171.04-1~deb12u1"}
     verdict = gpu.driver_verdict(reading(parts), debian, False)
-    assert verdict["mixed"] == [] and verdict["versions"]["driver"] == "535.309.01"
+    assert (verdict["mixed"], verdict["versions"]["driver"]) == ([], "535.309.01")
