@@ -25,6 +25,20 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
 }
 
 
+# What stands in inventories/: system, management network, fabric ports by kind of machine.
+RAILS = [f"ens{slot}np0" for slot in range(31, 39)]
+SITES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
+    "c4140-2018": ("ubuntu2204", "192.0.2", {"gpu": ["ib0"], "cpu": ["ib0"]}),
+    "xe9680": ("ubuntu2404", "198.51.100", {"gpu": [*RAILS, "ens39np0", "ens40np0"], "cpu": ["ens1np0"]}),
+}
+MACHINES = {
+    "head": ("cpu", 10),
+    **{f"client{number}": ("cpu", 20 + number) for number in (1, 2)},
+    **{f"gpu{number}": ("gpu", 30 + number) for number in (1, 2, 3, 4)},
+}
+HARDWARE_OF = {"c4140-2018": {"gpu": "c4140", "cpu": "r740"}, "xe9680": {"gpu": "xe9680", "cpu": "r760"}}
+
+
 def facts(key: str) -> Json:
     """What `setup` prints for gather_subset [!all, min, virtual] on bare metal with this system."""
     name, version, release, kernel, python_version = SYSTEMS[key]
@@ -110,7 +124,6 @@ def pci(count: int, first_bus: int, vendor: str, device: str, kind: str, driver:
 
 # PCI ids as in the public PCI ID list. A freshly installed server has no driver on its GPUs.
 HARDWARE: dict[str, list[Json]] = {
-    "server": pci(1, 0x18, "0x14e4", "0x16d7", "0x020000", "bnxt_en", numa_node=0),
     # 4 x V100-SXM2-16GB behind one switch (configuration K), one ConnectX-5 EDR.
     "c4140": pci(4, 0x1A, "0x10de", "0x1db1", "0x030200", "", numa_node=0)
     + pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
@@ -119,8 +132,13 @@ HARDWARE: dict[str, list[Json]] = {
     + pci(4, 0x40, "0x10de", "0x22a3", "0x068000", "", numa_node=0)
     + pci(10, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core"),
     "r740": pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
-    "r760": pci(2, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
+    "r760": pci(1, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
 }
+
+
+# Two Xeon Silver 4116, Gold 6148, Platinum 8470, Gold 6430, with hyper-threading.
+CPUS = {"c4140": 48, "r740": 80, "xe9680": 208, "r760": 128}
+MEMORY_MIB = {"c4140": 385000, "r740": 192000, "xe9680": 2063000, "r760": 515000}
 
 
 def units(system: str) -> dict[str, Json]:
@@ -141,20 +159,81 @@ def units(system: str) -> dict[str, Json]:
     return there | {name: {"active": False, "enabled": False} for name in idle[family]}
 
 
-def recording(system: str, hardware: str, **more: Any) -> Json:
-    """One node: facts, and what node_state reads of a machine on which nothing was installed yet."""
-    state = {"pci": HARDWARE[hardware], "cpus": more.pop("cpus", 48), "units": units(system)}
+def node_state(system: str, hardware: str) -> Json:
+    """What node_state reads of a machine on which nothing was installed yet; nouveau has taken the GPUs."""
+    kernel = SYSTEMS[system][3]
+    gpus = any(device["vendor"] == "0x10de" for device in HARDWARE[hardware])
+    return {
+        "cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=/dev/mapper/vg0-root ro quiet",
+        "contents": {},
+        "cpus": CPUS[hardware],
+        "files": {},
+        "held": [],
+        "in_container": False,
+        "kernel": kernel,
+        "kernels": [kernel],
+        "limits": {"memlock": 8388608, "nofile": 524288, "raisable": True},
+        "links": {},
+        "missing_packages": [],
+        "modules": {"nouveau": {"available": True, "loaded": gpus, "version": ""}},
+        "modules_loadable": True,
+        "package_lists": True,
+        "packages": {},
+        "pci": HARDWARE[hardware],
+        "reboot_hints": [],
+        "sysctls": {},
+        "units": units(system),
+        "users": {},
+    }
+
+
+def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
+    """What node_preflight reads of a freshly installed machine without Secure Boot."""
+    name_of_system, version = SYSTEMS[system][:2]
+    major = version if name_of_system == "Ubuntu" or system.startswith("el") else version.split(".")[0]
+    root = {"device": 64768, "existing": "/", "free_mib": 400000}
+    return {
+        "architecture": "x86_64",
+        "disks": {"/opt": {**root, "existing": "/opt"}, "/var": {**root, "existing": "/var"}},
+        "headers": "installable",
+        "hostname": name,
+        "hostname_resolves": True,
+        "links": {"lo": ["127.0.0.1"], **links},
+        "links_error": "",
+        "memory_mib": MEMORY_MIB[hardware],
+        "mok_enrolled": [],
+        "node_time_s": 1795243071.0,
+        "offset_at_most_s": 0.02,
+        "os": {"id": name_of_system.lower(), "version": major, "rhel_like": system.startswith("el")},
+        "python": SYSTEMS[system][4],
+        "root": True,
+        "secure_boot": "disabled",
+        "sqv": system == "debian13",
+        "systemd": True,
+    }
+
+
+def recording(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
+    """One node: its facts, and what our modules read of it."""
+    preflight = node_preflight(system, hardware, name, links)
+    own = {"ansible_hostname": name, "ansible_nodename": name, "ansible_fqdn": f"{name}.example.net"}
     return {
         "about": ABOUT,
         "subsets": ["min", "virtual"],
-        "ansible_facts": facts(system),
-        "modules": {"node_state": state, **more},
+        "ansible_facts": facts(system) | own,
+        "modules": {"node_state": node_state(system, hardware), "node_preflight": preflight},
     }
 
 
 def recordings() -> dict[str, Json]:
     """Every recording by its path."""
-    return {f"os/{system}.json": recording(system, "xe9680") for system in SYSTEMS}
+    made = {f"os/{system}.json": recording(system, "xe9680", "node", {"eno1": []}) for system in SYSTEMS}
+    for site, (system, network, ports) in SITES.items():
+        for name, (hardware, address) in MACHINES.items():
+            kind = HARDWARE_OF[site].get(hardware, hardware)
+            fabric: dict[str, list[str]] = {port: [] for port in ports[hardware]}
+            made[f"{site}/{name}.json"] = recording(system, kind, name, {"eno1": [f"{network}.{address}"], **fabric})
+    return {path: json.loads(json.dumps(data)) for path, data in made.items()}
 
 
 def main() -> int:

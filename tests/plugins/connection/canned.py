@@ -184,10 +184,14 @@ class Node:
         return {"changed": False, "ansible_facts": {**self.facts, **own}}
 
     def node_preflight(self, args: dict[str, Any]) -> Answer:
-        """A node that fits: what would be unfit has to stand in the recording."""
-        clock = args.get("controller_time_s", 0.0)
-        fit = {"reasons": [], "hostname": self.name, "node_time_s": clock, "offset_at_most_s": 0.0}
-        return {"changed": False, **fit, **self.recording.get("modules", {}).get("node_preflight", {})}
+        """As recorded, under the host's own name and with its fabric ports; the clock is the controller's."""
+        recorded = self.recording.get("modules", {}).get("node_preflight")
+        if recorded is None:
+            return {"failed": True, "msg": "canned: the recording has no answer for module node_preflight"}
+        ports: dict[str, list[str]] = {port["interface"]: [] for port in self.ports}
+        clock = {"node_time_s": args.get("controller_time_s", 0.0), "offset_at_most_s": 0.0}
+        own = {"hostname": self.name or recorded.get("hostname"), "links": {**ports, **recorded.get("links", {})}}
+        return {"changed": False, **recorded, **clock, **own}
 
     def node_state(self, args: dict[str, Any]) -> Answer:
         """The part of the recorded node that was asked for; a bare node lacks what is not recorded."""

@@ -1,0 +1,211 @@
+"""The inventories of real machines: read by the toolkit, judged by preflight from recordings, refused when unfit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from module_docs import document
+
+from toolkit.inventory import read_inventory
+
+REPO = Path(__file__).parents[2]
+RECORDED = REPO / "tests/data/facts"
+SITES = ("c4140-2018", "xe9680")
+TOOLS = Path(sys.executable).parent
+Json = dict[str, Any]
+
+
+def playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # A connection would be tried through ssh; a program that is not there makes any try fail at once.
+    environment = {**os.environ, "ANSIBLE_SSH_EXECUTABLE": "/nonexistent", "ANSIBLE_NOCOLOR": "1"}
+    command = [str(TOOLS / "ansible-playbook"), *arguments]
+    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+
+def preflight(site: str, recorded: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    return playbook(
+        "playbooks/preflight.yml", "-i", f"inventories/{site}", "-e", f"preflight_recorded={recorded}", *more
+    )
+
+
+def said(ran: subprocess.CompletedProcess[str]) -> str:
+    """Output without line breaks, for messages are folded."""
+    return " ".join((ran.stdout + ran.stderr).split())
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_whole_site_can_be_read_by_ansible(site: str) -> None:
+    ran = playbook("site.yml", "-i", f"inventories/{site}", "--syntax-check")
+    assert ran.returncode == 0, said(ran)[-1500:]
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_toolkit_reads_the_inventory(site: str) -> None:
+    topology = read_inventory(REPO / "inventories" / site)
+    assert not topology.virtual
+    for node in topology.nodes:
+        assert node.bom.model
+        assert node.bom.model.startswith("PowerEdge")
+        assert node.bom.gpu_count is not None
+        assert node.slots == max(node.bom.gpu_count, 1)
+        assert len(node.ports) == node.bom.fabric_port_count
+        assert {port.rate_gbps for port in node.ports} == {100.0 if site == "c4140-2018" else 400.0}
+        assert node.stack["os"] == ("ubuntu 22.04" if site == "c4140-2018" else "ubuntu 24.04")
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_inventory_names_a_release_and_a_fabric_that_exist(site: str) -> None:
+    shared = [
+        yaml.safe_load(p.read_text(encoding="utf-8")) for p in (REPO / "inventories" / site).glob("group_vars/all/*")
+    ]
+    values = {key: value for part in shared for key, value in part.items()}
+    assert (REPO / f"stacks/{values['stack_release']}.yml").is_file()
+    assert values["stack"]["stack_release"] == values["stack_release"]
+    fabric = yaml.safe_load((REPO / f"validation/fabrics/{values['fabric']}.yml").read_text(encoding="utf-8"))
+    assert values["fabric_mtu"] == fabric["mtu"]
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_every_node_fits_by_its_recording(site: str) -> None:
+    ran = preflight(site, RECORDED / site)
+    assert ran.returncode == 0, said(ran)[-1500:]
+    nodes = {node.name for node in read_inventory(REPO / "inventories" / site).nodes}
+    recap = {line.split()[0]: line for line in ran.stdout.partition("PLAY RECAP")[2].splitlines() if " ok=" in line}
+    assert set(recap) == nodes
+    assert all("failed=0" in line and "unreachable=0" in line for line in recap.values())
+
+
+def other_kernel(modules: Json) -> None:
+    modules["node_state"]["kernel"] = "6.14.0-36-generic"
+    modules["node_state"]["kernels"] = ["6.14.0-36-generic"]
+
+
+def newer_kernel(modules: Json) -> None:
+    modules["node_state"]["kernels"].insert(0, "6.8.0-999-generic")
+
+
+def secure_boot(modules: Json) -> None:
+    modules["node_preflight"]["secure_boot"] = "enabled"
+
+
+def volta(modules: Json) -> None:
+    """V100 in place of the H100: the release of today does not know them."""
+    gpus = [device for device in modules["node_state"]["pci"] if device["device"] == "0x2330"]
+    assert gpus
+    for gpu in gpus:
+        gpu["device"] = "0x1db1"
+
+
+def connectx4(modules: Json) -> None:
+    for device in modules["node_state"]["pci"]:
+        if device["vendor"] == "0x15b3":
+            device["device"] = "0x1013"
+
+
+def no_headers(modules: Json) -> None:
+    modules["node_preflight"]["headers"] = "missing"
+
+
+def other_system(modules: Json) -> None:
+    modules["node_preflight"]["os"] = {"id": "ubuntu", "version": "16.04", "rhel_like": False}
+
+
+def fabric_port_gone(modules: Json) -> None:
+    del modules["node_preflight"]["links"]["ens33np0"]
+
+
+UNFIT: list[tuple[Callable[[Json], None], list[str]]] = [
+    (other_kernel, ["kernel 6.14.0-36-generic runs", "series 6.8"]),
+    (newer_kernel, ["6.8.0-999-generic is the newest installed", "reboot into it"]),
+    (secure_boot, ["Secure Boot is on", "mokutil --import"]),
+    (volta, ["CUDA 13.0.2 has no code for", "reference-2019"]),
+    (connectx4, ["DOCA 3.2.3 has no driver for ConnectX-4"]),
+    (no_headers, ["headers are neither here nor in the package lists"]),
+    (other_system, ["operating system is ubuntu 16.04"]),
+    (fabric_port_gone, ["fabric port ens33np0 does not exist"]),
+]
+
+
+def unfit_copy(folder: Path, change: Callable[[Json], None], node: str) -> Path:
+    shutil.copytree(RECORDED / "xe9680", folder)
+    path = folder / f"{node}.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    change(document["modules"])
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return folder
+
+
+def test_what_is_unfit_is_refused_node_by_node_with_every_reason(tmp_path: Path) -> None:
+    """One run: each GPU server and client gets one fault, the last two all the rest, the head none."""
+    faults = dict(zip(("gpu1", "gpu2", "gpu3", "gpu4"), UNFIT[:4], strict=True))
+    folder = shutil.copytree(RECORDED / "xe9680", tmp_path / "one")
+    for node, (change, _) in faults.items():
+        document = json.loads((folder / f"{node}.json").read_text(encoding="utf-8"))
+        change(document["modules"])
+        (folder / f"{node}.json").write_text(json.dumps(document), encoding="utf-8")
+    ran = preflight("xe9680", folder)
+    assert ran.returncode != 0
+    for node, (_, words) in faults.items():
+        start = said(ran).index(f"{node} cannot be provisioned: ")
+        refusal = said(ran)[start : start + 1500].split(" Origin: ")[0]
+        for word in words:
+            assert word in refusal, f"{node}: {refusal}"
+    assert "head cannot be provisioned" not in said(ran)
+
+
+def test_several_faults_of_one_node_are_told_at_once(tmp_path: Path) -> None:
+    def all_of_them(modules: Json) -> None:
+        for change in (connectx4, no_headers, fabric_port_gone):
+            change(modules)
+
+    ran = preflight("xe9680", unfit_copy(tmp_path / "one", all_of_them, "gpu2"), "--limit", "gpu2")
+    assert ran.returncode != 0
+    for _, words in (UNFIT[4], UNFIT[5], UNFIT[7]):
+        for word in words:
+            assert word in said(ran)
+
+
+def test_a_system_that_nobody_supports_is_refused(tmp_path: Path) -> None:
+    ran = preflight("xe9680", unfit_copy(tmp_path / "one", other_system, "gpu2"), "--limit", "gpu2")
+    assert ran.returncode != 0
+    assert UNFIT[6][1][0] in said(ran)
+
+
+def test_a_mix_of_driver_and_fabric_manager_is_refused() -> None:
+    mix = '{"stack_overrides": {"fabric_manager": {"version": "580.105.08"}}}'
+    ran = preflight("xe9680", RECORDED / "xe9680", "-e", mix, "--limit", "gpu1")
+    assert ran.returncode != 0
+    assert "Fabric Manager must be of the driver's version 580.126.20" in said(ran)
+
+
+def test_the_recordings_are_what_their_maker_writes() -> None:
+    command = [sys.executable, str(RECORDED / "make.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_every_node_of_an_inventory_has_a_recording_with_its_own_addresses() -> None:
+    for site in SITES:
+        for node in read_inventory(REPO / "inventories" / site).nodes:
+            document = json.loads((RECORDED / site / f"{node.name}.json").read_text(encoding="utf-8"))
+            links = document["modules"]["node_preflight"]["links"]
+            assert [node.ssh.host] in links.values(), f"{site}/{node.name}"
+            assert {port.interface for port in node.ports} <= set(links)
+            assert document["about"].startswith("Constructed"), "a constructed recording has to say so"
+
+
+def test_the_recordings_hold_what_the_modules_return() -> None:
+    """Against the modules' own documentation, so that a new key is missed here and not on a customer's site."""
+    for path in sorted(RECORDED.glob("*/*.json")):
+        modules = json.loads(path.read_text(encoding="utf-8"))["modules"]
+        for module in ("node_state", "node_preflight"):
+            assert set(document(module, "RETURN")) == set(modules[module]), f"{path.name}: {module}"

@@ -1,0 +1,75 @@
+"""Every role's interface: argument_specs and defaults say the same, and one task leads to present or absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPO = Path(__file__).parents[2]
+ROLES = sorted(path.parents[1] for path in (REPO / "roles").glob("*/tasks/main.yml"))
+# Roles that bring nothing about that could be taken back, and why.
+STATELESS = {
+    "packages": "a part of other roles, told by them what to do",
+    "preflight": "reads only",
+    "reboot": "an act, not a state",
+}
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def options(role: Path) -> dict[str, Any]:
+    spec: dict[str, Any] = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]
+    return dict(spec.get("options") or {})
+
+
+def comparable(value: Any) -> Any:
+    """A default, whatever the way in which its lines are folded."""
+    return " ".join(value.split()) if isinstance(value, str) else value
+
+
+def test_there_are_roles() -> None:
+    assert len(ROLES) > 5
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_the_specification_and_the_defaults_say_the_same(role: Path) -> None:
+    specified, defaults = options(role), read(role / "defaults/main.yml") or {}
+    own = {n for n, option in specified.items() if n.startswith(f"{role.name}_") and not option.get("required")}
+    assert own <= set(defaults), "options without a default"
+    assert set(defaults) <= set(specified), "defaults that nobody specifies"
+    for name, value in defaults.items():
+        assert "default" in specified[name], f"{name}: its default is not in argument_specs"
+        assert comparable(specified[name]["default"]) == comparable(value), f"{name}: argument_specs says otherwise"
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_option_is_described_and_typed(role: Path) -> None:
+    spec = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]
+    assert spec.get("short_description")
+    assert spec.get("description"), "the role's page needs sentences on what it does"
+    for name, option in options(role).items():
+        assert option.get("description"), f"{name}: no description"
+        assert option.get("type"), f"{name}: no type"
+
+
+@pytest.mark.parametrize("role", [r for r in ROLES if r.name not in STATELESS], ids=lambda role: role.name)
+def test_a_role_can_be_taken_back(role: Path) -> None:
+    state = options(role).get(f"{role.name}_state", {})
+    assert (state.get("choices"), state.get("default")) == (["present", "absent"], "present")
+    tasks = read(role / "tasks/main.yml")
+    assert [task["ansible.builtin.include_tasks"] for task in tasks] == [f"{{{{ {role.name}_state }}}}.yml"]
+    for name in ("present", "absent"):
+        assert read(role / f"tasks/{name}.yml"), f"tasks/{name}.yml does nothing"
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_a_variable_carries_the_name_of_a_role(role: Path) -> None:
+    """Its own, or that of the role whose variable it reads; and what belongs to the inventory as a whole."""
+    shared = ("stack_", "elastic_ai_")
+    owners = tuple(f"{other.name}_" for other in ROLES)
+    assert [name for name in options(role) if not name.startswith((*owners, *shared))] == []
