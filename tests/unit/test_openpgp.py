@@ -1,0 +1,111 @@
+"""Repository keys are read on the controller: fingerprints, self-signatures, expiry, and only declared ones pass."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+from plugins.filter import openpgp
+
+Gpg = Callable[..., bytes]
+
+
+@pytest.fixture
+def gpg(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpg]:
+    home = tmp_path_factory.mktemp("gnupg")
+    home.chmod(0o700)
+
+    def call(*args: str) -> bytes:
+        words = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode=loopback", "--passphrase", ""]
+        return subprocess.run([*words, *args], check=True, capture_output=True).stdout
+
+    yield call
+    subprocess.run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
+
+
+def fingerprints(gpg: Gpg) -> list[str]:
+    lines = gpg("--with-colons", "--fingerprint", "--list-keys").decode().splitlines()
+    primary = [lines[i + 1] for i, line in enumerate(lines) if line.startswith("pub:")]
+    return [line.split(":")[9] for line in primary]
+
+
+@pytest.mark.parametrize("kind", ["rsa2048", "ed25519"])
+@pytest.mark.parametrize("armoured", [True, False])
+def test_fingerprint_and_hash_of_a_key(gpg: Gpg, kind: str, armoured: bool):
+    gpg("--cert-digest-algo", "SHA512", "--quick-gen-key", "a <a@example.net>", kind, "sign", "never")
+    text = gpg("--armor", "--export") if armoured else gpg("--export")
+    given = text.decode() if armoured else text.decode("utf-8", "surrogateescape")  # as Ansible's lookups give it
+    assert openpgp.openpgp_keys(given) == [
+        {
+            "fingerprint": fingerprints(gpg)[0],
+            "created": openpgp.openpgp_keys(text)[0]["created"],
+            "expires": "",
+            "self_signature_hashes": ["sha512"],
+        }
+    ]
+    assert openpgp.openpgp_keys(given)[0]["created"].startswith("20")
+
+
+def test_self_signatures_by_sha1_are_told(gpg: Gpg):
+    gpg("--cert-digest-algo", "SHA1", "--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
+    assert openpgp.openpgp_keys(gpg("--export"))[0]["self_signature_hashes"] == ["sha1"]
+
+
+def test_a_foreign_signature_is_none_of_its_own(gpg: Gpg):
+    gpg("--cert-digest-algo", "SHA512", "--quick-gen-key", "a <a@example.net>", "rsa2048", "default", "never")
+    gpg("--cert-digest-algo", "SHA512", "--quick-gen-key", "b <b@example.net>", "rsa2048", "default", "never")
+    first, second = fingerprints(gpg)
+    gpg("--cert-digest-algo", "SHA256", "--yes", "--default-key", second, "--quick-sign-key", first)
+    keys = openpgp.openpgp_keys(gpg("--export", first))
+    assert [k["self_signature_hashes"] for k in keys] == [["sha512"]]
+
+
+def test_expiry_is_that_of_the_newest_self_signature(gpg: Gpg):
+    gpg("--faked-system-time", "20200101T000000", "--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "1y")
+    key = openpgp.openpgp_keys(gpg("--export"))[0]
+    assert (key["created"], key["expires"]) == ("2020-01-01T00:00:00Z", "2020-12-31T00:00:00Z")
+    gpg("--faked-system-time", "20200601T000000", "--quick-set-expire", key["fingerprint"], "0")
+    assert openpgp.openpgp_keys(gpg("--export"))[0]["expires"] == ""
+
+
+def test_only_declared_keys_of_a_file_pass(gpg: Gpg, tmp_path: Path):
+    for name in ("a", "b"):
+        gpg("--quick-gen-key", f"{name} <{name}@example.net>", "rsa2048", "default", "never")
+    first, second = fingerprints(gpg)
+    blocks = gpg("--armor", "--export", first).decode() + gpg("--armor", "--export", second).decode()
+    assert [k["fingerprint"] for k in openpgp.openpgp_keys(blocks)] == [first, second]
+    spaced = " ".join(second[i : i + 4] for i in range(0, 40, 4)).lower()
+    only = openpgp.openpgp_only(blocks, spaced)
+    (tmp_path / "only.asc").write_text(only)
+    shown = gpg("--with-colons", "--show-keys", str(tmp_path / "only.asc")).decode()
+    assert second in shown
+    assert first not in shown
+    assert openpgp.openpgp_only(only, [second]) == only
+    assert openpgp.openpgp_only(blocks, "0" * 40) == ""
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda t: "<html>404</html>", "no OpenPGP public key"),
+        (lambda t: "", "no OpenPGP public key"),
+        (lambda t: t.replace("m", "n", 1), "damaged|cut off"),
+        (lambda t: "\n".join(line for i, line in enumerate(t.splitlines()) if i != 5), "damaged|cut off"),
+    ],
+)
+def test_a_file_that_is_no_key_is_refused(gpg: Gpg, damage: Callable[[str], str], message: str):
+    gpg("--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
+    with pytest.raises(AnsibleFilterError, match=message):
+        openpgp.openpgp_keys(damage(gpg("--armor", "--export").decode()))
+
+
+def test_a_key_that_is_cut_off_is_refused(gpg: Gpg):
+    gpg("--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
+    whole = gpg("--export")
+    for length in (1, 5, 40, len(whole) // 2, len(whole) - 1):
+        with pytest.raises(AnsibleFilterError, match=r"cut off|damaged"):
+            openpgp.openpgp_keys(whole[:length])
