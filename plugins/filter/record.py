@@ -23,7 +23,7 @@ def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], 
     pinned: dict[str, str] = {}
     for path in contents:
         if path.endswith(LEDGER):
-            pinned.update(_json(contents, path).get("pinned", {}))
+            pinned.update(_json(contents, path).get("holds", {}))
     return {
         "release": release,
         "results": merged,

