@@ -180,8 +180,8 @@ def driver_plan(
     """What the driver of a node is to consist of.
 
     options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version and
-    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), unwanted
-    (installed together with those they would break the driver), fabric_manager (bool) and faults.
+    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), headers
+    (likewise), unwanted (installed together with those they would break the driver), fabric_manager and faults.
     """
     pci = list(pci)
     gpus, switches = gpu_list(pci), nvswitch_list(pci)
@@ -191,8 +191,7 @@ def driver_plan(
     if not options["user_space_only"]:
         has_open = bool(names_of(table, "open", version, kernel))
         flavour, faults = module_flavour(gpus, str(options["flavour"]), version, has_open)
-        # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
-        keys += [flavour] + ([] if options["in_container"] else ["headers"])
+        keys.append(flavour)
     fabric_manager = bool(switches) and not options["user_space_only"]
     if fabric_manager:
         manager_version = str(options["fabric_manager_version"] or version)
@@ -201,12 +200,11 @@ def driver_plan(
         if not names_of(table, "fabric_manager", version, kernel):
             faults.append("this provider has no Fabric Manager, which the NVSwitches of this node need")
         keys.append("fabric_manager")
-    unpinned = {"pin", "headers"}  # their names say what they are for
     exact = is_exact(version)
     packages = {}
     for key in keys:
         suffix = _suffix(table, key, version, str(options.get("revision") or ""))
-        pinned = exact and key not in unpinned and suffix is not None
+        pinned = exact and key != "pin" and suffix is not None
         for name in names_of(table, key, version, kernel):
             packages[name] = f"{table.get('epoch', '')}{version}{suffix}" if pinned else ""
     other = {"open": "proprietary", "proprietary": "open"}.get(flavour)
@@ -215,6 +213,10 @@ def driver_plan(
         "nvswitches": switches,
         "flavour": flavour,
         "packages": packages,
+        # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
+        "headers": dict.fromkeys(names_of(table, "headers", version, kernel), "")
+        if flavour and not options["in_container"]
+        else {},
         "unwanted": [n for n in names_of(table, other, version, kernel) if n not in packages] if other else [],
         "fabric_manager": fabric_manager,
         "faults": faults,
