@@ -1,0 +1,235 @@
+"""What apt, dpkg and dnf print, and what they are asked: pure functions and command lines."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import node_modules  # noqa: F401 - makes the project's module_utils importable
+import pytest
+from ansible.module_utils import elastic_ai_apt, elastic_ai_dnf
+from ansible.module_utils.elastic_ai_packages import Action, LockedError, Plan, chain_to, explain, still_needed
+
+SIMULATION = """NOTE: This is only a simulation!
+Reading package lists...
+The following packages will be DOWNGRADED:
+  cuda-toolkit-13-0
+Remv systemd-timesyncd [252.39-1]
+Inst libjq1 (1.6-2.1 Debian:12/stable [amd64])
+Inst cuda-toolkit-13-0 [13.0.3-1] (13.0.2-1 lab [all])
+Inst gcc [4:12.1-1] (4:12.2.0-3 Debian:12.11/oldstable [amd64]) []
+Purg chrony [4.3-2]
+Conf libjq1 (1.6-2.1 Debian:12/stable [amd64])
+"""
+
+
+def test_a_simulation_of_apt_is_read() -> None:
+    plan = elastic_ai_apt.parse_simulation(SIMULATION, lambda one, other: one < other)
+    assert plan.actions == [
+        Action("remove", "systemd-timesyncd", before="252.39-1"),
+        Action("install", "libjq1", "1.6-2.1"),
+        Action("downgrade", "cuda-toolkit-13-0", "13.0.2-1", "13.0.3-1"),
+        Action("upgrade", "gcc", "4:12.2.0-3", "4:12.1-1"),
+        Action("remove", "chrony", before="4.3-2"),
+    ]
+
+
+def test_dependencies_are_read_with_providers_of_virtual_packages() -> None:
+    output = "nvidia-driver\n  Depends: nvidia-kmod\n |Depends: a\n  Depends: <virtual>\n    linux-headers-7\n"
+    output += "  Recommends: x\n"
+    depends = elastic_ai_apt.parse_depends(output)
+    assert depends == {"nvidia-driver": ["nvidia-kmod", "a", "virtual", "linux-headers-7"]}
+    assert chain_to("linux-headers-7", ["nvidia-driver"], depends) == ["nvidia-driver", "linux-headers-7"]
+    assert chain_to("unheard-of", ["nvidia-driver"], depends) == ["unheard-of"]
+
+
+def test_relations_lose_versions_and_architectures() -> None:
+    text = "libc6 (>= 2.36), debconf (>= 0.5) | debconf-2.0, python3:any"
+    assert elastic_ai_apt.parse_relations(text) == [["libc6"], ["debconf", "debconf-2.0"], ["python3"]]
+    assert elastic_ai_apt.parse_relations(", ") == []
+
+
+def test_the_space_that_apt_asks_for() -> None:
+    text = (
+        "Need to get 1,024 kB/3 MB of archives.\nAfter this operation, 2.5 GB of additional disk space will be used.\n"
+    )
+    assert elastic_ai_apt.space_needed_bytes(text) == (1_024_000, 2_500_000_000)
+    assert elastic_ai_apt.space_needed_bytes("After this operation, 5 kB disk space will be freed.") == (0, 0)
+
+
+def test_what_must_stay_is_found_through_alternatives_and_chains() -> None:
+    depends = {
+        "theirs": [["mta-a", "mta-b"], ["lib"]],
+        "mta-a": [],
+        "mta-b": [],
+        "lib": [["deep"]],
+        "deep": [],
+        "unneeded": [["deep"]],
+    }
+    assert still_needed(depends, {"mta-a", "lib", "deep", "unneeded"}) == {"lib": "theirs", "deep": "lib"}
+    assert set(still_needed(depends, {"mta-a", "mta-b"})) == {"mta-a"}
+    assert still_needed(depends, {"unneeded"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("output", "parts"),
+    [
+        ("E: You don't have enough free space in /var/cache/apt/archives/.", ["the disk is full", "make room"]),
+        (
+            "dpkg: error processing archive x.deb (--unpack):\n cannot copy: No space left on device",
+            ["the disk is full"],
+        ),
+        (
+            "W: GPG error: http://v ./ Release: ... NO_PUBKEY 1234\n"
+            "E: The repository 'http://v ./ Release' is not signed.",
+            ["not signed by the key that this node trusts", "NO_PUBKEY 1234", "The repository 'http://v ./ Release'"],
+        ),
+        (
+            "E: OpenPGP signature verification failed: http://v ./ InRelease: Sub-process /usr/bin/sqv returned an"
+            " error code (1), error message is: Missing key AB, which is needed to verify signature.",
+            ["not signed by the key that this node trusts", "Missing key AB"],
+        ),
+        ("E: Failed to fetch http://m/p.deb  Could not connect", ["cannot be fetched", "http://m/p.deb"]),
+        (
+            "Some packages could not be installed.\n driver : Depends: kmod (= 1) but it is not going to be installed\n"
+            "E: Unable to correct problems, you have held broken packages.",
+            ["cannot be had together", "driver : Depends: kmod (= 1)"],
+        ),
+        (
+            "dpkg: error processing package x (--configure):\nE: Sub-process /usr/bin/dpkg returned an error code (1)",
+            ["a package's own script failed", "error processing package x"],
+        ),
+        ("something new\n", ["the package manager failed: something new"]),
+        ("", ["without a word"]),
+    ],
+)
+def test_failures_in_the_operators_words(output: str, parts: list[str]) -> None:
+    message = str(explain(output))
+    assert all(part in message for part in parts), message
+    assert "\n" not in message
+
+
+def test_a_lock_is_told_apart() -> None:
+    error = explain("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 42 (apt-get)\nE: Unable")
+    assert isinstance(error, LockedError)
+    assert str(error) == "/var/lib/dpkg/lock-frontend is held by process 42 (apt-get)"
+
+
+def apt(lock_timeout_s: int = 0) -> elastic_ai_apt.Apt:
+    return elastic_ai_apt.Apt(lambda command: (0, "amd64\n"), lock_timeout_s, False)
+
+
+def test_the_holder_of_a_lock_is_named_and_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = tmp_path / "lock-frontend"
+    lock.touch()
+    monkeypatch.setattr(elastic_ai_apt, "LOCKS", (str(tmp_path / "missing"), str(lock)))
+    assert apt().locked(lambda: "done") == "done"
+    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(LockedError, match=rf"lock-frontend is held by process {holder.pid} \(.*input\(\)"):
+        apt().locked(lambda: pytest.fail("must not run"))
+    holder.communicate("\n")
+    assert apt().locked(lambda: "done") == "done"
+
+
+def test_a_lock_that_is_taken_in_between_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elastic_ai_apt, "LOCKS", ())
+    monkeypatch.setattr(elastic_ai_apt.time, "sleep", lambda seconds: None)
+    answers = [LockedError("taken"), "done"]
+
+    def work() -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, LockedError):
+            raise answer
+        return answer
+
+    assert apt(lock_timeout_s=60).locked(work) == "done"
+
+
+def test_the_layout_of_a_lock_request_is_the_kernels(tmp_path: Path) -> None:
+    import struct
+
+    with (tmp_path / "lock").open("w") as stream:
+        request = struct.pack(elastic_ai_apt.FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        assert struct.unpack(elastic_ai_apt.FLOCK, fcntl.fcntl(stream, fcntl.F_GETLK, request))[0] == fcntl.F_UNLCK
+
+
+def test_apt_is_asked_without_questions_and_allowed_no_more_than_the_plan_needs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(elastic_ai_apt, "LOCKS", ())
+    asked: list[list[str]] = []
+    manager = elastic_ai_apt.Apt(lambda command: (asked.append(command), (0, ""))[1], 7, True)
+    manager.install({"a": "1", "b": ""}, Plan([Action("install", "a", "1")]))
+    manager.install({"a": "1"}, Plan([Action("downgrade", "a", "1", "2")]))
+    plain, downgrade = asked[-2:]
+    assert plain[:2] == ["apt-get", "-y"]
+    assert plain[-3:] == ["install", "a=1", "b"]
+    assert {"DPkg::Lock::Timeout=7", "APT::Install-Recommends=true", "Dpkg::Options::=--force-confold"} <= set(plain)
+    assert "--allow-downgrades" not in plain
+    assert "--allow-downgrades" in downgrade
+    manager.purge(["a"], ["b"])
+    assert asked[-1][-3:] == ["purge", "a", "b+"]
+
+
+DNF = """Dependencies resolved.
+================================================================================
+ Package                Architecture  Version             Repository       Size
+================================================================================
+Installing:
+ cuda-toolkit-13-0      x86_64        13.0.2-1            cuda            8.6 k
+Installing dependencies:
+ kernel-core            x86_64        5.14.0-600.el9      baseos           18 M
+Downgrading:
+ libcudnn9              x86_64        9.13.0.50-1         cuda            1.0 G
+Removing:
+ chrony                 x86_64        4.6.1-1.el9         @baseos         700 k
+
+Transaction Summary
+================================================================================
+Operation aborted.
+"""
+
+
+def test_dnf_is_read_and_asked_through_the_same_interface() -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str]:
+        asked.append(command)
+        if command[:2] == ["dnf", "--assumeno"]:
+            return 1, DNF
+        if command[0] == "rpm":
+            return 0, "libcudnn9\t9.14.0-1\nchrony\t4.6.1-1.el9\n"
+        return (1, "") if command[0] == "fuser" else (0, "")
+
+    manager = elastic_ai_dnf.Dnf(run, 1, False)
+    plan = manager.simulate({"cuda-toolkit-13-0": "13.0.2-1", "gcc": ""})
+    assert asked[0][-2:] == ["cuda-toolkit-13-0-13.0.2-1", "gcc"]
+    assert plan.names("install") == ["cuda-toolkit-13-0", "kernel-core"]
+    assert plan.actions[2] == Action("downgrade", "libcudnn9", "9.13.0.50-1", "9.14.0-1")
+    assert plan.actions[3] == Action("remove", "chrony", "", "4.6.1-1.el9")
+    manager.install({"gcc": ""}, plan)
+    manager.hold(["gcc"])
+    manager.unhold(["gcc"])
+    manager.purge(["gcc"], ["chrony"])
+    commands = [c for c in asked if c[0] == "dnf"][1:]
+    assert [[w for w in c if not w.startswith("--setopt")] for c in commands] == [
+        ["dnf", "-y", "install", "gcc"],
+        ["dnf", "-q", "versionlock", "add", "gcc"],
+        ["dnf", "-q", "versionlock", "delete", "gcc"],
+        ["dnf", "-y", "remove", "gcc"],
+        ["dnf", "-y", "install", "chrony"],
+    ]
+
+
+def test_dnf_names_who_is_at_work() -> None:
+    manager = elastic_ai_dnf.Dnf(lambda command: (0, "/var/lib/rpm/.rpm.lock: 42"), 0, False)
+    with pytest.raises(LockedError, match="held by process 42"):
+        manager.locked(lambda: pytest.fail("must not run"))
