@@ -47,6 +47,7 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 transaction: {description: what was (in check mode - would be) done by package, returned: always, type: list}
+manager: {description: apt or dnf, returned: always, type: str}
 kept: {description: packages of the ledger that stay and who needs each, returned: when state is absent, type: dict}
 refreshed: {description: whether package lists were fetched, returned: when state is present, type: bool}
 """
@@ -272,7 +273,7 @@ def main() -> None:
         result = packages.present() if module.params["state"] == "present" else packages.absent()
     except PackageError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(**result)
+    module.exit_json(manager="apt" if isinstance(packages.manager, elastic_ai_apt.Apt) else "dnf", **result)
 
 
 if __name__ == "__main__":

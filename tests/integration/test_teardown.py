@@ -1,0 +1,40 @@
+"""After playbooks/teardown.yml the nodes of a lab are what they were before site.yml."""
+
+from __future__ import annotations
+
+import re
+
+from conftest import Provisioned
+from snapshot import differences, snapshot
+
+# By its name the last file of the session: it takes away what the others need.
+
+
+def recap(output: str) -> dict[str, dict[str, int]]:
+    """Counters of each host from Ansible's last lines."""
+    lines = re.findall(r"^(\S+)\s+: (ok=.*)$", output, re.M)
+    return {host: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", counts)} for host, counts in lines}
+
+
+def test_teardown_predicts_in_check_mode_and_touches_nothing(provisioned: Provisioned) -> None:
+    node = next(iter(provisioned.before))
+    before = snapshot(provisioned.lab, node)
+    done = provisioned.lab.playbook("--check", name="playbooks/teardown.yml")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert recap(done.stdout)[node]["changed"] > 0
+    assert differences(before, snapshot(provisioned.lab, node)) == []
+
+
+def test_teardown_leaves_the_nodes_as_they_were(provisioned: Provisioned) -> None:
+    done = provisioned.lab.playbook(name="playbooks/teardown.yml")
+    assert done.returncode == 0, done.stdout[-6000:]
+    left = {node: differences(before, snapshot(provisioned.lab, node)) for node, before in provisioned.before.items()}
+    assert left == {node: [] for node in provisioned.before}
+
+
+def test_a_second_teardown_finds_nothing_to_do(provisioned: Provisioned) -> None:
+    done = provisioned.lab.playbook(name="playbooks/teardown.yml")
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert {host: counts["changed"] for host, counts in recap(done.stdout).items()} == dict.fromkeys(
+        provisioned.before, 0
+    )
