@@ -11,6 +11,7 @@ with, for the hosts of that inventory (group_vars, or `vars:` of `all`):
     ansible_connection: canned
     canned_recording: "{{ inventory_dir }}/../facts/ubuntu2404.json"     # or .../{{ inventory_hostname }}.json
     canned_node: bare        # or converged: every module says changed=false, node_state answers from the recording
+    canned_log: calls.jsonl  # optional: every module call as a line of JSON, for tests of what was asked
 
 A recording is a JSON document (tests/data/facts/README.md says how one is made):
 
@@ -27,6 +28,7 @@ serves a thousand hosts. A module that neither the recording nor this file can a
 from __future__ import annotations
 
 import ast
+import fcntl
 import functools
 import json
 import re
@@ -56,6 +58,11 @@ options:
     default: bare
     vars:
       - name: canned_node
+  log:
+    description: File that every module call is appended to, one JSON object a line (host, module, args).
+    type: path
+    vars:
+      - name: canned_log
   host:
     description: The host's name in the inventory.
     vars:
@@ -229,11 +236,13 @@ class Node:
         return {name: {**recorded, "addresses": [own[name]["address"]]} for name in asked if name in own}
 
     def package_set(self, args: dict[str, Any]) -> Answer:
-        """A transaction: all that is asked for would change on a bare node."""
-        wanted = args.get("wanted") or args.get("packages") or args.get("names") or []
-        there = self.converged or (args.get("state") == "absent")
-        names = [] if there else sorted(wanted)
-        return {"changed": bool(names), "installed": names, "removed": [], "held": [], "predicted": names}
+        """A transaction: what is asked for and not recorded would be installed on a bare node."""
+        there = self.state.get("packages", {})
+        names = sorted(name for name in args.get("wanted") or {} if not there.get(name))
+        if self.converged or args.get("state") == "absent":
+            names = []
+        done = [f"install {name}" for name in names]
+        return {"changed": bool(names), "transaction": done, "kept": {}, "refreshed": False}
 
     def managed_files(self, args: dict[str, Any]) -> Answer:
         """Files: all but the removals would change on a bare node."""
@@ -300,11 +309,22 @@ class Connection(ConnectionBase):
         if in_data is None:
             return self._shell_command(cmd)
         module, args = module_call(in_data)
+        self._log(module, args)
         ports = self.get_option("fabric_ports")
         converged = self.get_option("node") == "converged"
         node = Node(read_recording(self.get_option("recording")), converged, self.get_option("host") or "", ports)
         answer = node.answer(module, args)
         return int(bool(answer.get("failed"))), json.dumps(answer).encode(), b""
+
+    def _log(self, module: str, args: dict[str, Any]) -> None:
+        if not self.get_option("log"):
+            return
+        own = {key: value for key, value in args.items() if not key.startswith("_ansible")}
+        line = json.dumps({"host": self.get_option("host"), "module": module, "args": own}) + "\n"
+        with Path(self.get_option("log")).open("a", encoding="utf-8") as log:
+            fcntl.flock(log, fcntl.LOCK_EX)  # hosts are processes of their own
+            log.write(line)
+            log.flush()
 
     def _shell_command(self, cmd: str) -> tuple[int, bytes, bytes]:
         made = re.search(r"echo (ansible-tmp-[\w.-]+)=", cmd)

@@ -1,0 +1,136 @@
+"""`site.yml --check` for every supported operating system, on nodes that exist only as recordings.
+
+Nothing is installed and nothing is reached; what is proved is that tables, templates and conditionals of every role
+work through for a system, and what they would ask of it. Debian 12 and 13 are run for real elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPO = Path(__file__).parents[2]
+TOOLS = Path(sys.executable).parent
+SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9")
+# Names that only the other family has. A role that asks for one has no table for this system.
+FOREIGN = {
+    "deb": r"-devel$|^kernel-devel|^(iproute|iputils|procps-ng|gcc-c\+\+|openssh-clients|openmpi-devel|dkms-nvidia)$",
+    "el": r"-dev$|^linux-(headers|image|modules)|^python3-venv$"
+    r"|^(iproute2|iputils-ping|procps|g\+\+|openssh-client|openmpi-bin|rdmacm-utils|ibverbs-utils|slurm-wlm|docker\.io)$",
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    output: str
+    calls: list[dict[str, Any]]
+
+    @property
+    def recap(self) -> dict[str, str]:
+        """Host -> its line of the recap."""
+        lines = self.output.partition("PLAY RECAP")[2].splitlines()
+        return {line.split()[0]: line for line in lines if " ok=" in line}
+
+    def of(self, module: str) -> Iterator[dict[str, Any]]:
+        """Arguments of a module's calls."""
+        return (call["args"] for call in self.calls if call["module"] == module)
+
+    def packages(self) -> set[str]:
+        """Every package that would be installed."""
+        return {name for args in self.of("package_set") for name in args.get("wanted") or {}}
+
+    def owners(self) -> set[str]:
+        """Roles that would put files or packages on a node."""
+        files = {args.get("owner_role") for args in self.of("managed_files") if args.get("files")}
+        return {str(o) for o in files | {args["owner"] for args in self.of("package_set") if args.get("wanted")} if o}
+
+
+def check(system: str, folder: Path) -> Run:
+    """One check run over a head and a GPU server of a system."""
+    node = {"canned_recording": str(REPO / f"tests/data/facts/os/{system}.json")}
+
+    def host(number: int) -> dict[str, Any]:
+        port = {"interface": "ens31np0", "address": f"10.80.0.{number}/24", "rate_gbps": 400}
+        return {"ansible_host": f"192.0.2.{number}", "fabric_ports": [port]}
+
+    inventory = {
+        "all": {
+            "vars": {"ansible_connection": "canned", "ansible_user": "root", "canned_log": str(folder / "log"), **node}
+            | {"stack_release": "current", "fabric": "roce400"},
+            "children": {"heads": {"hosts": {"head": host(10)}}, "gpu_servers": {"hosts": {"gpu1": host(11)}}},
+        }
+    }
+    folder.mkdir()
+    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONNECTION_PLUGINS": str(REPO / "tests/plugins/connection"),
+        "ANSIBLE_NOCOLOR": "1",
+        "HOME": str(folder),  # caches of the controller are not this user's
+    }
+    done = subprocess.run(
+        [str(TOOLS / "ansible-playbook"), "site.yml", "--check", "-i", str(folder / "hosts.yml")],
+        cwd=REPO, env=environment, capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    log = folder / "log"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.is_file() else []
+    return Run(done.stdout + done.stderr, [json.loads(line) for line in lines])
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    folder = tmp_path_factory.mktemp("check")
+    with ThreadPoolExecutor(2) as pool:
+        done = pool.map(lambda system: check(system, folder / system), SYSTEMS)
+        return dict(zip(SYSTEMS, done, strict=True))
+
+
+@pytest.fixture(params=SYSTEMS)
+def system(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def errors(run: Run) -> str:
+    """What went wrong, without the rest of the output."""
+    return "\n".join(re.findall(r"^(?:\[ERROR\].*|fatal:.*|Origin:.*)$", run.output, re.MULTILINE))[:3000]
+
+
+def test_the_whole_site_works_through(runs: dict[str, Run], system: str) -> None:
+    recap = runs[system].recap
+    assert set(recap) == {"head", "gpu1"}, errors(runs[system]) or runs[system].output[-2000:]
+    assert all("failed=0" in line and "unreachable=0" in line for line in recap.values()), errors(runs[system])
+    assert not any("changed=0" in line for line in recap.values()), "a bare node, and nothing would be done to it"
+
+
+def test_no_role_renders_nothing(runs: dict[str, Run], system: str) -> None:
+    """What Debian 12 gets, every system gets: a role whose table lacks a system would stand out here."""
+    assert runs["debian12"].owners(), "no role says whose files and packages it brings"
+    assert runs["debian12"].owners() - runs[system].owners() == set()
+
+
+def test_what_is_rendered_is_whole(runs: dict[str, Run], system: str) -> None:
+    """No file without content, no template left over, no package without a name."""
+    files = [entry for args in runs[system].of("managed_files") for entry in args.get("files") or []]
+    files = [entry for entry in files if entry.get("state", "present") == "present"]
+    assert files
+    for entry in files:
+        assert entry["content"] not in ("", None), f"{entry['path']} would be empty"
+        assert not re.search(r"\{\{|\{%|AnsibleUndefined", str(entry["content"])), f"{entry['path']} was not rendered"
+    assert all(re.fullmatch(r"[a-z0-9][a-zA-Z0-9.+_-]+(:[a-z0-9]+)?", name) for name in runs[system].packages())
+
+
+def test_no_package_of_the_other_family_is_asked_for(runs: dict[str, Run], system: str) -> None:
+    assert len(runs[system].packages()) > 10
+    foreign = FOREIGN["el" if system.startswith("el") else "deb"]
+    assert sorted(name for name in runs[system].packages() if re.search(foreign, name)) == []
