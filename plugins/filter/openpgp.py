@@ -7,7 +7,7 @@ import binascii
 import datetime
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,9 +216,33 @@ def openpgp_only(text: str | bytes, declared: str | Sequence[str]) -> str:
     return armour(b"".join(chosen)) if chosen else ""
 
 
+def openpgp_holds(text: str | bytes, declared: str | Sequence[str]) -> bool:
+    """Whether a file holds a declared key; false of a damaged file, too."""
+    try:
+        return bool(openpgp_only(text, declared))
+    except AnsibleFilterError:
+        return False
+
+
+def openpgp_trusted(texts: Mapping[str, str], declared: Mapping[str, str | Sequence[str]]) -> dict[str, str]:
+    """openpgp_only for several files by name."""
+    return {name: openpgp_only(text, declared[name]) for name, text in texts.items() if name in declared}
+
+
+def openpgp_armour(text: str | bytes) -> str:
+    """All keys of a file, armoured; for binary files that have to pass through templates."""
+    return armour(b"".join(bytes(key.raw) for key in read_keys(text)))
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self) -> dict[str, Any]:
         """Filters by name."""
-        return {"openpgp_keys": openpgp_keys, "openpgp_only": openpgp_only}
+        return {
+            "openpgp_keys": openpgp_keys,
+            "openpgp_only": openpgp_only,
+            "openpgp_holds": openpgp_holds,
+            "openpgp_trusted": openpgp_trusted,
+            "openpgp_armour": openpgp_armour,
+        }
