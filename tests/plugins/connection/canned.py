@@ -153,6 +153,7 @@ class Node:
             "node_state": self.node_state,
             "package_set": self.package_set,
             "managed_files": self.managed_files,
+            "kernel_values": self.kernel_values,
             "file": self.file,
             "stat": lambda _: {"changed": False, "stat": {"exists": False}},
             "find": lambda _: {"changed": False, "files": [], "matched": 0, "examined": 0, "skipped_paths": {}},
@@ -242,7 +243,8 @@ class Node:
         if self.converged or args.get("state") == "absent":
             names = []
         done = [f"install {name}" for name in names]
-        return {"changed": bool(names), "transaction": done, "kept": {}, "refreshed": False}
+        manager = "dnf" if self.facts.get("ansible_pkg_mgr") == "dnf" else "apt"
+        return {"changed": bool(names), "transaction": done, "manager": manager, "kept": {}, "refreshed": False}
 
     def managed_files(self, args: dict[str, Any]) -> Answer:
         """Files: all but the removals would change on a bare node."""
@@ -252,6 +254,11 @@ class Node:
         if faults:
             return {"failed": True, "msg": f"{faults[0]}: content is required when state is present"}
         return {"changed": bool(paths), "changed_paths": paths, "diff": []}
+
+    def kernel_values(self, args: dict[str, Any]) -> Answer:
+        """A bare node's kernel holds other values."""
+        paths = [] if self.converged else sorted(args.get("values") or {})
+        return {"changed": bool(paths), "changed_paths": paths}
 
     def file(self, args: dict[str, Any]) -> Answer:
         """One path: nothing is there on a bare node."""
