@@ -205,8 +205,9 @@ def driver_plan(
     for key in keys:
         suffix = _suffix(table, key, version, str(options.get("revision") or ""))
         pinned = exact and key != "pin" and suffix is not None
+        epoch = "" if key == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
         for name in names_of(table, key, version, kernel):
-            packages[name] = f"{table.get('epoch', '')}{version}{suffix}" if pinned else ""
+            packages[name] = f"{epoch}{version}{suffix}" if pinned else ""
     other = {"open": "proprietary", "proprietary": "open"}.get(flavour)
     return {
         "gpus": gpus,

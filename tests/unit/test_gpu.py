@@ -147,8 +147,8 @@ def test_debian_12_takes_the_modules_that_equal_its_user_space():
         ("debian12", "580.126.20", "nvidia-fabricmanager", "580.126.20-1"),
         ("ubuntu2404", "580.126.20", "nvidia-fabricmanager", "580.126.20-1"),
         ("ubuntu2404", "580.126.16", "nvidia-fabricmanager", ""),
-        ("el9", "570.133.20", "nvidia-fabric-manager", "3:570.133.20-1"),
-        ("el9", "580.126.20", "nvidia-fabricmanager", "3:580.126.20-1"),
+        ("el9", "570.133.20", "nvidia-fabric-manager", "570.133.20-1"),
+        ("el9", "580.126.20", "nvidia-fabricmanager", "580.126.20-1"),
     ],
 )
 def test_fabric_manager_has_the_name_of_its_branch_and_the_drivers_version(os, version, name, pinned):
