@@ -18,16 +18,27 @@ from validation.probes import ProbeDoc, installed
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
-TRAINING_PYTHON = "/opt/elastic-ai/training/bin/python"
+TRAINING = "/usr/local/bin/elastic-ai-training-exec"
 TOOL_TIMEOUT_S = 10.0
 
-_VERSIONS = (
-    "import importlib.metadata as m, json\n"
-    "def v(n):\n"
-    "    try: return m.version(n)\n"
-    "    except m.PackageNotFoundError: return ''\n"
-    "print(json.dumps({n: v(n) for n in ('horovod', 'torch')}))\n"
-)
+#: Runs in the training container: versions of what training uses, from its own packages; nothing is imported for it.
+_TRAINING = r"""
+import importlib.metadata as m, json, re, subprocess
+dists = {d.metadata["Name"].lower(): d.version for d in m.distributions() if d.metadata["Name"]}
+def said(*command):
+    try: return subprocess.run(command, capture_output=True, text=True, timeout=5).stdout
+    except (OSError, subprocess.SubprocessError): return ""
+listed = said("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
+debs = {r[1]: r[2] for r in map(str.split, listed.splitlines()) if len(r) == 3 and r[0] == "installed"}
+def first(pattern, *of):
+    return next((v for have in of for n, v in sorted(have.items()) if re.fullmatch(pattern, n)), "")
+mpi = re.search(r"\(Open MPI\)\s+(\S+)", said("mpirun", "--version"))
+print(json.dumps({
+    "horovod": first("horovod", dists), "torch": first("torch", dists), "openmpi": mpi.group(1) if mpi else "",
+    "nccl": first(r"libnccl2|nvidia-nccl-cu\d+", debs, dists),
+    "cudnn": first(r"libcudnn\d+(-cuda-\d+)?|nvidia-cudnn-cu\d+", debs, dists),
+}))
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,7 +105,7 @@ def server_model(virt: str, container: bool, root: Path = Path("/sys/class/dmi/i
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = _say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
-    versions = _say(TRAINING_PYTHON, "-I", "-c", _VERSIONS)
+    versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
     training = json.loads(versions) if versions.startswith("{") else {}
     offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))
     try:
@@ -117,10 +128,13 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
-        "openmpi": group(r"\(Open MPI\)\s+(\S+)", _say("mpirun", "--version")),
+        # a site without the training container may have MPI on the node itself
+        "openmpi": training.get("openmpi") or group(r"\(Open MPI\)\s+(\S+)", _say("mpirun", "--version")),
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
         "horovod": training.get("horovod", ""),
         "torch": training.get("torch", ""),
+        "training_nccl": training.get("nccl", ""),
+        "training_cudnn": training.get("cudnn", ""),
         "probes": probes,
         "clock_offset_s": offset,
         **installed.collect(),

@@ -1,7 +1,7 @@
 """A short data-parallel training over several nodes, launched with mpirun as the reference architecture does.
 
-Runs on the launching node. The ranks belong to an unprivileged user of their own and reach the other nodes through
-that user's key and the training sshd's port, never through the operator's.
+Runs on the launching node, mpirun and its ranks in the nodes' training containers. They belong to an unprivileged user
+of their own and reach the other nodes through that user's key and the training sshd's port, never the operator's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import os
-import pwd
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 
 PROGRAM = Path(__file__).with_name("train_cnn.py")
+ENTER = "/usr/local/bin/elastic-ai-training-exec"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -34,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shared-cores", action="store_true", help="the nodes share cores: ranks yield when they wait")
     parser.add_argument("--ssh-port", type=int, default=50000)
     parser.add_argument("--ssh-config", default="/etc/elastic-ai/training/ssh_config")
-    parser.add_argument("--user", default="elastic-ai-train")
-    parser.add_argument("--python", default="/opt/elastic-ai/training/bin/python")
+    parser.add_argument("--enter", default=ENTER, help="runs a command in the training container")
+    parser.add_argument("--python", default="/usr/bin/python3", help="the container's")
 
 
 def command_for(args: argparse.Namespace) -> list[str]:
@@ -54,14 +54,13 @@ def command_for(args: argparse.Namespace) -> list[str]:
     return [*command, "--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
 
 
-def as_user(name: str, command: list[str]) -> list[str]:
-    """`command` under the training user, when this is root; dies with its parent as everything else here."""
-    if os.geteuid() != 0:
-        return command
-    entry = pwd.getpwnam(name)
-    switch = ["setpriv", "--reuid", name, "--regid", str(entry.pw_gid), "--init-groups", "--reset-env"]
-    # Changing the user clears the request to be killed with the parent, so setpriv makes it anew.
-    return [*switch, "--pdeathsig", "KILL", "--", *command]
+def in_container(enter: str, command: list[str]) -> list[str]:
+    """`command` in the training container as the training user; dies with its parent as everything else here.
+
+    Entering the container becomes the command, so that signals reach it. Changing the user clears the request to be
+    killed with the parent, so setpriv makes it anew.
+    """
+    return [enter, "setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
 def report_of(stdout: str) -> dict[str, Any]:
@@ -96,10 +95,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
     """Train for `--warmup` + `--steps` steps; images/s of the whole job for each measured step."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        try:
-            command = as_user(args.user, command_for(args))
-        except KeyError:
-            return Ran(["mpirun"], 127, "", f"there is no user {args.user} on this node"), {}, None
+        command = in_container(args.enter, command_for(args))
         environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
         ran = run_tool(command, env=environment)
         if ran.returncode != 0:
@@ -109,7 +105,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
             error = wrong(args, facts)
         except (ValueError, KeyError, TypeError) as fault:
             return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
-        facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool(["mpirun", "--version"]).stdout)
+        facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool([args.enter, "mpirun", "--version"]).stdout)
         return ran, facts, error
 
     return document("training-short", "horovod", measure, lambda ran: _version(ran.stdout))

@@ -1,4 +1,4 @@
-"""What role containers promises, seen from outside."""
+"""What role docker promises, seen from outside."""
 
 import json
 
@@ -24,3 +24,11 @@ def test_a_container_really_runs(host):
         assert host.run("docker run --rm --network none %s /usr/bin/false", image).rc == 1
     finally:
         host.check_output("docker image rm %s", image)
+
+
+def test_gpu_servers_have_the_nvidia_runtime_and_nobody_else(host):
+    configured = json.loads(host.file("/etc/docker/daemon.json").content_string)
+    on_gpu_server = host.check_output("hostname").startswith("gpu")
+    assert ("nvidia" in configured["runtimes"]) == on_gpu_server
+    known = json.loads(host.check_output("docker info --format '{{json .Runtimes}}'"))
+    assert ("nvidia" in known) == on_gpu_server

@@ -1,0 +1,69 @@
+"""Prints as JSON what is in a training image; runs in a container of it. Nothing beyond the standard library."""
+
+import importlib
+import json
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+
+def said(*command: str) -> str:
+    """What a command prints, "" when it fails or is not there."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def package(name: str) -> str:
+    """Version of an installed Debian package."""
+    return said("dpkg-query", "-W", "-f", "${Version}", name)
+
+
+def first(pattern: str, text: str) -> str:
+    """First group of the first match, or ""."""
+    found = re.search(pattern, text)
+    return found.group(1) if found else ""
+
+
+def torch_versions() -> dict[str, str]:
+    """Torch, and the parts of CUDA that it brings or was built with ("" on a CPU build)."""
+    try:
+        torch = importlib.import_module("torch")
+    except ImportError:
+        return {"torch": "", "cuda": "", "cudnn": "", "nccl": ""}
+    cuda = torch.version.cuda or ""
+    nccl = torch.cuda.nccl.version() if cuda and torch.distributed.is_nccl_available() else ""
+    if isinstance(nccl, tuple):
+        nccl = ".".join(map(str, nccl))
+    cudnn = torch.backends.cudnn.version() if cuda else ""
+    return {"torch": torch.__version__, "cuda": cuda, "cudnn": str(cudnn or ""), "nccl": str(nccl)}
+
+
+def horovod_version() -> str:
+    """Release of Horovod if it loads with torch and MPI."""
+    try:
+        if not importlib.import_module("horovod.torch").mpi_built():
+            return ""
+        return str(importlib.import_module("horovod").__version__)
+    except (ImportError, OSError):
+        return ""
+
+
+release = Path("/etc/os-release").read_text(encoding="utf-8")
+print(
+    json.dumps(
+        {
+            **torch_versions(),
+            "horovod": horovod_version(),
+            "openmpi": first(r"\(Open MPI\)\s+(\S+)", said("mpirun", "--version")),
+            "rdma_core": package("rdma-core"),
+            "python": platform.python_version(),
+            "os": first(r'(?m)^ID="?([^"\n]+)', release) + " " + first(r'(?m)^VERSION_ID="?([^"\n]+)', release),
+            # What a wheel was built against, to the last digit, decides whether it fits.
+            "abi": [package(name) for name in ("python3", "python3-torch", "libopenmpi3")],
+            "machine": platform.machine(),
+        }
+    )
+)
