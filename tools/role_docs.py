@@ -114,6 +114,12 @@ def playbooks_of(role: str) -> list[str]:
 def generated(role: Path) -> str:
     """The generated part of a role's page, marks included."""
     spec = yaml.safe_load((role / "meta/argument_specs.yml").read_text(encoding="utf-8"))["argument_specs"]["main"]
+    defaults = role / "defaults/main.yml"
+    values = (yaml.safe_load(defaults.read_text(encoding="utf-8")) if defaults.is_file() else None) or {}
+    options = {  # a default that is a template may stand in defaults/main.yml alone
+        name: {"default": values[name], **option} if name in values else option
+        for name, option in spec.get("options", {}).items()
+    }
     template = jinja2.Environment(keep_trailing_newline=True, autoescape=False).from_string(PAGE)  # noqa: S701 - no HTML
     page = template.render(
         begin=BEGIN,
@@ -121,7 +127,7 @@ def generated(role: Path) -> str:
         summary=plain(spec["short_description"]).rstrip("."),
         description=sentences(spec.get("description")),
         playbooks=playbooks_of(role.name),
-        rows=list(rows(spec.get("options", {}))),
+        rows=list(rows(options)),
     )
     return re.sub(r"\n{3,}", "\n\n", page)
 

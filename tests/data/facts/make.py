@@ -122,6 +122,8 @@ def pci(count: int, first_bus: int, vendor: str, device: str, kind: str, driver:
     ]
 
 
+# All of these machines have Intel processors.
+HOST_BRIDGE = pci(1, 0x00, "0x8086", "0x09a2", "0x060000", "", numa_node=0)
 # PCI ids as in the public PCI ID list. A freshly installed server has no driver on its GPUs.
 HARDWARE: dict[str, list[Json]] = {
     # 4 x V100-SXM2-16GB behind one switch (configuration K), one ConnectX-5 EDR.
@@ -159,13 +161,43 @@ def units(system: str) -> dict[str, Json]:
     return there | {name: {"active": False, "enabled": False} for name in idle[family]}
 
 
+def texts(system: str, hardware: str) -> dict[str, str]:
+    """Files of a fresh installation that roles read."""
+    kernel = SYSTEMS[system][3]
+    boot = "root=/dev/mapper/vg0-root ro quiet"
+    grub = f"menuentry 'Linux' {{\n\tlinux\t/vmlinuz-{kernel} {boot}\n\tinitrd\t/initrd.img-{kernel}\n}}\n"
+    entry = f"title Rocky Linux\nversion {kernel}\nlinux /vmlinuz-{kernel}\noptions {boot}\n"
+    loader = (
+        {f"/boot/loader/entries/0123456789abcdef0123456789abcdef-{kernel}.conf": entry}
+        if system.startswith("el")
+        else {"/boot/grub/grub.cfg": grub}
+    )
+    return loader | {
+        "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n',
+        "/etc/hosts": "127.0.0.1\tlocalhost\n",
+        "/proc/meminfo": f"MemTotal:       {MEMORY_MIB[hardware] * 1024} kB\nMemFree:        1048576 kB\n",
+    }
+
+
+def packages(system: str) -> dict[str, str]:
+    """What a fresh installation has of the packages that roles ask about: the kernel."""
+    kernel = SYSTEMS[system][3]
+    if system.startswith("el"):
+        version = kernel.removesuffix(".x86_64")
+        return dict.fromkeys(("kernel", "kernel-core", "kernel-modules", "kernel-modules-core"), version)
+    if system.startswith("ubuntu"):
+        version = kernel.removesuffix("-generic").replace("-", ".")
+        return dict.fromkeys(("linux-generic", "linux-image-generic", "linux-headers-generic"), f"{version}.1")
+    return {"linux-image-amd64": kernel.removesuffix("-amd64") + "-1"}
+
+
 def node_state(system: str, hardware: str) -> Json:
     """What node_state reads of a machine on which nothing was installed yet; nouveau has taken the GPUs."""
     kernel = SYSTEMS[system][3]
     gpus = any(device["vendor"] == "0x10de" for device in HARDWARE[hardware])
     return {
         "cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=/dev/mapper/vg0-root ro quiet",
-        "contents": {},
+        "contents": texts(system, hardware),
         "cpus": CPUS[hardware],
         "files": {},
         "held": [],
@@ -178,8 +210,8 @@ def node_state(system: str, hardware: str) -> Json:
         "modules": {"nouveau": {"available": True, "loaded": gpus, "version": ""}},
         "modules_loadable": True,
         "package_lists": True,
-        "packages": {},
-        "pci": HARDWARE[hardware],
+        "packages": packages(system),
+        "pci": [*HOST_BRIDGE, *HARDWARE[hardware]],
         "reboot_hints": [],
         "sysctls": {},
         "units": units(system),

@@ -214,8 +214,7 @@ class Node:
                 names = [path for pattern in names for path in self._matching(known, pattern) or [pattern]]
                 names = [path for path in names if not re.search(r"[*?\[]", path)]
             answer[option] = {name: known.get(name, absent) for name in names}
-        if self.converged:
-            answer["links"].update(self._links(answer["links"]))
+        answer["links"].update(self._links(answer["links"]))
         files = self.state.get("files", {})
         answer["files"] = {p: files[p] for pattern in asked.get("files") or [] for p in self._matching(files, pattern)}
         answer["missing_packages"] = [name for name, version in answer["packages"].items() if not version]
@@ -231,10 +230,11 @@ class Node:
         return sorted(path for path in known if PurePosixPath(path).match(pattern))
 
     def _links(self, asked: dict[str, Any]) -> dict[str, Any]:
-        own = {port["interface"]: port for port in self.ports}
-        up = {"exists": True, "operstate": "up", "txqueuelen": 1000, "mtu": 9000}
-        recorded = next(iter(self.state.get("links", {}).values()), up)
-        return {name: {**recorded, "addresses": [own[name]["address"]]} for name in asked if name in own}
+        """The host's own fabric ports: cabled on a bare node, addressed too on a converged one."""
+        own = {port["interface"]: [port["address"]] for port in self.ports if port["interface"] in asked}
+        bare = {"exists": True, "operstate": "up", "txqueuelen": 1000, "mtu": 1500, "addresses": []}
+        recorded = next(iter(self.state.get("links", {}).values()), {**bare, "mtu": 9000})
+        return {name: {**recorded, "addresses": found} if self.converged else bare for name, found in own.items()}
 
     def package_set(self, args: dict[str, Any]) -> Answer:
         """A transaction: what is asked for and not recorded would be installed on a bare node."""
