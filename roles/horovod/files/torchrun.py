@@ -10,6 +10,7 @@ because the launcher ended in whatever way, it kills all that torchrun has start
 import argparse
 import ctypes
 import fcntl
+import importlib
 import json
 import os
 import selectors
@@ -95,10 +96,10 @@ def leash(job: dict) -> int:
     """One host's side: run torchrun until it ends or until standard input does."""
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     interface = interface_of(job["address"])
-    environment = dict(os.environ)
+    environment = {"OMP_NUM_THREADS": "1", **os.environ}
     if interface:
         environment.update(GLOO_SOCKET_IFNAME=interface, NCCL_SOCKET_IFNAME=interface)
-    command = [sys.executable, "-m", "torch.distributed.run", *job["torchrun"], "--no_python"]
+    command = [sys.executable, str(HERE), "--agent", *job["torchrun"], "--no_python"]
     # A rank must not outlive its agent either.
     command += ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, *job["program"]]
     wake, ended = os.pipe()
@@ -116,6 +117,18 @@ def leash(job: dict) -> int:
                 return 143
     kill_below()
     return process.returncode % 256
+
+
+def agent(arguments: list[str]) -> int:
+    """torchrun itself."""
+    run = importlib.import_module("torch.distributed.run")
+    std = importlib.import_module("torch.distributed.elastic.multiprocessing.api").Std
+    if std.from_str("0") is None:
+        # torch before 2.0 looks for the flag 0 among a flag's members, and Python since 3.11 does not list it there
+        original = std.from_str
+        std.from_str = classmethod(lambda _, text: std.NONE if text == "0" else original(text))
+    run.main(arguments)
+    return 0
 
 
 def launch(args: argparse.Namespace) -> int:
@@ -153,7 +166,9 @@ def launch(args: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Launcher, or leash where the launcher says so."""
+    """Launcher; or leash or agent, where the launcher or the leash says so."""
+    if sys.argv[1:2] == ["--agent"]:
+        return agent(sys.argv[2:])
     if sys.argv[1:2] == ["--leash"]:
         return leash(json.loads(bytes.fromhex(sys.argv[2])))
     parser = argparse.ArgumentParser(prog="elastic-ai-torchrun", usage=(__doc__ or "").strip().splitlines()[2].strip())
