@@ -228,6 +228,44 @@ def test_mpirun_is_told_to_use_the_fabric_and_the_training_sshd() -> None:
     assert "yield" not in line, "real nodes have their cores for themselves"
 
 
+def test_training_starts_in_the_container_and_dies_with_the_probe() -> None:
+    args = training_arguments()
+    command = training_short.in_container(args.enter, training_short.command_for(args))
+    assert command[:6] == ["/usr/local/bin/elastic-ai-training-exec", "setpriv", "--pdeathsig", "KILL", "--", "mpirun"]
+    assert "/usr/bin/python3 -I" in " ".join(command), "the container's Python, not a node's"
+
+
+def test_training_without_a_container_is_a_failed_probe_that_says_so(tmp_path: Path) -> None:
+    args = training_arguments()
+    args.enter = str(tmp_path / "enter")
+    Path(args.enter).write_text("#!/bin/sh\necho 'the training container does not run' >&2\nexit 125\n")
+    Path(args.enter).chmod(0o755)
+    doc = training_short.probe(args)
+    assert doc["returncode"] == 125
+    assert "the training container does not run" in str(doc["error"])
+
+
+def test_facts_read_the_training_from_inside_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "bin"
+    inside.mkdir()
+    for name, text in (
+        ("mpirun", "mpirun (Open MPI) 4.1.4"),
+        ("dpkg-query", "installed libnccl2 2.19.3-1+cuda12.2\ninstalled libcudnn8 8.9.7.29-1+cuda12.2\n"),
+    ):
+        (inside / name).write_text(f"#!/bin/sh\ncat <<E\n{text}\nE\n")
+        (inside / name).chmod(0o755)
+    enter = tmp_path / "enter"
+    enter.write_text(f'#!/bin/sh\nPATH={inside}:$PATH exec "$@"\n')
+    enter.chmod(0o755)
+    monkeypatch.setattr(facts, "TRAINING", str(enter))
+    found = facts.collect([])
+    assert found["openmpi"] == "4.1.4"
+    assert found["training_nccl"] == "2.19.3-1+cuda12.2"
+    assert found["training_cudnn"] == "8.9.7.29-1+cuda12.2"
+    monkeypatch.setattr(facts, "TRAINING", str(tmp_path / "nothing"))
+    assert facts.collect([])["training_nccl"] == ""
+
+
 def test_training_is_believed_only_when_it_did_what_was_asked() -> None:
     assert training_short.wrong(training_arguments(), training_report()) is None
     for key, value, words in (

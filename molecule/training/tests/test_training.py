@@ -111,7 +111,9 @@ def test_torchrun_twin_adds_up_over_the_fabric(host):
 
 def test_torchrun_twin_fails_as_its_program_does(host):
     only_on(host, "head")
-    run = host.run("elastic-ai-torchrun -c %s", "import os, sys, time; time.sleep(int(os.environ['RANK'])); sys.exit(3)")
+    run = host.run(
+        "elastic-ai-torchrun -c %s", "import os, sys, time; time.sleep(int(os.environ['RANK'])); sys.exit(3)"
+    )
     assert run.rc not in (0, 143)
 
 

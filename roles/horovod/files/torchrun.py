@@ -8,6 +8,7 @@ because the launcher ended in whatever way, it kills all that torchrun has start
 """
 
 import argparse
+import contextlib
 import ctypes
 import fcntl
 import importlib
@@ -85,10 +86,8 @@ def kill_below() -> None:
             if not left:
                 return
             for pid in left:
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, number)
-                except ProcessLookupError:
-                    pass
             time.sleep(0.05 if number == signal.SIGKILL else 0.5)
 
 

@@ -1,0 +1,163 @@
+"""What role horovod computes on the controller, and its torchrun launcher without torch."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from ansible.errors import AnsibleFilterError
+
+ROOT = Path(__file__).resolve().parents[2]
+TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"
+VERSIONS = ROOT / "roles" / "horovod" / "files" / "versions.py"
+
+
+def module(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+apt_sources_for = module(ROOT / "plugins" / "filter" / "horovod.py").apt_sources_for
+torchrun = module(TORCHRUN)
+
+DEB822 = """# the distribution
+Types: deb deb-src
+URIs: http://mirror.example/debian
+Suites: trixie trixie-updates
+Components: main contrib non-free
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: http://mirror.example/debian-security
+Suites: trixie-security
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: http://mirror.example/debian
+Suites: trixie-backports
+Components: main
+"""
+ONE_LINE = """
+deb [arch=amd64 signed-by=/usr/share/keyrings/k.gpg] http://mirror.example/debian bookworm main contrib # ours
+deb-src http://mirror.example/debian bookworm main
+deb http://elsewhere.example/tools stable main
+"""
+
+
+def test_mirrors_of_the_node_are_used_for_the_image_suite() -> None:
+    text = apt_sources_for({"/etc/apt/sources.list.d/debian.sources": DEB822}, "trixie", "bookworm")
+    first, second = text.strip().split("\n\n")
+    assert "Suites: bookworm bookworm-updates" in first
+    assert "Suites: bookworm-security" in second
+    assert "Components: main\n" in first
+    assert "Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg" in first
+    assert "trixie" not in text
+    assert "backports" not in text, "not every mirror has them"
+    assert "deb-src" not in text
+
+
+def test_one_line_sources_count_too() -> None:
+    text = apt_sources_for({"/etc/apt/sources.list": ONE_LINE}, "bookworm", "bookworm")
+    assert text == (
+        "Types: deb\nURIs: http://mirror.example/debian\nSuites: bookworm\nComponents: main\n"
+        "Signed-By: /usr/share/keyrings/k.gpg\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"/etc/apt/sources.list.d/x.sources": DEB822.replace("Types: deb", "Enabled: no\nTypes: deb")},
+        {"/etc/apt/sources.list.d/x.sources": "Types: deb\nURIs: http://vendor/\nSuites: ./\n"},
+        {"/etc/apt/sources.list.d/x.sources.bak": DEB822},
+    ],
+)
+def test_a_node_without_usable_sources_is_told_what_to_set(files: dict[str, str]) -> None:
+    with pytest.raises(AnsibleFilterError, match="horovod_base"):
+        apt_sources_for(files, "trixie", "bookworm")
+
+
+def test_hosts_of_a_hostfile_and_of_the_command_line() -> None:
+    assert torchrun.hosts_of("# ours\n10.0.0.1 slots=4\n10.0.0.2\n") == [("10.0.0.1", 4), ("10.0.0.2", 1)]
+    assert torchrun.hosts_of("10.0.0.1:2,10.0.0.2:2") == [("10.0.0.1", 2), ("10.0.0.2", 2)]
+
+
+def test_traffic_goes_over_the_interface_of_the_address() -> None:
+    assert torchrun.interface_of("127.0.0.1") == "lo"
+    assert torchrun.interface_of("192.0.2.77") == ""
+
+
+def alive(mark: str) -> list[str]:
+    return subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False).stdout.split()
+
+
+@pytest.mark.parametrize("end", ["launcher killed", "launcher interrupted", "leash killed", "program fails"])
+def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
+    """`ssh` and torchrun are stood in for by scripts; processes, pipes and signals are real."""
+    mark = f"98765.{os.getpid()}"
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nexec sh -c "$4"\n')
+    ssh.chmod(0o755)
+    package = tmp_path / "torch" / "distributed"
+    elastic = package / "elastic" / "multiprocessing"
+    elastic.mkdir(parents=True)
+    for folder in (tmp_path / "torch", package, elastic.parent, elastic):
+        (folder / "__init__.py").write_text("")
+    (elastic / "api.py").write_text("class Std:\n    from_str = staticmethod(lambda text: text)\n")
+    (package / "run.py").write_text(
+        "import subprocess, sys\n"
+        "def main(arguments):\n"
+        "    program = arguments[arguments.index('--no_python') + 1:]\n"
+        "    codes = [p.wait() for p in [subprocess.Popen(program) for _ in range(2)]]\n"
+        "    sys.exit(max(codes))\n"
+    )
+    code = "import sys; sys.exit(3)" if end == "program fails" else f"import time; time.sleep({mark})"
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
+    launcher = subprocess.Popen(
+        [sys.executable, TORCHRUN, "-H", "127.0.0.1:2,127.0.0.1:2", "-c", code],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        if end == "program fails":
+            assert launcher.wait(30) == 3
+            return
+        until = time.monotonic() + 30
+        # two agents, and two ranks of each
+        while len(alive(mark)) < 7 and time.monotonic() < until:
+            time.sleep(0.1)
+        assert len(alive(mark)) >= 7
+        if end == "leash killed":
+            leash = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+            os.kill(int(leash.stdout.split()[0]), signal.SIGKILL)
+        else:
+            os.kill(launcher.pid, signal.SIGKILL if end == "launcher killed" else signal.SIGINT)
+        launcher.wait(30)
+        until = time.monotonic() + 10
+        while alive(mark) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert alive(mark) == []
+    finally:
+        launcher.kill()
+        for pid in alive(mark):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+def test_versions_are_told_where_nothing_is_installed() -> None:
+    done = subprocess.run([sys.executable, "-I", VERSIONS], capture_output=True, text=True, check=True)
+    for key in ("horovod", "torch", "openmpi", "nccl", "cudnn", "rdma_core", "abi", "os", "machine"):
+        assert f'"{key}"' in done.stdout
