@@ -144,7 +144,7 @@ def repos_files(
         )
     ]
     chosen = {repo["name"] for repo in plan}
-    absent = [{"path": p, "state": "absent"} for p in repos_paths(set(names) - chosen, system)]
+    absent = repos_gone(repos_paths(set(names) - chosen, system))
     if not is_apt(system):
         return present + absent
     preferences = preferences_text(pins)
@@ -178,6 +178,17 @@ def repos_unread(plan: Sequence[Repo], found: Iterable[str]) -> list[str]:
     there = list(found)
     apt = [repo for repo in plan if is_apt(repo["system"])]
     return [r["name"] for r in apt if not any(p.startswith(list_prefix(r["url"])) for p in there)]
+
+
+def repos_read_of(contents: Iterable[str]) -> list[str]:
+    """Globs of all list files that apt has of the sources with these texts."""
+    urls = [u for text in contents for line in re.findall(r"^URIs:(.*)$", text, re.MULTILINE) for u in line.split()]
+    return [f"{list_prefix(url)}*" for url in urls]
+
+
+def repos_gone(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """Files for managed_files that are to go."""
+    return [{"path": path, "state": "absent"} for path in paths]
 
 
 def key_fault(repo: Repo, keys: Sequence[Mapping[str, Any]], now_s: float) -> str:
@@ -224,20 +235,26 @@ def repos_before(changed: Iterable[str], contents: Mapping[str, str]) -> list[di
 
 def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
     """What apt or dnf said, as one sentence that names the repository and what to look at."""
-    said = " ".join(str(message).split())
+    lines = [" ".join(line.split()) for line in str(message).splitlines()]
+    told = [line for line in lines if re.match(r"[EW]: (?!Some index files)", line)] or [line for line in lines if line]
+    said = " ".join(dict.fromkeys(told))
     named = [r for r in plan if r["url"].rstrip("/") in said or f"{PREFIX}{r['name']}" in said]
-    if "lock" in said and not named:
+    if not named and re.search(r"lock", said):
         return (
-            f"the package lists are in use: {said}. Nothing was changed; wait for the other run to end, and run again"
+            f"the package lists are in use by another run: {said}. What this run wrote was taken back; wait for the "
+            f"other to end, and run again"
         )
-    key_trouble = re.search(r"NO_PUBKEY|not signed|EXPKEYSIG|BADSIG|[Ss]ignature|sqv|GPG", said)
-    what = ", ".join(f"'{r['name']}' ({r['url']})" for r in named) or "another repository of the node's own"
-    cause = (
-        "its signature does not fit the declared key (repos_fingerprints, repos_key_dir)"
-        if key_trouble
-        else "it cannot be reached or is not what it should be (repos_mirror, repos_urls)"
+    # The node's own: neither key nor address of it are this role's.
+    what = (
+        "repository " + ", ".join(f"'{r['name']}' ({r['url']})" for r in named) if named else "one of its repositories"
     )
-    return f"repository {what} cannot be read: {cause}. What this run wrote was taken back. The node said: {said}"
+    if not named:
+        cause = "the node has an entry below /etc/apt/sources.list.d or /etc/yum.repos.d that is not from here"
+    elif re.search(r"NO_PUBKEY|not signed|KEYSIG|BADSIG|[Ss]ignature|sqv|GPG|OpenPGP", said):
+        cause = "its index is not signed by the declared key (repos_fingerprints, repos_key_dir)"
+    else:
+        cause = "it cannot be reached or is no such repository (repos_mirror, repos_urls)"
+    return f"{what} cannot be read: {cause}. What this run wrote was taken back. The node said: {said}"
 
 
 class FilterModule:
@@ -253,6 +270,8 @@ class FilterModule:
             "repos_lists": repos_lists,
             "repos_unread": repos_unread,
             "repos_key_faults": repos_key_faults,
+            "repos_read_of": repos_read_of,
+            "repos_gone": repos_gone,
             "repos_before": repos_before,
             "repos_refusal": repos_refusal,
         }
