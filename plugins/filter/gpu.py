@@ -180,18 +180,23 @@ def driver_plan(
     """What the driver of a node is to consist of.
 
     options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version and
-    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), headers
-    (likewise), unwanted (installed together with those they would break the driver), fabric_manager and faults.
+    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), before
+    (likewise, to be installed first), unwanted (installed together with those they would break the driver),
+    fabric_manager and faults.
     """
     pci = list(pci)
     gpus, switches = gpu_list(pci), nvswitch_list(pci)
     kernel = str(options["kernel"])
     flavour, faults = "", []
-    keys = ["pin", "user_space"] + (["mps"] if options["mps"] else [])
+    keys = ["user_space"] + (["mps"] if options["mps"] else [])
+    # apt follows a pinning package only once it is installed.
+    before = names_of(table, "pin", version, kernel)
     if not options["user_space_only"]:
         has_open = bool(names_of(table, "open", version, kernel))
         flavour, faults = module_flavour(gpus, str(options["flavour"]), version, has_open)
         keys.append(flavour)
+        # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
+        before += [] if options["in_container"] else names_of(table, "headers", version, kernel)
     fabric_manager = bool(switches) and not options["user_space_only"]
     if fabric_manager:
         manager_version = str(options["fabric_manager_version"] or version)
@@ -204,7 +209,7 @@ def driver_plan(
     packages = {}
     for key in keys:
         suffix = _suffix(table, key, version, str(options.get("revision") or ""))
-        pinned = exact and key != "pin" and suffix is not None
+        pinned = exact and suffix is not None
         epoch = "" if key == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
         for name in names_of(table, key, version, kernel):
             packages[name] = f"{epoch}{version}{suffix}" if pinned else ""
@@ -214,10 +219,7 @@ def driver_plan(
         "nvswitches": switches,
         "flavour": flavour,
         "packages": packages,
-        # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
-        "headers": dict.fromkeys(names_of(table, "headers", version, kernel), "")
-        if flavour and not options["in_container"]
-        else {},
+        "before": dict.fromkeys(before, ""),
         "unwanted": [n for n in names_of(table, other, version, kernel) if n not in packages] if other else [],
         "fabric_manager": fabric_manager,
         "faults": faults,

@@ -161,7 +161,7 @@ def test_ubuntu_names_lose_their_branch_after_580():
     new = plan("cuda", "ubuntu2404", "590.48.01", [H100])["packages"]
     assert old["libnvidia-compute-580"] == old["nvidia-dkms-580-open"] == "580.126.20-1ubuntu1"
     assert new["libnvidia-compute"] == new["nvidia-dkms-open"] == "590.48.01-0ubuntu1"
-    assert "nvidia-driver-pinning-590.48.01" in new
+    assert "nvidia-driver-pinning-590.48.01" in plan("cuda", "ubuntu2404", "590.48.01", [H100])["before"]
 
 
 def test_canonical_modules_are_those_of_the_running_kernel():
@@ -170,9 +170,11 @@ def test_canonical_modules_are_those_of_the_running_kernel():
 
 
 def test_headers_are_those_of_the_running_kernel_and_none_in_a_container():
-    assert plan("cuda", "debian12", "580.126.20", [H100])["headers"] == {"linux-headers-6.1.0-37-amd64": ""}
-    assert plan("cuda", "debian12", "580.126.20", [H100], in_container=True)["headers"] == {}
-    assert plan("cuda", "debian12", "580.126.20", [], user_space_only=True)["headers"] == {}
+    pin, headers = "nvidia-driver-pinning-580.126.20", "linux-headers-6.1.0-37-amd64"
+    assert plan("cuda", "debian12", "580.126.20", [H100])["before"] == {pin: "", headers: ""}
+    assert plan("cuda", "debian12", "580.126.20", [H100], in_container=True)["before"] == {pin: ""}
+    assert plan("cuda", "debian12", "580.126.20", [], user_space_only=True)["before"] == {pin: ""}
+    assert plan("distribution", "debian12", "535", [H100])["before"] == {headers: ""}
 
 
 def test_user_space_alone_has_no_modules_and_no_flavour():
@@ -189,7 +191,8 @@ def test_candidates_cover_every_plan():
             for version in ("", "580", "570.133.20", "580.126.20", "595.91.07"):
                 asked = set(gpu.driver_candidates(table, version, "6.1.0-37-amd64"))
                 for pci in ([T4, SWITCH], [V100]):
-                    assert set(plan(provider, os, version, pci)["packages"]) <= asked, (provider, os, version)
+                    found = plan(provider, os, version, pci)
+                    assert {*found["packages"], *found["before"]} <= asked, (provider, os, version)
 
 
 def reading(packages, nvidia=("", False), nouveau=False):
