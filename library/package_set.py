@@ -148,6 +148,8 @@ class PackageSet:
             self.manager.repair()
         to_get = {n: v for n, v in todo.items() if n not in installed or (v and installed[n] != v) or n in half_done}
         refreshed = bool(to_get) and not check_mode and self.lists()
+        for note in self.manager.notes[:5]:
+            self.module.warn(note)
         unknown = self.unknown() if to_get else {}
         if unknown and not check_mode:
             self.refuse_unknown(unknown)
@@ -166,7 +168,7 @@ class PackageSet:
 
     def transact(self, wanted: dict[str, str], plan: Plan, before: set[str]) -> None:
         """Install, and keep the ledger right even when this is killed half-way."""
-        self.manager.check_space(wanted)
+        self.manager.check_space(wanted, plan)
         users, groups = accounts()
         removed = {action.name: action.before for action in plan.actions if action.kind == "remove"}
         self.ledger.packages |= set(plan.names("install")) - before

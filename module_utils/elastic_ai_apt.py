@@ -61,16 +61,14 @@ def parse_relations(text: str) -> list[list[str]]:
     return [[re.split(r"[\s(:\[]", choice.strip())[0] for choice in clause] for clause in relations]
 
 
-def space_needed_bytes(output: str) -> tuple[int, int]:
-    """What apt says it will fetch and then use on disk."""
-    units = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+def fetch_bytes(output: str) -> int:
+    """What `apt-get --print-uris` says is still to be fetched; packages in folders are used where they lie."""
+    return sum(int(size) for size in re.findall(r"^'(?!file:|copy:)[^']+' \S+ (\d+)", output, re.M))
 
-    def size(pattern: str) -> int:
-        found = re.search(pattern, output)
-        return int(float(found[1].replace(",", "")) * units[found[2]]) if found else 0
 
-    fetch = size(r"Need to get ([\d.,]+) ([kMG]?)B")
-    return fetch, size(r"After this operation, ([\d.,]+) ([kMG]?)B of additional disk space")
+def installed_bytes(output: str) -> int:
+    """Disk space of the packages that `apt-cache show` describes."""
+    return sum(int(size) * 1024 for size in re.findall(r"^Installed-Size: (\d+)$", output, re.M))
 
 
 class Apt:
@@ -215,11 +213,12 @@ class Apt:
         """Dependencies of what a plan would install."""
         return parse_depends(self.run(["apt-cache", "depends", *plan.names("install", "upgrade", "downgrade")])[1])
 
-    def check_space(self, wanted: Mapping[str, str]) -> None:
+    def check_space(self, wanted: Mapping[str, str], plan: Plan) -> None:
         """Refuse before anything is done when the disk would fill up half-way."""
         allow = ["--allow-downgrades", "--allow-change-held-packages"]
-        command = ["apt-get", "--assume-no", *self.get(*allow, "install", *self.words(wanted))[2:]]
-        fetch, use = space_needed_bytes(self.run(command)[1])
+        fetch = fetch_bytes(self.run(self.get("--print-uris", *allow, "install", *self.words(wanted)))[1])
+        new = [f"{action.name}={action.version}" for action in plan.actions if action.kind == "install"]
+        use = installed_bytes(self.run(["apt-cache", "show", *new])[1]) if new else 0
         for path, need in (("/var/cache/apt/archives", fetch), ("/usr", use)):
             free = shutil.disk_usage(path).free
             if free < need:

@@ -127,7 +127,7 @@ class Dnf:
             depends[name] = self.run(query)[1].split()
         return depends
 
-    def check_space(self, wanted: Mapping[str, str]) -> None:
+    def check_space(self, wanted: Mapping[str, str], plan: Plan) -> None:
         """Dnf checks it before its transaction."""
 
     def install(self, wanted: Mapping[str, str], plan: Plan) -> None:

@@ -7,11 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import node_modules  # noqa: F401 - makes the project's module_utils importable
 import pytest
 from ansible.module_utils import elastic_ai_apt, elastic_ai_dnf
-from ansible.module_utils.elastic_ai_packages import Action, LockedError, Plan, chain_to, explain, still_needed
+from ansible.module_utils.elastic_ai_packages import (
+    Action,
+    LockedError,
+    PackageError,
+    Plan,
+    chain_to,
+    explain,
+    still_needed,
+)
 
 SIMULATION = """NOTE: This is only a simulation!
 Reading package lists...
@@ -52,12 +61,37 @@ def test_relations_lose_versions_and_architectures() -> None:
     assert elastic_ai_apt.parse_relations(", ") == []
 
 
-def test_the_space_that_apt_asks_for() -> None:
-    text = (
-        "Need to get 1,024 kB/3 MB of archives.\nAfter this operation, 2.5 GB of additional disk space will be used.\n"
-    )
-    assert elastic_ai_apt.space_needed_bytes(text) == (1_024_000, 2_500_000_000)
-    assert elastic_ai_apt.space_needed_bytes("After this operation, 5 kB disk space will be freed.") == (0, 0)
+URIS = """Reading package lists...
+'http://mirror/pool/t/tree_2.1.0-1_amd64.deb' tree_2.1.0-1_amd64.deb 52000 SHA256:ab
+'http://mirror/pool/j/jq_1.6_amd64.deb' jq_1.6_amd64.deb 64000 SHA256:cd
+'file:/srv/repo/./local_1.deb' local_1.deb 999999 SHA256:ef
+"""
+
+
+def test_the_space_that_a_transaction_takes() -> None:
+    assert elastic_ai_apt.fetch_bytes(URIS) == 116_000
+    assert elastic_ai_apt.installed_bytes("Package: a\nInstalled-Size: 10\n\nPackage: b\nInstalled-Size: 5\n") == 15360
+
+
+def test_a_disk_without_room_is_refused_by_commands_that_install_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str]:
+        asked.append(command)
+        return 0, URIS if "--print-uris" in command else "Installed-Size: 10\n"
+
+    plan = Plan([Action("install", "tree", "2.1.0-1")])
+    manager = elastic_ai_apt.Apt(run, 0, False)
+    free = {"/var/cache/apt/archives": 116_000, "/usr": 10_240}
+    monkeypatch.setattr(elastic_ai_apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    manager.check_space({"tree": ""}, plan)
+    for path in free:
+        free[path] -= 1
+        with pytest.raises(PackageError, match=f"the disk is full: {path} has 0 MiB free"):
+            manager.check_space({"tree": ""}, plan)
+        free[path] += 1
+    # --print-uris and apt-cache are the only commands: --assume-no would install what asks no question.
+    assert all("--print-uris" in c or c[0] in ("apt-cache", "dpkg") for c in asked)
 
 
 def test_what_must_stay_is_found_through_alternatives_and_chains() -> None:

@@ -80,7 +80,7 @@ class Memory:
     def depends(self, plan: Plan) -> dict[str, list[str]]:
         return DEPENDS
 
-    def check_space(self, wanted: Mapping[str, str]) -> None:
+    def check_space(self, wanted: Mapping[str, str], plan: Plan) -> None:
         pass
 
     def install(self, wanted: Mapping[str, str], plan: Plan) -> None:
@@ -118,6 +118,10 @@ class Module:
     def __init__(self, check: bool, **params: Any) -> None:
         self.params = params
         self.check_mode = check
+        self.warnings: list[str] = []
+
+    def warn(self, text: str) -> None:
+        self.warnings.append(text)
 
 
 @pytest.fixture
