@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import json
 import subprocess
 import sys
@@ -11,20 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node_modules import ROOT, load
 
-ROOT = Path(__file__).parents[2]
-
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "plugins" / "filter" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-preflight = load("preflight")
+preflight: Any = load("plugins/filter/preflight.py")
 
 NODE: dict[str, Any] = {
     "os": {"id": "ubuntu", "version": "24.04", "rhel_like": False},
@@ -168,7 +156,7 @@ def test_notes_stop_nothing() -> None:
 
 
 def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
-    os_key = load("os").os_key
+    os_key = load("plugins/filter/os.py").os_key
     keys = {
         os_key(preflight.preflight_facts({"os": {"id": i, "version": v, "rhel_like": r}}))
         for i, v, r in (

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from node_modules import ROOT, load
 
-ROOT = Path(__file__).parents[2]
 RELEASES = {
     path.stem: yaml.safe_load(path.read_text())["stack_data"]
     for path in sorted((ROOT / "stacks").glob("*.yml"))
@@ -22,17 +20,7 @@ H100 = {"model": "H100 SXM5 80GB", "generation": "hopper"}
 B200 = {"model": "B200", "generation": "blackwell"}
 NIC = {"ConnectX-3": "0x1003", "ConnectX-4": "0x1013", "ConnectX-5": "0x1017", "ConnectX-7": "0x1021"}
 
-
-def load(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "plugins" / "filter" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-stack = load("stack")
+stack: Any = load("plugins/filter/stack.py")
 
 
 def nics(*model_names: str) -> Any:

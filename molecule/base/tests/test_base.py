@@ -1,4 +1,6 @@
-"""What role base promises, seen from outside."""
+"""What the roles base, kernel and tuning promise, seen from outside."""
+
+import json
 
 
 def test_clock_service_runs_and_follows_the_head(host):
@@ -21,11 +23,28 @@ def test_limits_leave_logins_possible(host):
     assert limits == host.check_output("sh -c 'ulimit -Hl; ulimit -Hn'").split()
 
 
-def test_settable_kernel_parameter_is_live_and_kept(host):
-    assert host.sysctl("net.core.somaxconn") == 4096
+def test_a_settable_kernel_parameter_is_live_kept_and_remembered(host):
+    assert host.sysctl("net.ipv4.tcp_retries2") == 8
     kept = host.file("/etc/sysctl.d/90-elastic-ai.conf").content_string
-    assert "net.core.somaxconn = 4096" in kept
+    assert "net.ipv4.tcp_retries2 = 8" in kept
     assert "vm.swappiness" not in kept, "not settable here, so it must not be claimed"
+    remembered = json.loads(host.file("/var/lib/elastic-ai/tuning.json").content_string)
+    assert remembered["sysctl"]["net.ipv4.tcp_retries2"] == "15"
+
+
+def test_nothing_of_the_boot_is_written_in_a_container(host):
+    for path in (
+        "/etc/default/grub.d",
+        "/etc/modprobe.d/60-elastic-ai-nouveau.conf",
+        "/var/lib/elastic-ai/kernel.json",
+    ):
+        assert not host.file(path).exists
+    assert not host.file("/run/elastic-ai/reboot-required/kernel").exists
+
+
+def test_services_get_no_limit_that_the_node_may_not_set(host):
+    assert not host.file("/etc/systemd/system.conf.d/90-elastic-ai.conf").exists
+    assert host.check_output("systemctl is-system-running --wait") == "running"
 
 
 def test_all_nodes_are_known_by_name(host):
