@@ -51,9 +51,11 @@ class Run:
         return {name for args in self.of("package_set") for name in args.get("wanted") or {}}
 
     def owners(self) -> set[str]:
-        """Roles that would put files or packages on a node."""
+        """Roles that would put files or packages on a node; ofed_inbox and ofed_doca are both of role ofed."""
         files = {args.get("owner_role") for args in self.of("managed_files") if args.get("files")}
-        return {str(o) for o in files | {args["owner"] for args in self.of("package_set") if args.get("wanted")} if o}
+        named = files | {args["owner"] for args in self.of("package_set") if args.get("wanted")}
+        roles = {path.name for path in (REPO / "roles").iterdir()}
+        return {role for role in roles for owner in named if owner and re.match(rf"{role}(_|$)", owner)}
 
 
 REPOSITORIES = ("cuda", "docker", "doca", "epel", "nvidia-container-toolkit")

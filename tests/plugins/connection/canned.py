@@ -19,7 +19,7 @@ A recording is a JSON document (tests/data/facts/README.md says how one is made)
     ansible_facts  as the setup module prints them
     modules        answers by module name. For node_state it is the whole node (packages, units, files, ...) of which
                    each query gets the part that it asks for; every other module's answer is given as it stands
-    commands       answers of ansible.builtin.command and shell by the command's words, joined with blanks
+    commands       answers of ansible.builtin.command and shell by the command's words, joined with blanks; * is any
 
 Addresses of `fabric_ports` are taken from the host's variables when the node is converged, so that one recording
 serves a thousand hosts. A module that neither the recording nor this file can answer fails and is named.
@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import ast
 import fcntl
+import fnmatch
 import functools
 import json
 import re
@@ -270,8 +271,9 @@ class Node:
         words = args.get("argv") or shlex.split(args.get("_raw_params") or args.get("cmd") or "")
         said = " ".join(str(word) for word in words)
         known = self.recording.get("commands", {})
-        if said in known:
-            out = {"rc": 0, "stdout": "", "stderr": "", **known[said]}
+        fits = said if said in known else next((p for p in known if "*" in p and fnmatch.fnmatchcase(said, p)), None)
+        if fits is not None:
+            out = {"rc": 0, "stdout": "", "stderr": "", **known[fits]}
             lines = {f"{key}_lines": out[key].splitlines() for key in ("stdout", "stderr")}
             return {"changed": True, "cmd": words, **out, **lines}
         if args.get("_ansible_check_mode"):
