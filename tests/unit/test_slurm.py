@@ -1,0 +1,137 @@
+"""What Slurm is told about nodes, without a node."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from plugin_files import load_filters
+
+slurm = SimpleNamespace(**load_filters("slurm"))
+
+
+def node(name: str, count: int = 4, kind: str = "v100", **more: Any) -> dict[str, Any]:
+    gpus = slurm.slurm_gpus([], {"count": count, "type": kind}, True, False)
+    base = {"host": name, "name": name.split(".")[0], "hostname": name.split(".")[0], "address": f"a-{name}"}
+    topology = {"sockets": 1, "cores": 2, "threads": 1}
+    return {**base, "topology": topology, "memory_mib": 1024, "gpus": gpus, "cgroups": True, **more}
+
+
+@pytest.mark.parametrize(
+    ("cpus", "threads", "package", "wanted"),
+    [
+        (112, "0,56", "0-27,56-83", {"sockets": 2, "cores": 28, "threads": 2}),
+        (8, "0", "0-7", {"sockets": 1, "cores": 8, "threads": 1}),
+        # A container that may use 2 of the machine's 56 threads.
+        (2, "0,28", "0-55", {"sockets": 1, "cores": 2, "threads": 1}),
+        (4, "", "", {"sockets": 1, "cores": 4, "threads": 1}),
+    ],
+)
+def test_topology_of_real_machines_and_of_containers(
+    cpus: int, threads: str, package: str, wanted: dict[str, int]
+) -> None:
+    assert slurm.slurm_topology(cpus, threads, package) == wanted
+
+
+def test_memory_leaves_room_so_that_a_kernel_update_does_not_drain_the_node() -> None:
+    assert slurm.slurm_memory_mib("MemTotal:  131072000 kB\nMemFree: 1 kB\n") == 121600
+    assert slurm.slurm_memory_mib("MemTotal:  131060000 kB\n") == 121344
+    with pytest.raises(AnsibleFilterError, match="MemTotal"):
+        slurm.slurm_memory_mib("")
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [("Tesla V100 SXM2 16GB", "v100"), ("H200 SXM 141GB", "h200"), ("L40S", "l40s"), ("NVIDIA 0x9999", "gpu")],
+)
+def test_class_of_gpu(model: str, kind: str) -> None:
+    assert slurm.slurm_gpus([{"model": model}], {}, False, False)["type"] == kind
+
+
+def test_gpus_on_the_bus_come_before_declared_ones_and_a_containers_bus_is_not_its_own() -> None:
+    found = [{"model": "Tesla V100 SXM2 16GB"}] * 2
+    real = slurm.slurm_gpus(found, {"count": 4, "type": ""}, False, False)
+    assert (real["count"], real["type"], real["files"], real["stand_in"]) == (
+        2,
+        "v100",
+        ["/dev/nvidia0", "/dev/nvidia1"],
+        False,
+    )
+    assert slurm.slurm_gpus(found, {}, False, True)["autodetect"] == "nvml"
+    inside = slurm.slurm_gpus(found, {"count": 1, "type": "T4"}, True, True)
+    assert (inside["count"], inside["type"], inside["stand_in"], inside["autodetect"]) == (1, "t4", True, "off")
+    assert slurm.slurm_gpus([], {}, False, True) == {
+        "count": 0,
+        "type": "",
+        "files": [],
+        "stand_in": False,
+        "autodetect": "off",
+    }
+
+
+def test_two_classes_in_one_node_are_refused_unless_a_type_is_given() -> None:
+    mixed = [{"model": "A40"}, {"model": "L40S"}]
+    with pytest.raises(AnsibleFilterError, match=r"a40, l40s.*slurm_gpus"):
+        slurm.slurm_gpus(mixed, {}, False, False)
+    assert slurm.slurm_gpus(mixed, {"type": "mixed"}, False, False)["count"] == 2
+
+
+def test_a_fleet_of_equal_nodes_is_one_line() -> None:
+    cluster = slurm.slurm_cluster(
+        [node(f"gpu{i}") for i in range(1, 1001)], [], [f"gpu{i}" for i in range(1, 1001)], 140
+    )
+    assert len(cluster["node_lines"]) == 1
+    assert cluster["node_lines"][0].startswith("NodeName=gpu1,gpu2,gpu3,")
+    assert "Gres=gpu:v100:4,shard:560 State" in cluster["node_lines"][0]
+    assert cluster["memory_per_cpu_mib"] == 512
+    # What every node is sent stays small.
+    assert sum(len(line) for key in ("node_lines", "gres_lines", "partition_lines") for line in cluster[key]) < 50_000
+
+
+def test_classes_are_partitions_and_gres_by_file_or_by_nvml() -> None:
+    real = slurm.slurm_gpus([{"model": "H100 SXM5 80GB"}] * 8, {}, False, True)
+    nodes = [node("gpu1"), node("gpu2", gpus=real), node("cpu1", 0)]
+    cluster = slurm.slurm_cluster(nodes, [], ["gpu1", "gpu2", "cpu1"], 20)
+    assert cluster["gres_lines"] == [
+        "AutoDetect=off",
+        "NodeName=gpu1 Name=gpu Type=v100 File=/var/lib/elastic-ai/stand-in-gpus/gpu[0-3]",
+        "NodeName=gpu1 Name=shard Count=80",
+        "NodeName=gpu2 AutoDetect=nvml Name=gpu Type=h100 Count=8",
+        "NodeName=gpu2 Name=shard Count=160",
+    ]
+    assert [line.split(" Default")[0].split(" Max")[0] for line in cluster["partition_lines"]] == [
+        "PartitionName=all Nodes=cpu1,gpu1,gpu2",
+        "PartitionName=h100 Nodes=gpu2",
+        "PartitionName=v100 Nodes=gpu1",
+    ]
+    assert "Gres" not in next(line for line in cluster["node_lines"] if "cpu1" in line)
+
+
+def test_without_shards_whole_gpus_only() -> None:
+    cluster = slurm.slurm_cluster([node("gpu1")], [], ["gpu1"], 0)
+    assert "shard" not in " ".join(cluster["node_lines"] + cluster["gres_lines"])
+
+
+def test_a_node_that_this_run_does_not_reach_stays_as_it_was_and_one_that_left_the_inventory_goes() -> None:
+    recorded = [node("gpu1", memory_mib=2048), node("gpu2"), node("gone")]
+    cluster = slurm.slurm_cluster([node("gpu1")], recorded, ["gpu1", "gpu2", "gpu3"], 140)
+    assert [n["name"] for n in cluster["nodes"]] == ["gpu1", "gpu2"]
+    assert cluster["nodes"][0]["memory_mib"] == 1024
+    assert cluster["unknown"] == ["gpu3"]
+    assert "gone" not in " ".join(cluster["node_lines"])
+
+
+def test_one_node_without_cgroups_decides_for_all() -> None:
+    nodes = [node("gpu1"), node("gpu2", cgroups=False)]
+    assert slurm.slurm_cluster(nodes, [], ["gpu1", "gpu2"], 0)["cgroups"] is False
+    assert slurm.slurm_cluster([], [], [], 0)["cgroups"] is False
+
+
+def test_two_hosts_of_one_short_name_are_refused() -> None:
+    with pytest.raises(AnsibleFilterError, match=r"share a short name.*gpu1"):
+        slurm.slurm_cluster([node("gpu1.a"), node("gpu1.b")], [], ["gpu1.a", "gpu1.b"], 0)
+
+
+def test_a_host_name_that_is_not_the_inventorys_is_told() -> None:
+    cluster = slurm.slurm_cluster([node("gpu1", hostname="r1u7")], [], ["gpu1"], 0)
+    assert "NodeHostname=r1u7" in cluster["node_lines"][0]
