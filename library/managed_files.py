@@ -110,7 +110,7 @@ def write_file(module: AnsibleModule, entry: dict[str, Any], content: bytes) -> 
     """Replace one file atomically."""
     path = Path(entry["path"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=module.tmpdir)  # 0600 from birth, as secrets need
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=".elastic-ai-")  # 0600 from birth, as secrets need
     with os.fdopen(handle, "wb") as stream:
         stream.write(content)
     module.atomic_move(scratch, str(path))

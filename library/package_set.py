@@ -172,7 +172,8 @@ class PackageSet:
         users, groups = accounts()
         removed = {action.name: action.before for action in plan.actions if action.kind == "remove"}
         self.ledger.packages |= set(plan.names("install")) - before
-        self.ledger.removed.update({n: v for n, v in removed.items() if n not in self.ledger.packages})
+        ours = self.ledger.packages.union(*(ledger.packages for ledger in self.ledger.others().values()))
+        self.ledger.removed.update({n: v for n, v in removed.items() if n not in ours})
         self.ledger.save()
         try:
             self.manager.install(wanted, plan)
