@@ -124,7 +124,9 @@ def built_modules(observed: Json, wanted: Json) -> list[str]:
         return []
     stack, built = wanted["stack"], []
     provider = (stack.get("nvidia_driver") or {}).get("provider", "")
-    if wanted["gpu_server"] and not wanted["user_space_only"] and provider in ("cuda", "distribution"):
+    # Canonical's modules, which are Ubuntu's own too, come built and signed.
+    signed = provider == "canonical" or (provider == "distribution" and observed["os"]["id"] == "ubuntu")
+    if wanted["gpu_server"] and not wanted["user_space_only"] and provider and not signed:
         built.append("the NVIDIA driver")
     if (stack.get("ofed") or {}).get("provider") == "doca":
         built.append("DOCA-OFED")

@@ -71,7 +71,7 @@ CUDNN_LAST_FOR_OLD = (9, 10)
 DRIVER_PROVIDERS = {
     "cuda": ("debian", "ubuntu", "el"),
     "canonical": ("ubuntu",),
-    "distribution": ("debian",),
+    "distribution": ("debian", "ubuntu"),
 }
 
 

@@ -116,6 +116,7 @@ def test_a_key_with_a_strong_self_signature_is_accepted_and_gpgv_is_not_asked() 
     [
         {"gpu_server": False, "stack": {"nvidia_driver": {"provider": "cuda"}, "ofed": {"provider": "inbox"}}},
         {"stack": {"nvidia_driver": {"provider": "canonical"}, "ofed": {"provider": "inbox"}}},
+        {"stack": {"nvidia_driver": {"provider": "distribution"}, "ofed": {"provider": "inbox"}}},
         {"user_space_only": True, "stack": {"nvidia_driver": {"provider": "cuda"}}},
     ],
 )

@@ -101,7 +101,7 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"gpus": [B200], "nvswitches": []},
         "too old for B200",
     ),
-    ({"nvidia_driver_provider": "distribution"}, {}, "no driver provider 'distribution' for ubuntu2404"),
+    ({"nvidia_driver_provider": "runfile"}, {}, "no driver provider 'runfile' for ubuntu2404"),
     ({}, {"nics": nics("ConnectX-3")}, "DOCA-OFED has no driver for ConnectX-3"),
     ({}, {"nics": nics("ConnectX-4")}, "the 2.9 line is the last"),
     ({"ofed_provider": "mlnx_ofed"}, {}, "OFED provider 'mlnx_ofed'"),
@@ -143,6 +143,13 @@ def test_the_kernel_that_doca_does_not_build_against_is_refused_on_that_system_o
 
 def test_a_container_runs_its_hosts_kernel_and_is_not_asked_for_the_series() -> None:
     assert faults({}, {"kernel": "6.18.44", "in_container": True}) == []
+
+
+def test_canonicals_driver_is_ubuntus_alone() -> None:
+    assert faults({"nvidia_driver_provider": "canonical"}, {}) == []
+    assert any(
+        "no driver provider 'canonical'" in r for r in faults({"nvidia_driver_provider": "canonical"}, {}, system="el9")
+    )
 
 
 def test_connectx_4_fits_the_last_line_that_has_it() -> None:
