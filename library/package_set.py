@@ -12,7 +12,14 @@ from typing import Any
 from ansible.module_utils import elastic_ai_apt, elastic_ai_dnf
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.elastic_ai_files import STATE_DIR
-from ansible.module_utils.elastic_ai_packages import PackageError, PackageLedger, Plan, refusals, still_needed
+from ansible.module_utils.elastic_ai_packages import (
+    PackageError,
+    PackageLedger,
+    Plan,
+    forbidden,
+    refusals,
+    still_needed,
+)
 
 DOCUMENTATION = r"""
 module: package_set
@@ -129,8 +136,9 @@ class PackageSet:
         foreign = self.manager.held() - set(self.ledger.holds)
         for ledger in self.ledger.others().values():
             foreign -= set(ledger.holds)
-        depends = self.manager.depends(plan) if plan.actions else {}
-        reasons = refusals(plan, known, self.module.params["forbid"], foreign, depends)
+        patterns = self.module.params["forbid"]
+        depends = self.manager.depends(plan) if forbidden(plan, patterns) else {}
+        reasons = refusals(plan, known, patterns, foreign, depends)
         if reasons:
             raise PackageError("; ".join(reasons) + ". Nothing was changed")
         return plan
