@@ -10,8 +10,8 @@ def stood_in(host):
 def test_the_distributions_rdma_stack_is_installed_and_runs(host):
     assert host.package("rdma-core").is_installed
     assert "Version" in host.run("ib_write_bw --version").stdout  # it exits 1
-    # No RDMA device in a container, and the tool says so by its own means.
-    assert host.run("ibv_devices").rc == 0
+    # A container has no RDMA device; that the library was asked shows in what the tool says, by kernel.
+    assert "IB devices" in host.run("ibv_devices").stderr
 
 
 def test_the_port_shows_the_whole_policy(host):
