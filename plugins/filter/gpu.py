@@ -189,8 +189,10 @@ def driver_plan(
     kernel = str(options["kernel"])
     flavour, faults = "", []
     keys = ["user_space"] + (["mps"] if options["mps"] else [])
-    # apt follows a pinning package only once it is installed.
-    before = names_of(table, "pin", version, kernel)
+    pin = names_of(table, "pin", version, kernel)
+    # apt follows a pinning package only once it is installed; where versions are asked for exactly it need not lead.
+    exact = is_exact(version) and _suffix(table, "user_space", version, str(options.get("revision") or "")) is not None
+    before = [] if exact else pin
     if not options["user_space_only"]:
         has_open = bool(names_of(table, "open", version, kernel))
         flavour, faults = module_flavour(gpus, str(options["flavour"]), version, has_open)
@@ -205,11 +207,10 @@ def driver_plan(
         if not names_of(table, "fabric_manager", version, kernel):
             faults.append("this provider has no Fabric Manager, which the NVSwitches of this node need")
         keys.append("fabric_manager")
-    exact = is_exact(version)
-    packages = {}
+    packages = dict.fromkeys(pin, "") if exact else {}
     for key in keys:
         suffix = _suffix(table, key, version, str(options.get("revision") or ""))
-        pinned = exact and suffix is not None
+        pinned = is_exact(version) and suffix is not None
         epoch = "" if key == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
         for name in names_of(table, key, version, kernel):
             packages[name] = f"{epoch}{version}{suffix}" if pinned else ""
@@ -344,8 +345,8 @@ def dcgm_packages(names: Iterable[str], version: str, majors: Iterable[str]) -> 
     return {name.format(major=major): pin for major in majors for name in names}
 
 
-def daemon_gpu_faults(text: str) -> list[str]:
-    """What docker's daemon.json lacks for giving GPUs to containers."""
+def daemon_gpu_faults(text: str, knows_cdi: bool = True) -> list[str]:
+    """What docker's daemon.json lacks for giving GPUs to containers; engines before release 25 know no CDI."""
     if not text.strip():
         return ["the file is missing"]
     try:
@@ -353,7 +354,7 @@ def daemon_gpu_faults(text: str) -> list[str]:
     except ValueError as error:
         return [f"not valid JSON ({error})"]
     faults = []
-    if not config.get("features", {}).get("cdi"):
+    if knows_cdi and not config.get("features", {}).get("cdi"):
         faults.append("features.cdi is not true")
     if config.get("runtimes", {}).get("nvidia", {}).get("path") != "nvidia-container-runtime":
         faults.append("runtimes.nvidia does not name nvidia-container-runtime")

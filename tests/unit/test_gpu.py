@@ -161,7 +161,7 @@ def test_ubuntu_names_lose_their_branch_after_580():
     new = plan("cuda", "ubuntu2404", "590.48.01", [H100])["packages"]
     assert old["libnvidia-compute-580"] == old["nvidia-dkms-580-open"] == "580.126.20-1ubuntu1"
     assert new["libnvidia-compute"] == new["nvidia-dkms-open"] == "590.48.01-0ubuntu1"
-    assert "nvidia-driver-pinning-590.48.01" in plan("cuda", "ubuntu2404", "590.48.01", [H100])["before"]
+    assert "nvidia-driver-pinning-590.48.01" in new
 
 
 def test_canonical_modules_are_those_of_the_running_kernel():
@@ -170,11 +170,22 @@ def test_canonical_modules_are_those_of_the_running_kernel():
 
 
 def test_headers_are_those_of_the_running_kernel_and_none_in_a_container():
-    pin, headers = "nvidia-driver-pinning-580.126.20", "linux-headers-6.1.0-37-amd64"
-    assert plan("cuda", "debian12", "580.126.20", [H100])["before"] == {pin: "", headers: ""}
-    assert plan("cuda", "debian12", "580.126.20", [H100], in_container=True)["before"] == {pin: ""}
-    assert plan("cuda", "debian12", "580.126.20", [], user_space_only=True)["before"] == {pin: ""}
-    assert plan("distribution", "debian12", "535", [H100])["before"] == {headers: ""}
+    headers = {"linux-headers-6.1.0-37-amd64": ""}
+    assert plan("cuda", "debian12", "580.126.20", [H100])["before"] == headers
+    assert plan("cuda", "debian12", "580.126.20", [H100], in_container=True)["before"] == {}
+    assert plan("cuda", "debian12", "580.126.20", [], user_space_only=True)["before"] == {}
+
+
+def test_a_pin_leads_where_the_packages_versions_can_not_be_told_exactly():
+    unknown = plan("cuda", "ubuntu2204", "580.126.16", [V100], in_container=True)
+    assert unknown["before"] == {"nvidia-driver-pinning-580.126.16": ""}
+    assert set(unknown["packages"].values()) == {""}
+    branch = plan("cuda", "debian12", "580", [V100], in_container=True)
+    assert branch["before"] == {"nvidia-driver-pinning-580": ""}
+    told = plan("cuda", "ubuntu2204", "580.126.16", [V100], in_container=True, revision="-1ubuntu1")
+    assert told["before"] == {}
+    assert told["packages"]["nvidia-dkms-580"] == "580.126.16-1ubuntu1"
+    assert "nvidia-driver-pinning-580.126.16" in told["packages"]
 
 
 def test_user_space_alone_has_no_modules_and_no_flavour():
