@@ -124,7 +124,8 @@ def kernel_plan(node: Json, wanted: Json) -> dict[str, Any]:
     differ = any(_missing(arguments, line) or set(dropped) & set(line) for line in lines) or (
         bool(loader) and not lines
     )
-    installed = [name for name, version in node["packages"].items() if version]
+    known = {name for names in KERNEL_PACKAGES.values() for name in names}
+    installed = [name for name, version in node["packages"].items() if version and name in known]
     hold = installed if wanted["hold"] and wanted["series"] else []
     reasons = []
     absent = _missing(arguments, str(node["cmdline"]).split()) if loader else []
