@@ -106,7 +106,8 @@ def ports_to_set(
 
 def kept_ports(files: Mapping[str, str]) -> list[str]:
     """Ports whose former settings the node keeps."""
-    return sorted(PurePosixPath(path).stem for path in files if path.endswith(".json"))
+    paths = [PurePosixPath(path) for path in files]
+    return sorted(path.stem for path in paths if path.parent.name == "roce" and path.suffix == ".json")
 
 
 def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:

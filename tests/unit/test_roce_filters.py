@@ -159,6 +159,12 @@ def test_infiniband_ports_are_not_roce_ports() -> None:
     assert FILTERS["ethernet_ports"](ports) == ["eth0"]
 
 
+def test_kept_ports_are_those_with_a_kept_reading() -> None:
+    root = "/var/lib/elastic-ai"
+    files = [f"{root}/roce", f"{root}/roce/eth1.json", f"{root}/roce/eth0.json", f"{root}/ledger/roce.packages.json"]
+    assert FILTERS["kept_ports"](dict.fromkeys(files, "")) == ["eth0", "eth1"]
+
+
 def node(mtu: int, text: str = "", enabled: bool = False) -> dict[str, Any]:
     link = {"exists": True, "mtu": mtu, "txqueuelen": 1000, "operstate": "down", "addresses": []}
     return {
