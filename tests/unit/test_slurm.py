@@ -1,10 +1,13 @@
 """What Slurm is told about nodes, without a node."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
+from package_indices import unrecorded
 from plugin_files import load_filters
 
 slurm = SimpleNamespace(**load_filters("slurm"))
@@ -135,3 +138,18 @@ def test_two_hosts_of_one_short_name_are_refused() -> None:
 def test_a_host_name_that_is_not_the_inventorys_is_told() -> None:
     cluster = slurm.slurm_cluster([node("gpu1", hostname="r1u7")], [], ["gpu1"], 0)
     assert "NodeHostname=r1u7" in cluster["node_lines"][0]
+
+
+def packages_of(system: str) -> set[str]:
+    tables = yaml.safe_load((Path(__file__).parents[2] / "roles/slurm/vars/main.yml").read_text())
+    entry = tables["__slurm_systems"][system]
+    if isinstance(entry, str):  # a template over the tables of Debian
+        entry = tables["__slurm_t64" if "__slurm_t64" in entry else "__slurm_debian"]
+    return {name for names in entry["packages"].values() for name in names}
+
+
+@pytest.mark.parametrize("system", ["debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9"])
+def test_every_package_name_is_one_that_the_system_has(system: str) -> None:
+    names = packages_of(system)
+    assert len(names) >= 7
+    assert unrecorded("epel" if system == "el9" else "distribution", system, names) == []
