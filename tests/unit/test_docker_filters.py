@@ -12,6 +12,7 @@ from ansible.errors import AnsibleFilterError
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "plugins" / "filter"))
 import docker
 
+INDICES = Path(__file__).resolve().parents[1] / "data" / "indices"
 LAB = {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": "/runc"}}}
 
 
@@ -47,6 +48,17 @@ def test_without_a_version_nothing_is_pinned() -> None:
 def test_a_system_that_a_provider_does_not_serve_is_refused(os_key: str, provider: str) -> None:
     with pytest.raises(AnsibleFilterError, match="set docker_provider"):
         docker.docker_packages(os_key, provider)
+
+
+@pytest.mark.parametrize("os_key", sorted(docker.DOCKER_CE))
+def test_every_name_and_form_of_version_stands_in_the_recorded_index(os_key: str) -> None:
+    wanted = docker.docker_packages(os_key, "docker_ce", "29.4.3", "2.3.1")
+    recorded = dict(line.split()[:2] for line in (INDICES / f"docker-{os_key}.txt").read_text().splitlines())
+    assert set(wanted) <= set(recorded)
+    assert {name: version for name, version in wanted.items() if version}.items() <= recorded.items()
+    if os_key in docker.DISTRIBUTION:
+        text = (INDICES / f"distribution-{os_key}.txt").read_text()
+        assert all(f"\n{name} " in "\n" + text for name in docker.DISTRIBUTION[os_key])
 
 
 def test_gpu_servers_get_runtime_and_cdi_beside_what_the_inventory_says() -> None:
