@@ -36,9 +36,16 @@ class _Model(BaseModel):
 
 
 class _FabricPort(_Model):
+    """A port as role fabric knows it; what only that role needs is checked there."""
+
     interface: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
     address: str
     rate_gbps: float | None = Field(default=None, gt=0, strict=False)
+    link_layer: Literal["ethernet", "infiniband"] = "ethernet"
+    mtu: int | None = Field(default=None, ge=576)
+    ipoib_mode: Literal["datagram", "connected"] = "datagram"
+    pkey: str | None = None
+    parent: str | None = None
 
     @field_validator("address")
     @classmethod

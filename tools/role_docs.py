@@ -47,6 +47,7 @@ ansible-playbook playbooks/{{ playbook }}.yml -i inventories/SITE
 
 {{ end }}
 """
+LONGEST_TEMPLATE = 80  # characters that a reader takes in within a table
 #: A default that comes from the stack release: its part, its key, and what holds without a release.
 _STACK = re.compile(
     r"^\{\{ \(stack_set \| default\(\{\}\)\)\.get\('(\w+)', \{\}\)\.get\('(\w+)'(?:, (?:'([^']*)'|\[\]))?\) \}\}$"
@@ -82,6 +83,8 @@ def default_of(option: dict[str, Any]) -> str:
     if found:
         otherwise = f", else `{found[3]}`" if found[3] else ""
         return f"stack release: `{found[1]}.{found[2]}`{otherwise}"
+    if "{{" in text and len(text) > LONGEST_TEMPLATE:
+        return "computed, see [defaults](defaults/main.yml)"
     return f"`{cell(' '.join(text.split()))}`" if text else "empty"
 
 

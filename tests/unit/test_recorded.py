@@ -63,6 +63,18 @@ def test_the_toolkit_reads_the_inventory(site: str) -> None:
         assert node.stack["os"] == ("ubuntu 22.04" if site == "c4140-2018" else "ubuntu 24.04")
 
 
+def test_the_toolkit_takes_every_key_of_a_port_that_the_role_takes(tmp_path: Path) -> None:
+    """An inventory that provisions must not be refused by the validation."""
+    spec = yaml.safe_load((REPO / "roles/fabric/meta/argument_specs.yml").read_text(encoding="utf-8"))
+    options = spec["argument_specs"]["main"]["options"]["fabric_ports"]["options"]
+    samples = {"interface": "ib0", "address": "192.0.2.1/24", "rate_gbps": 100, "mtu": 4092, "pkey": "0x8001"}
+    port = {n: o["choices"][-1] if "choices" in o else samples.get(n, "ib0") for n, o in options.items()}
+    hosts = {"gpu1": {"ansible_host": "192.0.2.31", "fabric_ports": [port]}}
+    inventory = {"all": {"children": {"gpu_servers": {"hosts": hosts}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory), encoding="utf-8")
+    assert read_inventory(tmp_path).nodes[0].ports[0].interface == "ib0"
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_the_inventory_names_a_release_and_a_fabric_that_exist(site: str) -> None:
     shared = [

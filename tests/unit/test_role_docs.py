@@ -31,6 +31,7 @@ SPEC = {
                     "options": {"degrees": {"type": "int", "description": "how hot"}},
                 },
                 "tea_cup": {"type": "str", "description": "Into which."},
+                "tea_pot": {"type": "str", "description": "Out of which."},
                 "tea_version": {
                     "type": "str",
                     "default": "{{ (stack_set | default({})).get('tea', {}).get('version', '1.0') }}",
@@ -52,7 +53,9 @@ def roles(tmp_path: Path) -> Path:
     (tmp_path / "tea/meta").mkdir(parents=True)
     (tmp_path / "tea/meta/argument_specs.yml").write_text(yaml.safe_dump(SPEC, sort_keys=False), encoding="utf-8")
     (tmp_path / "tea/defaults").mkdir()
-    (tmp_path / "tea/defaults/main.yml").write_text("tea_state: present\ntea_cup: '{{ mug }}'\n", encoding="utf-8")
+    long = "{{ 'a' if x == 'b' else 'c' }}" * 3
+    defaults = {"tea_state": "present", "tea_cup": "{{ mug }}", "tea_pot": long}
+    (tmp_path / "tea/defaults/main.yml").write_text(yaml.safe_dump(defaults), encoding="utf-8")
     return tmp_path
 
 
@@ -65,6 +68,7 @@ def test_a_page_tells_every_option_with_its_default(roles: Path) -> None:
     assert "| `tea_water` | **required** | Hot \\| cold (list) |" in page
     assert "| `tea_water[].degrees` | none | How hot (int) |" in page
     assert "| `tea_cup` | `{{ mug }}` | Into which. |" in page
+    assert "| `tea_pot` | computed, see [defaults](defaults/main.yml) | Out of which. |" in page
     assert "| `tea_version` | stack release: `tea.version`, else `1.0` | Which. `green)` is one. |" in page
 
 
