@@ -14,6 +14,7 @@ from toolkit.lab import debrepo
 from toolkit.lab.aptcache import vendor_file
 from toolkit.lab.debrepo import fingerprint, make_key, make_repositories
 from toolkit.lab.sh import LabError
+from toolkit.lab.spec import VENDOR_HOST
 from toolkit.lab.standins import data_files, fingerprint_of, load_standins
 
 DATA = {
@@ -166,7 +167,7 @@ def test_only_files_of_the_set_are_served(tmp_path: Path):
     (tmp_path / "set/cuda/debian12").mkdir(parents=True)
     (tmp_path / "set/cuda/debian12/a+b_1.deb").write_text("")
     (tmp_path / "secret").write_text("")
-    base = f"http://{debrepo.HOST}"
+    base = f"http://{VENDOR_HOST}"
     assert vendor_file(f"{base}/cuda/debian12/./a%2bb_1.deb", tmp_path / "set")
     assert vendor_file(f"{base}/cuda/debian12/", tmp_path / "set") is None
     assert vendor_file(f"{base}/../secret", tmp_path / "set") is None

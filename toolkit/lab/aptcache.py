@@ -21,7 +21,7 @@ import urllib.request
 from pathlib import Path
 from typing import IO
 
-from toolkit.lab.debrepo import HOST as VENDOR_HOST
+from toolkit.lab.spec import VENDOR_HOST
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}

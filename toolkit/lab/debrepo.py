@@ -19,7 +19,6 @@ from toolkit.lab.sh import LabError, run
 from toolkit.lab.spec import cache_root
 from toolkit.lab.standins import CODENAMES, RELATIONS, Package, StandIns, fingerprint_of, load_standins
 
-HOST = "vendor.elastic-ai.lab"
 KEY_NAME = "Elastic AI lab stand-in (no vendor's key) <lab@elastic-ai.lab>"
 #: dpkg-deb stamps files with it, so that the same data make the same packages.
 EPOCH = "1700000000"

@@ -9,11 +9,10 @@ from typing import Any
 
 import yaml
 
-from toolkit.lab import debrepo
 from toolkit.lab.debrepo import Served
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
-from toolkit.lab.spec import FABRIC_MTU, LabSpec, NodeSpec
+from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
 #: what a rehearsal judges latency by (ours: the host's scheduler decides, not a wire).
@@ -48,7 +47,7 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, served: Serv
         "elastic_ai_virtual": "systemd-nspawn",
         # What of the stack a Debian lab can truly hold, and the vendors' repositories as this lab stands in for them.
         "stack_release": "rehearsal",
-        "repos_mirror": f"http://{debrepo.HOST}",
+        "repos_mirror": f"http://{VENDOR_HOST}",
         "repos_key_dir": str(keys),
         "repos_fingerprints": dict.fromkeys(served.repos, served.fingerprint),
         "elastic_ai_stand_ins": list(served.repos),

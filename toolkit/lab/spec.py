@@ -11,6 +11,7 @@ from pathlib import Path
 from toolkit.lab.sh import LabError
 
 NETNS_PREFIX = "eai-"
+VENDOR_HOST = "vendor.elastic-ai.lab"  # stands in for the vendors' hosts, in a lab's own network alone
 NODE_NAME = r"(?:head|client\d+|gpu\d+)"  # as a regular expression
 #: Ethernet bytes around an IP packet: what a queueing discipline counts (header) and what the wire carries
 #: (header 14 + FCS 4 + preamble 8 + inter-frame gap 12), IEEE 802.3.
