@@ -90,7 +90,7 @@ def check(system: str, folder: Path, variables: dict[str, Any]) -> Run:
         "canned_recording": str(REPO / f"tests/data/facts/os/{system}.json"),
         "fabric_ports": [] if system in WITHOUT_PORTS else [port],
         "roce_enabled": True,
-        "stack_release": "current",
+        "stack_release": "reference-2019" if system == "ubuntu2204" else "current",
         **variables,
     }
     if not system.startswith("debian"):  # only a head with Debian builds the image out of nothing
@@ -163,3 +163,11 @@ def test_no_package_of_the_other_family_is_asked_for(runs: dict[str, Run], syste
     assert len(runs[system].packages()) > 10
     foreign = FOREIGN["el" if system.startswith("el") else "deb"]
     assert sorted(name for name in runs[system].packages() if re.search(foreign, name)) == []
+
+
+def test_the_gpus_decide_what_is_installed(runs: dict[str, Run]) -> None:
+    """H100 with NVSwitch on Ubuntu 24.04; V100 without on 22.04, with the release for it."""
+    hopper, volta = runs["ubuntu2404"].packages(), runs["ubuntu2204"].packages()
+    assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"} <= hopper
+    assert {"nvidia-dkms-580", "cuda-toolkit-12-9"} <= volta
+    assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"})

@@ -31,6 +31,8 @@ SITES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
     "c4140-2018": ("ubuntu2204", "192.0.2", {"gpu": ["ib0"], "cpu": ["ib0"]}),
     "xe9680": ("ubuntu2404", "198.51.100", {"gpu": [*RAILS, "ens39np0", "ens40np0"], "cpu": ["ens1np0"]}),
 }
+# One of the plain systems is on the machine of 2018, so that both generations of GPUs are gone through.
+OLD = {"ubuntu2204": "c4140"}
 MACHINES = {
     "head": ("cpu", 10),
     **{f"client{number}": ("cpu", 20 + number) for number in (1, 2)},
@@ -283,7 +285,8 @@ def commands() -> Json:
 def recordings() -> dict[str, Json]:
     """Every recording by its path."""
     made = {
-        f"os/{system}.json": recording(system, "xe9680", "node", {"eno1": []}) | {"commands": commands()}
+        f"os/{system}.json": recording(system, OLD.get(system, "xe9680"), "node", {"eno1": []})
+        | {"commands": commands()}
         for system in SYSTEMS
     }
     for site, (system, network, ports) in SITES.items():
