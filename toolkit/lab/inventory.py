@@ -19,6 +19,8 @@ from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
 RTT_MAX_US = 2000.0
 #: Training ranks that a lab GPU server takes in place of GPUs.
 SLOTS = 2
+#: Stand-in GPUs of a lab GPU server for the scheduler alone, as in the reference architecture's machine.
+POOL_GPUS = {"count": 4, "type": "v100"}
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 
 
@@ -32,6 +34,7 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     }
     if node.group == "gpu_servers":
         values["training_slots"] = SLOTS
+        values["slurm_gpus"] = dict(POOL_GPUS)
     return values
 
 
