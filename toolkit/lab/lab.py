@@ -131,7 +131,7 @@ def _running_as_asked(name: str, count: int, rate_gbps: float, release: Release)
 def _start(spec: LabSpec, image: Path, say: Say) -> None:
     host = detect()
     say(f"host: {host.describe()}")
-    _raise_inotify(len(spec.nodes))
+    _raise_inotify()
     key = spec.dir / "id_ed25519"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {spec.name}", "-f", str(key)])
     public = key.with_suffix(".pub").read_text()
@@ -148,9 +148,13 @@ def _start(spec: LabSpec, image: Path, say: Say) -> None:
         list(pool.map(lambda n: wait_for_ssh(spec, n), spec.nodes))
 
 
-def _raise_inotify(count: int) -> None:
-    """systemd nodes need a few inotify instances each; the kernel's default ends at about 25 nodes."""
+def _raise_inotify() -> None:
+    """systemd nodes need a few inotify instances each; the kernel's default ends at about 25 nodes of all labs."""
     limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    count = 0
+    for name in names():
+        with contextlib.suppress(LabError):  # another lab may go while this one comes
+            count += len(load(name).nodes)
     wanted = 128 + 8 * count
     if count > 20 and int(limit.read_text()) < wanted:
         limit.write_text(str(wanted))
