@@ -75,3 +75,26 @@ def test_the_recorded_versions_are_those_that_are_installed(provisioned: Provisi
         assert provisioned.lab.ssh("gpu1", "dpkg-query", "-W", "-f", "'${Version}'", name) == version
     held = set(provisioned.lab.ssh("gpu1", "apt-mark", "showhold").split())
     assert set(record["pinned"]) <= held
+
+
+def test_a_reboot_with_consent_waits_for_the_job_and_gives_the_node_back(provisioned: Provisioned):
+    lab = provisioned.lab
+
+    def boots() -> dict[str, str]:
+        return {node: lab.ssh(node, "cat", "/proc/sys/kernel/random/boot_id") for node in NODES}
+
+    before = boots()
+    lab.ssh("gpu2", "mkdir -p /run/elastic-ai/reboot-required && echo planted > /run/elastic-ai/reboot-required/test")
+    without = lab.playbook(name="playbooks/reboot.yml")
+    assert without.returncode == 0
+    assert "gpu2 needs a reboot: planted" in without.stdout
+    assert boots() == before, "nothing reboots without consent"
+    job = lab.ssh("head", "sbatch --parsable --nodelist gpu2 --output /dev/null --wrap 'sleep 20'").strip()
+    done = lab.playbook("-e", "reboot=if_needed", name="playbooks/reboot.yml")
+    assert done.returncode == 0, done.stdout[-3000:]
+    after = boots()
+    assert {node for node in NODES if after[node] != before[node]} == {"gpu2"}
+    assert "COMPLETED" in lab.ssh("head", f"sacct --noheader --allocations --jobs {job} --format State")
+    assert lab.ssh("head", "sinfo --noheader --partition all --nodes gpu2 --format %T").strip() in ("idle", "mixed")
+    for unit in ("docker", "slurmd", "elastic-ai-training"):
+        assert lab.ssh("gpu2", "systemctl", "is-active", unit).strip() == "active"
