@@ -199,7 +199,7 @@ def pairs(options: argparse.Namespace, role: str, hosts: str, settings: dict[str
 
 
 def scale(options: argparse.Namespace) -> dict[str, Any]:
-    """A converged run over many hosts that are answered for from a recording: what the controller itself costs."""
+    """A check run over many bare hosts that are answered for from a recording: what the controller itself costs."""
     figures = {}
     for count in options.hosts:
         with tempfile.TemporaryDirectory() as scratch:
