@@ -10,6 +10,7 @@ from ansible.errors import AnsibleFilterError
 
 RECORD = "/etc/elastic-ai/provisioned.json"
 LEDGER = ".packages.json"
+LISTS = ("stand_ins", "not_applicable", "reboot_required")
 
 
 def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], release: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], 
     this run keep what the earlier record says of them; a role that was taken away leaves it.
     """
     merged = {**_json(contents, RECORD).get("results", {}), **{role: dict(result) for role, result in results.items()}}
-    merged = {role: result for role, result in sorted(merged.items()) if result.get("state") != "absent"}
+    merged = {role: _ordered(result) for role, result in sorted(merged.items()) if result.get("state") != "absent"}
     pinned: dict[str, str] = {}
     for path in contents:
         if path.endswith(LEDGER):
@@ -31,6 +32,11 @@ def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], 
         "not_applicable": _union(merged, "not_applicable"),
         "pinned": pinned,
     }
+
+
+def _ordered(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with its lists of sentences in order: a set's own order differs from run to run."""
+    return {key: sorted(map(str, value)) if key in LISTS else value for key, value in result.items()}
 
 
 def _json(contents: Mapping[str, str], path: str) -> dict[str, Any]:

@@ -45,3 +45,8 @@ def test_a_role_that_was_taken_away_leaves_the_record():
 def test_a_damaged_record_is_named():
     with pytest.raises(AnsibleFilterError, match=r"provisioned\.json is damaged"):
         record({PATH: "{torn"}, {}, "current")
+
+
+def test_the_order_of_a_set_makes_no_other_record():
+    first, again = (record({}, {"repos": result(stand_ins=names)}, "current") for names in (["b", "a"], ["a", "b"]))
+    assert first == again
