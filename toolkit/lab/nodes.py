@@ -26,6 +26,7 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None
     home = spec.node_dir(node)
     for sub in ("upper", "work", "root", "docker"):
         (home / sub).mkdir(parents=True, exist_ok=True)
+    (home / "docker").chmod(0o710)  # as Docker itself has its folder; a mount in the node, which stays when Docker goes
     root = home / "root"
     layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
     run(["mount", "-t", "overlay", f"{NETNS_PREFIX}{spec.name}", "-o", layers, str(root)])
