@@ -87,7 +87,7 @@ def test_a_reboot_with_consent_waits_for_the_job_and_gives_the_node_back(provisi
     lab.ssh("gpu2", "mkdir -p /run/elastic-ai/reboot-required && echo planted > /run/elastic-ai/reboot-required/test")
     without = lab.playbook(name="playbooks/reboot.yml")
     assert without.returncode == 0
-    assert "gpu2 needs a reboot: planted" in without.stdout
+    assert "gpu2 needs a reboot: test: planted" in without.stdout
     assert boots() == before, "nothing reboots without consent"
     job = lab.ssh("head", "sbatch --parsable --nodelist gpu2 --output /dev/null --wrap 'sleep 20'").strip()
     done = lab.playbook("-e", "reboot=if_needed", name="playbooks/reboot.yml")
