@@ -89,6 +89,12 @@ def test_a_reboot_with_consent_waits_for_the_job_and_gives_the_node_back(provisi
     assert without.returncode == 0
     assert "gpu2 needs a reboot: test: planted" in without.stdout
     assert boots() == before, "nothing reboots without consent"
+    lab.ssh("head", "systemctl", "stop", "slurmctld")
+    silent = lab.playbook("-e", "reboot=if_needed", name="playbooks/reboot.yml")
+    lab.ssh("head", "systemctl", "start", "slurmctld")
+    assert silent.returncode != 0
+    assert "does not say whether jobs run there" in " ".join(silent.stdout.split())
+    assert boots() == before, "a node whose jobs nobody knows is not rebooted"
     job = lab.ssh("head", "sbatch --parsable --nodelist gpu2 --output /dev/null --wrap 'sleep 20'").strip()
     done = lab.playbook("-e", "reboot=if_needed", name="playbooks/reboot.yml")
     assert done.returncode == 0, done.stdout[-3000:]
