@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from module_docs import document
+from node_modules import load
 
 REPO = Path(__file__).parents[2]
 PLUGINS = REPO / "tests/plugins"
 TOOLS = Path(sys.executable).parent
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-canned = load(PLUGINS / "connection/canned.py")
+canned = load("tests/plugins/connection/canned.py")
 
 
 def bare(**parts: Any) -> Any:

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from ansible.errors import AnsibleFilterError
+from node_modules import load
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"
 VERSIONS = ROOT / "roles" / "horovod" / "files" / "versions.py"
 
 
-def module(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
-apt_sources_for = module(ROOT / "plugins" / "filter" / "horovod.py").apt_sources_for
-torchrun = module(TORCHRUN)
+apt_sources_for = load("plugins/filter/horovod.py").apt_sources_for
+torchrun = load("roles/horovod/files/torchrun.py")
 
 DEB822 = """# the distribution
 Types: deb deb-src

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from node_modules import ROOT, load
+from node_modules import load, run
 
 preflight: Any = load("plugins/filter/preflight.py")
 
@@ -171,18 +168,8 @@ def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
 
 
 def observe(sysfs: Path) -> dict[str, Any]:
-    document = {
-        "ANSIBLE_MODULE_ARGS": {"controller_time_s": 0, "disk_paths": ["/nonexistent/x"], "sysfs_root": str(sysfs)}
-    }
-    done = subprocess.run(
-        [sys.executable, ROOT / "library" / "node_preflight.py"],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    wanted = {"controller_time_s": 0, "disk_paths": ["/nonexistent/x"], "sysfs_root": str(sysfs)}
+    return run("node_preflight", wanted)
 
 
 def test_the_module_observes_what_the_decision_needs(tmp_path: Path) -> None:

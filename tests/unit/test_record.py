@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from plugin_files import load_filters
+from node_modules import load_filters
 
 record = load_filters("record")["provisioned_record"]
 PATH = "/etc/elastic-ai/provisioned.json"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from plugin_files import load_filters
+from node_modules import load_filters
 
 ROOT = Path(__file__).parents[2]
 FILTERS = load_filters("repos")

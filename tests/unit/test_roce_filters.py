@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from plugin_files import load_filters
+from node_modules import load_filters
 
 FILTERS = load_filters("roce")
 OPTIONS = {

@@ -3,7 +3,6 @@ of dcb, mlnx_qos and ethtool, and files that stand for the driver's."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,17 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from node_modules import load
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
 PROGRAM = ROOT / "roles/roce/files/elastic_ai_roce.py"
 STAND_IN = ROOT / "molecule/fabric/stand_ins/roce_tools.py"
 
-spec = importlib.util.spec_from_file_location("elastic_ai_roce", PROGRAM)
-assert spec
-assert spec.loader
-roce = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(roce)
+roce: Any = load("roles/roce/files/elastic_ai_roce.py")
 
 ETS = {
     "prio_tc": [0, 0, 0, 3, 0, 0, 6, 0],

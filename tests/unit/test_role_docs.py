@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from node_modules import load
 
 REPO = Path(__file__).parents[2]
 TOOL = REPO / "tools/role_docs.py"
@@ -105,10 +105,6 @@ def test_the_pages_of_this_repository_are_fresh() -> None:
 
 
 def test_the_playbooks_that_run_a_role_are_found() -> None:
-    spec = importlib.util.spec_from_file_location("role_docs", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = load("tools/role_docs.py")
     assert tool.playbooks_of("preflight") == ["preflight"]
     assert tool.playbooks_of("tea") == []

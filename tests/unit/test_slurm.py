@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
+from node_modules import load_filters
 from package_indices import unrecorded
-from plugin_files import load_filters
 
 slurm = SimpleNamespace(**load_filters("slurm"))
 

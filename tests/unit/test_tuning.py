@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from node_modules import ROOT, load
+from node_modules import load, run
 
 tuning: Any = load("plugins/filter/tuning.py")
 reboot: Any = load("plugins/filter/reboot.py")
@@ -80,33 +78,20 @@ def test_taking_back_where_the_role_never_ran_sets_nothing() -> None:
     assert tuning.tuning_undo(node(), MEMORY) == {"values": {}}
 
 
-def run(arguments: dict[str, Any], check: bool = False) -> dict[str, Any]:
-    document = {"ANSIBLE_MODULE_ARGS": {**arguments, "_ansible_check_mode": check}}
-    done = subprocess.run(
-        [sys.executable, ROOT / "library" / "kernel_values.py"],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
-
-
 def test_values_are_written_where_they_differ_and_check_mode_only_says_so(tmp_path: Path) -> None:
     same, other = tmp_path / "same", tmp_path / "other"
     same.write_text("4096\t131072\n")
     other.write_text("60\n")
     wanted = {"values": {str(same): "4096 131072", str(other): 10}}
-    assert run(wanted, check=True)["changed_paths"] == [str(other)]
+    assert run("kernel_values", wanted, check=True)["changed_paths"] == [str(other)]
     assert other.read_text() == "60\n"
-    assert run(wanted)["changed_paths"] == [str(other)]
+    assert run("kernel_values", wanted)["changed_paths"] == [str(other)]
     assert (same.read_text(), other.read_text()) == ("4096\t131072\n", "10\n")
-    assert run(wanted)["changed"] is False
+    assert run("kernel_values", wanted)["changed"] is False
 
 
 def test_a_value_that_the_kernel_refuses_is_named(tmp_path: Path) -> None:
-    answer = run({"values": {str(tmp_path / "none"): "1"}})
+    answer = run("kernel_values", {"values": {str(tmp_path / "none"): "1"}})
     assert answer["failed"]
     assert str(tmp_path / "none") in answer["msg"]
 
