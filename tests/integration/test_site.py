@@ -96,11 +96,15 @@ def test_a_reboot_with_consent_waits_for_the_job_and_gives_the_node_back(provisi
     assert "does not say whether jobs run there" in " ".join(silent.stdout.split())
     assert boots() == before, "a node whose jobs nobody knows is not rebooted"
     job = lab.ssh("head", "sbatch --parsable --nodelist gpu2 --output /dev/null --wrap 'sleep 20'").strip()
+    running = f"squeue --noheader --jobs {job} --states RUNNING"
+    lab.ssh("head", f"timeout 60 sh -c 'until {running} | grep -q .; do sleep 1; done'")
     done = lab.playbook("-e", "reboot=if_needed", name="playbooks/reboot.yml")
     assert done.returncode == 0, done.stdout[-3000:]
     after = boots()
     assert {node for node in NODES if after[node] != before[node]} == {"gpu2"}
-    assert "COMPLETED" in lab.ssh("head", f"sacct --noheader --allocations --jobs {job} --format State")
+    record = lab.ssh("head", "scontrol", "show", "job", "--oneliner", job)
+    assert "JobState=COMPLETED" in record, record
+    assert "Restarts=0" in record, "it ended before the reboot; it was not started a second time after it"
     assert lab.ssh("head", "sinfo --noheader --partition all --nodes gpu2 --format %T").strip() in ("idle", "mixed")
     for unit in ("docker", "slurmd", "elastic-ai-training"):
         assert lab.ssh("gpu2", "systemctl", "is-active", unit).strip() == "active"
