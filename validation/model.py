@@ -56,12 +56,16 @@ class SshTarget(Model):
 
 
 class Port(Model):
-    """A fabric port of a node. `rate_gbps` is what the inventory declares, None where it declares nothing."""
+    """A fabric port of a node. `rate_gbps` is what the inventory declares, None where it declares nothing.
+
+    `rdma` False: the port carries TCP only, whatever the fabric, and RDMA is neither measured nor asked of it.
+    """
 
     interface: str
     address: str  # without prefix length
     prefix: int
     rate_gbps: float | None = None
+    rdma: bool = True
 
 
 class Bom(Model):
@@ -84,14 +88,18 @@ class Node(Model):
     slots: int = Field(default=1, ge=1)
     bom: Bom = Bom()
     stack: dict[str, str] = {}  # component -> version that must be there, e.g. {"os": "debian 12"}
-    virtual: str | None = None  # e.g. "systemd-nspawn"; None = real hardware
+    virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
 
 
 class LabLink(Model):
-    """The known truth of the virtual lab's links: what `toolkit lab up` shaped them to."""
+    """The known truth of the virtual lab's links: what `toolkit lab up` shaped them to.
+
+    `emulated` True: nodes are emulated machines, whose processor and not whose link bounds what a port carries.
+    """
 
     rate_gbps: float = Field(gt=0)
     rtt_max_us: float = Field(gt=0)
+    emulated: bool = False
 
 
 class Topology(Model):
