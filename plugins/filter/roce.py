@@ -64,7 +64,7 @@ def roce_reading(documents: Mapping[str, Any]) -> dict[str, Any]:
 
     lossless of the node is the worst of its ports': False before None (not known) before True; None without ports.
     """
-    applicable = [name for name, port in documents.items() if port["now"]["pfc"] is not None]
+    applicable = [name for name, port in documents.items() if port["applies"]]
     drift = [(name, item) for name in applicable for item in documents[name]["drift"]]
     verdicts = [port["lossless"] for port in documents.values()]
     reasons = [f"{name}: {port['reason']}" for name, port in documents.items() if port["lossless"] is not True]
@@ -75,7 +75,7 @@ def roce_reading(documents: Mapping[str, Any]) -> dict[str, Any]:
         "not_applicable": [
             f"lossless RoCE on {name}: {port['missing'][0]}"
             for name, port in documents.items()
-            if name not in applicable
+            if port["now"]["pfc"] is None
         ],
         "differences": [f"{name}: {item['what']} is {item['is']}, wanted {item['wanted']}" for name, item in drift],
         "drifted": sorted({name for name, item in drift if item["what"] != "mtu"}),

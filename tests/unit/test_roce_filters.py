@@ -31,6 +31,7 @@ def port(**changes: Any) -> dict[str, Any]:
         "now": {"trust": "dscp", "pfc": [3], "tos": 106, "mtu": 9000},
         "drift": [],
         "missing": [],
+        "applies": True,
         "lossless": True,
         "reason": "this end only: the switch port must agree",
     }
@@ -38,6 +39,7 @@ def port(**changes: Any) -> dict[str, Any]:
 
 
 WITHOUT_DCB = {"now": {"pfc": None}, "missing": ["the device has no DCB"], "lossless": False, "reason": "no DCB"}
+NOTHING = {**WITHOUT_DCB, "applies": False}
 
 
 def test_the_policy_marks_106_for_dscp_26() -> None:
@@ -75,11 +77,20 @@ def test_the_node_is_as_lossless_as_its_worst_port() -> None:
 
 def test_a_device_without_dcb_is_not_applicable_and_never_set() -> None:
     drift = [{"what": "mtu", "is": 1500, "wanted": 9000}]
-    found = FILTERS["roce_reading"]({"eth0": port(), "veth0": port(**WITHOUT_DCB, drift=drift)})
+    found = FILTERS["roce_reading"]({"eth0": port(), "veth0": port(**NOTHING, drift=drift)})
     assert found["applicable"] == ["eth0"]
     assert found["not_applicable"] == ["lossless RoCE on veth0: the device has no DCB"]
     assert found["differences"] == []
     assert found["ports"]["veth0"]["lossless"] is False
+
+
+def test_rdma_without_dcb_is_marked_and_still_not_lossless() -> None:
+    drift = [{"what": "tos", "is": 0, "wanted": 106}]
+    found = FILTERS["roce_reading"]({"eth0": port(**WITHOUT_DCB, drift=drift)})
+    assert found["applicable"] == found["drifted"] == ["eth0"]
+    assert found["not_applicable"] == ["lossless RoCE on eth0: the device has no DCB"]
+    assert found["differences"] == ["eth0: tos is 0, wanted 106"]
+    assert found["lossless"] is False
 
 
 def test_a_wrong_mtu_is_a_difference_but_nothing_to_set() -> None:
