@@ -249,7 +249,7 @@ def test_rdma_without_dcb_is_marked_restored_and_never_lossless(tmp_path: Path) 
     assert "only the marking applies" in done.stdout
     assert (defaults / "default_roce_mode").read_text() == "RoCE v2\n"
     assert (defaults / "default_roce_tos").read_text() == "106\n"
-    assert (tmp_path / "sys/class/net/lo/ecn/roce_np/cnp_dscp").read_text() == "0\n", "no queue of the device is touched"
+    assert (tmp_path / "sys/class/net/lo/ecn/roce_np/cnp_dscp").read_text() == "0\n", "no queue is touched"
     found = node.report(mtu=65536)
     assert (found["lossless"], found["drift"]) == (False, [])
     assert node.run("restore").returncode == 0
