@@ -78,7 +78,8 @@ class Criterion(Model):
     """One statement that must hold.
 
     `method` says how samples become a value: `value` = median of the samples of `metric` against the bound, `bom` and
-    `stack` = facts against the inventory, `spread` = relative half-width of the 95 % interval of the median,
+    `stack` = facts against the inventory, `pcie` and `numa` = how the node's own sysfs says that cards are plugged in,
+    `spread` = relative half-width of the 95 % interval of the median,
     `scaling` = measured(N) / (N x measured(1)). `min_samples` is the least number that a `value` is judged on.
     `kind` is the measurement that serves the criterion, None together with `no_probe`.
     """
@@ -90,7 +91,7 @@ class Criterion(Model):
     metric: str | None = None
     unit: str | None = None
     direction: Literal["higher", "lower", "equal", "report"]
-    method: Literal["value", "bom", "stack", "spread", "scaling"] = "value"
+    method: Literal["value", "bom", "stack", "spread", "scaling", "pcie", "numa"] = "value"
     kind: str | None = None
     min_samples: int = Field(default=1, ge=1)
     bound: Limit

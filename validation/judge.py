@@ -14,6 +14,7 @@ from validation.criterion import Criterion, Waiver
 from validation.fabric import Fabric
 from validation.judging.case import Case, last_results, virtual_facts
 from validation.judging.findings import findings
+from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.values import judge_scaling, judge_values
 from validation.model import (
@@ -36,6 +37,8 @@ METHODS = {
     "scaling": judge_scaling,
     "bom": judge_bom,
     "stack": judge_stack,
+    "pcie": judge_pcie,
+    "numa": judge_numa,
 }
 
 _SCOPES = {"pair": "pairs", "node": "nodes", "group": "groups", "cluster": "jobs"}

@@ -39,6 +39,8 @@ FACTS: dict[str, Any] = {
     "nic_model": "",
     "fabric_ports": ["fab0=up,mtu=9000,speed=10000"],
     "rdma_devices": [],
+    "rdma_ports": ["fab0="],
+    "pci": ["nic fab0 none"],
     "os": "debian 12",
     "kernel": "6.1.0",
     "python": "3.11.2",
@@ -156,7 +158,9 @@ def criterion(verdict: VerdictDoc, id_: str) -> Any:
 LAB = lab()
 PLAN = plan_of(LAB)
 REAL = hardware()
-REAL_FACTS = {"virt": "none", "lab": ""}
+LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
+REAL_PCI = [f"nic fab0 0000:3b:00.0 {LINK}", f"gpu - 0000:18:00.0 {LINK}"]
+REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}
 
 
 def spoil(kind, pick, value):

@@ -46,7 +46,7 @@ IDS = [
     "rm.same",
     "op.util",
 ]
-PROBED = {"pf.bom", "pf.stack", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"}
+PROBED = {"pf.bom", "pf.stack", "pf.pcie", "pf.numa", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"}
 
 
 def test_every_id_of_the_reference_architecture_is_there_once():

@@ -18,7 +18,8 @@ SOCKPERF_FACTS = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
 BANDWIDTH = {"seconds": 3, "omit_s": 1, "interval_s": 0.25}
 FACTS = {
     "virt": "none", "lab": "", "model": "PowerEdge", "gpu_count": 4, "gpu_model": "V100", "nic_model": "ConnectX-5",
-    "fabric_ports": ["fab0=up,mtu=9000,speed=100000"], "rdma_devices": [], "os": "debian 12",
+    "fabric_ports": ["fab0=up,mtu=9000,speed=100000"], "rdma_devices": [], "rdma_ports": ["fab0="], "pci": [],
+    "os": "debian 12",
     "kernel": "6.1", "python": "3.11",
     "openmpi": "", "docker": "", "horovod": "", "torch": "", "probes": "0.1.0",
     "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "",

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed
+from validation.probes import ProbeDoc, installed, pcie, rdma_ports_sysfs
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -81,8 +81,7 @@ def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None =
     visible = {p.name for p in (root / "net").glob("*")} if interfaces is None else set(interfaces)
     found = []
     for device in sorted((root / "infiniband").glob("*")):
-        names = {p.name for p in (device / "device" / "net").glob("*")}
-        names |= {_read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")} - {""}
+        names = rdma_ports_sysfs.interfaces(device)
         if names & visible or not names:
             found.append(f"{device.name}={'+'.join(sorted(names & visible))}")
     return found
@@ -125,6 +124,8 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
         "fabric_ports": [fabric_port(i) for i in interfaces],
         "rdma_devices": rdma_devices(),
+        "rdma_ports": [rdma_ports_sysfs.short(i) for i in interfaces],
+        "pci": pcie.collect(interfaces),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
