@@ -8,7 +8,7 @@ import signal
 
 from toolkit.lab import network, nodes
 from toolkit.lab.host import detect
-from toolkit.lab.lab import load, read_faults, wait_for_ssh
+from toolkit.lab.lab import boot, load, read_faults
 from toolkit.lab.sh import LabError, run
 from toolkit.lab.spec import LabSpec, NodeSpec
 
@@ -41,8 +41,7 @@ def clear(lab: str, node_name: str) -> None:
     if kind == "slow-link":
         network.shape_link(spec, node, spec.rate_gbps)
     elif kind == "dead-node":
-        nodes.boot(spec, node, detect())
-        wait_for_ssh(spec, node)
+        boot(spec, node, lambda _: None)
     _record(spec, faults)
 
 
