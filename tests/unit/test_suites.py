@@ -59,6 +59,14 @@ def test_the_same_topology_gives_the_same_plan():
     assert plan_of(lab()) == plan_of(lab())
 
 
+def test_training_on_emulated_processors_is_left_out_with_its_criteria_named():
+    topology = lab()
+    emulated = [n.model_copy(update={"virtual": "qemu (emulation)"}) for n in topology.nodes]
+    plan = plan_of(topology.model_copy(update={"nodes": tuple(emulated)}))
+    assert not kinds(plan, "training-short")
+    assert any("tn.short" in words and "gpu1, gpu2 are emulated" in words for words in plan.left_out)
+
+
 def test_training_jobs():
     jobs = {m.id: m for m in kinds(plan_of(lab()), "training-short")}
     assert set(jobs) == {"training-short.1", "training-short.intra", "training-short.inter"}
