@@ -62,9 +62,12 @@ def test_the_same_topology_gives_the_same_plan():
 def test_training_on_emulated_processors_is_left_out_with_its_criteria_named():
     topology = lab()
     emulated = [n.model_copy(update={"virtual": "qemu (emulation)"}) for n in topology.nodes]
-    plan = plan_of(topology.model_copy(update={"nodes": tuple(emulated)}))
+    topology = topology.model_copy(update={"nodes": tuple(emulated)})
+    plan = plan_of(topology)
     assert not kinds(plan, "training-short")
     assert any("tn.short" in words and "gpu1, gpu2 are emulated" in words for words in plan.left_out)
+    with pytest.raises(PlanError, match="suite training would measure nothing"):
+        plan_of(topology, ("training",))
 
 
 def test_training_jobs():
