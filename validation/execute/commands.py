@@ -51,6 +51,40 @@ def _transport(m: Measurement, topology: Topology) -> Job:
     return Job(source.node, tuple(probe), destination.node, ("serve", "iperf3", *serve))
 
 
+_RDMA_SERVERS = {
+    "rdma-first-light": "pingpong",
+    "rdma-bandwidth": "perftest",
+    "rdma-latency": "perftest",
+    "rdma-ucx": "ucx",
+}
+
+
+def _rdma(m: Measurement, topology: Topology) -> Job:
+    """Both ends find their own device behind their own port; only the port's name and addresses are told."""
+    source, destination = m.endpoints
+    here, there = port_of(topology, source).address, port_of(topology, destination).address
+    what = _options(
+        m.params,
+        port="--port",
+        transport="--transport",
+        size_bytes="--size-bytes",
+        iterations="--iterations",
+        seconds="--seconds",
+        op="--op",
+        qps="--qps",
+        bidirectional="--bidirectional",
+        cm="--cm",
+        mtu="--mtu",
+        ucx_test="--ucx-test",
+        warmup="--warmup",
+    )
+    probe = (m.kind, "--interface", source.port, "--address", here, "--peer", there, *what)
+    serve = ["serve", _RDMA_SERVERS[m.kind], "--bind", there, "--interface", destination.port, "--peer", here, *what]
+    if m.kind == "rdma-latency":
+        serve += ["--test", "lat"]
+    return Job(source.node, probe, destination.node, tuple(serve))
+
+
 def _training(m: Measurement, topology: Topology) -> Job:
     """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there."""
     hosts = [topology.node(name) for name in str(m.params["hosts"]).split(",")]
@@ -82,6 +116,8 @@ def job_for(m: Measurement, topology: Topology) -> Job:
             return Job(m.nodes[0], ("facts", *interfaces))
         if m.kind in ("path-mtu", "tcp-bandwidth", "tcp-latency"):
             return _transport(m, topology)
+        if m.kind in _RDMA_SERVERS:
+            return _rdma(m, topology)
         if m.kind == "training-short":
             return _training(m, topology)
     except (KeyError, IndexError, ValueError) as fault:
