@@ -25,8 +25,8 @@ ACCELERATION = {
 }
 #: The rest is kept off because it costs seconds at boot: mitigations, audit, the search for serial ports.
 KERNEL_WORDS = (
-    "console=ttyS0 quiet loglevel=4 panic=0 root=/dev/vda rw mitigations=off nokaslr audit=0 apparmor=0 no_timer_check "
-    "random.trust_cpu=on 8250.nr_uarts=1 net.ifnames=0 systemd.show_status=auto"
+    "console=ttyS0 quiet loglevel=4 panic=0 root=/dev/vda rw mitigations=off nokaslr audit=0 apparmor=0 selinux=0 "
+    "no_timer_check random.trust_cpu=on 8250.nr_uarts=1 net.ifnames=0 systemd.show_status=auto"
 )
 MAX_SOCKET_PATH = 107  # sockaddr_un's sun_path less its terminator, unix(7)
 

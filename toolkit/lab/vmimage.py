@@ -42,21 +42,27 @@ MODULES = (
     "kernel/drivers/net/macvlan", "kernel/drivers/net/veth", "kernel/drivers/net/virtio_net",
     "kernel/drivers/net/vxlan", "kernel/drivers/block/loop", "kernel/drivers/block/virtio_blk",
     "kernel/drivers/virtio", "kernel/drivers/char/hw_random",
-    "kernel/fs/configfs", "kernel/fs/ext4", "kernel/fs/fuse/fuse", "kernel/fs/overlayfs",
+    "kernel/fs/autofs", "kernel/fs/configfs", "kernel/fs/ext4", "kernel/fs/fuse/fuse", "kernel/fs/overlayfs",
     "kernel/net/8021q", "kernel/net/bridge", "kernel/net/core", "kernel/net/ipv4", "kernel/net/ipv6",
     "kernel/net/netfilter", "kernel/net/rds", "kernel/net/sched", "kernel/net/smc",
     "kernel/net/vmw_vsock", "kernel/crypto", "kernel/arch/x86/crypto", "kernel/lib",
 )  # fmt: skip
-#: What the root disk and the network cards need, in the initial RAM disk; crc32c is ext4's, asked for by name.
-BOOT_MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "crc32c_generic", "crc32c_intel", "ext4")
+#: What the root disk and the network cards need, in the initial RAM disk; crc32c is ext4's, asked for by
+#: name, the last two are systemd's, which else starts a program for each.
+BOOT_MODULES = (
+    "virtio_pci", "virtio_blk", "virtio_net", "crc32c_generic", "crc32c_intel", "ext4", "autofs4", "configfs"
+)  # fmt: skip
 #: Units that cost seconds under emulation and that a lab node has no use for (timers would hold apt's lock).
 MASKED = (
     "apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer fstrim.timer man-db.timer "
     "e2scrub_reap.service getty@tty1.service serial-getty@ttyS0.service systemd-pstore.service "
     "systemd-update-utmp.service systemd-journal-flush.service systemd-random-seed.service systemd-binfmt.service "
     "systemd-udev-settle.service modprobe@drm.service modprobe@efi_pstore.service modprobe@dm_mod.service "
-    "modprobe@loop.service modprobe@fuse.service sys-kernel-debug.mount sys-kernel-tracing.mount"
+    "modprobe@loop.service modprobe@fuse.service modprobe@configfs.service sys-kernel-debug.mount "
+    "sys-kernel-tracing.mount kmod-static-nodes.service systemd-sysusers.service systemd-update-utmp-runlevel.service"
 )
+#: Generators, which run before anything else, for what a lab node has not (disks to decrypt, swap to resume from, …).
+MASKED_GENERATORS = "cryptsetup getty gpt-auto hibernate-resume integritysetup rc-local run system-update veritysetup"
 FILES = {
     # Only what systemd's units can wait for: going through every device costs seconds under emulation.
     "etc/systemd/system/systemd-udev-trigger.service.d/lab.conf": (
@@ -65,7 +71,9 @@ FILES = {
     ),
     # An emulated machine is slow, not broken.
     "etc/systemd/system.conf.d/lab.conf": "[Manager]\nDefaultTimeoutStartSec=300s\nDefaultTimeoutStopSec=30s\n",
-    "etc/fstab": "",
+    # The way in comes first.
+    "etc/systemd/system/systemd-logind.service.d/lab.conf": "[Unit]\nAfter=ssh.service\n",
+    "etc/systemd/system/ssh.service.d/lab.conf": "[Service]\nExecStartPre=\n",
 }
 DISK_BYTES = 20 << 30
 #: Free space that building takes, and what one machine may write (10^9 bytes).
@@ -102,6 +110,7 @@ def _lab_file(name: str) -> str:
 def recipe_digest(base: str) -> str:
     """Changes with the base image and with everything that the lab puts into the machines' image."""
     recipe = [base, repr(PREINSTALLED), DISABLED, repr(MODULES), repr(BOOT_MODULES), MASKED, repr(FILES)]
+    recipe.append(MASKED_GENERATORS)
     recipe += [str(DISK_BYTES), _lab_file("vm-init"), _lab_file("vm-build")]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()[:12]
 
@@ -187,11 +196,16 @@ def _customise(tree: Path) -> None:
     for unit in MASKED.split():
         (units / unit).unlink(missing_ok=True)
         (units / unit).symlink_to("/dev/null")
+    generators = tree / "etc/systemd/system-generators"
+    generators.mkdir(parents=True, exist_ok=True)
+    for name in MASKED_GENERATORS.split():
+        (generators / f"systemd-{name}-generator").symlink_to("/dev/null")
     for name, text in FILES.items():
         path = tree / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    (tree / "etc/resolv.conf").unlink(missing_ok=True)
+    for name in ("etc/resolv.conf", "etc/fstab"):  # the first is the node's own; of the second there is no use
+        (tree / name).unlink(missing_ok=True)
     for key in (tree / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
 
