@@ -136,14 +136,20 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
     os.execvp("ssh", ["ssh", "-i", str(spec.dir / "id_ed25519"), *checks, target, *command])
 
 
-@lab.group()
-def fault() -> None:
-    """Plant a fault that a validation must find.
+def fault_help() -> str:
+    """Text of `toolkit lab fault --help`, with all kinds."""
+    lines = ["Plant a fault that a validation must find.", "", "\b", "toolkit lab fault set gpu2 slow-link"]
+    lines += ["toolkit lab fault clear gpu2", ""]
+    for title, kinds in (("On every node:", lab_faults.ANY_NODE), ("On virtual machines:", lab_faults.VM_ONLY)):
+        lines += [title, ""]
+        for kind, about in kinds.items():
+            lines += [f"{kind}: {about}.", ""]
+    return "\n".join(lines)
 
-    \b
-    toolkit lab fault set gpu2 slow-link
-    toolkit lab fault clear gpu2
-    """
+
+@lab.group(help=fault_help())
+def fault() -> None:
+    """Plant and take back faults."""
 
 
 @fault.command("set")
@@ -163,5 +169,5 @@ def fault_set(name: str, node: str, kind: str) -> None:
 def fault_clear(name: str, node: str) -> None:
     """Take back what was planted on NODE."""
     become_root()
-    lab_faults.clear(name, node)
+    lab_faults.clear(name, node, say)
     say(f"{node}: no fault planted")
