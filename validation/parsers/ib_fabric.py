@@ -95,8 +95,7 @@ def _links(lines: list[str]) -> dict[tuple[str, ...], str]:
         key = tuple(word for end in sorted((here, (found[10], found[9]))) for word in end)
         links.setdefault(
             key,
-            f"{found[5]} {found[6]} | {found[11]} port {found[3]} {found[4]} | "
-            f"{found[12]} port {found[9]} {found[10]}",
+            f"{found[5]} {found[6]} | {found[11]} port {found[3]} {found[4]} | {found[12]} port {found[9]} {found[10]}",
         )
     if not links:
         raise ParseError("ibnetdiscover: its ports report is empty")

@@ -18,6 +18,10 @@ tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, s
 tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
                  source, destination.
+ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
+                 facts: interfaces, devices (of the ports asked through), port_guids (of this node's).
+rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: ports (one object for each
+                 interface: device, state, link layer, rate, GIDs, counters, RoCE settings), memlock, policy.
 rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest). facts: device, rdma_port, gid_index,
                  gid, roce_version, link_layer, port_rate, memlock, counters (list of "hw_counters/NAME +N": all that
                  moved), sent_packets, received_packets, sent_bytes, received_bytes (as far as the device counts

@@ -1,6 +1,7 @@
 """The InfiniBand fabric behind this node's ports: its subnet manager, its links and their error counters.
 
-Asked through infiniband-diags (sminfo, ibnetdiscover, ibqueryerrors), which need root or access to /dev/infiniband/umad*.
+Asked through infiniband-diags (sminfo, ibnetdiscover, ibqueryerrors), which need root or the right to
+/dev/infiniband/umad*.
 """
 
 from __future__ import annotations

@@ -87,11 +87,10 @@ def dcb(interface: str) -> dict[str, Any]:
     """Trust (DSCP where the map has an entry, as the kernel's mlx5 driver sees it), DSCP map and PFC priorities."""
     pfc, app = _dcb("pfc", interface), _dcb("app", interface)
     found: dict[str, Any] = {"trust": None, "dscp_prio": None, "pfc": None, "unread": []}
-    for said in (pfc, app):
-        if isinstance(said, str):
-            found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {said})")
-            return found
-    assert isinstance(pfc, dict) and isinstance(app, dict)
+    if isinstance(pfc, str) or isinstance(app, str):
+        said = pfc if isinstance(pfc, str) else app
+        found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {said})")
+        return found
     found["pfc"] = [str(prio) for prio, on in enumerate(pfc.get("prio_pfc", [])) if on]
     found["dscp_prio"] = sorted(f"{dscp}:{prio}" for dscp, prio in app.get("dscp_prio", []))
     found["trust"] = "dscp" if found["dscp_prio"] else "pcp"

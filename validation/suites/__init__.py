@@ -66,6 +66,8 @@ def make_plan(
             why = "; ".join(part.left_out) or "no criterion of it applies to this fabric"
             raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
     rounds = [r for _, part in parts for r in part.rounds]
+    if "preflight" in chosen and len(chosen) > 1:
+        rounds += preflight.closing(request)
     return Plan(
         run=run,
         fabric=fabric.name,
