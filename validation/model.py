@@ -22,6 +22,7 @@ ReasonCode = Literal[
     "below-floor",  # fail: worse than the bound
     "above-maximum",  # fail: a lower-is-better metric over its bound
     "not-equal",  # fail: an exact criterion that does not match
+    "not-working",  # fail: it does not do what it is for
     "above-ceiling",  # not-measured: better than physics allows, so the measurement is at fault
     "too-noisy",  # not-measured: the interval straddles the bound
     "missing-result",  # not-measured: planned, but no result exists

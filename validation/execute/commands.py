@@ -85,6 +85,13 @@ def _rdma(m: Measurement, topology: Topology) -> Job:
     return Job(source.node, probe, destination.node, tuple(serve))
 
 
+def _ports(m: Measurement, topology: Topology) -> Job:
+    """A look at a node's RDMA ports; those that carry TCP only are left out."""
+    ports = [port for port in topology.node(m.nodes[0]).ports if port.rdma]
+    interfaces = [word for port in ports for word in ("--interface", port.interface)]
+    return Job(m.nodes[0], (m.kind, *interfaces, *(["--brief"] if m.params.get("brief") else [])))
+
+
 def _training(m: Measurement, topology: Topology) -> Job:
     """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there."""
     hosts = [topology.node(name) for name in str(m.params["hosts"]).split(",")]
@@ -114,6 +121,8 @@ def job_for(m: Measurement, topology: Topology) -> Job:
         if m.kind == "facts":
             interfaces = [word for p in topology.node(m.nodes[0]).ports for word in ("--interface", p.interface)]
             return Job(m.nodes[0], ("facts", *interfaces))
+        if m.kind in ("rdma-ports", "ib-fabric"):
+            return _ports(m, topology)
         if m.kind in ("path-mtu", "tcp-bandwidth", "tcp-latency"):
             return _transport(m, topology)
         if m.kind in _RDMA_SERVERS:

@@ -12,7 +12,7 @@ from typing import Literal
 from validation.probes import ProbeDoc
 
 OWN = frozenset(
-    {"tool-missing", "no-device", "port-down", "no-gid", "gid-type", "link-layer", "mtu", "memlock", "tool", "path"}
+    {"tool-missing", "no-device", "port-down", "no-gid", "gid-type", "link-layer", "mtu", "memlock", "tool"}
 )
 """Faults that an end has by itself; the others are what one end sees of the way or of the other end."""
 
@@ -62,6 +62,11 @@ def culprit(client: ProbeDoc | None, server: ProbeDoc | None, unproved: bool = F
     if answered and returned == 0:
         words = f"{{there}}'s RDMA port sent {answered}, {{here}}'s received none: a firewall (UDP 4791) or the switch?"
         return Culprit("lost", "back", words)
+    if sent == 0 and mine == "lost":
+        return Culprit("lost", "client", "its RDMA port sent nothing: a firewall (UDP 4791) on this node?")
+    if arrived and answered == 0:
+        words = f"its RDMA port received {arrived} and answered none: a firewall (UDP 4791) on this node?"
+        return Culprit("lost", "server", words)
     if mine == "stopped" and others and others != "stopped":
         return Culprit(others, "between", str(server["error"]) if server else "")
     return Culprit(mine or "timeout", "between")

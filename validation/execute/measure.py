@@ -164,8 +164,12 @@ def name_culprit(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:
         return
     where = {"client": here, "server": there}.get(found.end, "")
     taken.facts |= {"fault": found.code, "at": where, "towards": {"there": there, "back": here}.get(found.end, "")}
-    if found.words:
-        taken.error = f"{where}: {found.words}" if where else found.words.format(here=here, there=there)
+    if not found.words:
+        return
+    if found.end in ("there", "back"):
+        taken.error = f"{found.words.format(here=here, there=there)} ({taken.error})"
+    else:
+        taken.error = f"{where}: {found.words}" if where else found.words
 
 
 def _unserved(m: Measurement, node: str, output: Output) -> Taken:

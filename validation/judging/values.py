@@ -110,7 +110,7 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
         elif criterion.method == "spread":
             judged.append(_spread(criterion, subject, evidence, summary, bound))
         else:
-            judged.append(_against(criterion, subject, evidence, summary, bound))
+            judged.append(against(criterion, subject, evidence, summary, bound))
     return judged
 
 
@@ -138,7 +138,7 @@ def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary
     )
 
 
-def _against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
+def against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
     """The median and its interval against the bound: better than physics, worse, undecided, or within."""
     value, unit = summary.median, bound.unit
     code: ReasonCode
@@ -244,5 +244,5 @@ def _scaled(
         return judgement(
             criterion, subject, "not-measured", "no-bound", f"no bound is known; {text}", evidence, text=text
         )
-    result = _against(criterion, subject, evidence, summary, bound)
+    result = against(criterion, subject, evidence, summary, bound)
     return result.model_copy(update={"text": text, "reason": f"{result.reason}; {text}"})

@@ -14,11 +14,12 @@ import re
 import resource
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from validation.probes.tool import Ran, run_tool
+from validation.probes import ProbeDoc
+from validation.probes.tool import Ran, document, run_tool
 
 CLASS = Path("/sys/class")
 COUNTER_SETTLE_S = 0.05  # drivers answer from a cache of 10 ms (lifespan in hw_counters)
@@ -304,5 +305,24 @@ def run_on(device: Device, command: Sequence[str], facts: Mapping[str, Any], env
 def ended(device: Device, before: Mapping[str, int], ran: Ran, facts: Mapping[str, Any]) -> Session:
     """What is known when the tool has ended."""
     fault = explain(ran)
+    state = _read(device.folder / "state").partition(": ")[2]
+    if fault is not None and state in PORT_DOWN_STATES:
+        words = f"RDMA port {device.name}/{device.port} on {device.interface} went {state} in mid-run"
+        fault = Fault("port-down", f"{words} ({fault})")
     known = {**facts, **device.facts(), "memlock": memlock(), **counted(device, before), **fault_facts(fault)}
     return Session(ran, known, str(fault) if fault else None)
+
+
+def report(kind: str, tool: str, measure: Callable[[], Session]) -> ProbeDoc:
+    """The probe's document. What the failure means says more than the tool's last line, so it goes first."""
+    sessions: list[Session] = []
+
+    def work() -> tuple[Ran, dict[str, Any], str | None]:
+        sessions.append(measure())
+        return sessions[0].ran, sessions[0].facts, sessions[0].error
+
+    # none of these tools names its release in its report; the node's packages are the facts' business
+    doc = document(kind, tool, work, lambda ran: "")
+    if sessions and sessions[0].error:
+        doc["error"] = sessions[0].error
+    return doc

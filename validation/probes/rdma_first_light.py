@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 from validation.probes import ProbeDoc, rdma
-from validation.probes.tool import Ran, document
 
 TOOL = "ibv_rc_pingpong"
 
@@ -59,9 +58,4 @@ def measure(args: argparse.Namespace) -> rdma.Session:
 
 def probe(args: argparse.Namespace) -> ProbeDoc:
     """Play ping-pong with the other end and report what the tool and the device's counters say."""
-
-    def work() -> tuple[Ran, dict[str, Any], str | None]:
-        session = measure(args)
-        return session.ran, session.facts, session.error
-
-    return document("rdma-first-light", TOOL, work, lambda ran: "")
+    return rdma.report("rdma-first-light", TOOL, lambda: measure(args))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc, rdma
-from validation.probes.tool import Ran, document, run_tool
+from validation.probes.tool import run_tool
 
 OPERATIONS = ("write", "read", "send")
 HELP_TIMEOUT_S = 20.0
@@ -92,10 +92,4 @@ def measure(args: argparse.Namespace) -> rdma.Session:
 def probe(args: argparse.Namespace) -> ProbeDoc:
     """Measure and report perftest's output with what the device counted meanwhile."""
     args.test = "lat" if args.name == "rdma-latency" else "bw"
-
-    def work() -> tuple[Ran, dict[str, Any], str | None]:
-        session = measure(args)
-        return session.ran, session.facts, session.error
-
-    # perftest does not name its release in its report; the other end's packages are the facts' business
-    return document(args.name, tool_of(args), work, lambda ran: "")
+    return rdma.report(args.name, tool_of(args), lambda: measure(args))

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import rdma, rdma_first_light, rdma_perftest, rdma_ucx
-from validation.probes.tool import Ran, finish_tool, run_tool, start_tool
+from validation.probes.tool import finish_tool, run_tool, start_tool
 
 TOOLS = ("perftest", "pingpong", "ucx")
 LISTEN_TIMEOUT_S = 15.0  # until a tool listens; an emulated machine takes seconds to load libraries
@@ -78,31 +79,26 @@ def _wait(args: argparse.Namespace, process: subprocess.Popen[bytes], listens: L
     return False
 
 
-def serve(args: argparse.Namespace, listens: Listens) -> tuple[Ran, dict[str, Any], str | None]:
+def serve(args: argparse.Namespace, listens: Listens) -> rdma.Session:
     """Serve one measurement; prints that it is ready as soon as the tool listens."""
     facts: dict[str, Any] = {"bind": args.bind, "port": args.port}
     try:
         device, command, env, more = _plan(args)
     except rdma.Fault as fault:
-        session = rdma.failed(args.tool, fault, facts)
-        return session.ran, session.facts, session.error
+        return rdma.failed(args.tool, fault, facts)
     before = rdma.counters(device)
-    environment = {**(env or os.environ), "LC_ALL": "C"}
     wrapped = rdma.as_user(command)
     try:
-        process = start_tool(wrapped, environment)
+        process = start_tool(wrapped, {**(env or os.environ), "LC_ALL": "C"})
     except FileNotFoundError:
-        return (
-            Ran(command, 127, "", f"{command[0]} is not installed on this node"),
-            {**facts, "fault": "tool-missing"},
-            None,
-        )
+        return rdma.failed(args.tool, rdma.Fault("tool-missing", f"{command[0]} is not installed on this node"), facts)
     ready = _wait(args, process, listens)
     if ready:
         print(json.dumps({"ready": True}), flush=True)
     elif process.poll() is None:
         process.kill()
     session = rdma.ended(device, before, finish_tool(wrapped, process), {**facts, **more})
-    if not ready and session.error is None:
-        return session.ran, session.facts, f"{command[0]} does not listen on port {args.port}"
-    return session.ran, session.facts, session.error
+    if not ready and (session.error is None or session.ran.returncode == -signal.SIGKILL):
+        words = f"{command[0]} does not listen on port {args.port}"
+        return session._replace(error=words, facts={**session.facts, "fault": "tool"})
+    return session

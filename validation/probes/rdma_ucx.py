@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
 
 from validation.probes import ProbeDoc, rdma
-from validation.probes.tool import Ran, document
 
 TOOL = "ucx_perftest"
 TRANSPORT = "rc_verbs"
@@ -65,9 +63,4 @@ def measure(args: argparse.Namespace) -> rdma.Session:
 
 def probe(args: argparse.Namespace) -> ProbeDoc:
     """Run the client and report what the tool and the device's counters say."""
-
-    def work() -> tuple[Ran, dict[str, Any], str | None]:
-        session = measure(args)
-        return session.ran, session.facts, session.error
-
-    return document("rdma-ucx", TOOL, work, lambda ran: "")
+    return rdma.report("rdma-ucx", TOOL, lambda: measure(args))

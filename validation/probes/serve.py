@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, rdma_serve
+from validation.probes import ProbeDoc, rdma, rdma_serve
 from validation.probes.tool import Ran, document, finish_tool, group, start_tool
 
 LISTEN_TIMEOUT_S = 10.0
@@ -78,7 +78,7 @@ def listens(pid: int, address: str | None, port: int) -> bool:
 def probe(args: argparse.Namespace) -> ProbeDoc:
     """Serve one measurement."""
     if args.tool in rdma_serve.TOOLS:
-        return document("serve", args.tool, lambda: rdma_serve.serve(args, listens), lambda ran: "")
+        return rdma.report("serve", args.tool, lambda: rdma_serve.serve(args, listens))
     command = command_for(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

@@ -1,8 +1,9 @@
-"""Transport over TCP: bandwidth and latency of every ordered pair of fabric ports."""
+"""Transport: TCP bandwidth and latency of every ordered pair of fabric ports, then what RDMA they have."""
 
 from __future__ import annotations
 
 from validation.model import Endpoint, Measurement, Scalar
+from validation.suites import rdma
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
 BANDWIDTH_SECONDS = 3
@@ -58,4 +59,5 @@ def plan(request: Request) -> Part:
             )
 
         part.rounds += pair_rounds(request.topology, kind, measurement, part)
+    rdma.plan(request, part)
     return part
