@@ -7,6 +7,7 @@ opened, and yet no guest ever starts on it.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -61,10 +62,15 @@ def refusal(image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float =
     try:
         done = subprocess.run(args, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline_s, check=False)
         said, complaint = done.stdout, done.stderr.decode(errors="replace").strip()
+        silent = f"the guest kernel on {device} ended without a word"
     except FileNotFoundError as e:
         raise LabError(f"{QEMU} is not installed") from e
     except subprocess.TimeoutExpired as e:
-        said, complaint = e.stdout or b"", f"no guest kernel started on {device} within {deadline_s:g} s"
+        said, complaint = e.stdout or b"", ""
+        silent = f"no guest kernel started on {device} within {deadline_s:g} s"
     if WORD.encode() in said:
         return ""
-    return complaint.splitlines()[-1] if complaint else f"the guest kernel on {device} ended without a word"
+    if not complaint:
+        return silent
+    # "qemu-system-x86_64: ../path/kvm.c:3183: what happened": where in qemu's source is nobody's business here.
+    return "qemu says: " + re.sub(r"^\S+: (\S+\.c:\d+: )?", "", complaint.splitlines()[-1])

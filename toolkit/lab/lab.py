@@ -27,6 +27,7 @@ from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 SSH_DEADLINE_S = 60.0
 VM_SSH_DEADLINE_S = 240.0  # emulated, and on a machine that does other work
 SAY_EVERY_S = 4.0
+ENDED_AFTER_S = 2.0  # a machine whose program is not there by then is not going to be
 Say = Callable[[str], None]
 
 
@@ -223,7 +224,7 @@ def wait_for_ssh(spec: LabSpec, node: NodeSpec, deadline_s: float | None = None)
     while (waited := time.monotonic() - began) < deadline_s:
         if greets(spec.management_address(node)):
             return
-        if node.kind == "vm" and waited > 2 and not nodes.processes(spec.name, node.name):
+        if node.kind == "vm" and waited > ENDED_AFTER_S and not nodes.processes(spec.name, node.name):
             raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
         time.sleep(0.05)
     raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; {_console_end(spec, node)}")
