@@ -17,7 +17,7 @@ tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, s
                  the receiver's intervals. facts: source, destination, server_tool_version.
 tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
-                 source, destination.
+                 p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
 ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
                  facts: interfaces, devices (of the ports asked through), port_guids (of this node's).
 rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: ports (one object for each
