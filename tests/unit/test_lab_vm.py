@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import lzma
 import socket
@@ -38,7 +39,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def options(words: list[str], name: str) -> list[str]:
-    return [value for option, value in zip(words[:-1], words[1:], strict=True) if option == name]
+    return [value for option, value in itertools.pairwise(words) if option == name]
 
 
 def test_gpu_servers_alone_are_machines(spec: LabSpec):
