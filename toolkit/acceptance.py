@@ -62,9 +62,9 @@ async def reach(launcher: Launcher, nodes: Collection[Node]) -> None:
 
 
 async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
-    """What a node's facts probe says of it; words where it says nothing."""
+    """What a node's facts probe says of its RDMA devices and ports; words where it says nothing."""
     options = [word for port in node.ports for word in ("--interface", port.interface)]
-    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", "facts", *options])
+    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", "facts", "--rdma-only", *options])
     try:
         output = await remote.finish()
     finally:

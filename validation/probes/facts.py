@@ -44,6 +44,7 @@ print(json.dumps({
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this probe."""
     parser.add_argument("--interface", action="append", default=[], help="a fabric port to look at; repeatable")
+    parser.add_argument("--rdma-only", action="store_true", help="RDMA devices and ports alone: no tool is started")
 
 
 def _read(path: str | Path) -> str:
@@ -88,8 +89,12 @@ def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None =
 
 
 def nic_model(interface: str) -> str:
-    """Name of the card behind an interface, by lspci, else its PCI ids; without a card its driver (`veth`)."""
+    """Name of the card behind an interface, by lspci, else its PCI ids; without a card its driver (`veth`,
+    `virtio-net`).
+    """
     device = Path("/sys/class/net", interface, "device")
+    if device.resolve().name.startswith("virtio"):
+        return "virtio-net"  # of a bus of its own, which lspci does not know
     if not device.exists():
         return group(r"^driver: (\S+)", _say("ethtool", "-i", interface))
     name = _say("lspci", "-s", device.resolve().name)
@@ -99,6 +104,11 @@ def nic_model(interface: str) -> str:
 def server_model(virt: str, container: bool, root: Path = Path("/sys/class/dmi/id")) -> str:
     """The machine's product name; in a container the container's kind, for DMI there tells of the host."""
     return virt if container else _read(root / "product_name")
+
+
+def rdma(interfaces: list[str]) -> dict[str, Any]:
+    """Which RDMA devices there are, and which of them carry the fabric ports."""
+    return {"rdma_devices": rdma_devices(), "rdma_ports": [rdma_ports_sysfs.short(i) for i in interfaces]}
 
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
@@ -123,8 +133,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
         "fabric_ports": [fabric_port(i) for i in interfaces],
-        "rdma_devices": rdma_devices(),
-        "rdma_ports": [rdma_ports_sysfs.short(i) for i in interfaces],
+        **rdma(interfaces),
         "pci": pcie.collect(interfaces),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
@@ -146,7 +155,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
     """Collect the facts of this node."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts = collect(args.interface)
+        facts = rdma(args.interface) if args.rdma_only else collect(args.interface)
         return Ran(["facts", *args.interface], 0, json.dumps(facts, sort_keys=True), ""), facts, None
 
     return document("facts", "probes", measure, lambda ran: str(json.loads(ran.stdout or "{}").get("probes", "")))

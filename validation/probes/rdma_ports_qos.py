@@ -85,7 +85,8 @@ def _dcb(part: str, interface: str) -> dict[str, Any] | str:
 
 def dcb(interface: str) -> dict[str, Any]:
     """Trust (DSCP where the map has an entry, as the kernel's mlx5 driver sees it), DSCP map and PFC priorities."""
-    pfc, app = _dcb("pfc", interface), _dcb("app", interface)
+    pfc = _dcb("pfc", interface)
+    app = _dcb("app", interface) if not isinstance(pfc, str) else {}
     found: dict[str, Any] = {"trust": None, "dscp_prio": None, "pfc": None, "unread": []}
     if isinstance(pfc, str) or isinstance(app, str):
         said = pfc if isinstance(pfc, str) else app

@@ -64,6 +64,7 @@ def _rdma_ports(request: Request, suffix: str, params: dict[str, Scalar]) -> lis
     nodes, criteria = _with_rdma(request), request.serving("rdma-ports")
     if not nodes or not criteria:
         return []
+    link = request.topology.lab_link
     return [
         [
             Measurement(
@@ -73,8 +74,8 @@ def _rdma_ports(request: Request, suffix: str, params: dict[str, Scalar]) -> lis
                 nodes=(node.name,),
                 params=params,
                 criteria=criteria,
-                estimated_s=0.5,
-                timeout_s=60.0,
+                estimated_s=4.0 if link is not None and link.emulated else 0.5,
+                timeout_s=90.0,
             )
             for node in nodes
         ]
