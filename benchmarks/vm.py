@@ -13,7 +13,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from spine import timed
