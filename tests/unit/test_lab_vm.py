@@ -349,3 +349,24 @@ def test_console_of_a_machine_that_never_answers_is_shown(
     monkeypatch.setattr(labs, "ENDED_AFTER_S", 0.0)
     with pytest.raises(LabError, match="the machine gpu1 has stopped"):
         labs.wait_for_ssh(spec, gpu1, 5)
+
+
+def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path, monkeypatch: pytest.MonkeyPatch):
+    """gpu1's program has ended while gpu2 would be waited for until the deadline."""
+    monkeypatch.setattr(labs, "greets", lambda _: False)
+    monkeypatch.setattr(labs, "ENDED_AFTER_S", 0.0)
+    monkeypatch.setattr(labs, "SAY_EVERY_S", 0.0)
+    monkeypatch.setattr(nodes, "processes", lambda _, name: set() if name == "gpu1" else {1})
+    said: list[str] = []
+    with pytest.raises(LabError, match="the machine gpu1 has stopped"):
+        labs.wait_for_all(spec, (spec.node("gpu1"), spec.node("gpu2")), said.append)
+
+
+def test_progress_names_the_nodes_that_still_boot(spec: LabSpec, monkeypatch: pytest.MonkeyPatch):
+    answers = iter([False] * 3 + [True] * 9)
+    monkeypatch.setattr(labs, "greets", lambda _: next(answers))
+    monkeypatch.setattr(labs, "SAY_EVERY_S", 0.01)
+    monkeypatch.setattr(nodes, "processes", lambda *_: {1})
+    said: list[str] = []
+    labs.wait_for_all(spec, (spec.node("gpu1"),), said.append)
+    assert said[0] == "gpu1: booting, 0 s"

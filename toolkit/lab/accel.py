@@ -56,7 +56,23 @@ def refusal(image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float =
     """Why KVM cannot run the image's kernel; "" when it did."""
     if not device.exists():
         return f"there is no {device}"
-    args = [QEMU, "-M", "q35", "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults", "-no-user-config"]
+    # Ends with this process: a guest that hangs in KVM would stay for ever.
+    args = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        QEMU,
+        "-M",
+        "q35",
+        "-accel",
+        "kvm",
+        "-cpu",
+        "host",
+        "-m",
+        "256",
+        "-nodefaults",
+        "-no-user-config",
+    ]
     args += ["-display", "none", "-no-reboot", "-serial", "stdio", "-kernel", str(image.kernel)]
     args += ["-initrd", str(image.initrd), "-append", "console=ttyS0 quiet lab.probe"]
     try:

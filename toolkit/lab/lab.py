@@ -7,6 +7,7 @@ import fcntl
 import json
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -202,27 +203,36 @@ def _raise_inotify() -> None:
 
 
 def wait_for_all(spec: LabSpec, waited: tuple[NodeSpec, ...], say: Say) -> None:
-    """Return when all of these nodes answer ssh; says every few seconds which do not yet. Raises LabError."""
-    began = time.monotonic()
+    """Return when all of these nodes answer ssh; says every few seconds which do not yet. Raises the first LabError."""
+    began = told = time.monotonic()
+    given_up = threading.Event()
     with ThreadPoolExecutor(len(waited)) as pool:
-        waiting = {n.name: pool.submit(wait_for_ssh, spec, n) for n in waited}
-        told = began
-        while open_ones := [name for name, future in waiting.items() if not future.done()]:
-            time.sleep(0.05)
-            if time.monotonic() - told > SAY_EVERY_S:
-                told = time.monotonic()
-                say(f"{', '.join(open_ones)}: booting, {told - began:.0f} s")
-        for future in waiting.values():
-            future.result()
+        waiting = {n.name: pool.submit(wait_for_ssh, spec, n, given_up=given_up) for n in waited}
+        try:
+            while open_ones := [name for name, future in waiting.items() if not future.done()]:
+                for future in waiting.values():
+                    if future.done():
+                        future.result()
+                time.sleep(0.05)
+                if time.monotonic() - told > SAY_EVERY_S:
+                    told = time.monotonic()
+                    say(f"{', '.join(open_ones)}: booting, {told - began:.0f} s")
+            for future in waiting.values():
+                future.result()
+        finally:
+            given_up.set()  # also at Ctrl-C: nobody waits for the others any longer
 
 
-def wait_for_ssh(spec: LabSpec, node: NodeSpec, deadline_s: float | None = None) -> None:
-    """Return when the node's sshd greets; LabError with the console's last lines after `deadline_s` (by default what
-    fits the kind of node), and at once when the node's program has ended."""
+def wait_for_ssh(
+    spec: LabSpec, node: NodeSpec, deadline_s: float | None = None, given_up: threading.Event | None = None
+) -> None:
+    """Return when the node's sshd greets, or when `given_up` is set; LabError with the console's last lines after
+    `deadline_s` (by default what fits the kind of node), and at once when a machine's program has ended."""
     deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
+    given_up = given_up or threading.Event()
     began = time.monotonic()
     while (waited := time.monotonic() - began) < deadline_s:
-        if greets(spec.management_address(node)):
+        if given_up.is_set() or greets(spec.management_address(node)):
             return
         if node.kind == "vm" and waited > ENDED_AFTER_S and not nodes.processes(spec.name, node.name):
             raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
