@@ -31,7 +31,8 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
     by_pair: dict[Pair, Judgement] = {}
     named: list[Finding] = []
     for judgement in judged:
-        if judgement.verdict not in ("pass", "fail"):
+        fine = judgement.verdict == "pass" or (judgement.reason_code == "virtual" and judgement.value is not None)
+        if not fine and judgement.verdict != "fail":
             continue
         culprit = _culprit(case, judgement)
         if culprit is not None:  # the two ends said which one it is, so that the pair tells nothing of the other
@@ -150,9 +151,7 @@ def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
     if subject in names:
         return _finding("node", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
     if subject.partition("/")[0] in names:
-        return _finding(
-            "port", subject, f"{subject}: {criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence
-        )
+        return _finding("port", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
     text = f"{criterion.id}, {judgement.subject}: {judgement.reason}"
     return _finding("cluster", "cluster", text, remedy, criterion, judgement.evidence)
 
