@@ -147,7 +147,7 @@ def judge_rdma_port(case: Case, criterion: Criterion) -> list[Judgement]:
 def _port_bound(case: Case, criterion: Criterion, one: Seen) -> Bound:
     fabric = case.fabric
     wanted = f"ACTIVE, LinkUp, link layer {fabric.link_layer}"
-    rate = f"{_rate(case, one):g} Gbit/s"
+    rate = f"{fabric.line_rate_gbps:g} Gbit/s"
     lines = [f"{fabric.name} is {fabric.link_layer} ({fabric.sources.transport})"]
     if case.virtual:
         lines.append(f"rehearsal: the rate of a virtual port is a constant of its driver, {rate} on hardware")
@@ -156,10 +156,6 @@ def _port_bound(case: Case, criterion: Criterion, one: Seen) -> Bound:
     if fabric.link_layer == "Ethernet":
         wanted += f", a RoCE v2 GID of {one.port.address}"
     return Bound(metric="rdma_port", unit="", equal=wanted, derivation=tuple(lines), source=criterion.source)
-
-
-def _rate(case: Case, one: Seen) -> float:
-    return one.port.rate_gbps if one.port.rate_gbps is not None else case.fabric.line_rate_gbps
 
 
 def _port_text(one: Seen) -> str:
@@ -185,8 +181,8 @@ def _port_faults(case: Case, one: Seen) -> list[str]:
         wrong.append(f"link layer of {name} is {one.fact('link_layer')}, {fabric.link_layer} wanted")
     elif fabric.link_layer == "Ethernet" and not _has_gid(one):
         wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}")
-    if not case.virtual and one.fact("rate_gbps") != _rate(case, one):
-        wrong.append(f"{one.device} runs at {one.fact('rate_gbps')} Gbit/s, {_rate(case, one):g} wanted")
+    if not case.virtual and one.fact("rate_gbps") != fabric.line_rate_gbps:
+        wrong.append(f"{one.device} runs at {one.fact('rate_gbps')} Gbit/s, {fabric.line_rate_gbps:g} wanted")
     grown = [words for words in one.growth(LINK_ERRORS) if "reset" not in words]
     return wrong + ([f"link errors during the run: {', '.join(grown)}"] if grown else [])
 
