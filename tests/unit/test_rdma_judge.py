@@ -6,7 +6,20 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from engine_case import ALL, REAL, REAL_FACTS, criterion, healthy, healthy_rdma, lab, node, plan_of, result, verdict_of
+from engine_case import (
+    ALL,
+    REAL,
+    REAL_FACTS,
+    criterion,
+    healthy,
+    healthy_rdma,
+    lab,
+    node,
+    plan_of,
+    result,
+    verdict_of,
+    with_value,
+)
 
 from validation.fabric import fabric_names, load_fabric, rdma_bandwidth_bound, rdma_latency_bound
 from validation.model import LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
@@ -232,3 +245,73 @@ def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
 
 def test_the_lab_of_containers_still_plans_as_before() -> None:
     assert plan_of(lab()) == plan_of(lab())
+
+
+# --- TCP between emulated machines ------------------------------------------------------------------------------------
+
+
+def tcp(rate: float, sick: str = "") -> VerdictDoc:
+    def one(m: Measurement) -> Result:
+        if m.kind == "tcp-bandwidth" and any(name.startswith("gpu") for name in m.nodes):
+            return with_value(m, 0.02 if sick in m.nodes else rate)
+        return with_value(m, 2500) if m.kind == "tcp-latency" and "gpu1" in m.nodes else healthy(m)
+
+    return verdict_of(LAB, PLAN, [one(m) for m in PLAN.measurements], fabric="roce40")
+
+
+def test_an_emulated_machines_rate_and_latency_are_reported_and_not_judged() -> None:
+    verdict = tcp(0.25)
+    found = {j.subject: j for j in criterion(verdict, "tr.tcpbw").judgements}
+    assert found["gpu1/fab0>gpu2/fab0"].reason.startswith("not judged: emulated fabric, measured 0.25")
+    assert found["head/fab0>client1/fab0"].verdict == "pass", "containers are judged as ever"
+    slow = criterion(verdict, "tr.netlat")
+    assert (slow.verdict, slow.reason_code) == ("not-measured", "virtual")
+    assert verdict.exit_code == 0
+
+
+def test_a_slow_link_of_an_emulated_machine_is_found_and_named_all_the_same() -> None:
+    verdict = tcp(0.25, sick="gpu1")
+    assert criterion(verdict, "tr.tcpbw").reason_code == "below-floor"
+    assert [(f.subject, f.criteria) for f in verdict.findings] == [("gpu1/fab0", ("tr.tcpbw",))]
+    assert criterion(verdict, "tr.rdmafn").verdict == "pass"
+
+
+def test_less_observations_are_asked_of_emulated_machines() -> None:
+    def least(topology: Topology) -> object:
+        plan = plan_of(topology, TRANSPORT)
+        return next(m for m in plan.measurements if m.kind == "tcp-latency").params.get("min_observations")
+
+    assert least(LAB) == 100
+    assert least(vm_lab(emulated=False)) is None
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def matrices_of(topology: Topology, plan: Plan, verdict: VerdictDoc | None) -> dict[str, Any]:
+    from validation.report.documents import RunDocuments
+    from validation.report.fabric import matrices
+
+    latest = {m.id: healthy(m) for m in plan.measurements}
+    documents: Any = type("Documents", (RunDocuments,), {"__init__": lambda self: None, "latest": latest})()
+    for name, value in (("topology", topology), ("plan", plan), ("verdict", verdict)):
+        object.__setattr__(documents, name, value)
+    return {m.caption.split(" in ")[0]: m for m in matrices(documents)}
+
+
+def test_the_report_draws_a_matrix_of_each_operation() -> None:
+    found = matrices_of(LAB, PLAN, judged())
+    assert set(found) == {
+        "TCP bandwidth", "TCP round-trip time", "RDMA write bandwidth", "RDMA read bandwidth", "RDMA send bandwidth",
+        "RDMA write latency", "RDMA read latency", "RDMA send latency",
+    }  # fmt: skip
+    assert {m.measured for title, m in found.items() if title.startswith("RDMA")} == {2}
+    assert {m.pairs for title, m in found.items() if title.startswith("RDMA")} == {2}
+    figure = str(found["RDMA write bandwidth"].figure)
+    assert "gpu1" in figure
+    assert "client1" not in figure, "a port that carries TCP only is no hole in the matrix"
+    assert "floor" not in figure, "a bound that was not applied is not drawn"
+    assert "floor 36" in str(
+        matrices_of(REAL, plan_of(REAL, TRANSPORT, "roce40"), on_hardware())["RDMA write bandwidth"].figure
+    )
+    assert matrices_of(LAB, PLAN, None)["RDMA read bandwidth"].measured == 2, "not judged yet"

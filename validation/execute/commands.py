@@ -45,6 +45,7 @@ def _transport(m: Measurement, topology: Topology) -> Job:
     probe += _options(m.params, port="--port", seconds="--seconds")
     serve = ["--bind", destination_address, *_options(m.params, port="--port")]
     if m.kind == "tcp-latency":
+        probe += _options(m.params, min_observations="--min-observations")
         return Job(source.node, tuple(probe), destination.node, ("serve", "sockperf", *serve))
     probe += _options(m.params, omit_s="--omit-s", interval_s="--interval-s", streams="--streams")
     serve += _options(m.params, interval_s="--interval-s")
@@ -72,6 +73,7 @@ def _rdma(m: Measurement, topology: Topology) -> Job:
         seconds="--seconds",
         op="--op",
         qps="--qps",
+        qp_timeout="--qp-timeout",
         bidirectional="--bidirectional",
         cm="--cm",
         mtu="--mtu",

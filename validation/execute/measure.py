@@ -83,7 +83,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
         why = doc["error"] or f"exit status {output.returncode}"
         return Taken("failed", f"{node}: {why}", doc, (), known, outputs)
     if _rdma(m):
-        doc["facts"]["peer"] = peer["facts"] if peer else None
+        doc["facts"]["peer"] = {**peer["facts"], "stdout": peer["stdout"]} if peer else None
     try:
         samples, facts = parse(m.kind, doc, m.params)
     except ParseError as fault:

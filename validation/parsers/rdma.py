@@ -105,5 +105,5 @@ def retransmits_sample(facts: Mapping[str, Any]) -> Sample:
 
 def both(facts: Mapping[str, Any], **more: Scalar) -> Facts:
     """Facts of a result: this end's, and the serving end's with `peer_` before their names."""
-    peer = plain(peer_of(facts), drop=("bind", "port", *DROP))
+    peer = plain(peer_of(facts), drop=("bind", "port", "stdout", *DROP))
     return {**plain(facts, drop=DROP), **{f"peer_{key}": value for key, value in peer.items()}, **more}

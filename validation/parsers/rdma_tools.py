@@ -75,19 +75,19 @@ def ucx(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     UCX's latency is that of one message, half an exchange.
     """
     text, facts, test = doc["stdout"], doc["facts"], str(params.get("ucx_test", "put_lat"))
-    rdma.peer_of(facts)
+    head = str(rdma.peer_of(facts).get("stdout", ""))  # the server prints what is measured, the client the figures
     rdma.check_ends(facts, params)
     level = UCT_TRANSPORT if test.startswith("put_") else UCP
-    if re.search(rf"^\| API: +{level} +\|$", text, re.MULTILINE) is None:
+    if re.search(rf"^\| API: +{level} +\|$", head, re.MULTILINE) is None:
         raise ParseError(f"ucx_perftest did not measure the {level}")
-    said = re.search(r"^\| Message size: +(\d+) +\|$", text, re.MULTILINE)
+    said = re.search(r"^\| Message size: +(\d+) +\|$", head, re.MULTILINE)
     size = params.get("size_bytes")
     if said is None or (isinstance(size, int) and int(said[1]) != size):
         raise ParseError(f"ucx_perftest used messages of {said[1] if said else 'no stated'} bytes, {size} planned")
     final = re.search(r"^Final: +(.+)\n", text, re.MULTILINE)
     if final is None:
         raise ParseError("ucx_perftest: its output is cut before the final figures")
-    figures = [number(float(word), "ucx_perftest: a final figure") for word in _numbers(final[1])]
+    figures = [float(word) for word in _numbers(final[1])]
     if len(figures) != 8:
         raise ParseError(f"ucx_perftest: {len(figures)} final figures, 8 expected")
     messages = int(figures[0])
@@ -98,9 +98,11 @@ def ucx(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     claim = (messages, int(said[1]) * messages)
     rdma.prove(facts, claim, claim if test.endswith("_lat") else (0, 0))
     if test.endswith("_lat"):
-        sample = Sample(metric="ucx_latency_us", value=figures[1], unit="us")
+        sample = Sample(metric="ucx_latency_us", value=number(figures[1], "ucx_perftest: latency"), unit="us")
     else:
-        sample = Sample(metric="ucx_bandwidth_gbps", value=figures[5] * MIB_GBPS, unit="Gbit/s")
+        sample = Sample(
+            metric="ucx_bandwidth_gbps", value=number(figures[5], "ucx_perftest: rate") * MIB_GBPS, unit="Gbit/s"
+        )
     transport = "rc_verbs" if test.startswith("put_") else "UCX's choice among rc, ud"
     return [sample, rdma.retransmits_sample(facts)], rdma.both(facts, tool_transport=transport, messages=messages)
 

@@ -32,6 +32,7 @@ def add_test_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=int, default=0, help="measured time, instead of --iterations")
     parser.add_argument("--qps", type=int, default=1, help="queue pairs")
     parser.add_argument("--bidirectional", type=int, choices=[0, 1], default=0)
+    parser.add_argument("--qp-timeout", type=int, default=0, help="ACK timeout 4.096 us x 2^N; 0: the tool's own (14)")
     parser.add_argument("--cm", choices=["socket", "rdma_cm"], default="socket", help="how the ends find each other")
     parser.add_argument("--test", choices=["bw", "lat"], default="bw", help=argparse.SUPPRESS)
 
@@ -48,6 +49,7 @@ def command_for(args: argparse.Namespace, device: rdma.Device, destination: str 
     command += ["-R"] if args.cm == "rdma_cm" else ["-x", str(device.gid_index)]
     command += ["-s", str(args.size_bytes)] if args.size_bytes else ["-a"]
     command += ["-D", str(args.seconds)] if args.seconds else ["-n", str(args.iterations)]
+    command += ["-u", str(args.qp_timeout)] if args.qp_timeout else []
     if args.test == "bw":
         command += ["--report_gbits", "-q", str(args.qps)] + (["-b"] if args.bidirectional else [])
     return command + ([destination] if destination else [])
