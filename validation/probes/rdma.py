@@ -12,7 +12,6 @@ import ipaddress
 import math
 import re
 import resource
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,7 +55,7 @@ SAID = (
 )  # fmt: skip
 
 WORDS = {
-    "memlock": "the limit of lockable memory is too low for a user's program",
+    "memlock": "the limit of lockable memory is too low",
     "no-device": "the tool finds no such RDMA device",
     "port-down": "the RDMA port is not active",
     "path": "the connection cannot be set up: GID or MTU of the two ends do not fit",
@@ -241,13 +240,6 @@ def active_mtu(device: Device) -> tuple[int, str]:
     return int(match.group(1)) if match else 0, ran.stdout + ran.stderr
 
 
-def as_user(command: Sequence[str]) -> list[str]:
-    """`command` without the right to lock more memory than the limit allows: root has it, those who train do not."""
-    if shutil.which("setpriv") is None:
-        return list(command)
-    return ["setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock", "--", *command]
-
-
 def memlock() -> str:
     """This session's limit of lockable memory, in bytes or "unlimited"."""
     soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -298,7 +290,7 @@ def failed(tool: str, fault: Fault, facts: Mapping[str, Any]) -> Session:
 def run_on(device: Device, command: Sequence[str], facts: Mapping[str, Any], env: Mapping[str, str]) -> Session:
     """Run a tool to its end between two readings of the device's counters."""
     before = counters(device)
-    ran = run_tool(as_user(command), env=dict(env) if env else None)
+    ran = run_tool(command, env=dict(env) if env else None)
     return ended(device, before, ran, facts)
 
 

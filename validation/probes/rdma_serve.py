@@ -87,9 +87,8 @@ def serve(args: argparse.Namespace, listens: Listens) -> rdma.Session:
     except rdma.Fault as fault:
         return rdma.failed(args.tool, fault, facts)
     before = rdma.counters(device)
-    wrapped = rdma.as_user(command)
     try:
-        process = start_tool(wrapped, {**(env or os.environ), "LC_ALL": "C"})
+        process = start_tool(command, {**(env or os.environ), "LC_ALL": "C"})
     except FileNotFoundError:
         return rdma.failed(args.tool, rdma.Fault("tool-missing", f"{command[0]} is not installed on this node"), facts)
     ready = _wait(args, process, listens)
@@ -97,7 +96,7 @@ def serve(args: argparse.Namespace, listens: Listens) -> rdma.Session:
         print(json.dumps({"ready": True}), flush=True)
     elif process.poll() is None:
         process.kill()
-    session = rdma.ended(device, before, finish_tool(wrapped, process), {**facts, **more})
+    session = rdma.ended(device, before, finish_tool(command, process), {**facts, **more})
     if not ready and (session.error is None or session.ran.returncode == -signal.SIGKILL):
         words = f"{command[0]} does not listen on port {args.port}"
         return session._replace(error=words, facts={**session.facts, "fault": "tool"})
