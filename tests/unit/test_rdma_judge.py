@@ -66,7 +66,7 @@ def test_between_emulated_machines_the_plan_is_short_and_complete() -> None:
     counts = Counter((m.kind, m.params.get("op"), m.params.get("bidirectional")) for m in mine)
     assert counts["rdma-first-light", None, None] == 2
     assert counts["rdma-bandwidth", "read", None] == counts["rdma-bandwidth", "send", None] == 2
-    assert counts["rdma-bandwidth", "write", None] == 3  # the sweep too
+    assert counts["rdma-bandwidth", "write", None] == 4  # two other sizes in one direction
     assert counts["rdma-bandwidth", "write", 1] == 1
     assert counts["rdma-ucx", None, None] == 2
     assert {m.params["op"] for m in mine if m.kind == "rdma-latency"} == {"write", "read", "send"}
@@ -92,7 +92,8 @@ def test_ids_are_unique_and_every_run_serves_the_functional_criterion() -> None:
         assert len(ids) == len(set(ids))
         for m in rdma(plan):
             assert "tr.rdmafn" in m.criteria
-            assert ("tr.rdmabw" in m.criteria) == (m.kind == "rdma-bandwidth" and m.params["size_bytes"] != 0)
+            usual = m.params.get("size_bytes") in (65536, 8388608)
+            assert ("tr.rdmabw" in m.criteria) == (m.kind == "rdma-bandwidth" and usual)
             assert ("tr.rdmalat" in m.criteria) == (m.kind == "rdma-latency")
             assert m.timeout_s > m.estimated_s
 
@@ -157,7 +158,7 @@ def test_one_failed_run_of_many_fails_the_pair() -> None:
     works = criterion(verdict, "tr.rdmafn")
     bad = [j for j in works.judgements if j.verdict == "fail"]
     assert [j.subject for j in bad] == ["gpu1/fab0>gpu2/fab0"]
-    assert "1 of 10 runs fail; rdma-bandwidth.send: it failed" in bad[0].reason
+    assert "1 of 11 runs fail; rdma-bandwidth.send: it failed" in bad[0].reason
 
 
 def test_a_result_that_the_counters_do_not_bear_out_is_a_failure() -> None:

@@ -12,7 +12,6 @@ from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
 from validation.judging.case import Case, judgement, unusable
 from validation.model import Bound, Judgement, Measurement, ReasonCode, VerdictName
 
-
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
 that shared two busy cores reached 0.2 or more. Ours."""
@@ -129,7 +128,7 @@ def _emulated(
     if bound.floor is not None and link is not None:
         floor = EMULATED_SHARE * link.rate_gbps
         words = (
-            f"rehearsal on emulated machines: they reach a tenth of the lab's link of {link.rate_gbps:g} Gbit/s or more",
+            f"rehearsal on emulated machines: they reach a tenth of the lab link of {link.rate_gbps:g} Gbit/s or more",
             f"floor = {EMULATED_SHARE:g} x {link.rate_gbps:g} = {floor:.4g} Gbit/s (ours)",
         )
         low = Bound(metric=bound.metric, unit=bound.unit, floor=floor, derivation=words, source="ours, for emulation")

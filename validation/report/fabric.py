@@ -43,7 +43,9 @@ class _Spec:
         asked = measurement.params
         return measurement.kind == self.kind and (
             not self.op
-            or (asked.get("op") == self.op and not asked.get("bidirectional") and asked.get("size_bytes") != 0)
+            or (
+                asked.get("op") == self.op and not asked.get("bidirectional") and self.criterion in measurement.criteria
+            )
         )
 
 
