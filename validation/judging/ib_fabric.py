@@ -1,6 +1,6 @@
 """Judging an InfiniBand fabric as one node sees it: a subnet manager, every node's ports, links as sold, no errors.
 
-Tested on recordings made from the tools' sources only, never on InfiniBand hardware: the judgement says so.
+Tested on what the tools print on a simulated fabric (ibsim), never on InfiniBand hardware: the judgement says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from validation.model import Bound, Judgement, ReasonCode, Result
 SPEEDS = {56: "4x FDR", 100: "4x EDR", 200: "4x HDR", 400: "4x NDR"}
 """Line rate of a profile, Gbit/s -> width and speed as ibnetdiscover writes them (four lanes)."""
 
-RECORDED = "tested on recordings only, never on InfiniBand hardware"
+RECORDED = "tested on recordings of a simulated fabric only, never on InfiniBand hardware"
 
 
 def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
