@@ -286,6 +286,15 @@ def test_less_observations_are_asked_of_emulated_machines() -> None:
     assert least(vm_lab(emulated=False)) is None
 
 
+def test_progress_names_the_run_and_its_figure() -> None:
+    from toolkit.progress import outcome, what
+
+    both = next(m for m in rdma(PLAN) if m.params.get("bidirectional"))
+    assert (what(both), outcome(healthy(both))) == ("rdma-bandwidth.write-both", "77 Gbit/s")
+    light = rdma(PLAN)[0]
+    assert (what(light), outcome(healthy(light))) == ("rdma-first-light", "6 us")
+
+
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
