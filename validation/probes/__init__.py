@@ -19,7 +19,7 @@ tcp-latency      stdout: sockperf's summary. facts: observations (int), block_me
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
                  p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
 ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
-                 facts: interfaces, devices (of the ports asked through), port_guids (of this node's).
+                 facts: interfaces and devices (`mlx5_0/1`) of the ports that were asked through.
 rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: ports (one object for each
                  interface: device, state, link layer, rate, GIDs, counters, RoCE settings), memlock, policy.
 rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest). facts: device, rdma_port, gid_index,
