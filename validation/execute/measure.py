@@ -87,7 +87,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
     try:
         samples, facts = parse(m.kind, doc, m.params)
     except ParseError as fault:
-        return Taken("unparseable", f"{node}: {fault}", doc, outputs=outputs)
+        return Taken("unparseable", f"{node}: {fault}", doc, (), known, outputs)
     return Taken("ok", None, doc, tuple(samples), facts, outputs)
 
 
