@@ -10,8 +10,9 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, TypeVar
 
 from toolkit.lab import network, nodes
 from toolkit.lab.debrepo import Served, vendor_repositories
@@ -24,6 +25,7 @@ from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 
 SSH_DEADLINE_S = 60.0
 Say = Callable[[str], None]
+T = TypeVar("T", LabSpec, NodeSpec)
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,14 @@ def load(name: str) -> LabSpec:
         raise LabError(f"there is no lab '{name}'; 'toolkit lab up' makes one")
     raw = json.loads(path.read_text())
     raw.setdefault("os", machine_release().title)  # a lab made before labs could choose
-    raw["nodes"] = tuple(NodeSpec(**n) for n in raw["nodes"])
-    return LabSpec(**raw)
+    raw["nodes"] = tuple(_known(NodeSpec, n) for n in raw["nodes"])
+    return _known(LabSpec, raw)
+
+
+def _known(kind: type[T], values: dict[str, Any]) -> T:
+    """A spec without what another release of the toolkit wrote into it: its labs must still be counted and cleared."""
+    names = {field.name for field in fields(kind)}
+    return kind(**{key: value for key, value in values.items() if key in names})
 
 
 def names() -> list[str]:
