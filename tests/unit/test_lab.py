@@ -1,11 +1,14 @@
 """The lab's pure parts: names, addresses, rates, the machine's package sources, the inventory."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import yaml
 
 from toolkit.lab import inventory, network, sources
+from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
 from toolkit.lab.sh import LabError, run
@@ -187,3 +190,14 @@ def test_inventory_declares_the_lab():
     gpus = document["all"]["children"]["gpu_servers"]["hosts"]
     assert sorted(gpus) == ["gpu1", "gpu2"]
     assert yaml.safe_load(yaml.safe_dump(document)) == document
+
+
+def test_a_lab_of_another_release_of_the_toolkit_can_be_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("ELASTIC_AI_LAB_DIR", str(tmp_path))
+    spec = make_spec("other", 7, 2, 1.0)
+    written = asdict(spec) | {"later": True}
+    written["nodes"] = [n | {"later": "x"} for n in written["nodes"]]
+    spec.dir.mkdir(parents=True)
+    (spec.dir / "spec.json").write_text(json.dumps(written))
+    assert labs.load("other") == spec
+    assert network.free_index(labs._taken()) != 7

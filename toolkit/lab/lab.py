@@ -11,8 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import Any, TypeVar
 
 from toolkit.lab import network, nodes, vm
 from toolkit.lab.accel import accelerate
@@ -30,6 +31,7 @@ VM_SSH_DEADLINE_S = 240.0  # emulated, and on a machine that does other work
 SAY_EVERY_S = 4.0
 ENDED_AFTER_S = 5.0  # a machine whose program is not there by then is not going to be
 Say = Callable[[str], None]
+T = TypeVar("T", LabSpec, NodeSpec)
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,14 @@ def load(name: str) -> LabSpec:
         raise LabError(f"there is no lab '{name}'; 'toolkit lab up' makes one")
     raw = json.loads(path.read_text())
     raw.setdefault("os", machine_release().title)  # a lab made before labs could choose
-    raw["nodes"] = tuple(NodeSpec(**n) for n in raw["nodes"])
-    return LabSpec(**raw)
+    raw["nodes"] = tuple(_known(NodeSpec, n) for n in raw["nodes"])
+    return _known(LabSpec, raw)
+
+
+def _known(kind: type[T], values: dict[str, Any]) -> T:
+    """A spec without what another release of the toolkit wrote into it: its labs must still be counted and cleared."""
+    names = {field.name for field in fields(kind)}
+    return kind(**{key: value for key, value in values.items() if key in names})
 
 
 def names() -> list[str]:
