@@ -281,7 +281,11 @@ def test_a_server_that_dies_or_never_listens(
 
 def test_listening_through_rdma_cm_is_seen_in_the_kernels_list(sysfs: Path) -> None:
     pid = os.getpid()
-    tool(sysfs, "rdma", f"echo 'link rxe_fab0/1 cm-idn 0 state LISTEN ps TCP pid {pid} comm x src-addr 0.0.0.0:18515'")
+    tool(
+        sysfs,
+        "rdma",
+        f"echo 'link rxe_fab0/- cm-idn 18 state LISTEN ps TCP pid {pid} comm ib_read_bw src-addr 0.0.0.0:18515 '",
+    )
     assert rdma_serve.cm_listens(pid, 0)
     assert not rdma_serve.cm_listens(pid + 1, 0)
     tool(sysfs, "rdma", f"echo 'link rxe_fab0/1 cm-idn 0 state IDLE ps TCP pid {pid} comm x'")
