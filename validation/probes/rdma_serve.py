@@ -23,9 +23,7 @@ from validation.probes.tool import finish_tool, run_tool, start_tool
 
 TOOLS = ("perftest", "pingpong", "ucx")
 LISTEN_TIMEOUT_S = 15.0  # until a tool listens; an emulated machine takes seconds to load libraries
-CM_SETTLE_S = (
-    1.0  # from opening rdma_cm to listening, where nothing tells; under emulation the list shows it within 0.5 s
-)
+CM_SETTLE_S = 1.0  # from opening rdma_cm to listening, where nothing tells; under emulation it takes up to 0.5 s
 CM_DEVICE = "/dev/infiniband/rdma_cm"
 Listens = Callable[..., bool]  # (process id, address or None, port)
 
