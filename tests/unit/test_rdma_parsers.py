@@ -236,3 +236,9 @@ def test_every_truncation_is_refused_or_means_the_same(case: str, share: float) 
     except ParseError:
         return
     assert cut == whole
+
+
+def test_a_run_that_broke_off_has_no_figures_even_where_its_exit_status_were_lost() -> None:
+    params = {**WRITE, "bidirectional": 1}
+    with pytest.raises(ParseError, match="cut in the figures"):
+        parse("rdma-bandwidth", doc("rdma-bandwidth", said("broken-4.5-bidirectional.out")), params)

@@ -136,19 +136,24 @@ def test_counters_tell_what_went_over_the_port(sysfs: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("memlock", "memlock"),
-        ("pingpong-memlock", "memlock"),
-        ("retry", "lost"),
-        ("pingpong-retry", "lost"),
-        ("no-device", "no-device"),
-        ("port-down", "port-down"),
-        ("refused", "connect"),
-        ("other-end", "other-end"),
-        ("pingpong-rtr", "path"),
+        ("4.5-memlock.err", "memlock"),
+        ("pingpong-memlock.err", "memlock"),
+        ("4.5-no-device.err", "no-device"),
+        ("pingpong-no-device.err", "no-device"),
+        ("ucx-1.13-refused.out", "connect"),
+        ("4.5-refused.err", "connect"),
+        ("4.5-cm-refused.err", "connect"),
+        ("pingpong-refused.err", "connect"),
+        ("4.5-other-end.err", "other-end"),
+        ("4.5-bidirectional.err", "completion"),
+        ("constructed-retry.err", "lost"),
+        ("constructed-pingpong-retry.err", "lost"),
+        ("constructed-port-down.err", "port-down"),
+        ("constructed-pingpong-rtr.err", "path"),
     ],
 )
 def test_what_tools_say_of_their_failure(name: str, code: str) -> None:
-    found = rdma.explain(Ran(["ib_write_bw"], 1, "", (DATA / f"broken-constructed-{name}.err").read_text()))
+    found = rdma.explain(Ran(["ib_write_bw"], 1, "", (DATA / f"broken-{name}").read_text()))
     assert found is not None
     assert found.code == code
     assert str(found).count("\n") == 0
@@ -193,7 +198,7 @@ def test_a_run_reports_device_counters_and_fault(sysfs: Path) -> None:
     assert doc["facts"]["sent_packets"] == 1
     assert doc["facts"]["device"] == "rxe_fab0"
     assert "fault" not in doc["facts"]
-    tool(sysfs, "ib_write_bw", f"/bin/cat {DATA}/broken-constructed-memlock.err >&2; exit 1")
+    tool(sysfs, "ib_write_bw", f"/bin/cat {DATA}/broken-4.5-memlock.err >&2; exit 1")
     doc = rdma_perftest.probe(arguments("rdma-bandwidth"))
     assert doc["facts"]["fault"] == "memlock"
     assert "limit of lockable memory is too low" in str(doc["error"])

@@ -18,7 +18,7 @@ from validation.parsers.common import plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
 
-READY_TIMEOUT_S = 20.0  # until a server listens; the probe itself gives up after 10
+READY_TIMEOUT_S = 30.0  # until a server listens; the probe itself gives up after 10 or 15
 LINGER_S = 5.0  # the two ends of a session end within a moment of each other, on a busy node a longer one
 FAILED_LINGER_S = 1.0  # a server whose client failed has nothing left but its own words
 LATE_S = 10.0  # beyond a probe's deadline on its node: its grace, its kill time, and the way back
