@@ -22,21 +22,26 @@ def read(path: Path) -> str:
 
 
 def interfaces(device: Path) -> set[str]:
-    """Network interfaces of an RDMA device: those behind its GIDs, and those of the same card."""
+    """Network interfaces of an RDMA device: those behind its GIDs, and those of the same card.
+
+    Soft-RoCE names its one interface itself; its table of 1024 GIDs would take a second on an emulated machine.
+    """
+    parent = read(device / "parent")
+    if parent:
+        return {parent}
     names = {p.name for p in (device / "device" / "net").glob("*")}
-    names |= {read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")}
-    return (names | {read(device / "parent")}) - {""}
+    return (names | {read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")}) - {""}
 
 
 def find(interface: str, sysfs: Path = SYSFS) -> tuple[str, int] | None:
     """(device, port) that carry an interface; None without one."""
     devices = sysfs / "class" / "infiniband"
-    for ndev in sorted(devices.glob("*/ports/*/gid_attrs/ndevs/*")):
-        if read(ndev) == interface:
-            return ndev.parents[4].name, int(ndev.parents[2].name)
     for parent in sorted(devices.glob("*/parent")):  # Soft-RoCE: also while the port is down and has no GIDs
         if read(parent) == interface:
             return parent.parent.name, 1
+    for ndev in sorted(devices.glob("*/ports/*/gid_attrs/ndevs/*")):
+        if read(ndev) == interface:
+            return ndev.parents[4].name, int(ndev.parents[2].name)
     net = sysfs / "class" / "net" / interface
     for device in sorted((net / "device" / "infiniband").glob("*")):
         number = read(net / "dev_port")
@@ -51,8 +56,10 @@ def gids(folder: Path) -> list[str]:
     found = []
     for path in sorted((folder / "gids").glob("*"), key=lambda p: int(p.name)):
         gid = read(path)
+        if not gid.replace(":", "").strip("0"):
+            continue
         kind = read(folder / "gid_attrs" / "types" / path.name)
-        if gid and gid.replace(":", "").strip("0") and kind:
+        if kind:
             interface = read(folder / "gid_attrs" / "ndevs" / path.name)
             found.append(f"{path.name} {kind} {gid} {interface}".strip())
     return found
