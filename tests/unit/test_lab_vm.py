@@ -370,3 +370,10 @@ def test_progress_names_the_nodes_that_still_boot(spec: LabSpec, monkeypatch: py
     said: list[str] = []
     labs.wait_for_all(spec, (spec.node("gpu1"),), said.append)
     assert said[0] == "gpu1: booting, 0 s"
+
+
+def test_labs_that_come_up_together_get_different_networks(folders: Path):
+    (folders / "state/locks").mkdir(parents=True)
+    first, second = (labs._claim(make_spec(name, 0, 2, 1)) for name in ("a", "b"))
+    assert first.index != second.index
+    assert labs.load("b") == second

@@ -112,16 +112,14 @@ def up(
         if machines:
             check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
         image = base_image(release, say)
-        spec = replace(wanted, index=network.free_index(_taken()))
         vm_disk = None
         if machines:
             vm_disk = vm_image(release, say)
             found = accelerate(vm_disk, say)
             say(f"virtual machines run with {found.describe()}")
-            spec = replace(spec, accel=found.name)
+            wanted = replace(wanted, accel=found.name)
             check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
-        spec.dir.mkdir(parents=True)
-        (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+        spec = _claim(wanted)
         served = _serve_vendors(spec, say)
         try:
             _start(spec, image, vm_disk, say)
@@ -141,6 +139,16 @@ def _serve_vendors(spec: LabSpec, say: Say) -> Served:
     new.symlink_to(served.folder)
     new.replace(spec.vendor)
     return served
+
+
+def _claim(wanted: LabSpec) -> LabSpec:
+    """The lab in networks of its own, written down: two labs that come up at the same time do not get the same."""
+    with (state_root() / "locks" / ".networks").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        spec = replace(wanted, index=network.free_index(_taken()))
+        spec.dir.mkdir(parents=True)
+        (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+    return spec
 
 
 def _taken() -> set[int]:
@@ -255,10 +263,10 @@ def _console_end(spec: LabSpec, node: NodeSpec) -> str:
     return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(it said nothing)")
 
 
-def greets(address: str) -> bool:
-    """True when an ssh server at `address` sends its banner within three seconds (long, for loaded machines)."""
+def greets(address: str, timeout_s: float = 3) -> bool:
+    """True when an ssh server at `address` sends its banner within `timeout_s` (long, for loaded machines)."""
     try:
-        with socket.create_connection((address, 22), timeout=3) as s:
+        with socket.create_connection((address, 22), timeout=timeout_s) as s:
             return s.recv(4) == b"SSH-"
     except OSError:
         return False
@@ -278,7 +286,7 @@ def status(name: str) -> list[NodeStatus]:
             fabric=spec.fabric_address(node),
             rate_gbps=spec.rate_gbps,
             running=bool(nodes.processes(name, node.name)),
-            ssh=greets(address),
+            ssh=greets(address, 10 if node.kind == "vm" else 3),
             fault=faults.get(node.name),
         )
 

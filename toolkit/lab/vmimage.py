@@ -81,6 +81,11 @@ BUILD_GB = 5.0
 OVERLAY_GB = 3.0
 
 
+#: Dropped from PAM's list for sshd: each starts programs or reads files at every login to greet somebody, which takes
+#: longer under emulation than the login itself. What a session gets (limits, environment) is left as it is.
+GREETERS = ("pam_motd", "pam_mail")
+
+
 @dataclass(frozen=True)
 class VmImage:
     """A built image."""
@@ -110,7 +115,7 @@ def _lab_file(name: str) -> str:
 def recipe_digest(base: str) -> str:
     """Changes with the base image and with everything that the lab puts into the machines' image."""
     recipe = [base, repr(PREINSTALLED), DISABLED, repr(MODULES), repr(BOOT_MODULES), MASKED, repr(FILES)]
-    recipe.append(MASKED_GENERATORS)
+    recipe += [MASKED_GENERATORS, repr(GREETERS)]
     recipe += [str(DISK_BYTES), _lab_file("vm-init"), _lab_file("vm-build")]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()[:12]
 
@@ -172,7 +177,7 @@ def _build(partial: Path, base: Path, say: Callable[[str], None]) -> str:
     run_telling([*nspawn, *settings, "--", "/bin/sh", "/lab-build/build"], say)
     version = (work / "version").read_text().strip()
     say("  choosing modules, making initial RAM disk and file system")
-    source = next(p for p in (work / f"kernel/{lib}/modules/{version}" for lib in ("usr/lib", "lib")) if p.is_dir())
+    source = work / "kernel/lib/modules" / version
     _copy_modules(source, tree / "usr/lib/modules" / version)
     run(["chroot", str(tree), "depmod", version])
     busybox = (tree / "usr/bin/busybox").read_bytes()
@@ -206,6 +211,9 @@ def _customise(tree: Path) -> None:
         path.write_text(text)
     for name in ("etc/resolv.conf", "etc/fstab"):  # the first is the node's own; of the second there is no use
         (tree / name).unlink(missing_ok=True)
+    pam = tree / "etc/pam.d/sshd"
+    lines = pam.read_text().splitlines(keepends=True)
+    pam.write_text("".join(line for line in lines if not any(f" {g}.so" in line for g in GREETERS)))
     for key in (tree / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
 
