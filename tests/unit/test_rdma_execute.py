@@ -25,6 +25,7 @@ SERVER = (
     "import sys,time; print('{{\"ready\": true}}', flush=True); time.sleep({wait}); print({doc!r}); sys.exit({code})"
 )
 CLIENT = "import sys; sys.stdin.readline(); print({doc!r}); sys.exit({code})"
+DEADLINE = 124
 
 
 class Scripted(LocalLauncher):
@@ -39,7 +40,8 @@ class Scripted(LocalLauncher):
         serves = "serve" in probe
         said = self.server if serves else self.client
         code = SERVER if serves else CLIENT
-        script = code.format(doc=json.dumps(said), code=1 if said["error"] else 0, wait=0.3)
+        ended = said.get("exit", 1 if said["error"] else 0)
+        script = code.format(doc=json.dumps(said), code=ended, wait=0.3)
         remote = await Remote.spawn(node, [sys.executable, "-I", "-c", script])
         self.running.append(remote)
         return remote
@@ -112,3 +114,12 @@ def test_without_a_device_first_light_says_at_which_end_and_the_rest_is_not_trie
     assert str(write.error).startswith("not tried, for first light failed: gpu2: no RDMA device on lo")
     assert progress.began == [LIGHT]
     assert not [probe for _, probe in launcher.started if "rdma-bandwidth" in probe]
+
+
+def test_a_port_that_went_down_in_mid_run_is_told_though_the_tool_hung_until_its_deadline(tmp_path: Path) -> None:
+    client, server = ends("4.5-write_bw", client={"fault": "port-down"}, server={"fault": "stopped"})
+    client |= {"error": "RDMA port rxe_fab0/1 on fab0 went DOWN in mid-run", "returncode": -15, "exit": DEADLINE}
+    server |= {"error": "ended by signal 15 before its end", "returncode": -15}
+    result = one(tmp_path, client, server)
+    assert (result.status, result.facts["fault"], result.facts["at"]) == ("timeout", "port-down", "gpu1")
+    assert str(result.error).endswith("s on gpu1: RDMA port rxe_fab0/1 on fab0 went DOWN in mid-run")

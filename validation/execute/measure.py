@@ -78,7 +78,10 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
     known = plain(doc["facts"], drop=("json",)) if _rdma(m) else {}  # which device failed is worth keeping
     if output.returncode == EXIT_DEADLINE:
-        return Taken("timeout", f"did not end within {m.timeout_s:g} s on {node}", doc, (), known, outputs)
+        late = f"did not end within {m.timeout_s:g} s on {node}"
+        if known.get("fault") not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
+            late += f": {doc['error']}"
+        return Taken("timeout", late, doc, (), known, outputs)
     if doc["error"] or output.returncode != 0:
         why = doc["error"] or f"exit status {output.returncode}"
         return Taken("failed", f"{node}: {why}", doc, (), known, outputs)
