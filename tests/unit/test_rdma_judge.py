@@ -282,7 +282,7 @@ def test_less_observations_are_asked_of_emulated_machines() -> None:
         plan = plan_of(topology, TRANSPORT)
         return next(m for m in plan.measurements if m.kind == "tcp-latency").params.get("min_observations")
 
-    assert least(LAB) == 100
+    assert least(LAB) == 40
     assert least(vm_lab(emulated=False)) is None
 
 
