@@ -72,6 +72,16 @@ def test_the_device_is_found_from_its_port_and_the_gid_from_its_address(sysfs: P
     assert device.facts()["link_layer"] == "Ethernet"
 
 
+def test_soft_roce_is_found_by_its_own_word_while_its_gid_table_is_empty(sysfs: Path) -> None:
+    put(sysfs.parents[1] / "parent", "fab0")
+    for index in (0, 1):
+        put(sysfs / "gid_attrs/ndevs" / str(index), "")
+    assert rdma.ports_of("fab0") == [("rxe_fab0", 1)]
+    assert rdma.ports_of("fab1") == []
+    put(sysfs / "state", "1: DOWN")
+    assert fault().startswith("port-down")
+
+
 def test_a_port_without_a_device_is_a_fault_that_names_what_there_is(sysfs: Path) -> None:
     assert fault(interface="fab1") == "no-device: no RDMA device on fab1 (there is rxe_fab0)"
 

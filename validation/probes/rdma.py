@@ -138,11 +138,24 @@ def _address_gid(address: str) -> ipaddress.IPv6Address:
     return ipaddress.IPv6Address(f"::ffff:{found}") if found.version == 4 else ipaddress.IPv6Address(str(found))
 
 
+def _by_number(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir(), key=lambda p: int(p.name))
+    except OSError:
+        return []
+
+
 def ports_of(interface: str) -> list[tuple[str, int]]:
-    """(device, port) of every RDMA port that stands on a network interface."""
+    """(device, port) of every RDMA port that stands on a network interface.
+
+    Soft-RoCE names its interface itself, also while the interface is down and the table of GIDs may be empty. The
+    table has 1024 entries, a second's reading on an emulated machine; those in use come first.
+    """
     found = []
     for folder in sorted((CLASS / "infiniband").glob("*/ports/*")):
-        if any(_read(ndev) == interface for ndev in folder.glob("gid_attrs/ndevs/*")):
+        parent = _read(folder.parents[1] / "parent")
+        ndevs = folder / "gid_attrs" / "ndevs"
+        if parent == interface or (not parent and any(_read(ndev) == interface for ndev in _by_number(ndevs))):
             found.append((folder.parents[1].name, int(folder.name)))
     # IPoIB interfaces are in no GID table: they name their device, and their port counts from 0
     card = CLASS / "net" / interface / "device" / "infiniband"
@@ -178,7 +191,7 @@ def _choose(folder: Path, interface: str, address: str, transport: str) -> tuple
         return 0, _read(folder / "gids" / "0"), ""
     mine = _address_gid(address)
     seen = []
-    for entry in sorted((folder / "gids").iterdir(), key=lambda p: int(p.name)):
+    for entry in _by_number(folder / "gids"):
         gid = _gid(_read(entry))
         ndev = _read(folder / "gid_attrs" / "ndevs" / entry.name)
         if gid != mine or ndev != interface:
