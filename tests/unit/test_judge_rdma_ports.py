@@ -50,7 +50,8 @@ def no_device(facts: dict[str, Any], after: bool) -> None:
 
 
 def down(facts: dict[str, Any], after: bool) -> None:
-    port(facts).update(state="DOWN", physical_state="Disabled", operstate="down", gids=port(facts)["gids"][:1])
+    """As on a machine of the lab whose cable was pulled: the GID of the address goes with the link."""
+    port(facts).update(state="DOWN", physical_state="Polling", operstate="down", gids=port(facts)["gids"][:1])
 
 
 def down_later(facts: dict[str, Any], after: bool) -> None:
@@ -102,8 +103,8 @@ def small(facts: dict[str, Any], after: bool) -> None:
     ("spoil", "found_by", "subject", "words"),
     [
         (no_device, "pf.rdmaport", "gpu2/fab0", "no RDMA device on fab0 (fab0 is up)"),
-        (down, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 is DOWN, Disabled (fab0 down)"),
-        (down_later, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 is DOWN, Disabled at the end of the run (fab0 down)"),
+        (down, "pf.rdmaport", "gpu2/fab0", "pf.rdmaport: rxe_fab0 is DOWN, Polling (fab0 down)"),
+        (down_later, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 is DOWN, Polling at the end of the run (fab0 down)"),
         (gone_later, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 is gone at the end of the run"),
         (flapped, "pf.rdmaport", "gpu2/fab0", "link errors during the run: link_downed +1"),
         (version_1, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 has no RoCE v2 GID of 10.78.0.14"),
@@ -120,9 +121,9 @@ def test_a_fault_is_laid_to_its_criterion_and_node_and_to_nothing_else(
     assert failed(verdict) == [found_by]
     bad = [j for j in criterion(verdict, found_by).judgements if j.verdict == "fail"]
     assert [j.subject for j in bad] == [subject]
-    assert words in bad[0].reason
     assert [f.subject for f in verdict.findings] == [subject]
     assert words in verdict.findings[0].text
+    assert verdict.findings[0].text == f"{found_by}: {bad[0].reason}"
     assert subject in verdict.headline
     for one in (j for i in MINE for j in criterion(verdict, i).judgements if j.verdict == "not-measured"):
         assert "because" in one.reason or "no RDMA device" in one.reason
@@ -141,7 +142,7 @@ def test_a_wrong_mtu_of_one_port_is_laid_to_that_port(path_mtu: int) -> None:
         said = {j.subject: j.reason for j in bad}
         assert "of RDMA: gpu1/fab0 4096, gpu2/fab0 1024 bytes, 4096 wanted" in said["gpu1/fab0>gpu2/fab0"]
         assert "of RDMA: gpu2/fab0 1024 bytes, 4096 wanted" in said["head/fab0>gpu2/fab0"]
-        assert "median 1024 bytes, 4096 wanted" in verdict.findings[0].text
+        assert "pf.mtu rdma_mtu_bytes median 1024 bytes, 4096 wanted" in verdict.findings[0].text
 
 
 def test_an_unknown_rdma_mtu_is_not_measured() -> None:

@@ -127,21 +127,27 @@ def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
-    values = [j.value for j in bad if j.value is not None]
-    if not values:
-        return criterion.id
-    unit, bound = criterion.unit or "", bad[0].bound
-    said = f"{criterion.id} median {statistics.median(values):.4g} {unit}"
-    if bound is not None and bound.floor is not None:
-        said += f", floor {bound.floor:.4g}"
-    elif bound is not None and bound.maximum is not None:
-        said += f", limit {bound.maximum:.4g}"
-    elif bound is not None and bound.equal is not None:
-        said += f", {bound.equal} wanted"
-    others = [j.value for j in good if j.value is not None]
-    if others:
-        said += f" (healthy pairs {statistics.median(others):.4g})"
-    return said
+    """Median, bound and what healthy pairs reach; of each metric by itself, for some criteria judge two of them."""
+    by_metric: dict[str, list[Judgement]] = {}
+    for judgement in bad:
+        by_metric.setdefault(judgement.bound.metric if judgement.bound else "", []).append(judgement)
+    said = []
+    for metric, mine in by_metric.items():
+        values = [j.value for j in mine if j.value is not None]
+        if not values:
+            continue
+        unit, bound = criterion.unit or "", mine[0].bound
+        name = "" if metric in ("", criterion.metric) else f"{metric} "
+        words = f"{criterion.id} {name}median {statistics.median(values):.4g} {unit}"
+        if bound is not None and bound.floor is not None:
+            words += f", floor {bound.floor:.4g}"
+        elif bound is not None and bound.maximum is not None:
+            words += f", limit {bound.maximum:.4g}"
+        elif bound is not None and bound.equal is not None:
+            words += f", {bound.equal} wanted"
+        others = [j.value for j in good if j.value is not None and (j.bound is None or j.bound.metric == metric)]
+        said.append(words + (f" (healthy pairs {statistics.median(others):.4g})" if others else ""))
+    return "; ".join(said) or criterion.id
 
 
 def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:

@@ -179,7 +179,7 @@ def _port_faults(case: Case, one: Seen) -> list[str]:
             wrong += _down(one, one.after, " at the end of the run")
     if one.fact("link_layer") != fabric.link_layer:
         wrong.append(f"link layer of {name} is {one.fact('link_layer')}, {fabric.link_layer} wanted")
-    elif fabric.link_layer == "Ethernet" and not _has_gid(one):
+    elif fabric.link_layer == "Ethernet" and not _down(one, one.before, "") and not _has_gid(one):  # down: none left
         wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}")
     if not case.virtual and one.fact("rate_gbps") != fabric.line_rate_gbps:
         wrong.append(f"{one.device} runs at {one.fact('rate_gbps')} Gbit/s, {fabric.line_rate_gbps:g} wanted")
