@@ -161,6 +161,16 @@ def test_one_failed_run_of_many_fails_the_pair() -> None:
     assert "1 of 11 runs fail; rdma-bandwidth.send: it failed" in bad[0].reason
 
 
+def test_a_run_that_did_not_end_shows_nothing_unless_the_ends_tell_what_is_wrong() -> None:
+    def late(towards: str) -> VerdictDoc:
+        facts = {"fault": "lost" if towards else "other-end", "at": "", "towards": towards}
+        return judged(lambda m: result(m, status="timeout", error="late", facts=facts) if "ucx" in m.id else None)
+
+    assert criterion(late(""), "tr.rdmafn").reason_code == "tool-failed"
+    assert late("").exit_code == 3
+    assert criterion(late("gpu1"), "tr.rdmafn").reason_code == "not-working"
+
+
 def test_a_result_that_the_counters_do_not_bear_out_is_a_failure() -> None:
     def refuse(m: Measurement) -> Result:
         return result(m, status="unparseable", error="the client's device sent 3 packets", facts={"fault": "unproved"})

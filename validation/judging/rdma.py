@@ -16,7 +16,7 @@ from validation.model import Bound, Judgement, Measurement, Result
 NOT_THE_FABRIC = frozenset({"tool-missing", "tool", "stopped"})
 """Faults of the tools and not of RDMA: they leave it unmeasured."""
 
-WORKED = ("failed", "timeout", "unparseable")
+BROKEN = ("failed", "timeout", "unparseable")
 
 
 def judge_works(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -28,9 +28,15 @@ def judge_works(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def broken(case: Case, measurement: Measurement) -> Result | None:
-    """The measurement's result where it shows that RDMA does not work between its ports, else None."""
+    """The measurement's result where it shows that RDMA does not work between its ports, else None.
+
+    A run that did not end in time shows it only where the ends' words or counters tell what is wrong: a node may have
+    been too busy, and then nothing is known.
+    """
     result = case.latest.get(measurement.id)
-    if result is None or result.status not in WORKED:
+    if result is None or result.status not in BROKEN:
+        return None
+    if result.status == "timeout" and not (result.facts.get("at") or result.facts.get("towards")):
         return None
     fault = result.facts.get("fault")
     return result if fault and fault not in NOT_THE_FABRIC else None
