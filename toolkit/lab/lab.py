@@ -27,7 +27,7 @@ from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 
 SSH_DEADLINE_S = 60.0
-VM_SSH_DEADLINE_S = 240.0  # emulated, and on a machine that does other work
+VM_SSH_DEADLINE_S = 420.0  # emulated, and on a machine that does other work
 SAY_EVERY_S = 4.0
 ENDED_AFTER_S = 5.0  # a machine whose program is not there by then is not going to be
 Say = Callable[[str], None]
