@@ -12,8 +12,8 @@ from validation.parsers.common import Parsed, ParseError, number, plain
 from validation.probes import ProbeDoc
 
 MIN_BLOCKS = 10
-AGREEMENT = 0.02
-"""Percentiles of one and the same list, by two definitions of a percentile. Ours."""
+ROUNDING_US = 0.001
+"""sockperf prints three decimals."""
 
 
 def _find(pattern: str, text: str, what: str) -> str:
@@ -46,10 +46,13 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     p99 = number(facts["p99_us"], "sockperf: 99th percentile")
     for name, shown, value in (("50.000", "median", facts["p50_us"]), ("99.000", "99th percentile", p99)):
         said = float(_find(rf"percentile {re.escape(name)} =\s+([\d.]+)$", text, shown))
-        if abs(said - number(value, f"sockperf: {shown}")) > AGREEMENT * said:
-            raise ParseError(f"sockperf: {shown} {said:g} us in its output, {value:g} us in its log")
+        low, high = (number(v, f"sockperf: around the {shown}") for v in facts[f"p{name[:2]}_around_us"])
+        if not low <= number(value, f"sockperf: {shown}") <= high:
+            raise ParseError(f"sockperf: {shown} {value:g} us does not lie in its log's {low:g} to {high:g} us")
+        if not low - ROUNDING_US <= said <= high + ROUNDING_US:
+            raise ParseError(f"sockperf: {shown} {said:g} us in its output, {low:g} to {high:g} us in its log")
     if not min(blocks) <= float(facts["p50_us"]) <= max(blocks):
         raise ParseError("sockperf: the block medians do not enclose the median")
     samples = [Sample(metric="tcp_rtt_us", value=v, unit="us") for v in blocks]
     samples.append(Sample(metric="tcp_rtt_p99_us", value=p99, unit="us"))
-    return samples, plain(facts, drop=("block_medians_us",))
+    return samples, plain(facts, drop=("block_medians_us", "p50_around_us", "p99_around_us"))

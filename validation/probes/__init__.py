@@ -17,7 +17,7 @@ tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, s
                  the receiver's intervals. facts: source, destination, server_tool_version.
 tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
-                 source, destination.
+                 p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
 training-short   stdout: mpirun's output, in it one line of JSON from rank 0. facts: that line's fields: world_size,
                  hosts (one per rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each
                  step), images_per_s (list of float, whole job, one per measured step), loss_first, loss_last,

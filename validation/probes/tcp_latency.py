@@ -12,6 +12,7 @@ from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 
 BLOCKS = 20  # medians handed on: enough for an interval, few enough for a results file
+AROUND = 0.005  # definitions of a percentile pick neighbours, which lie far apart in the tail of a busy node
 MIN_OBSERVATIONS = 50 * BLOCKS
 
 
@@ -67,8 +68,9 @@ def _observe(args: argparse.Namespace, stdout: str, log: Path) -> tuple[dict[str
     if "--full-rtt" not in text[:4096]:
         return facts, "sockperf did not measure the full round trip"
     facts["block_medians_us"] = block_medians(times)
-    facts["p50_us"] = percentile(times, 0.50)
-    facts["p99_us"] = percentile(times, 0.99)
+    for name, fraction in (("p50", 0.50), ("p99", 0.99)):
+        facts[f"{name}_us"] = percentile(times, fraction)
+        facts[f"{name}_around_us"] = [percentile(times, fraction + side) for side in (-AROUND, AROUND)]
     return facts, None
 
 
