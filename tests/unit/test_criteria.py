@@ -50,7 +50,18 @@ IDS = [
     "rm.same",
     "op.util",
 ]
-PROBED = {"pf.bom", "pf.stack", "pf.pcie", "pf.numa", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"}
+PROBED = {
+    "pf.bom",
+    "pf.stack",
+    "pf.pcie",
+    "pf.numa",
+    "pf.mtu",
+    "tr.tcpbw",
+    "tr.netlat",
+    "tn.short",
+    "tn.intra",
+    "tn.inter",
+}
 PROBED |= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "pf.lossless", "pf.rdmaport", "pf.memlock", "pf.ibfabric"}
 
 
