@@ -39,6 +39,7 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
         values["bom"] |= {"model": VM_MODEL, "nic_model": "virtio-net"}
         # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
         values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}
+        values["nvidia_driver_user_space_only"] = "true"  # there is no GPU that a kernel module could drive
     elif spec.vms:
         values["fabric_ports"][0]["rdma"] = False  # a container has no RDMA device: this port carries TCP alone
     if node.group == "gpu_servers":
