@@ -40,6 +40,9 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
         # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
         values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}
         values["nvidia_driver_user_space_only"] = "true"  # there is no GPU that a kernel module could drive
+        if spec.accel == "tcg":
+            # Unpacking the training container takes ten minutes, and no training is measured on emulated processors.
+            values["horovod_state"] = "absent"
     elif spec.vms:
         values["fabric_ports"][0]["rdma"] = False  # a container has no RDMA device: this port carries TCP alone
     if node.group == "gpu_servers":
