@@ -1,0 +1,263 @@
+#!/usr/bin/python3
+"""Bring Slurm's accounting and reservations in line with the pool's policies. Runs on the head, as root.
+
+    elastic-ai-pool-sync [--check]
+
+Reads /etc/elastic-ai/slurm/pool.json, which role slurm writes from pool.yml, looks up who is in the Unix groups, and
+makes accounts, QOS, users and reservations what they are to be. Prints one JSON document: `changed` says what it did
+(with --check, what it would do), `waiting` what has to wait and for what. What is not the toolkit's is left alone:
+its own accounts carry the organization, its own QOS the description "elastic-ai", its reservations begin with "pool_".
+Exit codes: 0 all is as wanted or waits, 1 Slurm refused or does not answer.
+"""
+
+import argparse
+import datetime
+import grp
+import json
+import pwd
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+POLICY = "/etc/elastic-ai/slurm/pool.json"
+MARK = "elastic-ai"
+PREFIX = "pool_"
+SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
+BUSY = ("active", "in use", "running")
+
+
+class Refused(Exception):
+    """Slurm said no; its own words."""
+
+
+def ask(*command):
+    """Lines that a command printed; Refused with what it said when it failed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        raise Refused("{}: {}".format(" ".join(command[:6]), "; ".join(said)[:400] or f"exit {done.returncode}"))
+    return done.stdout.splitlines()
+
+
+def table(kind, columns, *more):
+    """Rows that sacctmgr shows, as dictionaries."""
+    lines = ask("sacctmgr", "-nP", "show", kind, "format=" + ",".join(columns), *more)
+    rows = [line.split("|") for line in lines if line.strip()]
+    return [dict(zip(columns, row)) for row in rows]  # noqa: B905 - EL 9's Python 3.9 knows no strict
+
+
+def minutes(text):
+    """Minutes of Slurm's days-hours:minutes:seconds; None of nothing."""
+    if not text or text in ("-1", "UNLIMITED"):
+        return None
+    days, _, clock = text.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    seconds = sum(part * 60**place for place, part in enumerate(reversed(parts)))
+    return int(days or 0) * 1440 + seconds // 60
+
+
+def seconds(text):
+    """Seconds of 60 or 00:01:00."""
+    return sum(int(part) * 60**place for place, part in enumerate(reversed((text or "0").split(":"))))
+
+
+def same(key, wanted, shown):
+    """True where what sacctmgr shows is what is wanted."""
+    if key == "MaxWall":
+        return minutes(wanted) == minutes(shown)
+    if key == "GraceTime":
+        return seconds(wanted) == seconds(shown)
+    if key in ("GrpTRES", "MaxTRESPerUser"):
+        return (shown or "billing=-1") == wanted
+    if key in ("Preempt", "Flags"):
+        return set(filter(None, wanted.split(","))) == set(filter(None, (shown or "").split(",")))
+    return wanted == shown
+
+
+def members(entry):
+    """(users of a class, groups that do not exist)."""
+    names, missing = set(entry["users"]), []
+    for group in entry["groups"]:
+        try:
+            found = grp.getgrnam(group)
+        except KeyError:
+            missing.append(group)
+            continue
+        names |= set(found.gr_mem) | {user.pw_name for user in pwd.getpwall() if user.pw_gid == found.gr_gid}
+    return sorted(names - {"root"}), missing
+
+
+class Sync:
+    """One pass; `changed` and `waiting` fill up on the way."""
+
+    def __init__(self, policy, check):
+        """policy: pool.json; check: change nothing."""
+        self.policy, self.check = policy, check
+        self.changed, self.waiting = [], []
+
+    def do(self, words, *command):
+        """Run a command that changes something, or only say so. What running leases hinder waits for the next pass."""
+        if not self.check:
+            try:
+                ask(*command)
+            except Refused as refused:
+                if not any(word in str(refused).lower() for word in BUSY):
+                    raise
+                self.waiting.append(f"{words}: {refused}")
+                return
+        self.changed.append(words)
+
+    def qos(self):
+        """A QOS for each class. Those that are preempted exist before those that preempt them."""
+        columns = [
+            "Name",
+            "Description",
+            "Priority",
+            "GrpTRES",
+            "MaxTRESPU",
+            "MaxWall",
+            "GraceTime",
+            "Preempt",
+            "Flags",
+        ]
+        there = {row["Name"]: row for row in table("qos", columns)}
+        for name in self.policy["classes"]:
+            if name not in there:
+                self.do("QOS " + name, "sacctmgr", "-i", "add", "qos", name, "set", "Description=" + MARK)
+        for name, entry in self.policy["classes"].items():
+            shown = there.get(name, {})
+            wrong = [f"{k}={v}" for k, v in entry["qos"].items() if not same(k, v, shown.get(SHOWN.get(k, k), ""))]
+            if wrong:
+                words = "QOS {}: {}".format(name, " ".join(wrong))
+                self.do(words, "sacctmgr", "-i", "modify", "qos", name, "set", *wrong)
+        return [n for n, row in there.items() if row["Description"] == MARK and n not in self.policy["classes"]]
+
+    def accounts(self):
+        """An account for each class, whose users have its QOS and no other."""
+        there = {row["Account"]: row["Organization"] for row in table("account", ["Account", "Organization"])}
+        qos = {r["Account"]: r for r in table("assoc", ["Account", "User", "QOS", "DefaultQOS"]) if not r["User"]}
+        for name in self.policy["classes"]:
+            if name not in there:
+                described = ["Organization=" + MARK, "Description=" + name]
+                self.do("account " + name, "sacctmgr", "-i", "add", "account", name, *described)
+            shown = qos.get(name, {})
+            if (shown.get("QOS"), shown.get("DefaultQOS")) != (name, name):
+                only = ["QOS=" + name, "DefaultQOS=" + name]
+                words = f"account {name}: its QOS"
+                self.do(words, "sacctmgr", "-i", "modify", "account", name, "set", *only)
+        return [n for n, organization in there.items() if organization == MARK and n not in self.policy["classes"]]
+
+    def users(self, gone):
+        """Who is in a class has an association with it, and with no class else."""
+        wanted = {}
+        for name, entry in self.policy["classes"].items():
+            names, missing = members(entry)
+            self.waiting += [f"group {group} of class {name} is not known on the head" for group in missing]
+            for user in names:
+                wanted.setdefault(user, []).append(name)
+        there = {}
+        for row in table("assoc", ["Account", "User"]):
+            if row["User"] and (row["Account"] in self.policy["classes"] or row["Account"] in gone):
+                there.setdefault(row["User"], []).append(row["Account"])
+        default = {row["User"]: row["DefaultAccount"] for row in table("user", ["User", "DefaultAccount"])}
+        for user, accounts in sorted(wanted.items()):
+            for account in accounts:
+                if account not in there.get(user, []):
+                    words = f"user {user} in {account}"
+                    self.do(words, "sacctmgr", "-i", "add", "user", user, "Account=" + account)
+            if default.get(user, accounts[0]) != accounts[0]:
+                words = f"user {user}: {accounts[0]} by default"
+                self.do(words, "sacctmgr", "-i", "modify", "user", user, "set", "DefaultAccount=" + accounts[0])
+        for user, accounts in sorted(there.items()):
+            for account in sorted(set(accounts) - set(wanted.get(user, []))):
+                words = f"user {user} not in {account}"
+                # whoever is in no class at all goes altogether: Slurm keeps nobody without a default account
+                account_of = ["Account=" + account] if user in wanted else []
+                self.do(words, "sacctmgr", "-i", "delete", "user", user, *account_of)
+                if not account_of:
+                    break
+
+    def reservations(self):
+        """Reservations that come again; one that differs is made anew."""
+        there = {}
+        for line in ask("scontrol", "-o", "show", "reservation"):
+            fields = dict(re.findall(r"(\w+)=(\S*)", line))
+            if fields.get("ReservationName", "").startswith(PREFIX):
+                there[fields["ReservationName"]] = fields
+        wanted = {PREFIX + name: entry for name, entry in self.policy["reservations"].items()}
+        for name, fields in sorted(there.items()):
+            if name not in wanted or not reserved_as(wanted[name], fields):
+                self.do("no reservation " + name, "scontrol", "delete", "ReservationName=" + name)
+        for name, entry in sorted(wanted.items()):
+            if name not in there or not reserved_as(entry, there[name]):
+                self.do("reservation " + name, "scontrol", "create", "reservation", *reservation(name, entry))
+
+    def run(self):
+        """QOS first, for accounts name them; what is gone goes last, when nobody names it any more."""
+        old_qos = self.qos()
+        old_accounts = self.accounts()
+        self.users(old_accounts)
+        self.reservations()
+        for name in old_accounts:
+            self.do("no account " + name, "sacctmgr", "-i", "delete", "account", name)
+        for name in old_qos:
+            self.do("no QOS " + name, "sacctmgr", "-i", "delete", "qos", name)
+
+
+def next_start(clock, now):
+    """The next time of day `clock` (08:00) after now, as Slurm takes it."""
+    start = now.replace(hour=int(clock[:2]), minute=int(clock[3:]), second=0, microsecond=0)
+    return (start if start > now else start + datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def reservation(name, entry):
+    """Arguments of scontrol create reservation."""
+    nodes = entry["nodes"]
+    which = [f"NodeCnt={nodes}"] if isinstance(nodes, int) else ["Nodes=" + ",".join(nodes)]
+    return [
+        "ReservationName=" + name,
+        "StartTime=" + next_start(entry["from"], datetime.datetime.now()),
+        f"Duration={entry['minutes']}",
+        "Accounts=" + ",".join(entry["accounts"]),
+        "PartitionName=" + entry["partition"],
+        *which,
+        # leases that run on the servers now are no reason to refuse
+        "Flags=" + ",".join([*entry["flags"], "IGNORE_JOBS"]),
+    ]
+
+
+def reserved_as(entry, fields):
+    """True where a reservation that scontrol shows is the wanted one."""
+    if isinstance(entry["nodes"], int):
+        nodes = int(fields.get("NodeCnt", 0)) == entry["nodes"]
+    else:
+        shown = fields.get("Nodes", "")
+        nodes = sorted(ask("scontrol", "show", "hostnames", shown) if shown else []) == entry["nodes"]
+    return (
+        nodes
+        and fields.get("StartTime", "")[11:16] == entry["from"]
+        and minutes(fields.get("Duration", "")) == entry["minutes"]
+        and sorted(fields.get("Accounts", "").split(",")) == entry["accounts"]
+        and fields.get("PartitionName") == entry["partition"]
+        and set(entry["flags"]) <= set(fields.get("Flags", "").split(","))
+    )
+
+
+def main():
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--check", action="store_true", help="change nothing; say what would change")
+    arguments = parser.parse_args()
+    sync = Sync(json.loads(Path(POLICY).read_text(encoding="utf-8")), arguments.check)
+    try:
+        sync.run()
+    except (Refused, subprocess.TimeoutExpired, FileNotFoundError) as fault:
+        print(f"elastic-ai-pool-sync: {fault}", file=sys.stderr)
+        return 1
+    print(json.dumps({"changed": sync.changed, "waiting": sync.waiting}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,265 @@
+"""The pool's policies in Slurm's words, and the program on the head that keeps accounting in line with them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.machinery
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from node_modules import ROOT, load_filters
+
+policy = load_filters("slurm_policy")["slurm_policy"]
+CLUSTER: dict[str, Any] = {
+    "partition_lines": [
+        "PartitionName=all Nodes=gpu1,gpu2 Default=YES MaxTime=INFINITE State=UP",
+        "PartitionName=h100 Nodes=gpu2 MaxTime=INFINITE State=UP",
+        "PartitionName=v100 Nodes=gpu1 MaxTime=INFINITE State=UP",
+    ],
+    "nodes": [{"name": "gpu1"}, {"name": "gpu2"}],
+    "unknown": [],
+}
+POOL: dict[str, Any] = {
+    "classes": {"v100": {}, "h100": {"max_hours": 24}},
+    "users": {
+        "research": {"users": ["anna"], "max_gpus": 8, "max_gpus_per_user": 2.5, "preempts": ["teaching"]},
+        "teaching": {"users": ["ben"], "classes": ["v100"], "max_gpus_per_user": "1/7", "max_hours": 0.5},
+    },
+    "reservations": {"course": {"for": ["teaching"], "class": "v100", "nodes": ["gpu1"], "from": "08:00", "hours": 4}},
+    "preemption": {"after_minutes": 30, "grace_s": 60},
+}
+
+
+def test_without_policies_nothing_changes() -> None:
+    assert policy({}, CLUSTER, 140, "/nowhere") == {
+        "partition_lines": CLUSTER["partition_lines"],
+        "conf": {},
+        "sync": {"classes": {}, "reservations": {}},
+    }
+
+
+def test_who_may_use_which_class_of_gpu() -> None:
+    lines = policy(POOL, CLUSTER, 140, "/nowhere")["partition_lines"]
+    weights = "TRESBillingWeights=gres/gpu=140,gres/shard=1"
+    assert lines == [
+        f"PartitionName=all Nodes=gpu1,gpu2 Default=YES MaxTime=INFINITE State=UP AllowQos=normal,research {weights}",
+        f"PartitionName=h100 Nodes=gpu2 MaxTime=1-00:00:00 State=UP AllowQos=normal,research {weights}",
+        f"PartitionName=v100 Nodes=gpu1 MaxTime=INFINITE State=UP AllowQos=normal,research,teaching {weights}",
+    ]
+
+
+def test_limits_count_whole_gpus_and_parts_alike() -> None:
+    qos = {name: entry["qos"] for name, entry in policy(POOL, CLUSTER, 140, "/x")["sync"]["classes"].items()}
+    assert (qos["research"]["GrpTRES"], qos["research"]["MaxTRESPerUser"]) == ("billing=1120", "billing=350")
+    assert (qos["teaching"]["GrpTRES"], qos["teaching"]["MaxTRESPerUser"]) == ("billing=-1", "billing=20")
+    assert (qos["teaching"]["MaxWall"], qos["research"]["MaxWall"]) == ("0-00:30:00", "-1")
+    assert qos["research"]["Preempt"] == "teaching"
+
+
+def test_preemption_only_where_somebody_preempts() -> None:
+    conf = policy(POOL, CLUSTER, 140, "/x")["conf"]
+    assert (conf["PreemptType"], conf["PreemptMode"], conf["PreemptExemptTime"]) == (
+        "preempt/qos",
+        "CANCEL",
+        "0-00:30:00",
+    )
+    assert conf["AccountingStorageEnforce"] == "associations,limits,qos"
+    alone = {"users": {"research": {"users": ["anna"]}}}
+    assert "PreemptType" not in policy(alone, CLUSTER, 140, "/x")["conf"]
+
+
+def test_a_limit_that_is_no_whole_number_of_parts_is_refused() -> None:
+    with pytest.raises(
+        AnsibleFilterError, match=r"slurm_pool.users.teaching.max_gpus_per_user: 1/7 GPU is .* of the 20"
+    ):
+        policy(POOL, CLUSTER, 20, "/nowhere")
+
+
+def test_a_class_that_no_node_has_is_refused_unless_nodes_are_still_to_come() -> None:
+    pool = {"classes": {"a100": {}}}
+    with pytest.raises(AnsibleFilterError, match="no node has GPUs of class a100; the nodes have: h100, v100"):
+        policy(pool, CLUSTER, 140, "/nowhere")
+    assert policy(pool, {**CLUSTER, "unknown": ["gpu3"]}, 140, "/nowhere")["conf"] == {}
+
+
+def test_a_reservation_of_a_stranger_is_refused() -> None:
+    pool = {**POOL, "reservations": {"course": {**POOL["reservations"]["course"], "nodes": ["gpu9"]}}}
+    with pytest.raises(AnsibleFilterError, match=r"reservations.course.nodes: gpu9 is no GPU server.*gpu1, gpu2"):
+        policy(pool, CLUSTER, 140, "/nowhere")
+
+
+def test_a_mistake_in_the_file_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "group_vars/all/pool.yml"
+    path.parent.mkdir(parents=True)
+    path.write_text("slurm_pool:\n  classes: {}\n  users:\n    research:\n      users: [anna]\n      max_gpus: half\n")
+    data = {"users": {"research": {"users": ["anna"], "max_gpus": "half"}}}
+    with pytest.raises(AnsibleFilterError, match=r"pool.yml:6: .*'half' is no number of GPUs"):
+        policy(data, CLUSTER, 140, str(tmp_path))
+
+
+# --- the program on the head -----------------------------------------------------------------------------------
+
+
+def program() -> ModuleType:
+    path = ROOT / "roles/slurm/files/pool_sync.py"
+    loader = importlib.machinery.SourceFileLoader("pool_sync", str(path))
+    spec = importlib.util.spec_from_loader("pool_sync", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def sync(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr("sys.dont_write_bytecode", True)
+    return program()
+
+
+class Slurm:
+    """What sacctmgr and scontrol answer, and what they were told to do."""
+
+    def __init__(self, module: ModuleType, **tables: list[str]) -> None:
+        self.tables, self.done, self.module = tables, list[str](), module
+        self.busy = ""
+
+    def __call__(self, *command: str) -> list[str]:
+        words = list(command)
+        if words[:3] == ["sacctmgr", "-nP", "show"]:
+            lines = self.tables.get(words[3], [])
+            if words[3] == "assoc" and words[4] == "format=Account,User":
+                return ["|".join(line.split("|")[:2]) for line in lines]
+            return lines
+        if words[:4] == ["scontrol", "-o", "show", "reservation"]:
+            return self.tables.get("reservation", [])
+        if words[:3] == ["scontrol", "show", "hostnames"]:
+            return words[3].split(",")
+        if self.busy and self.busy in command:
+            raise self.module.Refused(f"{command[0]}: Error with request: Job(s) active, cancel job(s) before remove")
+        self.done.append(" ".join(w for w in words if w not in ("sacctmgr", "scontrol", "-i", "set")))
+        return []
+
+
+QOS_ROWS = [
+    "normal|Normal QOS default|0|||||||",
+    "research|elastic-ai|0|billing=1120|billing=350||00:01:00|teaching|DenyOnLimit",
+    "teaching|elastic-ai|0||billing=20|00:30:00|00:01:00||DenyOnLimit",
+]
+IN_LINE: dict[str, list[str]] = {
+    "qos": QOS_ROWS,
+    "account": ["root|root", "research|elastic-ai", "teaching|elastic-ai"],
+    "assoc": [
+        "root||normal|", "root|root|normal|", "research||research|research", "research|anna|research|research",
+        "teaching||teaching|teaching", "teaching|ben|teaching|teaching",
+    ],
+    "user": ["root|root", "anna|research", "ben|teaching"],
+    "reservation": [
+        "ReservationName=pool_course StartTime=2026-11-22T08:00:00 EndTime=2026-11-22T12:00:00 Duration=04:00:00 "
+        "Nodes=gpu1 NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=v100 Flags=DAILY,SPEC_NODES,MAGNETIC "
+        "TRES=cpu=2 Users=(null) Groups=(null) Accounts=teaching Licenses=(null) State=INACTIVE",
+        "ReservationName=maintenance StartTime=2026-12-01T08:00:00 Duration=04:00:00 Nodes=gpu1 Accounts=(null)",
+    ],
+}  # fmt: skip
+
+
+def run(module: ModuleType, monkeypatch: pytest.MonkeyPatch, slurm: Slurm, pool: Any, check: bool = False) -> Any:
+    monkeypatch.setattr(module, "ask", slurm)
+    one = module.Sync(policy(pool, CLUSTER, 140, "/nowhere")["sync"], check)
+    one.run()
+    return one
+
+
+def test_a_fresh_head_gets_all_of_it(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Slurm(sync, qos=QOS_ROWS[:1], account=["root|root"], assoc=["root|root|normal|"], user=["root|root"])
+    run(sync, monkeypatch, slurm, POOL)
+    assert [done for done in slurm.done if done.startswith("add")] == [
+        "add qos research Description=elastic-ai",
+        "add qos teaching Description=elastic-ai",
+        "add account research Organization=elastic-ai Description=research",
+        "add account teaching Organization=elastic-ai Description=teaching",
+        "add user anna Account=research",
+        "add user ben Account=teaching",
+    ]
+    assert "modify account teaching QOS=teaching DefaultQOS=teaching" in slurm.done
+    limits = next(done for done in slurm.done if done.startswith("modify qos teaching"))
+    assert "MaxTRESPerUser=billing=20" in limits
+    assert "MaxWall=0-00:30:00" in limits
+    assert "GrpTRES" not in limits, "no limit is what a new QOS has"
+    made = slurm.done[-1]
+    assert made.startswith("create reservation ReservationName=pool_course")
+    assert made.endswith("Accounts=teaching PartitionName=v100 Nodes=gpu1 Flags=DAILY,MAGNETIC,IGNORE_JOBS")
+
+
+def test_what_is_in_line_is_left_alone(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Slurm(sync, **IN_LINE)
+    one = run(sync, monkeypatch, slurm, POOL)
+    assert (slurm.done, one.changed, one.waiting) == ([], [], [])
+
+
+def test_check_says_the_same_and_does_nothing(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = {"qos": QOS_ROWS[:1], "account": ["root|root"], "assoc": ["root|root|normal|"], "user": ["root|root"]}
+    checked, slurm = run(sync, monkeypatch, dry := Slurm(sync, **fresh), POOL, check=True), Slurm(sync, **fresh)
+    assert dry.done == []
+    assert checked.changed == run(sync, monkeypatch, slurm, POOL).changed
+
+
+def test_what_is_gone_from_the_file_goes_and_what_is_not_ours_stays(
+    sync: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slurm = Slurm(sync, **{**IN_LINE, "account": [*IN_LINE["account"], "physics|university"]})
+    run(sync, monkeypatch, slurm, {"users": {"research": {**POOL["users"]["research"], "preempts": []}}})
+    assert slurm.done == [
+        "modify qos research GraceTime=30 Preempt=",
+        "delete user ben",
+        "delete ReservationName=pool_course",
+        "delete account teaching",
+        "delete qos teaching",
+    ]
+
+
+def test_a_user_who_changes_class_keeps_an_account(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Slurm(sync, **IN_LINE)
+    pool = {**POOL, "users": {"research": {**POOL["users"]["research"], "users": ["anna", "ben"]},
+                              "teaching": {**POOL["users"]["teaching"], "users": ["carl"]}}}  # fmt: skip
+    run(sync, monkeypatch, slurm, pool)
+    assert slurm.done == [
+        "add user ben Account=research",
+        "modify user ben DefaultAccount=research",
+        "add user carl Account=teaching",
+        "delete user ben Account=teaching",
+    ]
+
+
+def test_running_leases_make_it_wait_and_not_fail(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm = Slurm(sync, **IN_LINE)
+    slurm.busy = "ben"
+    pool = {**POOL, "users": {**POOL["users"], "teaching": {**POOL["users"]["teaching"], "users": ["carl"]}}}
+    one = run(sync, monkeypatch, slurm, pool)
+    assert slurm.done == ["add user carl Account=teaching"]
+    assert len(one.waiting) == 1
+    assert one.waiting[0].startswith("user ben not in teaching: ")
+    assert "Job(s) active" in one.waiting[0]
+
+
+def test_a_group_that_does_not_exist_is_said(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = {"users": {"research": {"users": ["anna"], "groups": ["no-such-group-here"]}}}
+    one = run(sync, monkeypatch, Slurm(sync, **IN_LINE), pool)
+    assert one.waiting == ["group no-such-group-here of class research is not known on the head"]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [("1-00:00:00", 1440), ("00:30:00", 30), ("04:00:00", 240), ("", None), ("-1", None), ("2-01:05:00", 2945)],
+)
+def test_times_of_slurm(sync: ModuleType, text: str, wanted: int | None) -> None:
+    assert sync.minutes(text) == wanted
+
+
+def test_a_reservation_begins_at_its_next_full_start(sync: ModuleType) -> None:
+    now = datetime.datetime(2026, 11, 21, 9, 0)
+    assert sync.next_start("08:00", now) == "2026-11-22T08:00:00"
+    assert sync.next_start("09:30", now) == "2026-11-21T09:30:00"
