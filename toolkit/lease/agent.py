@@ -1,0 +1,264 @@
+"""Main process of a lease's unit on a GPU server: starts the engine's server, and ends the lease in time.
+
+It runs under the lease's own uid in the unit's sandbox, reads its instance from systemd's credentials, and ends, with its
+whole unit, when the engine's server ends, when the time is over, or, for a `run` lease, when its owner's machine is gone.
+The reason is left in $RUNTIME_DIRECTORY/reason for whoever cleans up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import LeaseError, wire
+from toolkit.lease.engines import Device, Start, load
+
+#: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
+RETURN_S = 3.0
+#: How long an engine may take to listen.
+ENGINE_S = 15.0
+TICK_S = 0.5
+MAX_CONNECTIONS = 32
+UNPROVEN_S = 5.0
+
+
+@dataclass
+class _Peer:
+    """A connection; `owner` once it has proved that it has the token."""
+
+    sock: socket.socket
+    nonce: str
+    since: float
+    owner: bool = False
+    lines: wire.Lines = field(default_factory=wire.Lines)
+
+
+class Watch:
+    """When the lease ends. Times by the monotonic clock, the deadline by the wall clock, as Slurm's."""
+
+    def __init__(self, mode: str, deadline: float | None, grace_s: float, first_s: float) -> None:
+        self.mode, self.deadline, self.grace_s = mode, deadline, grace_s
+        self._last = time.monotonic() + first_s - grace_s  # as if heard so late that grace ends after first_s
+        self._closed: float | None = None
+
+    def heard(self) -> None:
+        """The owner spoke."""
+        self._last, self._closed = time.monotonic(), None
+
+    def closed(self) -> None:
+        """The owner's last connection was closed by its side."""
+        self._closed = time.monotonic()
+
+    def over(self) -> str:
+        """Why the lease ends now, '' while it goes on."""
+        if self.deadline is not None and time.time() >= self.deadline:
+            return "its time is over"
+        if self.mode == "run":
+            now = time.monotonic()
+            if self._closed is not None and now - self._closed > RETURN_S:
+                return "its client has gone"
+            if now - self._last > self.grace_s:
+                return f"its client was silent for {self.grace_s:.0f} s"
+        return ""
+
+
+class Agent:
+    """One lease's instance."""
+
+    def __init__(self, instance: dict[str, Any], token: str, runtime: Path, token_file: Path) -> None:
+        self.instance, self.token, self.runtime = instance, token, runtime
+        self.watch = Watch(instance["mode"], instance["deadline"], instance["grace_s"], instance["first_s"])
+        self.selector = selectors.DefaultSelector()
+        self.peers: dict[socket.socket, _Peer] = {}
+        self.reason = ""
+        self._deadline_file = Path(instance["deadline_file"])
+        self._start = Start(
+            engine_dir=Path(instance["engine_dir"]),
+            release=instance["release"],
+            address=instance["address"],
+            port=instance["port"],
+            port_file=runtime / "port",
+            token_file=token_file,
+            clients=tuple(instance["clients"]),
+            devices=tuple(Device(**device) for device in instance["devices"]),
+            mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
+        )
+        self.engine: subprocess.Popen[bytes] | None = None
+
+    def stop(self, *_signal: object) -> None:
+        """SIGTERM: the server takes the lease back."""
+        self.reason = self.reason or "it was taken back"
+
+    def start_engine(self) -> None:
+        """Start the engine's server and wait until it listens. LeaseError when it does not."""
+        command = load(self.instance["engine"]).command(self._start)
+        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.runtime), "LC_ALL": "C.UTF-8", **command.environment}
+        try:
+            self.engine = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL)
+        except OSError as fault:
+            raise LeaseError(f"the engine's server does not start: {fault.strerror} ({command.argv[0]})") from None
+        until = time.monotonic() + ENGINE_S
+        while time.monotonic() < until:
+            if self.engine.poll() is not None:
+                raise LeaseError(f"the engine's server ended at its start with exit code {self.engine.returncode}")
+            if self._start.port_file.exists() if command.tells_port else listening(self._start.port):
+                return
+            if self.reason:
+                raise LeaseError("taken back while it started")
+            time.sleep(0.02)
+        raise LeaseError(f"the engine's server did not listen within {ENGINE_S:.0f} s")
+
+    def listen(self) -> None:
+        """Open the port for the owner."""
+        server = socket.create_server((self.instance["address"], self.instance["agent_port"]), backlog=16)
+        server.setblocking(False)
+        self.selector.register(server, selectors.EVENT_READ, self._accept)
+
+    def _accept(self, server: socket.socket) -> None:
+        sock, _address = server.accept()
+        if len(self.peers) >= MAX_CONNECTIONS:
+            sock.close()
+            return
+        sock.setblocking(False)
+        peer = _Peer(sock, secrets.token_hex(16), time.monotonic())
+        self.peers[sock] = peer
+        self.selector.register(sock, selectors.EVENT_READ, self._read)
+        self._say(peer, f"{wire.GREETING} {peer.nonce}")
+
+    def _say(self, peer: _Peer, line: str) -> None:
+        try:
+            peer.sock.send(line.encode() + b"\n")
+        except OSError:
+            self._drop(peer)
+
+    def _drop(self, peer: _Peer) -> None:
+        if self.peers.pop(peer.sock, None) is None:
+            return
+        self.selector.unregister(peer.sock)
+        peer.sock.close()
+        if peer.owner and not any(other.owner for other in self.peers.values()):
+            self.watch.closed()
+
+    def _read(self, sock: socket.socket) -> None:
+        peer = self.peers[sock]
+        try:
+            data = sock.recv(4096)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        lines = peer.lines.feed(data)
+        for line in lines:
+            if sock in self.peers:
+                self._line(peer, line)
+        if (not data or peer.lines.overflow) and sock in self.peers:
+            self._drop(peer)
+
+    def _until(self) -> str:
+        return "-" if self.watch.deadline is None else f"{self.watch.deadline:.0f}"
+
+    def _line(self, peer: _Peer, line: str) -> None:
+        word, _, rest = line.partition(" ")
+        if not peer.owner:
+            if word == "owner" and wire.proves(rest, self.token, "owner", peer.nonce):
+                peer.owner = True
+                self.watch.heard()
+                self._say(peer, f"welcome {self._until()} {wire.proof(self.token, 'agent', peer.nonce)}")
+            else:
+                print("refused a connection without the token", file=sys.stderr, flush=True)
+                self._drop(peer)
+        elif word == "alive":
+            self.watch.heard()
+            self._say(peer, f"until {self._until()}")
+        elif word == "bye":
+            self.reason = "its client gave it back"
+        else:
+            self._drop(peer)
+
+    def _read_deadline(self) -> None:
+        """The deadline as root last wrote it: an extension reaches the lease this way."""
+        try:
+            text = self._deadline_file.read_text().strip()
+            self.watch.deadline = None if text == "-" else float(text)
+        except (OSError, ValueError):
+            return  # what was known stays in force
+
+    def serve(self) -> None:
+        """Go on until there is a reason to end."""
+        assert self.engine is not None
+        while not self.reason:
+            for key, _events in self.selector.select(TICK_S):
+                if key.fileobj in self.peers or key.data == self._accept:
+                    key.data(key.fileobj)
+            if self.engine.poll() is not None:
+                self.reason = f"the engine's server ended with exit code {self.engine.returncode}"
+            self._read_deadline()
+            self.reason = self.reason or self.watch.over()
+            late = time.monotonic() - UNPROVEN_S
+            for peer in [p for p in self.peers.values() if not p.owner and p.since < late]:
+                self._drop(peer)
+
+    def finish(self) -> None:
+        """Tell the owner why, and end the engine's server with all its children."""
+        (self.runtime / "reason").write_text(self.reason + "\n")
+        for peer in [p for p in self.peers.values() if p.owner]:
+            self._say(peer, f"end {self.reason}")
+        if self.engine is not None and self.engine.poll() is None:
+            self.engine.terminate()
+            try:
+                self.engine.wait(5)
+            except subprocess.TimeoutExpired:
+                self.engine.kill()
+                self.engine.wait()
+
+
+def listening(port: int) -> bool:
+    """Whether something on this machine listens on a TCP port, by the kernel's tables."""
+    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
+        try:
+            rows = [line.split() for line in table.read_text().splitlines()[1:]]
+        except OSError:
+            continue
+        if any(int(row[1].rsplit(":", 1)[1], 16) == port and row[3] == "0A" for row in rows):
+            return True
+    return False
+
+
+def notify(message: str) -> None:
+    """Tell systemd (sd_notify)."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")
+    if address:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(message.encode(), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def main() -> int:
+    """Run as systemd starts it. Exit code 0 when the lease ended as leases do, 1 when it failed."""
+    credentials, runtime = Path(os.environ["CREDENTIALS_DIRECTORY"]), Path(os.environ["RUNTIME_DIRECTORY"])
+    token_file = credentials / "token"
+    instance = json.loads((credentials / "instance").read_text())
+    agent = Agent(instance, token_file.read_text().strip(), runtime, token_file)
+    signal.signal(signal.SIGTERM, agent.stop)
+    try:
+        agent.start_engine()
+        agent.listen()
+        notify("READY=1")
+        agent.serve()
+    except (LeaseError, OSError) as fault:
+        agent.reason = str(fault)
+        agent.finish()
+        print(agent.reason, file=sys.stderr)
+        return 1
+    agent.finish()
+    print(f"lease ended: {agent.reason}", flush=True)
+    return 0

@@ -1,0 +1,136 @@
+"""Remoting engines behind one small interface: how a server instance is started, and how a client finds it.
+
+An adapter is a module with the functions of `Engine`; nothing else of the toolkit knows an engine's names or options.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from toolkit.lease import LeaseError
+
+NAMES = ("reference", "lupine", "bitfusion")
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all)."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int
+    shards: int
+    of: int
+    limit_mib: int | None = None
+
+    @property
+    def emulated(self) -> bool:
+        """Whether host memory stands in for it."""
+        return self.name.startswith("Emulated")
+
+    @property
+    def whole(self) -> bool:
+        """Whether the lease has all of it."""
+        return self.shards == self.of
+
+
+@dataclass(frozen=True)
+class Start:
+    """What an instance is to be: addresses, port, files, devices."""
+
+    engine_dir: Path
+    release: str
+    address: str
+    port: int
+    port_file: Path
+    token_file: Path
+    clients: tuple[str, ...]
+    devices: tuple[Device, ...]
+    #: Folder of the MPS daemon's pipes on this server, None where none runs.
+    mps_pipe: Path | None = None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A server's command line and environment. `tells_port`: it writes port_file when it listens."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    tells_port: bool = False
+
+
+@dataclass(frozen=True)
+class Server:
+    """One server of a lease, as its client knows it."""
+
+    address: str
+    port: int
+    token: str
+    devices: int
+
+
+class Engine(Protocol):
+    """What an adapter module has."""
+
+    #: Servers that one client process can join; None where there is no limit.
+    MAX_SERVERS: int | None
+    #: Whether a program's kernels run at all.
+    RUNS_KERNELS: bool
+
+    def keeps_part(self, start: Start) -> str:
+        """Why this server cannot hold a lease to its part, '' when it can."""
+
+    def notes(self, start: Start) -> list[str]:
+        """What the owner ought to know of how his part is held."""
+
+    def command(self, start: Start) -> Command:
+        """How the server instance is started."""
+
+    def client(self, engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
+        """The program's environment; files that it needs are made in `folder`, which the owner alone may read."""
+
+
+def load(name: str) -> Engine:
+    """The adapter of that name."""
+    if name not in NAMES:
+        raise LeaseError(f"no remoting engine is called {name!r}; there are {', '.join(NAMES)}")
+    return cast(Engine, importlib.import_module(f"toolkit.lease.engines.{name}"))
+
+
+def installed(engine_dir: Path) -> dict[str, Any]:
+    """engine.json of the engine that is installed here; LeaseError when there is none."""
+    try:
+        data = json.loads((engine_dir / "engine.json").read_text())
+        return {key: str(data[key]) for key in ("engine", "release")}
+    except FileNotFoundError:
+        words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
+        raise LeaseError(words) from None
+    except (ValueError, KeyError, TypeError):
+        raise LeaseError(f"{engine_dir}/engine.json names no engine and release; install it again") from None
+
+
+def library_path(engine_dir: Path, environment: Mapping[str, str]) -> str:
+    """LD_LIBRARY_PATH with the engine's libraries before all others."""
+    before = environment.get("LD_LIBRARY_PATH", "")
+    return f"{engine_dir}/lib" + (f":{before}" if before else "")
+
+
+def mps_environment(start: Start) -> dict[str, str]:
+    """What holds an instance to its part on a GPU with MPS: threads and pinned memory by device, in the visible order."""
+    from toolkit.lease.fraction import thread_percentage
+
+    if start.mps_pipe is None or all(d.whole for d in start.devices):
+        return {}
+    limits = ",".join(f"{i}={d.limit_mib}M" for i, d in enumerate(start.devices) if d.limit_mib is not None)
+    smallest = min(start.devices, key=lambda d: d.shards)
+    return {
+        "CUDA_MPS_PIPE_DIRECTORY": str(start.mps_pipe),
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": thread_percentage(smallest.shards, smallest.of),
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits,
+    }

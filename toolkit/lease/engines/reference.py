@@ -1,0 +1,55 @@
+"""The toolkit's own engine: memory and copies, no kernels; for labs, CI and what a network would allow. See toolkit.engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
+
+MAX_SERVERS: int | None = None
+RUNS_KERNELS = False
+MIB = 1 << 20
+
+
+def keeps_part(start: Start) -> str:
+    """Memory is held by the server itself, everywhere."""
+    return ""
+
+
+def notes(start: Start) -> list[str]:
+    """What it does not do."""
+    said = ["the reference engine moves memory and runs no kernels; not for production"]
+    if any(not d.whole for d in start.devices) and start.mps_pipe is None:
+        said.append("the part holds for memory; computing is not limited, because no kernel runs")
+    return said
+
+
+def command(start: Start) -> Command:
+    """The server with the devices, the limit, the token and the clients of the lease."""
+    limits = [d.limit_mib for d in start.devices if d.limit_mib is not None]
+    argv = [
+        str(start.engine_dir / "bin" / "elastic-ai-refserver"),
+        *("--bind", start.address),
+        *("--port", str(start.port)),
+        *("--port-file", str(start.port_file)),
+        *("--token-file", str(start.token_file)),
+        *("--allow", ",".join(start.clients)),
+        *("--report-fd", "1"),
+        *(["--memory-limit", str(min(limits) * MIB)] if limits else []),
+    ]
+    visible = ",".join(d.uuid for d in start.devices)
+    return Command(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
+
+
+def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
+    """Servers in the order of the devices, and their tokens in a file."""
+    tokens = folder / "tokens"
+    with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
+        handle.writelines(f"{server.token}\n" for server in servers)
+    return {
+        "ELASTIC_AI_SERVERS": ",".join(f"{s.address}:{s.port}" for s in servers),
+        "ELASTIC_AI_TOKEN_FILE": str(tokens),
+        "LD_LIBRARY_PATH": library_path(engine_dir, os.environ),
+    }

@@ -1,0 +1,91 @@
+"""Parts of a GPU: what a user types, and the shards, memory and SMs that it comes to."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from toolkit.lease import SHARDS_PER_GPU, LeaseError
+
+_FORM = re.compile(r"(\d{1,6})/(\d{1,6})|(\d{0,6}\.?\d{1,9}|\d{1,6}\.)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of each GPU: `shards` of `of`. `note` says what was rounded, "" when nothing was."""
+
+    shards: int
+    of: int = SHARDS_PER_GPU
+    note: str = ""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a whole GPU, which is scheduled as such."""
+        return self.shards == self.of
+
+    @property
+    def text(self) -> str:
+        """As a person writes it: 1, 1/2, 5/20 as 1/4."""
+        return share_text(self.shards, self.of)
+
+
+def share_text(shards: int, of: int) -> str:
+    """A share in its shortest form: 0, 1, 1/7, 3/4; 0.329 where the fraction would be unreadable."""
+    share = Fraction(shards, of)
+    if share.denominator == 1:
+        return str(share.numerator)
+    return str(share) if share.denominator <= 20 else f"{float(share):.3g}"
+
+
+def parse_part(text: str, of: int = SHARDS_PER_GPU) -> Part:
+    """The part that `-p` names. LeaseError when it is no number, not in (0, 1], or smaller than a shard."""
+    match = _FORM.fullmatch(text.strip())
+    if not match:
+        raise LeaseError(f"-p {text}: not a number; give a part such as 0.5, 1/7 or 5/20")
+    if match[2] is not None and int(match[2]) == 0:
+        raise LeaseError(f"-p {text}: nothing can be divided by 0")
+    share = Fraction(int(match[1]), int(match[2])) if match[2] is not None else Fraction(text.strip())
+    if not 0 < share <= 1:
+        raise LeaseError(f"-p {text}: a part lies above 0 and is at most 1; several GPUs are asked for by -n")
+    if share == 1:
+        return Part(max(of, 1), max(of, 1))
+    if of == 0:
+        raise LeaseError(f"-p {text}: this pool gives out whole GPUs only (slurm_shards_per_gpu is 0)")
+    exact = share * of
+    shards = int(exact)
+    if shards == 0:
+        raise LeaseError(f"-p {text}: the smallest part of a GPU is 1/{of}")
+    if exact == shards:
+        return Part(shards, of)
+    note = f"{text} of a GPU is {float(exact):.2f} of {of} shards: you get {shards} ({shards / of:.3g})"
+    return Part(shards, of, note)
+
+
+def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> Part:
+    """The smallest part whose memory is at least `wanted_mib` MiB of a GPU's `gpu_mib`."""
+    if wanted_mib <= 0:
+        raise LeaseError(f"-m {wanted_mib}: give the memory in MiB, above 0")
+    if wanted_mib > gpu_mib:
+        raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; several are asked for by -n")
+    if of == 0:
+        return Part(1, 1)
+    shards = next(s for s in range(1, of + 1) if memory_limit_mib(gpu_mib, s, of) >= wanted_mib)
+    got = memory_limit_mib(gpu_mib, shards, of)
+    note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB"
+    return Part(shards, of, note)
+
+
+def memory_limit_mib(gpu_mib: int, shards: int, of: int) -> int:
+    """Memory of a part, rounded down to MiB, so that the parts of a GPU never sum above it."""
+    return gpu_mib * shards // of
+
+
+def thread_percentage(shards: int, of: int) -> str:
+    """MPS's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of a part; a float in (0, 100], as its daemon takes it."""
+    return f"{100 * shards / of:.4f}".rstrip("0").rstrip(".")
+
+
+def sms_of(sm_count: int, shards: int, of: int) -> int:
+    """Streaming multiprocessors that a part comes to, rounded down and at least one."""
+    return max(sm_count * shards // of, 1)

@@ -1,0 +1,152 @@
+"""What root runs on a GPU server: Slurm's Prolog and Epilog, the unit's end, and the sweep.
+
+A Prolog or Epilog that fails drains the node, so they fail for nothing but a node that cannot be trusted with the next
+job: a lease that could not start ends with its reason; an end that left something behind drains.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import syslog
+import time
+from pathlib import Path
+
+from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, slurm, unit
+from toolkit.lease.server_conf import read_server_conf
+from toolkit.lease.slurm_text import epoch
+
+#: A lease that could not start is read by its owner within this time, and then taken out of the queue.
+ERROR_READ_S = 30
+
+
+def tell(words: str) -> None:
+    """To the journal, and to whoever runs this by hand."""
+    syslog.openlog("elastic-ai-lease", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(words)
+    print(words, file=sys.stderr)
+
+
+def _job_id() -> str:
+    job_id = os.environ.get("SLURM_JOB_ID", "")
+    if not job_id.isdigit():
+        raise LeaseError("SLURM_JOB_ID is not set: only Slurm starts leases")
+    return job_id
+
+
+def prolog() -> int:
+    """Before a job starts here: start its instance when it is a lease."""
+    try:
+        job_id = _job_id()
+        job = next((j for j in slurm.job_parts(int(job_id)) if j.id == int(job_id)), None)
+        if job is None or not instance.is_lease(job):
+            return 0
+        if str(job.uid) != os.environ.get("SLURM_JOB_UID", str(job.uid)):
+            raise LeaseError(f"job {job_id} is not of uid {os.environ['SLURM_JOB_UID']}")
+        instance.start(job, read_server_conf())
+        tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
+    except LeaseError as fault:
+        tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {fault}")
+    return 0
+
+
+def epilog() -> int:
+    """After a job ended here: nothing of a lease stays. 1 when something did, so that Slurm drains the node."""
+    try:
+        job_id = _job_id()
+    except LeaseError as fault:
+        tell(str(fault))
+        return 0
+    was = (RUN_DIR / job_id).exists()
+    left = instance.end_instance(job_id)
+    if left:
+        tell(f"job {job_id}: not all of its lease is gone: {'; '.join(left)}")
+        return 1
+    if was:
+        tell(f"job {job_id}: processes, ports, rules, files and GPU memory of its lease are gone")
+    return 0
+
+
+def stopped() -> int:
+    """After the unit ended: if nobody asked for that, the lease's job ends too, with the reason in its record."""
+    job_id = sys.argv[1]
+    folder = RUN_DIR / job_id
+    if not folder.exists() or (folder / instance.ENDING).exists():
+        return 0
+    data = instance.known().get(job_id, {})
+    if not (folder / instance.ENDPOINT).exists():
+        return 0  # it never came up: the Prolog is still there and says so itself
+    why = unit.reason_left(job_id) or f"the server's unit ended ({os.environ.get('SERVICE_RESULT', 'unknown')})"
+    tell(f"lease {data.get('lease', job_id)}: {why}")
+    if data.get("static"):
+        instance.end_instance(job_id)
+        return 0
+    give_back(job_id, int(data.get("lease", job_id)), why)
+    return 0
+
+
+def give_back(job_id: str, lease: int, why: str) -> None:
+    """End a lease's job from the server's side, and note why."""
+    slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment=ended: {why}"])
+    problem = slurm.cancel(lease)
+    if problem:
+        tell(f"lease {lease}: Slurm does not take it back now ({problem}); the sweep tries again")
+
+
+def _jobs_here(node: str) -> dict[str, float | None] | None:
+    """Jobs on this server and their ends; None when Slurm does not answer."""
+    try:
+        done = slurm.run(
+            ["squeue", "--noheader", f"--nodelist={node}", "--states=all", "--format=%A %T %e"], timeout_s=20
+        )
+    except LeaseError:
+        return None
+    if done.returncode != 0:
+        return None
+    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 3]
+    live = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
+    return {row[0]: epoch(row[2]) for row in rows if row[1] in live}
+
+
+def _sweep_one(job_id: str, folder: Path, end: float | None) -> None:
+    data = instance.known().get(job_id, {})
+    age_s = time.time() - folder.stat().st_mtime
+    if not data:
+        if age_s > ERROR_READ_S:
+            give_back(job_id, int(job_id), "it could not start")
+        return
+    if end is not None and data.get("slurm_end") is not None and abs(end - data["slurm_end"]) > 1:
+        data |= {"slurm_end": end, "deadline": end}
+        instance.write_deadline(folder, end)
+        instance._write(folder / instance.INSTANCE, json.dumps(data), 0o400)
+        tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(end))}")
+    if age_s > ERROR_READ_S and not unit.active(job_id):
+        give_back(job_id, int(data["lease"]), "its instance is gone")
+
+
+def sweep() -> int:
+    """What Prolog and Epilog could not do: leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
+    conf = read_server_conf()
+    if not firewall.loaded():
+        firewall.load(*conf.ports)
+    jobs = _jobs_here(conf.node)
+    if jobs is None:
+        return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
+    known = instance.known()
+    failed = 0
+    for job_id in {*known, *unit.running()}:
+        folder = RUN_DIR / job_id
+        if known.get(job_id, {}).get("static"):
+            continue
+        if job_id in jobs and folder.exists():
+            _sweep_one(job_id, folder, jobs[job_id])
+        elif job_id not in jobs and (not folder.exists() or time.time() - folder.stat().st_mtime > 5):
+            left = instance.end_instance(job_id)
+            tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
+            failed += bool(left)
+    ports = {data[key] for data in instance.known().values() for key in ("port", "agent_port") if key in data}
+    with instance.locked():
+        stray = {port for _address, port in firewall.admitted()} - ports
+        firewall.shut(stray - {d[k] for d in instance.known().values() for k in ("port", "agent_port") if k in d})
+    return 1 if failed else 0

@@ -1,0 +1,123 @@
+"""The GPUs of this server by NVML, through ctypes: nodes have no pynvml.
+
+Functions and structures as in nvml.h; only what every driver since R450 has.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from toolkit.lease import LeaseError
+
+LIBRARY = "libnvidia-ml.so.1"
+MIB = 1 << 20
+_SUCCESS, _INSUFFICIENT_SIZE = 0, 7
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down."""
+
+    index: int
+    uuid: str
+    name: str
+    memory_mib: int
+    used_mib: int
+
+    @property
+    def emulated(self) -> bool:
+        """Whether host memory stands in for it."""
+        return self.name.startswith("Emulated")
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class _ProcessInfo(ctypes.Structure):  # nvmlProcessInfo_v2_t and _v3_t
+    _fields_ = [
+        ("pid", ctypes.c_uint),
+        ("used_memory", ctypes.c_ulonglong),
+        ("gpu_instance", ctypes.c_uint),
+        ("compute_instance", ctypes.c_uint),
+    ]
+
+
+@contextmanager
+def _opened() -> Iterator[Any]:
+    try:
+        library = ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise LeaseError(f"this server has no {LIBRARY}: the GPU driver is not installed") from None
+    code = library.nvmlInit_v2()
+    if code != _SUCCESS:
+        raise LeaseError(f"NVML does not start (error {code}): look at the GPU driver with nvidia-smi")
+    try:
+        yield library
+    finally:
+        library.nvmlShutdown()
+
+
+def _text(function: Any, handle: ctypes.c_void_p) -> str:
+    buffer = ctypes.create_string_buffer(96)
+    code = function(handle, buffer, ctypes.c_uint(96))
+    if code != _SUCCESS:
+        raise LeaseError(f"NVML error {code} ({function.__name__})")
+    return buffer.value.decode()
+
+
+def _handles(library: Any) -> list[ctypes.c_void_p]:
+    count = ctypes.c_uint()
+    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
+        raise LeaseError("NVML does not count the GPUs")
+    handles = []
+    for position in range(count.value):
+        handle = ctypes.c_void_p()
+        code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(position), ctypes.byref(handle))
+        if code != _SUCCESS:
+            raise LeaseError(f"GPU {position} does not answer (NVML error {code})")
+        handles.append(handle)
+    return handles
+
+
+def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
+    minor, memory = ctypes.c_uint(), _Memory()
+    # A device that is none of the driver's, as an emulated one, may have no minor number.
+    known = library.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)) == _SUCCESS
+    code = library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+    if code != _SUCCESS:
+        raise LeaseError(f"GPU {position} does not tell its memory (NVML error {code})")
+    return Gpu(
+        index=minor.value if known else position,
+        uuid=_text(library.nvmlDeviceGetUUID, handle),
+        name=_text(library.nvmlDeviceGetName, handle),
+        memory_mib=memory.total // MIB,
+        used_mib=memory.used // MIB,
+    )
+
+
+def gpus() -> list[Gpu]:
+    """All GPUs of this server, by index."""
+    with _opened() as library:
+        found = [_gpu(library, i, handle) for i, handle in enumerate(_handles(library))]
+    return sorted(found, key=lambda gpu: gpu.index)
+
+
+def processes() -> dict[str, list[int]]:
+    """PIDs with memory on each GPU, by UUID. A GPU that cannot say is left out."""
+    found: dict[str, list[int]] = {}
+    with _opened() as library:
+        name = next((n for n in ("_v3", "_v2") if hasattr(library, f"nvmlDeviceGetComputeRunningProcesses{n}")), None)
+        if name is None:
+            return {}
+        query = getattr(library, f"nvmlDeviceGetComputeRunningProcesses{name}")
+        for handle in _handles(library):
+            count = ctypes.c_uint(256)
+            infos = (_ProcessInfo * 256)()
+            if query(handle, ctypes.byref(count), infos) == _SUCCESS:
+                found[_text(library.nvmlDeviceGetUUID, handle)] = [infos[i].pid for i in range(count.value)]
+    return found

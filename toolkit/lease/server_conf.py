@@ -1,0 +1,46 @@
+"""What role remoting_server wrote for this GPU server (server.json)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.lease import ENGINE_DIR, SERVER_CONF, SHARDS_PER_GPU, LeaseError
+
+
+@dataclass(frozen=True)
+class ServerConf:
+    """address: where leases listen. ports: first and last of those that leases may use, two for each lease.
+
+    grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
+    first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held.
+    memory_mib: host memory of an instance, beyond that of emulated devices.
+    """
+
+    node: str
+    address: str
+    ports: tuple[int, int] = (21000, 21999)
+    engine_dir: Path = ENGINE_DIR
+    shards_per_gpu: int = SHARDS_PER_GPU
+    enforcement: str = "engine"
+    mps_pipe: str = "/run/nvidia-mps"
+    grace_s: float = 30.0
+    heartbeat_s: float = 5.0
+    first_s: float = 60.0
+    memory_mib: int = 2048
+
+
+def read_server_conf(path: Path = SERVER_CONF) -> ServerConf:
+    """The file's content; LeaseError when there is none."""
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise LeaseError(f"{path} is not there: this server offers no leases (role remoting_server)") from None
+    except ValueError as fault:
+        raise LeaseError(f"{path}: {fault}; run site.yml again") from None
+    try:
+        first, last = data.pop("ports")
+        return ServerConf(ports=(int(first), int(last)), engine_dir=Path(data.pop("engine_dir")), **data)
+    except (KeyError, TypeError, ValueError) as fault:
+        raise LeaseError(f"{path}: {fault}; run site.yml again") from None

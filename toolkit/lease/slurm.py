@@ -1,0 +1,125 @@
+"""Slurm's commands: the only place that runs them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+
+from toolkit.lease import EXIT_RETRY, LeaseError
+from toolkit.lease.slurm_text import Job, PoolNode, parse_jobs, parse_nodes
+
+#: Long enough for a controller that is busy; short enough that a person still waits.
+TIMEOUT_S = 60
+SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
+
+
+def clean_environment() -> dict[str, str]:
+    """Ours without what would change the meaning of Slurm's commands: a lease inside a job is a lease of its own."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SALLOC_"))}
+    conf = os.environ.get("SLURM_CONF")
+    return kept | ({"SLURM_CONF": conf} if conf else {}) | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+
+
+def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands. LeaseError when it is not there or does not answer."""
+    try:
+        return subprocess.run(
+            list(args),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env=clean_environment(),
+            check=False,
+        )
+    except FileNotFoundError:
+        words = f"{args[0]} is not installed here; leases are asked for on a machine of the pool (role slurm)"
+        raise LeaseError(words) from None
+    except subprocess.TimeoutExpired:
+        raise LeaseError(f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again", EXIT_RETRY) from None
+
+
+def said(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command complained about, in one line."""
+    lines = [re.sub(r"^\w+: (?:error: )?", "", line.strip()) for line in done.stderr.splitlines() if line.strip()]
+    return "; ".join(dict.fromkeys(lines[-2:])) or f"exit {done.returncode}"
+
+
+def _show(args: Sequence[str]) -> str:
+    done = run(["scontrol", *args])
+    if done.returncode != 0:
+        raise LeaseError(f"Slurm does not answer: {said(done)}", EXIT_RETRY)
+    return done.stdout
+
+
+def nodes() -> list[PoolNode]:
+    """All servers of the pool."""
+    return parse_nodes(_show(["show", "node"]))
+
+
+def jobs() -> list[Job]:
+    """All jobs that the controller remembers, the ended ones of the last minutes among them."""
+    return parse_jobs(_show(["show", "job", "-d"]))
+
+
+def job_parts(lease: int) -> list[Job]:
+    """The jobs of one lease, in order; [] when the controller has forgotten it."""
+    done = run(["scontrol", "show", "job", "-d", str(lease)])
+    if done.returncode != 0:
+        if "Invalid job id" in done.stderr:
+            return []
+        raise LeaseError(f"Slurm does not answer: {said(done)}", EXIT_RETRY)
+    return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.het_offset)
+
+
+def submit(parts: Sequence[Sequence[str]]) -> int:
+    """sbatch of one job, or of several that start together; the job's number."""
+    args = ["sbatch", "--parsable"]
+    for number, options in enumerate(parts):
+        args += [*([":"] if number else []), *options]
+    done = run(args, stdin=SCRIPT)
+    match = re.match(r"(\d+)", done.stdout.strip())
+    if done.returncode != 0 or not match:
+        raise LeaseError(said(done))
+    return int(match[1])
+
+
+def cancel(lease: int) -> str:
+    """Cancel a lease; '' when that worked or it is gone already, else what Slurm said."""
+    try:
+        done = run(["scancel", str(lease)])
+    except LeaseError as fault:
+        return str(fault)
+    return "" if done.returncode == 0 or "Invalid job id" in done.stderr else said(done)
+
+
+def place_in_queue(lease: int) -> int | None:
+    """1 for the pending job that is next, by the order in which Slurm looks at them."""
+    done = run(["squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A"])
+    order = list(dict.fromkeys(done.stdout.split())) if done.returncode == 0 else []
+    return order.index(str(lease)) + 1 if str(lease) in order else None
+
+
+def expected_start(lease: int) -> str:
+    """When Slurm expects to start it, '' where it does not know (yet)."""
+    done = run(["squeue", "--noheader", "--start", f"--jobs={lease}", "--format=%S"])
+    times = [word for word in done.stdout.split() if word != "N/A"] if done.returncode == 0 else []
+    return max(times, default="")
+
+
+def read_on_node(job: Job, path: str, timeout_s: float = 30) -> str:
+    """A file that only the owner may read, on the job's server."""
+    where = [f"--jobid={job.lease}", *([f"--het-group={job.het_offset}"] if job.het_leader else [])]
+    step = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--gres=none", "--mpi=none", "--chdir=/", "--quiet"]
+    done = run(["srun", *where, *step, "--input=none", "cat", path], timeout_s=timeout_s)
+    if done.returncode != 0:
+        raise LeaseError(said(done), EXIT_RETRY)
+    return done.stdout
+
+
+def default_partition() -> str:
+    """The name of Slurm's default partition, '' when there is none."""
+    done = run(["sinfo", "--noheader", "--format=%P"])
+    return next((word[:-1] for word in done.stdout.split() if word.endswith("*")), "")

@@ -1,0 +1,31 @@
+"""Tables and times as the lease commands print them; no library, because nodes have none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+EMULATED = "Emulated: host memory stands in for a GPU in a lab."
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns, two spaces apart, the last one as long as it likes."""
+    widths = [max(len(str(row[i])) for row in [titles, *rows]) for i in range(len(titles))]
+    lines = ["  ".join(str(cell).ljust(width) for cell, width in zip(row, widths)).rstrip() for row in [titles, *rows]]
+    return "\n".join(lines)
+
+
+def clock(when: float | None, now: float | None = None) -> str:
+    """16:20 today, Mon 16:20 within the week, else the date; 'it is released' without an end."""
+    if when is None:
+        return "it is released"
+    now = time.time() if now is None else now
+    then, today = time.localtime(when), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return time.strftime("%a %H:%M" if abs(when - now) < 6 * 86400 else "%Y-%m-%d %H:%M", then)
+
+
+def several(count: int, noun: str) -> str:
+    """1 GPU, 2 GPUs."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

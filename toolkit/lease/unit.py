@@ -1,0 +1,157 @@
+"""The systemd unit of a lease: one transient service, sandboxed, under a uid of its own."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import LeaseError
+
+PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
+#: The user whose processes share the MPS server: MPS serves one user at a time.
+MPS_USER = "elastic-ai-engine"
+START_S = 30
+
+_SANDBOX = (
+    "NoNewPrivileges=yes",
+    "ProtectSystem=strict",
+    "ProtectHome=yes",
+    "PrivateTmp=yes",
+    "ProtectProc=invisible",
+    "ProtectClock=yes",
+    "ProtectHostname=yes",
+    "ProtectKernelTunables=yes",
+    "ProtectKernelModules=yes",
+    "ProtectKernelLogs=yes",
+    "ProtectControlGroups=yes",
+    "LockPersonality=yes",
+    "RestrictSUIDSGID=yes",
+    "RestrictRealtime=yes",
+    "RestrictNamespaces=yes",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    "CapabilityBoundingSet=",
+    "SystemCallArchitectures=native",
+    "SystemCallFilter=@system-service",
+    "InaccessiblePaths=-/run/munge -/etc/munge -/etc/slurm -/var/lib/slurm -/root",
+    "UMask=0077",
+    "LimitNOFILE=4096",
+    "LimitCORE=0",
+    "TasksMax=512",
+    "OOMPolicy=stop",
+    "IPAddressDeny=any",
+    "DevicePolicy=closed",
+    "TimeoutStopSec=10",
+    f"TimeoutStartSec={START_S}",
+)
+
+
+def name_of(job: str) -> str:
+    """The unit of a job (or of a static lease)."""
+    return f"elastic-ai-lease@{job}.service"
+
+
+def properties(instance: dict[str, Any], folder: Path) -> list[str]:
+    """Everything that the unit is, beyond its command."""
+    job = instance["job"]
+    indices = [device["index"] for device in instance["devices"] if not device["name"].startswith("Emulated")]
+    devices = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{i}" for i in indices)] if indices else []
+    identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
+    return [
+        f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",
+        *identity,
+        *_SANDBOX,
+        "NotifyAccess=main",
+        f"MemoryMax={instance['memory_bytes']}",
+        f"RuntimeDirectory=elastic-ai-lease-{job}",
+        "RuntimeDirectoryMode=0700",
+        f"LoadCredential=token:{folder}/token",
+        f"LoadCredential=instance:{folder}/instance.json",
+        *(f"IPAddressAllow={client}" for client in instance["clients"]),
+        *(f"DeviceAllow={path} rw" for path in devices),
+        *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if len(indices) < len(instance["devices"]) else []),
+        f"ExecStopPost=+{PROGRAMS}/stopped {job}",
+    ]
+
+
+def _systemctl(*args: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["systemctl", *args], capture_output=True, text=True, check=False, timeout=timeout_s)
+
+
+def start(instance: dict[str, Any], folder: Path) -> None:
+    """Start the unit and wait until its engine listens. LeaseError with the reason when it does not."""
+    unit = name_of(instance["job"])
+    command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--service-type=notify"]
+    command += [f"--property={value}" for value in properties(instance, folder)]
+    try:
+        done = subprocess.run(
+            [*command, str(PROGRAMS / "agent")], capture_output=True, text=True, check=False, timeout=START_S + 15
+        )
+    except subprocess.TimeoutExpired:
+        raise LeaseError(f"systemd did not start {unit} within {START_S + 15} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        raise LeaseError(f"{unit} did not start: {said[0] if said else 'no reason given'}")
+
+
+def active(job: str) -> bool:
+    """Whether the unit runs, or is about to, or is ending."""
+    done = _systemctl("show", "--property=ActiveState", "--value", name_of(job))
+    return done.stdout.strip() not in ("inactive", "failed", "")
+
+
+def stop(job: str) -> None:
+    """Stop the unit, and forget that it failed."""
+    _systemctl("stop", name_of(job))
+    _systemctl("reset-failed", name_of(job))
+
+
+def running() -> list[str]:
+    """Jobs with a unit on this server."""
+    done = _systemctl("list-units", "--plain", "--no-legend", "--all", "elastic-ai-lease@*.service")
+    names = [line.split()[0] for line in done.stdout.splitlines() if line.strip()]
+    return [name.removeprefix("elastic-ai-lease@").removesuffix(".service") for name in names]
+
+
+def pids(job: str, proc: Path = Path("/proc")) -> list[int]:
+    """Processes in the unit's control group."""
+    mark = f"/{name_of(job)}"
+    found = []
+    for path in proc.glob("[0-9]*/cgroup"):
+        try:
+            lines = path.read_text().splitlines()
+        except OSError:
+            continue
+        if any(line.endswith(mark) or f"{mark}/" in line for line in lines):
+            found.append(int(path.parent.name))
+    return found
+
+
+def reason_left(job: str, folder: Path = Path("/run")) -> str:
+    """Why the agent says that it ended. A process of the lease made that file: no link is followed, and only plain
+    words are taken."""
+    path = folder / f"elastic-ai-lease-{job}" / "reason"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return ""
+        text = stream.read(160).decode(errors="replace")
+    return "".join(c for c in text.strip() if c.isalnum() or c in " '.,:()/-")
+
+
+def said_in_journal(job: str, lines: int = 1) -> Sequence[str]:
+    """The last words of the unit, for an error that names its cause."""
+    done = subprocess.run(
+        ["journalctl", "--unit", name_of(job), "--output=cat", "--lines=20", "--no-pager", "_COMM!=systemd"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=20,
+    )
+    return [line for line in done.stdout.splitlines() if line.strip()][-lines:]

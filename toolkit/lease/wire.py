@@ -1,0 +1,48 @@
+"""The owner's connection to a lease's agent: who speaks proves that he has the token, and never sends it.
+
+Both sides send lines of ASCII. Agent: `elastic-ai-lease 1 NONCE`. Owner: `owner ANSWER`, where ANSWER is
+HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE), so
+that an owner does not talk to an impostor, or nothing: it closes. Then the owner sends `alive` every few seconds, which
+the agent answers with `until DEADLINE` (seconds since the epoch); `bye` ends the lease; the agent says `end REASON` when
+it ends by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+
+GREETING = "elastic-ai-lease 1"
+MAX_LINE = 512
+_NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+def proof(token: str, side: str, nonce: str) -> str:
+    """What shows knowledge of the token for this connection; `side` is owner or agent."""
+    return hmac.new(token.encode(), f"{side}:{nonce}".encode(), hashlib.sha256).hexdigest()
+
+
+def proves(answer: str, token: str, side: str, nonce: str) -> bool:
+    """Whether `answer` is that proof, compared in constant time."""
+    return hmac.compare_digest(answer.encode(), proof(token, side, nonce).encode())
+
+
+def nonce_of(greeting: str) -> str:
+    """The nonce of an agent's first line, '' when it is none."""
+    words = greeting.rsplit(" ", 1)
+    return words[1] if len(words) == 2 and words[0] == GREETING and _NONCE.fullmatch(words[1]) else ""
+
+
+class Lines:
+    """Bytes in, whole lines out; `overflow` when the other side sends what is no line of ours."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+        self.overflow = False
+
+    def feed(self, data: bytes) -> list[str]:
+        """The lines that are complete now, without their end."""
+        *lines, self._kept = (self._kept + data).split(b"\n")
+        self.overflow = self.overflow or len(self._kept) > MAX_LINE or any(len(line) > MAX_LINE for line in lines)
+        return [line.decode("ascii", "replace").strip() for line in lines]
