@@ -13,8 +13,11 @@ from toolkit.lab.sh import LabError
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
+    "gpus": ("toolkit.commands.gpus", "gpus"),
     "lab": ("toolkit.commands.lab", "lab"),
+    "lease": ("toolkit.commands.lease", "lease"),
     "report": ("toolkit.commands.report", "report"),
+    "run": ("toolkit.commands.run", "run"),
     "validate": ("toolkit.commands.validate", "validate"),
 }
 

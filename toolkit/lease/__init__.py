@@ -28,5 +28,6 @@ class LeaseError(Exception):
     """A request that cannot be met. One sentence; `code` is the exit code that it leads to."""
 
     def __init__(self, words: str, code: int = EXIT_USAGE) -> None:
+        """One sentence, without a full stop."""
         super().__init__(words)
         self.code = code

@@ -1,8 +1,8 @@
 """Main process of a lease's unit on a GPU server: starts the engine's server, and ends the lease in time.
 
-It runs under the lease's own uid in the unit's sandbox, reads its instance from systemd's credentials, and ends, with its
-whole unit, when the engine's server ends, when the time is over, or, for a `run` lease, when its owner's machine is gone.
-The reason is left in $RUNTIME_DIRECTORY/reason for whoever cleans up.
+It runs under the lease's own uid in the unit's sandbox, reads its instance from systemd's credentials, and ends, with
+its whole unit, when the engine's server ends, when the time is over, or, for a `run` lease, when its owner's machine is
+gone. The reason is left in $RUNTIME_DIRECTORY/reason for whoever cleans up.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Watch:
     """When the lease ends. Times by the monotonic clock, the deadline by the wall clock, as Slurm's."""
 
     def __init__(self, mode: str, deadline: float | None, grace_s: float, first_s: float) -> None:
+        """`first_s` is how long the owner may take to come at all."""
         self.mode, self.deadline, self.grace_s = mode, deadline, grace_s
         self._last = time.monotonic() + first_s - grace_s  # as if heard so late that grace ends after first_s
         self._closed: float | None = None
@@ -76,6 +77,7 @@ class Agent:
     """One lease's instance."""
 
     def __init__(self, instance: dict[str, Any], token: str, runtime: Path, token_file: Path) -> None:
+        """Nothing is started yet."""
         self.instance, self.token, self.runtime = instance, token, runtime
         self.watch = Watch(instance["mode"], instance["deadline"], instance["grace_s"], instance["first_s"])
         self.selector = selectors.DefaultSelector()
@@ -180,8 +182,6 @@ class Agent:
         elif word == "alive":
             self.watch.heard()
             self._say(peer, f"until {self._until()}")
-        elif word == "bye":
-            self.reason = "its client gave it back"
         else:
             self._drop(peer)
 

@@ -1,8 +1,8 @@
 """Who may connect to leases on this server: one nftables table. All ports of leases are closed, except to the addresses
 in its set; a lease adds (address, port) and takes them away again.
 
-nftables, because it holds in containers and on kernels without BPF as well; systemd's IPAddressAllow= comes on top where
-the kernel has it.
+nftables, because it holds in containers and on kernels without BPF as well; systemd's IPAddressAllow= comes on top
+where the kernel has it.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _sweep_one(job_id: str, folder: Path, end: float | None) -> None:
 
 
 def sweep() -> int:
-    """What Prolog and Epilog could not do: leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
+    """Leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
     conf = read_server_conf()
     if not firewall.loaded():
         firewall.load(*conf.ports)

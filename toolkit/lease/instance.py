@@ -1,5 +1,6 @@
-"""A lease on its GPU server, as root: what Slurm's Prolog and Epilog do, and what the sweep does for both when they could
-not. Everything of a lease lies in one folder, one unit and two ports, so that its end can be verified.
+"""A lease on its GPU server, as root: what Slurm's Prolog and Epilog do, and what the sweep does when they could not.
+
+Everything of a lease lies in one folder, one unit and two ports, so that its end can be verified.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, Job
 
 MIB = 1 << 20
-#: Memory of an instance beyond emulated devices', and the least that systemd is told.
+#: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
 
 

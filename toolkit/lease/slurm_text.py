@@ -1,7 +1,7 @@
 """Slurm's own text, as `scontrol show job -d` and `scontrol show node -d` print it (22.05 and later), as data.
 
-A user chooses the name, the comment and the paths of a job. What stands there must never be taken for Slurm's own words:
-a job in whose text one of Slurm's keys stands twice is refused.
+A user chooses the name, the comment and the paths of a job. What stands there must never be taken for Slurm's own
+words: a job in whose text one of Slurm's keys stands twice is refused.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
 
 from toolkit.lease import LeaseError
 
@@ -30,7 +29,8 @@ ENDED = (
 )
 
 
-class Held(NamedTuple):
+@dataclass(frozen=True)
+class Held:
     """What a job holds of one GPU: `shards` 0 means the whole GPU."""
 
     node: str

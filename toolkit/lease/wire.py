@@ -1,10 +1,10 @@
 """The owner's connection to a lease's agent: who speaks proves that he has the token, and never sends it.
 
 Both sides send lines of ASCII. Agent: `elastic-ai-lease 1 NONCE`. Owner: `owner ANSWER`, where ANSWER is
-HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE), so
-that an owner does not talk to an impostor, or nothing: it closes. Then the owner sends `alive` every few seconds, which
-the agent answers with `until DEADLINE` (seconds since the epoch); `bye` ends the lease; the agent says `end REASON` when
-it ends by itself.
+HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE),
+so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
+seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it ends the lease, it says
+`end REASON`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Lines:
     """Bytes in, whole lines out; `overflow` when the other side sends what is no line of ours."""
 
     def __init__(self) -> None:
+        """Nothing read yet."""
         self._kept = b""
         self.overflow = False
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 from toolkit.lease import LeaseError
+from toolkit.lease.fraction import thread_percentage
 
 NAMES = ("reference", "lupine", "bitfusion")
 
@@ -122,9 +123,7 @@ def library_path(engine_dir: Path, environment: Mapping[str, str]) -> str:
 
 
 def mps_environment(start: Start) -> dict[str, str]:
-    """What holds an instance to its part on a GPU with MPS: threads and pinned memory by device, in the visible order."""
-    from toolkit.lease.fraction import thread_percentage
-
+    """What holds an instance to its part under MPS: threads, and pinned memory by device in the visible order."""
     if start.mps_pipe is None or all(d.whole for d in start.devices):
         return {}
     limits = ",".join(f"{i}={d.limit_mib}M" for i, d in enumerate(start.devices) if d.limit_mib is not None)

@@ -1,4 +1,4 @@
-"""The toolkit's own engine: memory and copies, no kernels; for labs, CI and what a network would allow. See toolkit.engine."""
+"""The toolkit's own engine: memory and copies, no kernels; for labs and CI (toolkit.engine)."""
 
 from __future__ import annotations
 

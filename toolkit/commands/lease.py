@@ -1,0 +1,190 @@
+"""`toolkit lease`: GPUs for longer than one program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from toolkit.commands.lease_shared import head_options, lease_errors, make_wish, on_head, say, wish_options
+from toolkit.lease import EXIT_RETRY, LeaseError, ask, manage, running, slurm
+from toolkit.lease.manage import Lease
+from toolkit.lease.text import clock, table
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+DEFAULT_HOURS = 1.0
+
+
+@click.group()
+def lease() -> None:
+    """GPUs of the pool for a time, and not for one program alone.
+
+    \b
+    toolkit lease request -n 4 --hours 2
+    toolkit run --lease 42 -- python train.py
+    toolkit lease extend 42 --hours 1
+    toolkit lease release 42
+    """
+
+
+def _data(item: Lease) -> dict[str, Any]:
+    parts = [
+        {
+            "job": job.id,
+            "state": job.state,
+            "gpus": [{"server": h.node, "index": h.index, "shards": h.shards or None} for h in job.held],
+        }
+        for job in item.jobs
+    ]
+    first = item.jobs[0]
+    return {
+        "lease": item.id,
+        "user": first.user,
+        "what": item.what,
+        "state": item.state,
+        "where": item.where,
+        "until": item.end,
+        "class": first.partition,
+        "reason": first.reason,
+        "ended": ask.ended_words(first) if item.state == "ended" else "",
+        "parts": parts,
+    }
+
+
+@lease.command()
+@wish_options
+@click.option("--no-wait", is_flag=True, help="Do not wait for the GPUs; the lease starts when its turn comes.")
+@json_option
+@lease_errors
+def request(
+    count: int,
+    part: str | None,
+    memory: int | None,
+    servers: str | None,
+    gpu_class: str,
+    hours: float | None,
+    no_wait: bool,
+    as_json: bool,
+) -> None:
+    """Ask for GPUs, and wait until they are there. The lease ends when its time is over (1 hour without --hours).
+
+    \b
+    toolkit lease request -n 4 --hours 2
+    toolkit lease request -n 2 -p 1/7 --class v100
+    """
+    wish, parts = make_wish(count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
+    with ask.uninterrupted():
+        number = ask.submit(wish, parts)
+    if no_wait:
+        item = manage.find(number)
+        click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wish.text}")
+        return
+    try:
+        jobs = ask.wait(number, wish.text, say)
+        endpoints = running.endpoints_of(jobs)
+    except BaseException:
+        with ask.uninterrupted():
+            slurm.cancel(number)
+        raise
+    item = manage.find(number)
+    if as_json:
+        click.echo(json.dumps(_data(item)))
+        return
+    click.echo(f"lease {number}: {wish.text} until {clock(item.end)}: {running.describe(jobs, endpoints)}")
+
+
+@lease.command("list")
+@head_options
+@click.option("--all", "everyone", is_flag=True, help="Those of all users.")
+@json_option
+@lease_errors
+def list_(inventory: Path | None, everyone: bool, as_json: bool) -> None:
+    """Your leases, the waiting ones too."""
+    flags = [*(["--all"] if everyone else []), *(["--json"] if as_json else [])]
+    if on_head(inventory, ["lease", "list", *flags]):
+        return
+    found = [item for item in manage.leases(slurm.jobs()) if item.state != "ended"]
+    found = [item for item in found if everyone or item.jobs[0].user == manage.me()]
+    if as_json:
+        click.echo(json.dumps({"leases": [_data(item) for item in found]}, indent=2))
+        return
+    if not found:
+        click.echo("no leases" if everyone else f"{manage.me()} has no leases")
+        return
+    rows = [
+        [str(i.id), i.jobs[0].user, i.what, i.where or f"({i.jobs[0].reason})", i.state, clock(i.end)] for i in found
+    ]
+    click.echo(table(("LEASE", "USER", "WHAT", "WHERE", "STATE", "UNTIL"), rows))
+
+
+@lease.command()
+@head_options
+@click.argument("number", type=int, metavar="LEASE")
+@json_option
+@lease_errors
+def show(inventory: Path | None, number: int, as_json: bool) -> None:
+    """One lease: what, where, until when, and why it ended."""
+    if on_head(inventory, ["lease", "show", str(number), *(["--json"] if as_json else [])]):
+        return
+    item = manage.find(number)
+    data = _data(item)
+    if as_json:
+        click.echo(json.dumps(data, indent=2))
+        return
+    lines = [
+        f"lease {number}: {item.what} of {data['user']}, {item.state}",
+        f"  class   {data['class']}",
+        f"  where   {item.where or 'not yet: ' + data['reason']}",
+        f"  until   {clock(item.end)}",
+    ]
+    lines += [f"  ended   {data['ended']}"] if data["ended"] else []
+    click.echo("\n".join(lines))
+    if item.state == "running" and item.jobs[0].user == manage.me():
+        for endpoint in running.endpoints_of(item.jobs):
+            for device in endpoint.devices:
+                limit = device["limit_mib"] or device["memory_mib"]
+                label = " (emulated)" if device["emulated"] else ""
+                click.echo(f"  device  {endpoint.node}:{device['index']} {device['name']}{label}, {limit} MiB")
+            for note in endpoint.notes:
+                click.echo(f"  note    {note}")
+
+
+@lease.command()
+@click.argument("number", type=int, metavar="LEASE")
+@click.option("--hours", type=float, required=True, help="How much longer.")
+@lease_errors
+def extend(number: int, hours: float) -> None:
+    """Keep a lease longer, up to what the pool allows you."""
+    if not 0 < hours <= 24 * 366:
+        raise LeaseError(f"--hours {hours:g}: give a time above 0")
+    click.echo(manage.extend(manage.find(number), round(hours * 3600)))
+
+
+@lease.command()
+@head_options
+@click.argument("numbers", type=int, nargs=-1, metavar="[LEASE]...")
+@click.option("--all", "everything", is_flag=True, help="All of yours.")
+@lease_errors
+def release(inventory: Path | None, numbers: tuple[int, ...], everything: bool) -> None:
+    """Give leases back. An administrator releases anybody's: that takes it back."""
+    if bool(numbers) == everything:
+        raise LeaseError("name the leases to release, or give --all")
+    if on_head(inventory, ["lease", "release", *map(str, numbers), *(["--all"] if everything else [])]):
+        return
+    mine = [i for i in manage.leases(slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
+    problems = 0
+    for item in mine if everything else [manage.find(number) for number in numbers]:
+        if item.state == "ended":
+            click.echo(f"lease {item.id} has ended before: {ask.ended_words(item.jobs[0])}")
+            continue
+        try:
+            manage.release(item)
+            click.echo(f"lease {item.id}: released")
+        except LeaseError as fault:
+            say(f"error: {fault}")
+            problems += 1
+    if problems:
+        sys.exit(EXIT_RETRY if everything else 2)

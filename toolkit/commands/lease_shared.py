@@ -1,0 +1,152 @@
+"""What the commands around leases share: options, errors, and the way to the head from a machine outside the pool."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool, slurm
+from toolkit.lease.fraction import Part, parse_part, part_for_memory
+
+F = TypeVar("F", bound=Callable[..., Any])
+head_options = click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Outside the pool: ask this inventory's head, by ssh."
+)
+
+
+class LeaseFault(click.ClickException):
+    """A LeaseError for click: one line on stderr, its exit code."""
+
+    def __init__(self, fault: LeaseError) -> None:
+        """Its words and its code."""
+        super().__init__(str(fault))
+        self.exit_code = fault.code  # type: ignore[misc]  # what click reads
+
+    def show(self, file: Any = None) -> None:
+        """Print `error: message` on stderr."""
+        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+def lease_errors(command: F) -> F:
+    """Turn LeaseError into one line and an exit code."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return command(*args, **kwargs)
+        except LeaseError as fault:
+            raise LeaseFault(fault) from None
+
+    return wrapped  # type: ignore[return-value]
+
+
+def say(words: str) -> None:
+    """To the person at the terminal; the program has stdout for itself."""
+    click.echo(words, err=True)
+
+
+def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
+    """Outside the pool: run the same command on the head, and say True. With Slurm here and no -i: False."""
+    if inventory is None and shutil.which("scontrol"):
+        return False
+    try:
+        from toolkit.inventory import LAB, read_inventory
+    except ImportError:
+        if inventory is not None:
+            raise LeaseError("-i belongs to the machine that provisions; here leave it out") from None
+        raise LeaseError("Slurm is not installed here; leases are asked for on a machine of the pool") from None
+    if inventory is None and not (LAB / "hosts.yml").is_file():
+        raise LeaseError(
+            "Slurm is not installed here; name the pool by -i inventories/SITE, or ask on one of its machines"
+        )
+    topology = read_inventory(inventory or LAB)
+    head = next((node for node in topology.nodes if "heads" in node.groups), None)
+    if head is None:
+        raise LeaseError(f"{inventory or LAB}: no host in group heads, which is the one that knows the pool")
+    target = head.ssh
+    key = ["-i", target.key_file] if target.key_file else []
+    where = [
+        "ssh",
+        "-o",
+        "BatchMode=yes",
+        *key,
+        "-p",
+        str(target.port),
+        *target.extra_args,
+        f"{target.user}@{target.host}",
+    ]
+    done = subprocess.run([*where, shlex.join(["toolkit", *words])], check=False)
+    if done.returncode == 255:
+        raise LeaseError(f"{head.name} ({target.host}) does not answer by ssh")
+    if done.returncode == 127:
+        raise LeaseError(f"{head.name} has no toolkit command yet: ansible-playbook playbooks/remoting.yml")
+    if done.returncode:
+        sys.exit(done.returncode)
+    return True
+
+
+def wish_options(command: F) -> F:
+    """-n -p -m -l --class --hours, as users of FlexDirect know them."""
+    for option in reversed(
+        (
+            click.option("-n", "count", type=int, default=1, show_default=True, help="How many GPUs the program sees."),
+            click.option("-p", "part", help="Part of each: 0.5, 1/7, 5/20. Without it: whole GPUs."),
+            click.option("-m", "memory", type=int, help="Instead of -p: memory of each, in MiB."),
+            click.option("-l", "servers", help="Only these servers, separated by commas."),
+            click.option("--class", "gpu_class", default="", help="Only GPUs of this class."),
+            click.option("--hours", type=float, help="For how long (1.5); without it as long as the pool allows."),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def _seconds(hours: float | None) -> int | None:
+    if hours is None:
+        return None
+    if not 0 < hours <= 24 * 366:
+        raise LeaseError(f"--hours {hours:g}: give a time above 0 and up to a year")
+    return max(round(hours * 3600), 1)
+
+
+def make_wish(
+    count: int,
+    part: str | None,
+    memory: int | None,
+    servers: str | None,
+    gpu_class: str,
+    hours: float | None,
+    mode: str,
+) -> tuple[ask.Wish, list[list[str]]]:
+    """The wish, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
+    if part is not None and memory is not None:
+        raise LeaseError("-p and -m both say how large a part is; give one of them")
+    if part is not None:
+        parse_part(part)  # what is no part is refused before Slurm is asked
+    seconds = _seconds(hours)
+    named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
+    everyone, jobs, known = slurm.nodes(), slurm.jobs(), pool.read_servers()
+    wish = ask.Wish(count, Part(1, 1), named, gpu_class, seconds, mode)
+    nodes = ask.eligible(wish, everyone, slurm.default_partition())
+    of = next((pool.shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
+    gpus = [g for g in pool.gpus_of(everyone, jobs, known) if g.node in {n.name for n in nodes}]
+    if memory is not None:
+        sizes = {gpu.memory_mib for gpu in gpus if gpu.memory_mib}
+        if not sizes:
+            raise LeaseError("-m: this machine does not know the GPUs' memory; run site.yml, or use -p")
+        share = part_for_memory(memory, min(sizes), of)
+    else:
+        share = parse_part(part, of) if part is not None else Part(max(of, 1), max(of, 1))
+    wish = ask.Wish(count, share, named, gpu_class, seconds, mode)
+    ask.refuse_impossible(wish, nodes)
+    if share.note:
+        say(share.note)
+    return wish, ask.options(wish, nodes, everyone, gpus)

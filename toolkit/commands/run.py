@@ -1,0 +1,51 @@
+"""`toolkit run`: a program on GPUs elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+
+import click
+
+from toolkit.commands.lease_shared import lease_errors, make_wish, say, wish_options
+from toolkit.lease import ENGINE_DIR, LeaseError, running
+from toolkit.lease.engines import installed
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@wish_options
+@click.option("--lease", type=int, help="Run on this lease, which stays; see toolkit lease request.")
+@click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
+@lease_errors
+def run(
+    count: int,
+    part: str | None,
+    memory: int | None,
+    servers: str | None,
+    gpu_class: str,
+    hours: float | None,
+    lease: int | None,
+    program: tuple[str, ...],
+) -> None:
+    """Run PROGRAM here with GPUs of the pool: ask, wait, run, give back.
+
+    \b
+    toolkit run -n 1 -- python train.py          one whole GPU
+    toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
+    toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
+    toolkit run --lease 42 -- python train.py    on a lease that is there
+
+    The exit code is the program's; 2 where the request cannot be met, 75 where the lease did not come up.
+    """
+    if not shutil.which("sbatch"):
+        raise LeaseError("Slurm is not installed here: run belongs on a machine of the pool, where the program is")
+    installed(ENGINE_DIR)
+    running.find_program(program)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
+    if lease is not None:
+        sys.exit(running.run_on(lease, program, say))
+    wish, parts = make_wish(count, part, memory, servers, gpu_class, hours, "run")
+    running.check_servers(len(parts))
+    sys.exit(running.run(wish, parts, program, say))

@@ -1,0 +1,124 @@
+"""The client's side of a lease: connections that say that it is still there, and hear when the lease ends."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+
+from toolkit.lease import EXIT_RETRY, LeaseError, wire
+from toolkit.lease.endpoint import Endpoint
+
+CONNECT_S = 5.0
+RETRY_S = 0.5
+
+
+class _Gone(Exception):
+    """The agent closed the connection, or it broke."""
+
+
+class _Connection:
+    """One proved connection to one agent."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._lines = wire.Lines()
+        self._waiting: list[str] = []
+        self.sock = socket.create_connection((endpoint.address, endpoint.agent_port), timeout=CONNECT_S)
+        try:
+            nonce = wire.nonce_of(self.line())
+            self.send(f"owner {wire.proof(endpoint.token, 'owner', nonce)}")
+            words = self.line().split()
+            known = len(words) == 3 and words[0] == "welcome"
+            if not nonce or not known or not wire.proves(words[2], endpoint.token, "agent", nonce):
+                raise _Gone("the agent does not know this lease")
+        except BaseException:
+            self.sock.close()
+            raise
+
+    def line(self) -> str:
+        """The next line; _Gone when the connection ends, TimeoutError when nothing comes."""
+        while not self._waiting:
+            data = self.sock.recv(4096)
+            if not data:
+                raise _Gone("closed")
+            self._waiting += self._lines.feed(data)
+            if self._lines.overflow:
+                raise _Gone("not an agent")
+        return self._waiting.pop(0)
+
+    def send(self, line: str) -> None:
+        """Send one line."""
+        self.sock.sendall(line.encode() + b"\n")
+
+
+class Keeper(threading.Thread):
+    """Keeps one server's part of a lease alive; `lost` is set, with `reason`, when it ended."""
+
+    def __init__(self, endpoint: Endpoint, lost: threading.Event) -> None:
+        """Connect; the thread does not run yet. LeaseError when the agent does not answer."""
+        super().__init__(daemon=True, name=f"lease-{endpoint.node}")
+        self.endpoint, self.lost, self.reason = endpoint, lost, ""
+        self._ended = threading.Event()
+        self._connection = self._first()
+
+    def _first(self) -> _Connection:
+        where = f"{self.endpoint.node} ({self.endpoint.address}:{self.endpoint.agent_port})"
+        try:
+            return _Connection(self.endpoint)
+        except (OSError, _Gone) as fault:
+            raise LeaseError(f"the lease's agent on {where} does not answer: {fault}", EXIT_RETRY) from None
+
+    def _beat(self) -> None:
+        """Speak and listen until the connection breaks or the lease ends."""
+        connection = self._connection
+        connection.sock.settimeout(self.endpoint.heartbeat_s)
+        connection.send("alive")
+        sent = time.monotonic()
+        while not self._ended.is_set():
+            try:
+                word, _, rest = connection.line().partition(" ")
+                if word == "end":
+                    self.reason = rest
+                    return
+            except TimeoutError:
+                pass
+            if time.monotonic() - sent >= self.endpoint.heartbeat_s * 0.9:
+                connection.send("alive")
+                sent = time.monotonic()
+
+    def run(self) -> None:
+        """The thread: as long as the lease and this program live."""
+        broke = 0.0
+        while not self._ended.is_set() and not self.reason:
+            try:
+                self._beat()
+                broke = 0.0
+            except (OSError, _Gone):
+                broke = broke or time.monotonic()
+                if time.monotonic() - broke > self.endpoint.grace_s:
+                    self.reason = f"{self.endpoint.node} did not answer for {self.endpoint.grace_s:.0f} s"
+                self._reconnect()
+        self._connection.sock.close()
+        if self.reason:
+            self.lost.set()
+
+    def _reconnect(self) -> None:
+        self._connection.sock.close()
+        self._ended.wait(RETRY_S)
+        try:
+            self._connection = _Connection(self.endpoint)
+        except ConnectionRefusedError:
+            self.reason = f"its server on {self.endpoint.node} has ended"
+        except (OSError, _Gone):
+            return
+
+    def end(self) -> None:
+        """Stop keeping it."""
+        self._ended.set()
+
+
+def keep(endpoints: Sequence[Endpoint]) -> tuple[list[Keeper], threading.Event]:
+    """Connect to all servers of a lease; the threads are not started yet. LeaseError when one does not answer."""
+    lost = threading.Event()
+    return [Keeper(endpoint, lost) for endpoint in endpoints], lost

@@ -1,0 +1,151 @@
+"""Leases that are there: list, show, extend, release."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.lease import LeaseError, slurm
+from toolkit.lease.pool import is_lease, where_text
+from toolkit.lease.request import parse_comment
+from toolkit.lease.slurm_text import Job, duration_s
+
+EXTEND = Path("/usr/lib/elastic-ai/lease/bin/extend")
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease with all its jobs."""
+
+    id: int
+    jobs: tuple[Job, ...]
+
+    @property
+    def what(self) -> str:
+        """What was asked for, as the request says."""
+        try:
+            return parse_comment(self.jobs[0].comment).what
+        except LeaseError:
+            return "?"
+
+    @property
+    def where(self) -> str:
+        """gpu1:0-3, '' while it waits."""
+        return where_text((held.node, held.index) for job in self.jobs for held in job.held)
+
+    @property
+    def state(self) -> str:
+        """running, waiting, starting, ending or ended."""
+        states = {job.state for job in self.jobs}
+        if any(job.ended for job in self.jobs):
+            return "ended"
+        if states == {"RUNNING"}:
+            return "running"
+        if "PENDING" in states:
+            return "waiting"
+        return "ending" if "COMPLETING" in states else "starting"
+
+    @property
+    def end(self) -> float | None:
+        """When its time is over, None without a limit."""
+        ends = [job.end for job in self.jobs if job.end is not None and job.time_limit_s is not None]
+        return min(ends, default=None)
+
+
+def leases(jobs: Sequence[Job]) -> list[Lease]:
+    """Jobs that are leases, put together."""
+    found: dict[int, list[Job]] = {}
+    for job in jobs:
+        if is_lease(job):
+            found.setdefault(job.lease, []).append(job)
+    return [Lease(k, tuple(sorted(v, key=lambda j: j.het_offset))) for k, v in sorted(found.items())]
+
+
+def me() -> str:
+    """Whose leases are meant."""
+    return getpass.getuser()
+
+
+def find(lease: int) -> Lease:
+    """The lease of that number; LeaseError when Slurm knows none."""
+    found = leases(slurm.job_parts(lease))
+    if not found:
+        raise LeaseError(f"lease {lease}: there is none (any more); toolkit lease list shows yours")
+    return found[0]
+
+
+def release(lease: Lease) -> None:
+    """Give a lease back. LeaseError when it is another's."""
+    problem = slurm.cancel(lease.id)
+    if problem:
+        owner = lease.jobs[0].user
+        words = f"it is {owner}'s" if "Access/permission denied" in problem else problem
+        raise LeaseError(f"lease {lease.id} was not released: {words}")
+
+
+def extend(lease: Lease, seconds: int) -> str:
+    """Let a lease go on longer; what the helper says. Slurm lets only its administrators do that, so a helper that
+    checks owner and policy does it."""
+    minutes = -(-seconds // 60)
+    command = [str(EXTEND), str(lease.id), str(minutes)]
+    if os.geteuid() != 0:
+        command = ["sudo", "--non-interactive", *command]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    except FileNotFoundError as fault:
+        raise LeaseError(f"{fault.filename} is not installed here; run site.yml, or ask the administrator") from None
+    if done.returncode != 0:
+        raise LeaseError((done.stderr.strip().splitlines() or ["it was not extended"])[-1].removeprefix("error: "))
+    return done.stdout.strip()
+
+
+def _words(args: Sequence[str]) -> str:
+    done = slurm.run(args)
+    if done.returncode != 0:
+        raise LeaseError(f"Slurm does not answer: {slurm.said(done)}")
+    return done.stdout
+
+
+def most_s(job: Job, block: str) -> int | None:
+    """The longest that policy lets this job run, from its partition and its QOS; None without a limit."""
+    partition = _words(["scontrol", "show", "partition", job.partition])
+    limits = [duration_s(word) for word in re.findall(r"\bMaxTime=(\S+)", partition)]
+    names = [*re.findall(r"\bQOS=(\S+)", block), *re.findall(r"\bQoS=(\S+)", partition)]
+    for name in {n for n in names if n not in ("N/A", "(null)", "normal")} | {"normal"}:
+        walls = _words(["sacctmgr", "--noheader", "--parsable2", "show", "qos", name, "format=MaxWall"])
+        if name in names:
+            limits += [duration_s(word) for word in walls.split()]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def extend_as_root(argv: Sequence[str]) -> str:
+    """The helper: runs as root for the user who called sudo. Checks owner, kind and policy, then sets Slurm's limit."""
+    if len(argv) != 2 or not all(re.fullmatch(r"[0-9]{1,9}", word) for word in argv):
+        raise LeaseError("usage: extend LEASE MINUTES")
+    lease, minutes = find(int(argv[0])), int(argv[1])
+    caller = int(os.environ.get("SUDO_UID", "0"))
+    job = lease.jobs[0]
+    if caller not in (0, job.uid):
+        raise LeaseError(f"lease {lease.id} is {job.user}'s")
+    if lease.state not in ("running", "waiting"):
+        raise LeaseError(
+            f"lease {lease.id} has ended" if lease.state == "ended" else f"lease {lease.id} is {lease.state}"
+        )
+    if job.time_limit_s is None:
+        raise LeaseError(f"lease {lease.id} has no end that could be moved")
+    wanted = job.time_limit_s + minutes * 60
+    most = most_s(job, _words(["scontrol", "show", "job", str(job.id)]).split("\n   MinCPUsNode=")[0])
+    if most is not None and wanted > most and caller != 0:
+        raise LeaseError(
+            f"lease {lease.id}: the pool allows {most / 3600:.3g} hours in all, this would be {wanted / 3600:.3g}"
+        )
+    for part in lease.jobs:
+        done = slurm.run(["scontrol", "update", f"JobId={part.id}", f"TimeLimit={-(-wanted // 60)}"])
+        if done.returncode != 0:
+            raise LeaseError(f"lease {lease.id}: Slurm does not extend it: {slurm.said(done)}")
+    return f"lease {lease.id}: {wanted / 3600:.3g} hours in all"

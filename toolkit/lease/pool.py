@@ -1,0 +1,130 @@
+"""The pool as it is now: GPUs, who has what of them, what is free."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import JOB_NAME, POOL_CONF, SHARDS_PER_GPU, LeaseError
+from toolkit.lease.fraction import share_text
+from toolkit.lease.request import is_request
+from toolkit.lease.slurm_text import Job, PoolNode
+
+
+@dataclass(frozen=True)
+class Use:
+    """A share of one GPU that somebody has."""
+
+    user: str
+    shards: int
+    until: float | None
+    lease: int
+    is_lease: bool
+
+
+@dataclass(frozen=True)
+class PoolGpu:
+    """One GPU of the pool. memory_mib 0: its server was not reached when the pool was described."""
+
+    node: str
+    index: int
+    gpu_class: str
+    model: str
+    memory_mib: int
+    emulated: bool
+    of: int
+    uses: tuple[Use, ...]
+    state: str = ""  # why its server takes no work, "" when it does
+
+    @property
+    def free(self) -> int:
+        """Free shards, 0 where the server takes no work."""
+        return 0 if self.state else max(self.of - sum(use.shards for use in self.uses), 0)
+
+
+def read_servers(path: Path = POOL_CONF) -> dict[str, Any]:
+    """What the last run of site.yml found on the servers, {} where this machine was not told."""
+    try:
+        data = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except ValueError as fault:
+        raise LeaseError(f"{path}: {fault}; run site.yml again") from None
+    servers = data.get("servers")
+    return servers if isinstance(servers, dict) else {}
+
+
+def shards_per_gpu(node: PoolNode) -> int:
+    """Parts that a node's GPUs are counted in; 0 where it offers whole GPUs only."""
+    return node.shards // node.gpus if node.gpus else SHARDS_PER_GPU
+
+
+def is_lease(job: Job) -> bool:
+    """Whether a job is a lease, for those who look at it."""
+    return job.name == JOB_NAME and is_request(job.comment)
+
+
+def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[Job], servers: dict[str, Any]) -> list[PoolGpu]:
+    """Every GPU of the pool in the order of servers and indices."""
+    uses: dict[tuple[str, int], list[Use]] = {}
+    sizes = {node.name: shards_per_gpu(node) or 1 for node in nodes}
+    for job in jobs:
+        if job.ended:
+            continue
+        for held in job.held:
+            shards = held.shards or sizes.get(held.node, 1)
+            use = Use(job.user, shards, job.end, job.lease, is_lease(job))
+            uses.setdefault((held.node, held.index), []).append(use)
+    found = []
+    for node in nodes:
+        facts = {gpu["index"]: gpu for gpu in servers.get(node.name, {}).get("gpus", [])}
+        state = "" if node.serves else f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
+        for index in range(node.gpus):
+            fact = facts.get(index, {})
+            found.append(
+                PoolGpu(
+                    node=node.name,
+                    index=index,
+                    gpu_class=node.gpu_class,
+                    model=str(fact.get("name", "?")),
+                    memory_mib=int(fact.get("memory_mib", 0)),
+                    emulated=bool(fact.get("emulated", False)),
+                    of=sizes[node.name],
+                    uses=tuple(uses.get((node.name, index), ())),
+                    state=state,
+                )
+            )
+    return found
+
+
+def free_text(gpus: Sequence[PoolGpu]) -> str:
+    """How much of them is free, in GPUs: 7.5."""
+    free = sum(gpu.free / gpu.of for gpu in gpus)
+    return f"{free:.3g}"
+
+
+def where_text(gpus: Iterable[tuple[str, int]]) -> str:
+    """gpu1:0-1, gpu2:3 of servers and indices."""
+    by_node: dict[str, list[int]] = {}
+    for node, index in gpus:
+        by_node.setdefault(node, []).append(index)
+    words = []
+    for node, indices in by_node.items():
+        parts: list[list[int]] = []
+        for index in sorted(set(indices)):
+            if parts and parts[-1][1] == index - 1:
+                parts[-1][1] = index
+            else:
+                parts.append([index, index])
+        words.append(f"{node}:" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts))
+    return ", ".join(words)
+
+
+def used_text(use: Use, of: int, until: str) -> str:
+    """alice 1/2 until 16:20 (lease 41)."""
+    kind = "lease" if use.is_lease else "job"
+    end = f" until {until}" if use.until is not None else ""
+    return f"{use.user} {share_text(use.shards, of)}{end} ({kind} {use.lease})"

@@ -1,0 +1,190 @@
+"""`toolkit run`: a program between the start of a lease and its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from toolkit.lease import ENGINE_DIR, EXIT_RETRY, LeaseError, ask, slurm
+from toolkit.lease.endpoint import Endpoint, check_engine, fetch, probe
+from toolkit.lease.engines import installed, load
+from toolkit.lease.heartbeat import Keeper, keep
+from toolkit.lease.pool import where_text
+from toolkit.lease.slurm_text import Job
+
+Say = Callable[[str], None]
+#: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
+LOST_S = 10.0
+_PR_SET_PDEATHSIG = 1
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+def _die_with_parent() -> None:
+    """In the child: end when `toolkit run` is killed, because nobody then keeps its lease."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def find_program(argv: Sequence[str]) -> str:
+    """The program's path; LeaseError when there is none, before any GPU is asked for."""
+    path = shutil.which(argv[0])
+    if path is None:
+        raise LeaseError(f"{argv[0]}: no such program")
+    return path
+
+
+def check_servers(endpoints: int, engine_dir: Path = ENGINE_DIR) -> None:
+    """That the engine can join so many servers in one program."""
+    name = installed(engine_dir)["engine"]
+    most = load(name).MAX_SERVERS
+    if most is not None and endpoints > most:
+        raise LeaseError(f"the engine {name} joins at most {most} servers in one program, this lease has {endpoints}")
+
+
+@contextmanager
+def private_folder() -> Iterator[Path]:
+    """A folder that this user alone may read, gone afterwards."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    base = base if base and os.access(base, os.W_OK) else None
+    folder = tempfile.mkdtemp(prefix="elastic-ai-lease-", dir=base)
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ctrl-C reaches the program by the terminal itself; what is sent to us alone is passed on."""
+
+    def forward(number: int, _frame: object) -> None:
+        if process.poll() is None:
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(process: subprocess.Popen[bytes], lost: threading.Event, tell: Callable[[], None]) -> int:
+    """The program's exit code, 128 + number for a signal. When the lease is lost: say so, and see that it ends."""
+    since: float | None = None
+    while True:
+        try:
+            code = process.wait(0.2)
+            return code if code >= 0 else 128 - code
+        except subprocess.TimeoutExpired:
+            pass
+        if lost.is_set():
+            if since is None:
+                since = time.monotonic()
+                tell()
+            elif time.monotonic() - since > 2 * LOST_S:
+                process.kill()
+            elif time.monotonic() - since > LOST_S:
+                process.terminate()
+
+
+def lost_words(lease: int, keepers: Sequence[Keeper]) -> str:
+    """Why the lease ended: Slurm's word where there is one, else what the connection told."""
+    heard = next((keeper.reason for keeper in keepers if keeper.reason), "unknown")
+    if heard.startswith("its time") or heard.startswith("its client"):
+        return heard
+    try:
+        over = next((job for job in slurm.job_parts(lease) if job.ended or job.state == "COMPLETING"), None)
+    except LeaseError:
+        return heard
+    if over is None:
+        return heard
+    return ask.ended_words(over) if over.ended else heard
+
+
+def start_and_wait(argv: Sequence[str], endpoints: Sequence[Endpoint], say: Say) -> int:
+    """Run the program on the endpoints of one lease, which it neither asks for nor gives back."""
+    lease = endpoints[0].lease
+    check_engine(endpoints)
+    for endpoint in endpoints:
+        probe(endpoint)
+    adapter = load(endpoints[0].engine)
+    with private_folder() as folder:
+        environment = adapter.client(ENGINE_DIR, [e.server for e in endpoints], folder)
+        keepers, lost = keep(endpoints)
+        try:
+            environment = {**os.environ, **environment, "ELASTIC_AI_LEASE": str(lease)}
+            try:
+                process = subprocess.Popen(  # no thread runs yet
+                    argv, executable=find_program(argv), env=environment, preexec_fn=_die_with_parent
+                )
+            except OSError as fault:
+                raise LeaseError(f"{argv[0]}: {fault.strerror}") from None
+            with _signals_to(process):
+                for keeper in keepers:
+                    keeper.start()
+                return _wait(process, lost, lambda: say(f"lease {lease} has ended: {lost_words(lease, keepers)}"))
+        finally:
+            for keeper in keepers:
+                keeper.end()
+
+
+def describe(jobs: Sequence[Job], endpoints: Sequence[Endpoint]) -> str:
+    """1/2 of gpu1:0, gpu2:0-3; labelled where devices are emulated."""
+    from toolkit.lease.fraction import share_text
+
+    words = []
+    for endpoint in endpoints:
+        where = where_text((endpoint.node, device["index"]) for device in endpoint.devices)
+        first = endpoint.devices[0]
+        part = "" if first["shards"] == first["of"] else f"{share_text(first['shards'], first['of'])} of "
+        words.append(part + where)
+    label = " (emulated devices: not a GPU's figures)" if any(e.emulated for e in endpoints) else ""
+    return ", ".join(words) + label
+
+
+def endpoints_of(jobs: Sequence[Job]) -> list[Endpoint]:
+    """The endpoints of all jobs of a lease, in the order of its devices."""
+    return [fetch(job) for job in jobs]
+
+
+def _give_back(lease: int, say: Say) -> None:
+    """Our connections are closed already, so the servers end it in seconds even if Slurm does not hear us."""
+    problem = slurm.cancel(lease)
+    if problem:
+        say(f"lease {lease}: Slurm does not take it back now ({problem}); its servers end it without this machine")
+
+
+def run(wish: ask.Wish, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
+    """Ask, wait, run, give back; the exit code."""
+    with ask.uninterrupted():
+        lease = ask.submit(wish, parts)
+    try:
+        jobs = ask.wait(lease, wish.text, say)
+        endpoints = endpoints_of(jobs)
+        say(f"lease {lease}: {describe(jobs, endpoints)}")
+        return start_and_wait(argv, endpoints, say)
+    finally:
+        with ask.uninterrupted():
+            _give_back(lease, say)
+
+
+def run_on(lease: int, argv: Sequence[str], say: Say) -> int:
+    """Run on a lease that is there, and leave it there."""
+    jobs = slurm.job_parts(lease)
+    over = next((job for job in jobs if job.ended), None)
+    if not jobs or over is not None:
+        why = ask.ended_words(over) if over else "Slurm does not know it (any more)"
+        raise LeaseError(f"lease {lease} has ended: {why}", EXIT_RETRY)
+    if any(job.state != "RUNNING" for job in jobs):
+        raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", EXIT_RETRY)
+    return start_and_wait(argv, endpoints_of(jobs), say)
