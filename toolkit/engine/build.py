@@ -1,0 +1,170 @@
+"""Building the reference engine's artefact and the emulated devices from their C sources, with the machine's gcc."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import platform
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+SOURCES = Path(__file__).parent
+PROTOCOL = "1"  # WIRE_PROTOCOL in reference/wire.h
+FLAGS = (
+    "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
+    "-Wall", "-Wextra", "-Werror", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
+)  # fmt: skip
+SERVER = tuple(
+    f"reference/{n}.c"
+    for n in ("server", "options", "accounts", "child", "driver", "objects", "ops", "copy", "environment", "wire")
+)
+CLIENT = (
+    *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),
+    "shared/common.c",
+)
+DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "stream", "config", "state")), "shared/common.c")
+NVML = tuple(f"devices/{n}.c" for n in ("nvml", "config", "state"))
+#: Sentences for whoever wants to run a kernel.
+ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
+DEVICE_REFUSES = "an emulated device moves memory and runs no kernels; it is for labs alone"
+
+
+class BuildError(Exception):
+    """It cannot be built; one sentence that says what to do."""
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """engine.json of an artefact. `glibc` is the oldest C library that the programs run with, `machine` as uname -m."""
+
+    engine: str
+    release: str
+    protocol: str
+    glibc: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A built artefact and its sha256."""
+
+    path: Path
+    sha256: str
+    info: EngineInfo
+
+
+def missing_tools() -> str:
+    """What the machine lacks for building, as one sentence; "" when it has everything."""
+    lacks = [] if shutil.which("gcc") else ["gcc"]
+    lacks += [] if any(Path("/usr/include").glob("**/gnu/libc-version.h")) else ["libc6-dev"]
+    lacks += [] if shutil.which("objdump") else ["binutils"]
+    return f"missing packages: {' '.join(lacks)}; install them with: apt-get install {' '.join(lacks)}" if lacks else ""
+
+
+def source_hash() -> str:
+    """Changes with every source, flag and sentence that goes into a build."""
+    digest = hashlib.sha256(repr([FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES]).encode())
+    for path in sorted([*SOURCES.glob("*/*.c"), *SOURCES.glob("*/*.h")]):
+        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def default_release() -> str:
+    """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
+    return f"{version('elastic-ai-toolkit')}-{source_hash()[:8]}"
+
+
+def _compile(target: Path, sources: tuple[str, ...], options: tuple[str, ...]) -> None:
+    command = ["gcc", *FLAGS, "-o", str(target), *(str(SOURCES / s) for s in sources), *options]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as e:
+        raise BuildError(missing_tools() or str(e)) from e
+    if done.returncode:
+        raise BuildError(missing_tools() or f"gcc failed for {target.name}: {done.stderr.strip()}")
+
+
+def _library(soname: str) -> tuple[str, ...]:
+    return ("-shared", f"-Wl,-soname,{soname}", "-Wl,-z,defs")
+
+
+def compile_engine(folder: Path, release: str) -> list[Path]:
+    """Server and client library in `folder`/bin and `folder`/lib. Raises BuildError."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", release):
+        raise BuildError(f"release '{release}': use up to 63 letters, digits and .+~-, a letter or digit first")
+    named = f'-DENGINE_RELEASE="{release}"'
+    server, client = folder / "bin/elastic-ai-refserver", folder / "lib/libcuda.so.1"
+    server.parent.mkdir(parents=True, exist_ok=True)
+    client.parent.mkdir(parents=True, exist_ok=True)
+    refusal = f'-DRUNS_NO_KERNELS="{ENGINE_REFUSES}"'
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [
+            pool.submit(_compile, server, SERVER, (named, "-pie", "-ldl")),
+            pool.submit(_compile, client, CLIENT, (named, refusal, *_library("libcuda.so.1"))),
+        ]
+        for job in jobs:
+            job.result()
+    return [server, client]
+
+
+def compile_devices(folder: Path) -> list[Path]:
+    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`. Raises BuildError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
+    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1")))
+    _compile(nvml, NVML, _library("libnvidia-ml.so.1"))
+    return [cuda, nvml]
+
+
+def needed_glibc(files: list[Path]) -> str:
+    """The newest GLIBC symbol version that the programs ask for, "2.34". Raises BuildError."""
+    found = {(2, 0)}
+    for path in files:
+        try:
+            table = subprocess.run(["objdump", "-T", str(path)], capture_output=True, text=True, check=False).stdout
+        except FileNotFoundError as e:
+            raise BuildError(missing_tools() or str(e)) from e
+        found |= {(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", table)}
+    return ".".join(str(n) for n in max(found))
+
+
+def runs_with(needed: str, libc: Path) -> bool:
+    """Whether programs that ask for GLIBC `needed` run with that libc.so.6."""
+    data = libc.read_bytes()
+    have = {(int(a), int(b)) for a, b in re.findall(rb"GLIBC_(\d+)\.(\d+)\b", data)}
+    return tuple(int(n) for n in needed.split(".")) <= max(have, default=(0, 0))
+
+
+def build_engine(output: Path, release: str | None = None) -> Artefact:
+    """Write the artefact to `output`; the same sources and compiler give the same bytes. Raises BuildError."""
+    chosen = release or default_release()
+    with tempfile.TemporaryDirectory(prefix="eai-engine-") as scratch:
+        files = compile_engine(Path(scratch), chosen)
+        info = EngineInfo("reference", chosen, PROTOCOL, needed_glibc(files), platform.machine())
+        described = (json.dumps(asdict(info), indent=2) + "\n").encode()
+        output.parent.mkdir(parents=True, exist_ok=True)
+        partial = output.with_name(output.name + ".partial")
+        content = [("engine.json", described, 0o644)]
+        content += [(p.relative_to(scratch).as_posix(), p.read_bytes(), 0o755) for p in files]
+        _pack(partial, content)
+        partial.replace(output)
+    return Artefact(output, hashlib.sha256(output.read_bytes()).hexdigest(), info)
+
+
+def _pack(path: Path, content: list[tuple[str, bytes, int]]) -> None:
+    """A tar.gz without times and owners in it."""
+    with path.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for name, data, mode in content:
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(data), mode
+                tar.addfile(entry, io.BytesIO(data))

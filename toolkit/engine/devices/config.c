@@ -1,0 +1,139 @@
+/* The file that describes a node's emulated GPUs: a JSON object with "gpus", a list of flat objects. */
+#define _GNU_SOURCE
+#include "emulated.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATH "/etc/elastic-ai/emulated-gpus.json"
+
+struct reader {
+    const char *at;
+    bool failed;
+};
+
+static void skip(struct reader *r) {
+    r->at += strspn(r->at, " \t\r\n");
+}
+
+static bool is(struct reader *r, char c) {
+    skip(r);
+    if (*r->at != c) return false;
+    r->at++;
+    return true;
+}
+
+static void need(struct reader *r, char c) {
+    if (!is(r, c)) r->failed = true;
+}
+
+/* Strings without escapes: none of the values has one. */
+static void string(struct reader *r, char *to, size_t size) {
+    need(r, '"');
+    size_t length = strcspn(r->at, "\"\\\n");
+    if (r->failed || r->at[length] != '"' || length >= size) {
+        r->failed = true;
+        return;
+    }
+    memcpy(to, r->at, length);
+    to[length] = '\0';
+    r->at += length + 1;
+}
+
+static bool uuid_read(const char *text, uint8_t to[16]) {
+    int digits = 0;
+    if (strncmp(text, "GPU-", 4)) return false;
+    memset(to, 0, 16);
+    for (const char *p = text + 4; *p; p++) {
+        if (*p == '-') continue;
+        const char *hex = "0123456789abcdef", *found = strchr(hex, *p | 0x20);
+        if (!found || digits == 32) return false;
+        to[digits / 2] = (uint8_t)(to[digits / 2] << 4 | (found - hex));
+        digits++;
+    }
+    return digits == 32;
+}
+
+static void value(struct reader *r, struct gpu *g, const char *key) {
+    char text[128];
+    skip(r);
+    if (*r->at == '"') {
+        string(r, text, sizeof text);
+    } else { /* a number or a word */
+        size_t length = strspn(r->at, "+-.0123456789aeflnrstuE");
+        if (!length || length >= sizeof text) r->failed = true;
+        else snprintf(text, sizeof text, "%.*s", (int)length, r->at), r->at += length;
+    }
+    if (r->failed) return;
+    char *end = text;
+    if (!strcmp(key, "uuid")) {
+        snprintf(g->uuid_text, sizeof g->uuid_text, "%.47s", text);
+        r->failed |= !uuid_read(text, g->uuid);
+    } else if (!strcmp(key, "name")) {
+        snprintf(g->name, sizeof g->name, "%s%.80s", strncmp(text, "Emulated", 8) ? "Emulated " : "", text);
+    } else if (!strcmp(key, "memory_bytes")) {
+        g->memory_bytes = strtoull(text, &end, 10);
+        r->failed |= *end != '\0' || !g->memory_bytes || text[0] == '-';
+    } else if (!strcmp(key, "sm_count")) {
+        g->sm_count = (int)strtol(text, &end, 10);
+        r->failed |= *end != '\0' || g->sm_count < 1;
+    } else if (!strcmp(key, "compute_capability")) {
+        r->failed |= sscanf(text, "%d.%d", &g->capability_major, &g->capability_minor) != 2;
+    } else if (!strcmp(key, "pci_bus_id")) {
+        r->failed |= sscanf(text, "%x:%x:%x.0", &g->pci_domain, &g->pci_bus, &g->pci_device) != 3;
+        snprintf(g->pci_bus_id, sizeof g->pci_bus_id, "%08X:%02X:%02X.0", g->pci_domain, g->pci_bus, g->pci_device);
+    }
+}
+
+static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
+    struct reader r = {.at = text};
+    char key[64];
+    int count = 0;
+    need(&r, '{');
+    string(&r, key, sizeof key);
+    need(&r, ':');
+    if (strcmp(key, "gpus")) r.failed = true;
+    need(&r, '[');
+    if (!r.failed && is(&r, ']')) return 0;
+    do {
+        if (count == MAX_GPUS) r.failed = true;
+        if (r.failed) return -1;
+        struct gpu *g = &gpus[count];
+        *g = (struct gpu){.sm_count = 1, .capability_major = 7};
+        need(&r, '{');
+        do {
+            string(&r, key, sizeof key);
+            need(&r, ':');
+            if (!r.failed) value(&r, g, key);
+        } while (!r.failed && is(&r, ','));
+        need(&r, '}');
+        if (!g->name[0] || !g->uuid_text[0] || !g->memory_bytes || !g->pci_bus_id[0]) r.failed = true;
+        count++;
+    } while (!r.failed && is(&r, ','));
+    need(&r, ']');
+    need(&r, '}');
+    return r.failed ? -1 : count;
+}
+
+int config_read(struct gpu gpus[MAX_GPUS]) {
+    static char text[65536];
+    const char *path = getenv("ELASTIC_AI_EMULATED_GPUS");
+    if (!path || !*path) path = PATH;
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        fprintf(stderr, "elastic-ai: no emulated GPU is described: %s: %s\n", path, strerror(errno));
+        return -1;
+    }
+    size_t got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    int count = parse(text, gpus);
+    if (count < 0)
+        fprintf(stderr,
+                "elastic-ai: %s: want {\"gpus\": [{\"uuid\": \"GPU-...\", \"name\", \"memory_bytes\", \"sm_count\", "
+                "\"pci_bus_id\"}, ...]}, %d at most\n",
+                path, MAX_GPUS);
+    return count;
+}

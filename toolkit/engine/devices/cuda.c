@@ -1,0 +1,282 @@
+/* libcuda.so.1 of emulated devices: start, devices, contexts, streams, events. Work is done in the call that asks for
+ * it, so whatever was asked for is complete; streams keep their handles and their order for free. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STACK 64
+
+struct gpu gpus[MAX_GPUS];
+int visible[MAX_GPUS], visible_count;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static CUresult init_status = CUDA_ERROR_NOT_INITIALIZED;
+static _Thread_local struct context *stack[STACK];
+static _Thread_local int depth;
+static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct { struct context *context; unsigned users; } primary[MAX_GPUS];
+
+/* CUDA_VISIBLE_DEVICES as the CUDA documentation has it: indices or UUIDs (or their beginnings), up to the first that
+ * is none; unset means all. */
+static void see(int count) {
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    for (int i = 0; !list && i < count; i++) visible[visible_count++] = i;
+    for (const char *at = list; at && *at && visible_count < MAX_GPUS;) {
+        size_t length = strcspn(at, ",");
+        int found = -1;
+        for (int i = 0; i < count; i++) {
+            char index[16];
+            snprintf(index, sizeof index, "%d", i);
+            bool by_index = strlen(index) == length && !strncmp(at, index, length);
+            bool by_uuid = length > 4 && !strncasecmp(at, gpus[i].uuid_text, length);
+            if (by_uuid && found >= 0) return; /* ambiguous */
+            if (by_index || by_uuid) found = i;
+        }
+        for (int i = 0; i < visible_count; i++)
+            if (visible[i] == found) found = -1; /* twice */
+        if (found < 0) return;
+        visible[visible_count++] = found;
+        at += length + (at[length] == ',');
+    }
+}
+
+static void start(void) {
+    int count = config_read(gpus);
+    if (count < 0) {
+        init_status = CUDA_ERROR_NO_DEVICE;
+        return;
+    }
+    if (state_open()) {
+        fprintf(stderr, "elastic-ai: the emulated GPUs' accounts cannot be opened: %s\n", strerror(errno));
+        init_status = CUDA_ERROR_OPERATING_SYSTEM;
+        return;
+    }
+    see(count);
+    init_status = visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+}
+
+CUresult cuInit(unsigned flags) {
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    pthread_once(&once, start);
+    return init_status;
+}
+
+CUresult cuDriverGetVersion(int *version) {
+    if (!version) return CUDA_ERROR_INVALID_VALUE;
+    *version = EMULATED_CUDA_VERSION;
+    return CUDA_SUCCESS;
+}
+
+static CUresult gpu_of(CUdevice device, const struct gpu **gpu) {
+    if (init_status) return init_status;
+    if (device < 0 || device >= visible_count) return CUDA_ERROR_INVALID_DEVICE;
+    *gpu = &gpus[visible[device]];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetCount(int *count) {
+    if (!count) return CUDA_ERROR_INVALID_VALUE;
+    if (init_status) return init_status;
+    *count = visible_count;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGet(CUdevice *device, int ordinal) {
+    const struct gpu *gpu;
+    if (!device) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(ordinal, &gpu));
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetName(char *name, int size, CUdevice device) {
+    const struct gpu *gpu;
+    if (!name || size <= 0) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    snprintf(name, (size_t)size, "%s", gpu->name);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
+    const struct gpu *gpu;
+    if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    memcpy(uuid->bytes, gpu->uuid, 16);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
+    return cuDeviceGetUuid_v2(uuid, device);
+}
+
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
+    const struct gpu *gpu;
+    if (!bytes) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    *bytes = gpu->memory_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
+    const struct gpu *gpu;
+    if (!id || size <= 0) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    snprintf(id, (size_t)size, "%04X:%02X:%02X.0", gpu->pci_domain, gpu->pci_bus, gpu->pci_device);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
+    unsigned domain, bus, number;
+    if (!device || !id || sscanf(id, "%x:%x:%x", &domain, &bus, &number) != 3) return CUDA_ERROR_INVALID_VALUE;
+    if (init_status) return init_status;
+    for (int i = 0; i < visible_count; i++) {
+        const struct gpu *g = &gpus[visible[i]];
+        if (g->pci_domain == domain && g->pci_bus == bus && g->pci_device == number) return *device = i, CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
+}
+
+/* CUdevice_attribute; those that an emulated device has nothing to say about are 0. */
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
+    const struct gpu *gpu;
+    if (!value || attribute < 1 || attribute > 148) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    switch (attribute) {
+    case 1: *value = 1024; break; /* MAX_THREADS_PER_BLOCK */
+    case 10: *value = 32; break; /* WARP_SIZE */
+    case 11: *value = 0x7fffffff; break; /* MAX_PITCH */
+    case 16: *value = gpu->sm_count; break; /* MULTIPROCESSOR_COUNT */
+    case 33: *value = (int)gpu->pci_bus; break;
+    case 34: *value = (int)gpu->pci_device; break;
+    case 41: *value = 1; break; /* UNIFIED_ADDRESSING */
+    case 50: *value = (int)gpu->pci_domain; break;
+    case 75: *value = gpu->capability_major; break;
+    case 76: *value = gpu->capability_minor; break;
+    default: *value = 0;
+    }
+    return CUDA_SUCCESS;
+}
+
+struct context *current(void) {
+    return depth && stack[depth - 1]->alive ? stack[depth - 1] : NULL;
+}
+
+static struct context *context_of(CUcontext handle) {
+    struct context *c = (struct context *)handle;
+    return c && c->kind == CONTEXT ? c : NULL;
+}
+
+static CUresult push(struct context *context) {
+    if (depth == STACK) return CUDA_ERROR_INVALID_CONTEXT;
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static struct context *context_make(CUdevice device) {
+    struct context *c = calloc(1, sizeof *c);
+    if (c) *c = (struct context){CONTEXT, visible[device], device, true};
+    return c;
+}
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    const struct gpu *gpu;
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    pthread_mutex_lock(&primary_lock);
+    if (!primary[device].context) primary[device].context = context_make(device);
+    struct context *c = primary[device].context;
+    if (c) {
+        c->alive = true;
+        primary[device].users++;
+        *context = (CUcontext)c;
+    }
+    pthread_mutex_unlock(&primary_lock);
+    return c ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    const struct gpu *gpu;
+    CUresult status = CUDA_SUCCESS;
+    TRY(gpu_of(device, &gpu));
+    pthread_mutex_lock(&primary_lock);
+    if (!primary[device].users) {
+        status = CUDA_ERROR_INVALID_CONTEXT;
+    } else if (!--primary[device].users) {
+        primary[device].context->alive = false;
+        memory_forget(primary[device].context);
+    }
+    pthread_mutex_unlock(&primary_lock);
+    return status;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active) {
+    const struct gpu *gpu;
+    if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    *flags = 0;
+    *active = primary[device].users > 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
+    const struct gpu *gpu;
+    (void)flags;
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    struct context *c = context_make(device);
+    if (!c) return CUDA_ERROR_OUT_OF_MEMORY;
+    *context = (CUcontext)c;
+    return push(c);
+}
+
+CUresult cuCtxCreate_v4(CUcontext *context, void *params, unsigned flags, CUdevice device) {
+    return params ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(context, flags, device);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext context) {
+    struct context *c = context_of(context);
+    if (!c || !c->alive) return CUDA_ERROR_INVALID_CONTEXT;
+    if (depth && stack[depth - 1] == c) depth--;
+    c->alive = false; /* it stays: other threads may have it current */
+    memory_forget(c);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSetCurrent(CUcontext context) {
+    struct context *c = context_of(context);
+    if (context && !c) return CUDA_ERROR_INVALID_CONTEXT;
+    if (depth) depth--;
+    return c ? push(c) : CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetCurrent(CUcontext *context) {
+    if (!context) return CUDA_ERROR_INVALID_VALUE;
+    *context = depth ? (CUcontext)stack[depth - 1] : NULL;
+    return init_status;
+}
+
+CUresult cuCtxPushCurrent_v2(CUcontext context) {
+    struct context *c = context_of(context);
+    return c ? push(c) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxPopCurrent_v2(CUcontext *context) {
+    if (!depth) return CUDA_ERROR_INVALID_CONTEXT;
+    depth--;
+    if (context) *context = (CUcontext)stack[depth];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    if (!device) return CUDA_ERROR_INVALID_VALUE;
+    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = current()->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuCtxSynchronize(void) {
+    return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}

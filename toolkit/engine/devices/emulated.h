@@ -1,0 +1,41 @@
+/* Emulated GPUs of a lab node: described by a file, backed by host memory, accounted for over all processes. */
+#ifndef ELASTIC_AI_EMULATED_H
+#define ELASTIC_AI_EMULATED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MAX_GPUS 16
+#define EMULATED_CUDA_VERSION 12040 /* the API level that the emulated driver has: 12.4 */
+
+struct gpu {
+    char name[96]; /* always begins with "Emulated" */
+    uint8_t uuid[16];
+    char uuid_text[48]; /* GPU-... */
+    char pci_bus_id[32]; /* 00000000:1A:00.0 */
+    unsigned pci_domain, pci_bus, pci_device;
+    uint64_t memory_bytes;
+    int sm_count, capability_major, capability_minor;
+};
+
+/* config.c: the GPUs of /etc/elastic-ai/emulated-gpus.json (or $ELASTIC_AI_EMULATED_GPUS); their number, or -1 after a
+ * sentence on stderr. */
+int config_read(struct gpu gpus[MAX_GPUS]);
+
+/* state.c: what all processes of the node hold, in /dev/shm/elastic-ai-devices (or $ELASTIC_AI_EMULATED_STATE). What a
+ * process held is gone with the process, however it ended. */
+struct holder {
+    int pid;
+    uint64_t bytes;
+};
+int state_open(void); /* 0, or -1 with errno */
+bool state_take(int gpu, uint64_t bytes, uint64_t of); /* false: more than `of` would be in use */
+void state_give(int gpu, uint64_t bytes);
+uint64_t state_used(int gpu);
+void state_busy(int gpu, uint64_t ns);
+unsigned state_utilization(int gpu); /* percent of the time since the last question, which is at least 100 ms ago */
+int state_holders(int gpu, struct holder *to, int room); /* how many there are */
+uint64_t state_now_ns(void);
+
+#endif

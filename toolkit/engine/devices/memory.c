@@ -1,0 +1,205 @@
+/* Memory of emulated devices: host memory behind addresses that nothing else in the process has, so that a program
+ * which takes one for its own faults as on a real device, and no copy reaches anything but device memory. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define HUGE ((size_t)2 << 20)
+#define FIRST_ADDRESS 0x300000000ull
+
+struct block {
+    CUdeviceptr at;
+    size_t bytes, mapped;
+    char *host;
+    const struct context *context;
+};
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER; /* read: during copies, so that no block goes meanwhile */
+static struct block *blocks; /* by address, which only grows */
+static size_t block_count, block_room;
+static CUdeviceptr next_address = FIRST_ADDRESS;
+
+static size_t rounded(size_t bytes, size_t to) {
+    return (bytes + to - 1) / to * to;
+}
+
+static struct block *find(CUdeviceptr at, size_t bytes) {
+    size_t low = 0, high = block_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (blocks[middle].at <= at) low = middle + 1;
+        else high = middle;
+    }
+    if (!low) return NULL;
+    struct block *b = &blocks[low - 1];
+    return at - b->at <= b->bytes && bytes <= b->bytes - (at - b->at) ? b : NULL;
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+    struct context *c = current();
+    if (!pointer || !bytes || bytes > SIZE_MAX / 2) return CUDA_ERROR_INVALID_VALUE;
+    if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+    struct block b = {.bytes = rounded(bytes, 512), .mapped = rounded(bytes, bytes < HUGE ? 4096 : HUGE), .context = c};
+    if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    /* Taken from the host as it is touched, zeroed by the kernel: nobody sees what another one left. */
+    b.host = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pthread_rwlock_wrlock(&lock);
+    if (block_count == block_room && b.host != MAP_FAILED) {
+        size_t room = block_room ? block_room * 2 : 64;
+        struct block *larger = realloc(blocks, room * sizeof *blocks);
+        if (larger) blocks = larger, block_room = room;
+    }
+    bool made = b.host != MAP_FAILED && block_count < block_room;
+    if (made) {
+        (void)madvise(b.host, b.mapped, MADV_HUGEPAGE);
+        b.at = next_address;
+        next_address += rounded(b.bytes, HUGE) + HUGE;
+        blocks[block_count++] = b;
+        *pointer = b.at;
+    }
+    pthread_rwlock_unlock(&lock);
+    if (made) return CUDA_SUCCESS;
+    if (b.host != MAP_FAILED) munmap(b.host, b.mapped);
+    state_give(c->gpu, b.bytes);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static void drop(const struct block *b) {
+    munmap(b->host, b->mapped);
+    state_give(b->context->gpu, b->bytes);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr pointer) {
+    CUresult status = CUDA_ERROR_INVALID_VALUE;
+    if (!pointer) return CUDA_SUCCESS;
+    pthread_rwlock_wrlock(&lock);
+    struct block *b = find(pointer, 0);
+    if (b && b->at == pointer) {
+        drop(b);
+        size_t i = (size_t)(b - blocks);
+        memmove(b, b + 1, (--block_count - i) * sizeof *b);
+        status = CUDA_SUCCESS;
+    }
+    pthread_rwlock_unlock(&lock);
+    return status;
+}
+
+void memory_forget(const struct context *context) {
+    size_t kept = 0;
+    pthread_rwlock_wrlock(&lock);
+    for (size_t i = 0; i < block_count; i++) {
+        if (blocks[i].context == context) drop(&blocks[i]);
+        else blocks[kept++] = blocks[i];
+    }
+    block_count = kept;
+    pthread_rwlock_unlock(&lock);
+}
+
+CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
+    struct context *c = current();
+    if (!free_bytes || !total_bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+    uint64_t used = state_used(c->gpu), total = gpus[c->gpu].memory_bytes;
+    *total_bytes = total;
+    *free_bytes = used < total ? total - used : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
+    (void)flags;
+    if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
+    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
+    return posix_memalign(pointer, 4096, bytes) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
+
+CUresult cuMemFreeHost(void *pointer) {
+    if (!pointer) return CUDA_ERROR_INVALID_VALUE;
+    free(pointer);
+    return CUDA_SUCCESS;
+}
+
+/* One of host and device pointer is given for each side; the devices' time counts as busy. */
+static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdeviceptr from, size_t bytes, CUstream s) {
+    CUresult status = stream_check(s);
+    if (status || !bytes) return status;
+    uint64_t began = state_now_ns();
+    pthread_rwlock_rdlock(&lock);
+    struct block *target = to_host ? NULL : find(to, bytes), *source = from_host ? NULL : find(from, bytes);
+    if ((!to_host && !target) || (!from_host && !source)) status = CUDA_ERROR_INVALID_VALUE;
+    int gpu_to = target ? target->context->gpu : -1, gpu_from = source ? source->context->gpu : -1;
+    if (!status)
+        memmove(target ? target->host + (to - target->at) : to_host,
+                source ? source->host + (from - source->at) : from_host, bytes);
+    pthread_rwlock_unlock(&lock);
+    uint64_t took = state_now_ns() - began;
+    if (gpu_to >= 0) state_busy(gpu_to, took);
+    if (gpu_from >= 0 && gpu_from != gpu_to) state_busy(gpu_from, took);
+    return status;
+}
+
+static CUresult set(CUdeviceptr to, unsigned value, size_t count, size_t width, CUstream s) {
+    CUresult status = stream_check(s);
+    if (count > SIZE_MAX / 4 || to % width) return CUDA_ERROR_INVALID_VALUE;
+    if (status || !count) return status;
+    uint64_t began = state_now_ns();
+    pthread_rwlock_rdlock(&lock);
+    struct block *b = find(to, count * width);
+    int gpu = b ? b->context->gpu : -1;
+    if (b && width == 1) memset(b->host + (to - b->at), (int)value, count);
+    for (size_t i = 0; b && width == 4 && i < count; i++) ((uint32_t *)(void *)(b->host + (to - b->at)))[i] = value;
+    pthread_rwlock_unlock(&lock);
+    if (gpu >= 0) state_busy(gpu, state_now_ns() - began);
+    return b ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+#define CHECK(pointer) if (!(pointer) && bytes) return CUDA_ERROR_INVALID_VALUE
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s) {
+    CHECK(from);
+    return move(NULL, to, from, 0, bytes, s);
+}
+
+CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s) {
+    CHECK(to);
+    return move(to, 0, NULL, from, bytes, s);
+}
+
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s) {
+    return move(NULL, to, NULL, from, bytes, s);
+}
+
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+                           CUstream s) {
+    if (!to_context || !from_context) return CUDA_ERROR_INVALID_CONTEXT;
+    return move(NULL, to, NULL, from, bytes, s);
+}
+
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
+    return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, NULL);
+}
+
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return cuMemcpyDtoHAsync_v2(to, from, bytes, NULL); }
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return cuMemcpyDtoDAsync_v2(to, from, bytes, NULL);
+}
+
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream s) {
+    return set(to, value, count, 1, s);
+}
+
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream s) {
+    return set(to, value, count, 4, s);
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) { return set(to, value, count, 1, NULL); }
+CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) { return set(to, value, count, 4, NULL); }

@@ -1,0 +1,244 @@
+/* libnvidia-ml.so.1 of emulated devices: inventory, memory, utilisation, processes. What such a device has not
+ * (temperature, power, clocks, ECC, MIG) is NOT_SUPPORTED, as NVML says it of real ones. */
+#define _GNU_SOURCE
+#include "emulated.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* nvmlReturn_t */
+enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+       DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
+
+typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
+typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+typedef struct { unsigned pid; unsigned long long usedGpuMemory; } nvmlProcessInfo_v1_t;
+typedef struct {
+    unsigned pid;
+    unsigned long long usedGpuMemory;
+    unsigned gpuInstanceId, computeInstanceId;
+} nvmlProcessInfo_t; /* _v2 and _v3 */
+typedef struct gpu *nvmlDevice_t;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gpu gpus[MAX_GPUS];
+static int count, users;
+
+EXPORT int nvmlInitWithFlags(unsigned flags);
+EXPORT int nvmlInit_v2(void);
+EXPORT int nvmlInit(void);
+EXPORT int nvmlShutdown(void);
+EXPORT const char *nvmlErrorString(int error);
+
+int nvmlInitWithFlags(unsigned flags) {
+    int status = OK;
+    (void)flags;
+    pthread_mutex_lock(&lock);
+    if (!users) {
+        count = config_read(gpus);
+        if (count < 0 || state_open()) status = DRIVER_NOT_LOADED;
+    }
+    if (!status) users++;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+int nvmlInit(void) { return nvmlInitWithFlags(0); }
+
+int nvmlShutdown(void) {
+    pthread_mutex_lock(&lock);
+    int status = users ? OK : UNINITIALIZED;
+    if (users) users--;
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+const char *nvmlErrorString(int error) {
+    switch (error) {
+    case OK: return "Success";
+    case UNINITIALIZED: return "Uninitialized";
+    case INVALID_ARGUMENT: return "Invalid Argument";
+    case NOT_SUPPORTED: return "Not Supported";
+    case NOT_FOUND: return "Not Found";
+    case INSUFFICIENT_SIZE: return "Insufficient Size";
+    case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    default: return "Unknown Error";
+    }
+}
+
+/* Index of a device, or a negative error. */
+static int index_of(nvmlDevice_t device) {
+    if (!users) return -UNINITIALIZED;
+    return device >= gpus && device < gpus + count ? (int)(device - gpus) : -INVALID_ARGUMENT;
+}
+
+static int text(char *to, unsigned size, const char *from) {
+    if (!users) return UNINITIALIZED;
+    if (!to) return INVALID_ARGUMENT;
+    if (strlen(from) >= size) return INSUFFICIENT_SIZE;
+    strcpy(to, from);
+    return OK;
+}
+
+#define SYSTEM_TEXT(name, value) \
+    EXPORT int name(char *to, unsigned size); \
+    int name(char *to, unsigned size) { return text(to, size, value); }
+SYSTEM_TEXT(nvmlSystemGetDriverVersion, "0.0-emulated")
+SYSTEM_TEXT(nvmlSystemGetNVMLVersion, "0.0-emulated")
+
+#define DEVICE(name, parameters, ...) \
+    EXPORT int name parameters; \
+    int name parameters { \
+        int i = index_of(device); \
+        if (i < 0) return -i; \
+        __VA_ARGS__ \
+    }
+
+#define FIND(name, parameters, condition) \
+    EXPORT int name parameters; \
+    int name parameters { \
+        if (!users) return UNINITIALIZED; \
+        if (!device) return INVALID_ARGUMENT; \
+        for (int i = 0; i < count; i++) \
+            if (condition) return *device = &gpus[i], OK; \
+        return NOT_FOUND; \
+    }
+
+EXPORT int nvmlSystemGetCudaDriverVersion(int *version);
+EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *version);
+int nvmlSystemGetCudaDriverVersion(int *version) {
+    if (!version) return INVALID_ARGUMENT;
+    *version = EMULATED_CUDA_VERSION;
+    return OK;
+}
+int nvmlSystemGetCudaDriverVersion_v2(int *version) { return nvmlSystemGetCudaDriverVersion(version); }
+
+EXPORT int nvmlDeviceGetCount_v2(unsigned *number);
+EXPORT int nvmlDeviceGetCount(unsigned *number);
+int nvmlDeviceGetCount_v2(unsigned *number) {
+    if (!users) return UNINITIALIZED;
+    if (!number) return INVALID_ARGUMENT;
+    *number = (unsigned)count;
+    return OK;
+}
+int nvmlDeviceGetCount(unsigned *number) { return nvmlDeviceGetCount_v2(number); }
+
+EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
+    if (!users) return UNINITIALIZED;
+    if (!device || index >= (unsigned)count) return INVALID_ARGUMENT;
+    *device = &gpus[index];
+    return OK;
+}
+EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
+int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+
+static int same_address(const struct gpu *g, const char *id) {
+    unsigned domain, bus, number;
+    return id && sscanf(id, "%x:%x:%x", &domain, &bus, &number) == 3 && domain == g->pci_domain && bus == g->pci_bus &&
+           number == g->pci_device;
+}
+
+FIND(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device), uuid && !strcasecmp(uuid, gpus[i].uuid_text))
+FIND(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device), same_address(&gpus[i], id))
+
+DEVICE(nvmlDeviceGetName, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].name);)
+DEVICE(nvmlDeviceGetUUID, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].uuid_text);)
+DEVICE(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *to), if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
+DEVICE(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *to),
+       if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
+DEVICE(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *to), if (!to) return INVALID_ARGUMENT; *to = 0; return OK;)
+DEVICE(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t device, int *major, int *minor),
+       if (!major || !minor) return INVALID_ARGUMENT;
+       *major = gpus[i].capability_major; *minor = gpus[i].capability_minor; return OK;)
+
+DEVICE(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *to),
+       if (!to) return INVALID_ARGUMENT;
+       uint64_t used = state_used(i);
+       *to = (nvmlMemory_t){gpus[i].memory_bytes, gpus[i].memory_bytes - used, used}; return OK;)
+
+DEVICE(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *to),
+       if (!to) return INVALID_ARGUMENT;
+       uint64_t used = state_used(i);
+       *to = (nvmlMemory_v2_t){to->version, gpus[i].memory_bytes, 0, gpus[i].memory_bytes - used, used}; return OK;)
+
+/* Copies are all that an emulated device does: they are its work, and its memory's. */
+DEVICE(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t *to),
+       if (!to) return INVALID_ARGUMENT;
+       unsigned percent = state_utilization(i);
+       *to = (nvmlUtilization_t){percent, percent}; return OK;)
+
+DEVICE(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t *to),
+       if (!to) return INVALID_ARGUMENT;
+       memset(to, 0, sizeof *to);
+       to->domain = gpus[i].pci_domain; to->bus = gpus[i].pci_bus; to->device = gpus[i].pci_device;
+       snprintf(to->busId, sizeof to->busId, "%s", gpus[i].pci_bus_id);
+       snprintf(to->busIdLegacy, sizeof to->busIdLegacy, "%.15s", gpus[i].pci_bus_id + 4); return OK;)
+EXPORT int nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *to);
+int nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *to) { return nvmlDeviceGetPciInfo_v3(device, to); }
+
+#define HOLDERS 512
+
+/* `room` in, number of processes out; the pids are this caller's own view, as far as it shares a pid namespace. */
+static int processes(int gpu, unsigned *room, struct holder holders[HOLDERS]) {
+    int found = state_holders(gpu, holders, HOLDERS);
+    unsigned had = *room;
+    *room = (unsigned)found;
+    return (unsigned)found > had ? INSUFFICIENT_SIZE : OK;
+}
+
+DEVICE(nvmlDeviceGetComputeRunningProcesses_v3, (nvmlDevice_t device, unsigned *room, nvmlProcessInfo_t *to),
+       struct holder holders[HOLDERS];
+       if (!room || (*room && !to)) return INVALID_ARGUMENT;
+       int status = processes(i, room, holders);
+       for (unsigned k = 0; !status && k < *room; k++)
+           to[k] = (nvmlProcessInfo_t){(unsigned)holders[k].pid, holders[k].bytes, ~0u, ~0u};
+       return status;)
+EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *room, nvmlProcessInfo_t *to);
+int nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned *room, nvmlProcessInfo_t *to) {
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, room, to);
+}
+DEVICE(nvmlDeviceGetComputeRunningProcesses, (nvmlDevice_t device, unsigned *room, nvmlProcessInfo_v1_t *to),
+       struct holder holders[HOLDERS];
+       if (!room || (*room && !to)) return INVALID_ARGUMENT;
+       int status = processes(i, room, holders);
+       for (unsigned k = 0; !status && k < *room; k++)
+           to[k] = (nvmlProcessInfo_v1_t){(unsigned)holders[k].pid, holders[k].bytes};
+       return status;)
+
+/* There are no graphics on it. */
+DEVICE(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvmlDevice_t device, unsigned *room, nvmlProcessInfo_t *to),
+       (void)to; if (!room) return INVALID_ARGUMENT; *room = 0; return OK;)
+
+#define NOT_THERE(name, parameters, ...) DEVICE(name, parameters, __VA_ARGS__ return NOT_SUPPORTED;)
+NOT_THERE(nvmlDeviceGetTemperature, (nvmlDevice_t device, int sensor, unsigned *to), (void)sensor; (void)to;)
+NOT_THERE(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetEnforcedPowerLimit, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetPowerManagementLimit, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetTotalEnergyConsumption, (nvmlDevice_t device, unsigned long long *to), (void)to;)
+NOT_THERE(nvmlDeviceGetFanSpeed, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetPerformanceState, (nvmlDevice_t device, int *to), (void)to;)
+NOT_THERE(nvmlDeviceGetPersistenceMode, (nvmlDevice_t device, int *to), (void)to;)
+NOT_THERE(nvmlDeviceGetClockInfo, (nvmlDevice_t device, int type, unsigned *to), (void)type; (void)to;)
+NOT_THERE(nvmlDeviceGetMaxClockInfo, (nvmlDevice_t device, int type, unsigned *to), (void)type; (void)to;)
+NOT_THERE(nvmlDeviceGetEccMode, (nvmlDevice_t device, int *now, int *later), (void)now; (void)later;)
+NOT_THERE(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, int type, int counter, unsigned long long *to),
+          (void)type; (void)counter; (void)to;)
+NOT_THERE(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned *now, unsigned *later), (void)now; (void)later;)
+NOT_THERE(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetSerial, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
+NOT_THERE(nvmlDeviceGetVbiosVersion, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
+NOT_THERE(nvmlDeviceGetCurrPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetCurrPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
+NOT_THERE(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)

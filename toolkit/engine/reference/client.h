@@ -1,0 +1,95 @@
+/* The client's library: the driver API on one side, a connection per server on the other. */
+#ifndef ELASTIC_AI_CLIENT_H
+#define ELASTIC_AI_CLIENT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "../shared/cu.h"
+#include "wire.h"
+
+#define MAX_SERVERS 16
+/* A device's pointers carry the number of their server in the top byte, so that pointers of all servers differ;
+ * those of the first server are as its driver gave them. */
+#define POINTER_SHIFT 56
+
+/* A reply that is waited for. Replies come in the order of requests, so a queue finds them. */
+struct pending {
+    struct pending *next;
+    uint32_t seq;
+    bool done, detached; /* detached: nobody waits; data go to their place when they come */
+    void *to;
+    uint64_t room; /* payload that fits in `to`, which must come in full unless `text` */
+    bool text;
+    struct reply reply;
+};
+
+struct connection {
+    char host[288], port[8], name[300];
+    int fd, number;
+    pthread_mutex_t send, receive, queue; /* taken in this order */
+    pthread_cond_t came; /* detached requests are in the queue */
+    struct pending *first, **last;
+    uint32_t seq;
+    bool draining; /* the thread that takes detached replies has been started */
+    int device_base, devices;
+    int cuda_version;
+    struct device_info info[MAX_DEVICES];
+};
+
+enum kind { CONTEXT = 0x45414943, STREAM, EVENT };
+
+/* What CUcontext, CUstream and CUevent of the program point to. */
+struct object {
+    enum kind kind;
+    struct connection *c;
+    uint64_t number; /* the server's */
+    int device; /* of a context, over all servers */
+    struct object *context; /* of a stream or event */
+};
+
+/* connect.c */
+extern struct connection connections[MAX_SERVERS];
+extern int connection_count, device_count;
+CUresult connect_all(void);
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* rpc.c */
+extern volatile bool lost; /* a connection broke: all calls fail from then on */
+CUresult call(struct connection *c, struct request *r, const void *body, struct reply *reply);
+CUresult call_for_data(struct connection *c, struct request *r, void *to, uint64_t room, bool text, uint64_t *got);
+CUresult post(struct connection *c, struct request *r, const void *body); /* no reply: errors come with a later call */
+CUresult post_for_data(struct connection *c, struct request *r, void *to, uint64_t room);
+/* The same in two steps: the reply is for `pending`, which must live until `await` returns. */
+CUresult ask(struct connection *c, struct request *r, const void *body, struct pending *pending);
+CUresult await(struct connection *c, struct pending *pending);
+
+/* device.c */
+CUresult ready(void); /* the error of every call before cuInit, after a loss, and in a forked child */
+struct connection *device_server(CUdevice device, int *local);
+
+/* context.c */
+struct object *current(void); /* NULL: none */
+struct object *object_of(void *handle, enum kind kind); /* NULL: no such */
+struct object *object_make(enum kind kind, struct connection *c, uint64_t number, struct object *context);
+
+/* stream.c: the server's number of a stream (0: the default one) and whose it is */
+CUresult stream_find(CUstream stream, struct object **context, uint64_t *number);
+
+static inline struct connection *pointer_server(CUdeviceptr pointer) {
+    unsigned number = (unsigned)(pointer >> POINTER_SHIFT);
+    return number < (unsigned)connection_count ? &connections[number] : NULL;
+}
+
+static inline uint64_t pointer_there(CUdeviceptr pointer) {
+    return pointer & (((uint64_t)1 << POINTER_SHIFT) - 1);
+}
+
+#define TRY(expression) \
+    do { \
+        CUresult status_ = (expression); \
+        if (status_) return status_; \
+    } while (0)
+
+#endif

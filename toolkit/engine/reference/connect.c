@@ -1,0 +1,207 @@
+/* Who the servers are, and the way to them: everything that can be wrong is one sentence on stderr. */
+#define _GNU_SOURCE
+#include "client.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CONNECT_TIMEOUT_MS 4500 /* all servers together; the caller is promised 5 s */
+
+struct connection connections[MAX_SERVERS];
+int connection_count, device_count;
+static char tokens[MAX_SERVERS][WIRE_TOKEN];
+
+void say(const char *format, ...) {
+    char line[1024] = "elastic-ai: ";
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line + 12, sizeof line - 14, format, arguments);
+    va_end(arguments);
+    strcat(line, "\n");
+    if (write(2, line, strlen(line)) < 0) return; /* nowhere to say it */
+}
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static CUresult read_servers(void) {
+    const char *list = getenv("ELASTIC_AI_SERVERS");
+    if (!list || !*list) {
+        say("ELASTIC_AI_SERVERS is not set: no remote GPU is leased here; 'toolkit run' sets it");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    connection_count = 0;
+    for (const char *at = list; *at;) {
+        size_t length = strcspn(at, ",");
+        char one[280];
+        if (connection_count == MAX_SERVERS || length >= sizeof one) {
+            say("ELASTIC_AI_SERVERS names more than %d servers, or a name that is too long", MAX_SERVERS);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        snprintf(one, sizeof one, "%.*s", (int)length, at);
+        struct connection *c = &connections[connection_count];
+        char *colon = strrchr(one, ':'), *host = one;
+        if (colon) *colon = '\0';
+        size_t end = strlen(one);
+        if (one[0] == '[' && one[end - 1] == ']') one[end - 1] = '\0', host++; /* [IPv6]:port */
+        if (!colon || !*host || !colon[1] || strlen(colon + 1) > 5 || colon[1 + strspn(colon + 1, "0123456789")]) {
+            say("ELASTIC_AI_SERVERS: '%.*s' is not host:port", (int)length, at);
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        snprintf(c->host, sizeof c->host, "%s", host);
+        snprintf(c->port, sizeof c->port, "%s", colon + 1);
+        snprintf(c->name, sizeof c->name, "%.*s", (int)length, at);
+        c->number = connection_count++;
+        at += length + (at[length] == ',');
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult read_tokens(void) {
+    const char *path = getenv("ELASTIC_AI_TOKEN_FILE");
+    FILE *file = path && *path ? fopen(path, "re") : NULL;
+    if (!file) {
+        if (path && *path) say("the lease's token file %s cannot be read: %s", path, strerror(errno));
+        else say("ELASTIC_AI_TOKEN_FILE is not set: the servers need the lease's token; 'toolkit run' sets it");
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    char line[WIRE_TOKEN + 2];
+    int count = 0;
+    while (count < MAX_SERVERS && fgets(line, sizeof line, file)) {
+        line[strcspn(line, "\r\n")] = '\0';
+        if (*line && strlen(line) < WIRE_TOKEN) strncpy(tokens[count++], line, WIRE_TOKEN);
+    }
+    fclose(file);
+    if (count != 1 && count != connection_count) {
+        say("%s holds %d tokens for %d servers: give one line for each, or one for all", path, count, connection_count);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    for (int i = count; i < connection_count; i++) memcpy(tokens[i], tokens[0], WIRE_TOKEN);
+    return CUDA_SUCCESS;
+}
+
+/* A connected socket, or -1 with errno. */
+static int reach(const struct addrinfo *a, int64_t until) {
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    socklen_t size = sizeof error;
+    if (fd < 0) return -1;
+    if (connect(fd, a->ai_addr, a->ai_addrlen)) error = errno;
+    if (error == EINPROGRESS) {
+        struct pollfd wait = {.fd = fd, .events = POLLOUT};
+        int64_t left, done = 0;
+        while ((left = until - now_ms()) > 0 && (done = poll(&wait, 1, (int)left)) < 0 && errno == EINTR) {}
+        error = ETIMEDOUT;
+        if (done > 0) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+    if (error) {
+        close(fd);
+        errno = error;
+        return -1;
+    }
+    fcntl(fd, F_SETFL, 0);
+    return fd;
+}
+
+static CUresult unreachable(const struct connection *c, const char *why) {
+    say("the lease's server %s cannot be reached: %s", c->name, why);
+    return CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+static CUresult greet(struct connection *c) {
+    struct hello hello = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .pid = (uint32_t)getpid(), .release = ENGINE_RELEASE};
+    struct welcome welcome;
+    gethostname(hello.client, sizeof hello.client - 1);
+    memcpy(hello.token, tokens[c->number], WIRE_TOKEN);
+    int failed = write_all(c->fd, &hello, sizeof hello) || read_all(c->fd, &welcome, sizeof welcome);
+    explicit_bzero(&hello, sizeof hello);
+    if (failed) {
+        if (errno == 0 || errno == ECONNRESET || errno == EPIPE)
+            return unreachable(c, "it closed the connection; it may not allow this machine's address, or be full");
+        return unreachable(c, errno == EAGAIN ? "it accepted and did not answer" : strerror(errno));
+    }
+    if (memcmp(welcome.magic, WIRE_MAGIC, sizeof welcome.magic))
+        return unreachable(c, "what answers there is no server of the reference engine");
+    welcome.release[sizeof welcome.release - 1] = welcome.why[sizeof welcome.why - 1] = '\0';
+    switch (welcome.verdict) {
+    case WELCOME: break;
+    case WRONG_RELEASE:
+        say("this client's engine is release %s and the server %s is release %s: install the same on both",
+            ENGINE_RELEASE, c->name, welcome.release);
+        return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+    case WRONG_TOKEN:
+        say("the server %s refused the token: the lease has ended, or is another one's", c->name);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    default:
+        say("the server %s cannot use its devices: %s", c->name, welcome.why);
+        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    }
+    if (welcome.devices > MAX_DEVICES) return unreachable(c, "its answer makes no sense");
+    c->devices = (int)welcome.devices;
+    c->cuda_version = welcome.cuda_version;
+    if (read_all(c->fd, c->info, sizeof *c->info * welcome.devices)) return unreachable(c, "it ended while it answered");
+    for (int i = 0; i < c->devices; i++) {
+        c->info[i].name[sizeof c->info[i].name - 1] = '\0';
+        c->info[i].pci_bus_id[sizeof c->info[i].pci_bus_id - 1] = '\0';
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult connect_one(struct connection *c, int64_t until) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found = NULL;
+    int error = getaddrinfo(c->host, c->port, &hints, &found);
+    if (error) return unreachable(c, gai_strerror(error));
+    c->fd = -1;
+    errno = ETIMEDOUT;
+    for (struct addrinfo *a = found; a && c->fd < 0; a = a->ai_next) c->fd = reach(a, until);
+    error = errno;
+    freeaddrinfo(found);
+    if (c->fd < 0) return unreachable(c, strerror(error));
+    int64_t left = until - now_ms();
+    struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1}, none = {0, 0};
+    if (left <= 0) limit = (struct timeval){0, 1};
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    tune_socket(c->fd);
+    CUresult status = greet(c);
+    if (status) {
+        close(c->fd);
+        c->fd = -1;
+        return status;
+    }
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    pthread_mutex_init(&c->send, NULL);
+    pthread_mutex_init(&c->receive, NULL);
+    pthread_mutex_init(&c->queue, NULL);
+    pthread_cond_init(&c->came, NULL);
+    c->last = &c->first;
+    c->device_base = device_count;
+    device_count += c->devices;
+    return CUDA_SUCCESS;
+}
+
+CUresult connect_all(void) {
+    int64_t until = now_ms() + CONNECT_TIMEOUT_MS;
+    CUresult status = read_servers();
+    if (!status) status = read_tokens();
+    for (int i = 0; i < connection_count && !status; i++) {
+        status = connect_one(&connections[i], until);
+        if (status)
+            for (int j = 0; j < i; j++) close(connections[j].fd), connections[j].fd = -1;
+    }
+    explicit_bzero(tokens, sizeof tokens);
+    return status;
+}

@@ -1,0 +1,132 @@
+/* Copies between the network and a device, in chunks through pinned memory: while the device takes one chunk, the next
+ * arrives (and the other way round). */
+#define _GNU_SOURCE
+#include "server.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SLOTS 4
+
+struct staging {
+    void *host[SLOTS];
+    CUevent done[SLOTS];
+    bool busy[SLOTS];
+    unsigned next;
+};
+
+/* Of the current context, which `context` is. */
+static CUresult staging_get(struct object *context, struct staging **out) {
+    CUresult status = CUDA_SUCCESS;
+    if (!context->staging) {
+        struct staging *s = calloc(1, sizeof *s);
+        if (!s) return CUDA_ERROR_OPERATING_SYSTEM;
+        context->staging = s;
+        for (int i = 0; i < SLOTS && !status; i++) {
+            status = driver.cuMemAllocHost_v2(&s->host[i], CHUNK);
+            if (!status) status = driver.cuEventCreate(&s->done[i], 2 /* CU_EVENT_DISABLE_TIMING */);
+        }
+        if (status) staging_free(context);
+    }
+    *out = context->staging;
+    return status;
+}
+
+void staging_free(struct object *context) {
+    struct staging *s = context->staging;
+    if (!s) return;
+    for (int i = 0; i < SLOTS; i++) {
+        if (s->busy[i]) driver.cuEventSynchronize(s->done[i]);
+        if (s->done[i]) driver.cuEventDestroy_v2(s->done[i]);
+        if (s->host[i]) driver.cuMemFreeHost(s->host[i]);
+    }
+    free(s);
+    context->staging = NULL;
+}
+
+static CUresult slot_free(struct staging *s, unsigned slot) {
+    if (!s->busy[slot]) return CUDA_SUCCESS;
+    s->busy[slot] = false;
+    return driver.cuEventSynchronize(s->done[slot]);
+}
+
+/* Checks a copy of arg[1] bytes at arg[0] on stream arg[2]; takes its context and staging. */
+static CUresult begin(const struct request *r, CUstream *stream, struct staging **s) {
+    struct memory *memory = memory_find(r->arg[0], r->arg[1]);
+    struct object *on = r->arg[2] ? object_get(r->arg[2], STREAM) : NULL;
+    if (!memory) return CUDA_ERROR_INVALID_VALUE;
+    if (r->arg[2] && !on) return CUDA_ERROR_INVALID_HANDLE;
+    *stream = on ? on->handle : NULL;
+    uint64_t context = on ? on->context : r->context ? r->context : memory->context;
+    CUresult status = use_context(context);
+    return status ? status : staging_get(object_get(context, CONTEXT), s);
+}
+
+void copy_in(struct request *r) {
+    static char discarded[65536];
+    CUstream stream = NULL;
+    struct staging *s = NULL;
+    CUresult status = r->bytes == r->arg[1] ? begin(r, &stream, &s) : CUDA_ERROR_INVALID_VALUE;
+    uint64_t at = 0;
+    while (at < r->bytes && !status) {
+        unsigned slot = s->next++ % SLOTS;
+        size_t step = r->bytes - at < CHUNK ? (size_t)(r->bytes - at) : CHUNK;
+        status = slot_free(s, slot);
+        if (status) break;
+        receive(s->host[slot], step);
+        status = driver.cuMemcpyHtoDAsync_v2(r->arg[0] + at, s->host[slot], step, stream);
+        if (!status) status = driver.cuEventRecord(s->done[slot], stream);
+        s->busy[slot] = true;
+        at += step;
+    }
+    for (uint64_t left = r->bytes - at; left;) { /* of a copy that failed: the next request comes behind it */
+        size_t step = left < sizeof discarded ? (size_t)left : sizeof discarded;
+        receive(discarded, step);
+        left -= step;
+    }
+    if (!status && r->flags & FLAG_WAIT) {
+        status = driver.cuStreamSynchronize(stream);
+        if (!status) status = connection.late, connection.late = CUDA_SUCCESS;
+    }
+    answer(r, status, 0, 0, NULL, 0);
+}
+
+void copy_out(struct request *r) {
+    CUstream stream = NULL;
+    struct staging *s = NULL;
+    uint64_t bytes = r->arg[1], asked = 0, sent = 0;
+    CUresult status = begin(r, &stream, &s);
+    if (!status && bytes == 0) {
+        answer(r, status, 0, 0, NULL, 0);
+        return;
+    }
+    unsigned first = s ? s->next : 0, ahead = 0;
+    while (!status && sent < bytes) {
+        while (!status && asked < bytes && ahead < SLOTS) {
+            unsigned slot = s->next % SLOTS;
+            size_t step = bytes - asked < CHUNK ? (size_t)(bytes - asked) : CHUNK;
+            status = slot_free(s, slot);
+            if (!status) status = driver.cuMemcpyDtoHAsync_v2(s->host[slot], r->arg[0] + asked, step, stream);
+            if (!status) status = driver.cuEventRecord(s->done[slot], stream);
+            s->busy[slot] = true;
+            s->next++;
+            asked += step;
+            ahead++;
+            if (sent == 0 && ahead == 1) break; /* the first chunk leaves as early as it can */
+        }
+        unsigned slot = first++ % SLOTS;
+        size_t step = bytes - sent < CHUNK ? (size_t)(bytes - sent) : CHUNK;
+        if (!status) status = slot_free(s, slot);
+        if (status) break;
+        struct reply head = {r->seq, CUDA_SUCCESS, bytes, {0, 0}};
+        if (write_both(connection.fd, &head, sent ? 0 : sizeof head, s->host[slot], step)) _exit(1);
+        sent += step;
+        ahead--;
+    }
+    if (!status) return;
+    if (sent) _exit(1); /* half of the data is under way, and the device failed */
+    if (!(r->flags & FLAG_WAIT) && !connection.late) connection.late = status;
+    struct request failed = *r;
+    failed.flags |= FLAG_REPLY;
+    answer(&failed, status, 0, 0, NULL, 0);
+}

@@ -1,0 +1,70 @@
+/* What the server says of itself: devices, limits, and the CUDA settings that it was started with. */
+#define _GNU_SOURCE
+#include "server.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+struct text {
+    char *at;
+    size_t left;
+};
+
+static void put(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void put(struct text *t, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(t->at, t->left, format, arguments);
+    va_end(arguments);
+    size_t step = length < 0 ? 0 : (size_t)length < t->left ? (size_t)length : t->left - 1;
+    t->at += step;
+    t->left -= step;
+}
+
+static void put_string(struct text *t, const char *s, size_t length) {
+    put(t, "\"");
+    for (size_t i = 0; i < length && t->left > 16; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\') put(t, "\\%c", c);
+        else if (c < 32 || c > 126) put(t, "\\u%04x", c);
+        else put(t, "%c", c);
+    }
+    put(t, "\"");
+}
+
+size_t environment(char *to, size_t size) {
+    struct text t = {to, size};
+    bool emulated = false;
+    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"uid\": %u, ",
+        ENGINE_RELEASE, getppid(), getuid());
+    put(&t, "\"memory_limit_bytes\": ");
+    if (server.memory_limit) put(&t, "%llu", (unsigned long long)server.memory_limit);
+    else put(&t, "null");
+    put(&t, ", \"devices\": [");
+    for (int i = 0; i < connection.devices; i++) {
+        const struct device_info *d = &connection.info[i];
+        put(&t, "%s{\"name\": ", i ? ", " : "");
+        put_string(&t, d->name, strlen(d->name));
+        put(&t, ", \"uuid\": \"GPU-");
+        for (int b = 0; b < 16; b++) put(&t, "%s%02x", b == 4 || b == 6 || b == 8 || b == 10 ? "-" : "", d->uuid[b]);
+        put(&t, "\", \"memory_bytes\": %llu, \"used_bytes\": %llu}", (unsigned long long)d->total_bytes,
+            (unsigned long long)account_used(i));
+        emulated |= !strncmp(d->name, "Emulated", 8);
+    }
+    put(&t, "], \"emulated\": %s, \"environment\": {", emulated ? "true" : "false");
+    bool first = true;
+    for (char **e = environ; *e; e++) {
+        const char *equals = strchr(*e, '=');
+        if (strncmp(*e, "CUDA_", 5) || !equals) continue;
+        if (!first) put(&t, ", ");
+        first = false;
+        put_string(&t, *e, (size_t)(equals - *e));
+        put(&t, ": ");
+        put_string(&t, equals + 1, strlen(equals + 1));
+    }
+    put(&t, "}}");
+    return (size_t)(t.at - to);
+}

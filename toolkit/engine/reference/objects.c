@@ -1,0 +1,87 @@
+/* What a client holds: contexts, streams, events by number, and memory by address. */
+#include "server.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct object *objects; /* number n is entry n - 1 */
+static uint64_t object_room, free_hint;
+static struct memory *memories; /* by address */
+static size_t memory_count, memory_room;
+
+static void *grown(void *array, size_t bytes) {
+    void *larger = realloc(array, bytes);
+    if (!larger) abort();
+    return larger;
+}
+
+uint64_t object_add(enum kind kind, void *handle, int device, uint64_t context) {
+    uint64_t i = free_hint;
+    while (i < object_room && objects[i].kind) i++;
+    if (i == object_room) {
+        uint64_t room = object_room ? object_room * 2 : 64;
+        objects = grown(objects, room * sizeof *objects);
+        memset(objects + object_room, 0, (room - object_room) * sizeof *objects);
+        object_room = room;
+    }
+    objects[i] = (struct object){.kind = kind, .handle = handle, .device = device, .context = context};
+    free_hint = i + 1;
+    return i + 1;
+}
+
+struct object *object_get(uint64_t number, enum kind kind) {
+    if (number == 0 || number > object_room || objects[number - 1].kind != kind) return NULL;
+    return &objects[number - 1];
+}
+
+void object_drop(uint64_t number) {
+    objects[number - 1].kind = FREE_ENTRY;
+    if (number - 1 < free_hint) free_hint = number - 1;
+}
+
+/* Index of the first memory above `at`. */
+static size_t above(CUdeviceptr at) {
+    size_t low = 0, high = memory_count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (memories[middle].at <= at) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+void memory_add(CUdeviceptr at, uint64_t bytes, uint64_t context) {
+    if (memory_count == memory_room) {
+        memory_room = memory_room ? memory_room * 2 : 64;
+        memories = grown(memories, memory_room * sizeof *memories);
+    }
+    size_t i = above(at);
+    memmove(memories + i + 1, memories + i, (memory_count++ - i) * sizeof *memories);
+    memories[i] = (struct memory){at, bytes, context};
+}
+
+struct memory *memory_find(CUdeviceptr at, uint64_t bytes) {
+    size_t i = above(at);
+    if (i == 0) return NULL;
+    struct memory *m = &memories[i - 1];
+    uint64_t offset = at - m->at;
+    return offset <= m->bytes && bytes <= m->bytes - offset ? m : NULL;
+}
+
+void memory_drop(struct memory *memory) {
+    size_t i = (size_t)(memory - memories);
+    memmove(memories + i, memories + i + 1, (--memory_count - i) * sizeof *memories);
+}
+
+void context_forget(uint64_t number, int child) {
+    struct object *context = object_get(number, CONTEXT);
+    size_t kept = 0;
+    for (size_t i = 0; i < memory_count; i++) {
+        if (memories[i].context == number) account_give(child, context->device, memories[i].bytes);
+        else memories[kept++] = memories[i];
+    }
+    memory_count = kept;
+    for (uint64_t i = 0; i < object_room; i++)
+        if ((objects[i].kind == STREAM || objects[i].kind == EVENT) && objects[i].context == number) object_drop(i + 1);
+    object_drop(number);
+}

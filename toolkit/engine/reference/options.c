@@ -1,0 +1,128 @@
+/* Arguments of the server, its token, and its reports. */
+#define _GNU_SOURCE
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char usage[] =
+    "usage: elastic-ai-refserver --token-file FILE --allow IP[,IP...] [--bind ADDR] [--port N] [--port-file FILE]\n"
+    "           [--memory-limit BYTES] [--idle-timeout SECONDS] [--report-fd N]\n"
+    "       elastic-ai-refserver --version\n"
+    "\n"
+    "The reference engine's server (release " ENGINE_RELEASE "): memory and copies of this machine's CUDA devices,\n"
+    "those of CUDA_VISIBLE_DEVICES, for clients at the given addresses that know the token. It runs no kernels; not for\n"
+    "production.\n"
+    "\n"
+    "  --bind ADDR          address to listen on (127.0.0.1)\n"
+    "  --port N             0: any free port (0)\n"
+    "  --port-file FILE     gets the port when the server listens\n"
+    "  --token-file FILE    first line: the token, 16 to 255 characters\n"
+    "  --allow IP,...       clients' addresses; all others are turned away\n"
+    "  --memory-limit BYTES of each device, for all connections together\n"
+    "  --idle-timeout S     end after S seconds without a connection\n"
+    "  --report-fd N        events as JSON lines\n";
+
+static _Noreturn void refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static _Noreturn void refuse(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("elastic-ai-refserver: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputs("\n", stderr);
+    va_end(arguments);
+    exit(2);
+}
+
+static uint64_t number(const char *option, const char *text, uint64_t least, uint64_t most) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno || *end || text[0] < '0' || text[0] > '9' || value < least || value > most)
+        refuse("--%s %s: give a whole number from %llu to %llu", option, text, (unsigned long long)least,
+               (unsigned long long)most);
+    return value;
+}
+
+static void allow(char *list) {
+    char *rest = list;
+    for (char *one; (one = strsep(&rest, ","));) {
+        struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+        if (server.allowed_count == MAX_ALLOWED) refuse("--allow: more than %d addresses", MAX_ALLOWED);
+        if (inet_pton(AF_INET, one, &address.s6_addr[12]) != 1 && inet_pton(AF_INET6, one, &address) != 1)
+            refuse("--allow: '%s' is no IP address", one);
+        server.allowed[server.allowed_count++] = address;
+    }
+}
+
+static void read_token(void) {
+    char line[WIRE_TOKEN + 2] = "";
+    FILE *file = fopen(server.token_file, "re");
+    if (!file) refuse("--token-file %s: %s", server.token_file, strerror(errno));
+    setvbuf(file, NULL, _IONBF, 0); /* no copy of the token in the heap */
+    if (!fgets(line, sizeof line, file)) line[0] = '\0';
+    fclose(file);
+    line[strcspn(line, "\r\n")] = '\0';
+    size_t length = strlen(line);
+    if (length < 16 || length >= WIRE_TOKEN)
+        refuse("--token-file %s: its first line must have 16 to %d characters", server.token_file, WIRE_TOKEN - 1);
+    memcpy(server.token, line, length);
+    explicit_bzero(line, sizeof line);
+}
+
+void read_options(int argc, char **argv) {
+    static const struct option known[] = {
+        {"bind", required_argument, NULL, 'b'},         {"port", required_argument, NULL, 'p'},
+        {"port-file", required_argument, NULL, 'f'},    {"token-file", required_argument, NULL, 't'},
+        {"allow", required_argument, NULL, 'a'},        {"memory-limit", required_argument, NULL, 'm'},
+        {"idle-timeout", required_argument, NULL, 'i'}, {"report-fd", required_argument, NULL, 'r'},
+        {"help", no_argument, NULL, 'h'},               {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
+    };
+    for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
+        switch (c) {
+        case 'b': server.bind = optarg; break;
+        case 'p': server.port = (int)number("port", optarg, 0, 65535); break;
+        case 'f': server.port_file = optarg; break;
+        case 't': server.token_file = optarg; break;
+        case 'a': allow(optarg); break;
+        case 'm': server.memory_limit = number("memory-limit", optarg, 1, UINT64_MAX / 2); break;
+        case 'i': server.idle_timeout_s = (int)number("idle-timeout", optarg, 1, 1000000); break;
+        case 'r':
+            server.report_fd = (int)number("report-fd", optarg, 1, 1 << 20);
+            if (fcntl(server.report_fd, F_GETFL) < 0) refuse("--report-fd %s: %s", optarg, strerror(errno));
+            fcntl(server.report_fd, F_SETFD, FD_CLOEXEC);
+            break;
+        case 'h': fputs(usage, stdout); exit(0);
+        case 'v': puts(ENGINE_RELEASE); exit(0);
+        default: fputs("see elastic-ai-refserver --help\n", stderr); exit(2);
+        }
+    }
+    if (optind < argc) refuse("'%s' is no option; see --help", argv[optind]);
+    if (!server.token_file) refuse("--token-file is missing; see --help");
+    if (!server.allowed_count) refuse("--allow is missing: name the clients' addresses");
+    read_token();
+}
+
+void report(const char *format, ...) {
+    char line[512];
+    if (server.report_fd < 0) return;
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(line, sizeof line - 1, format, arguments);
+    va_end(arguments);
+    if (length < 0 || length >= (int)sizeof line - 1) return;
+    line[length] = '\n';
+    /* Without waiting, whatever flags the descriptor has: a reader that sleeps must not stop the server. */
+    struct pollfd ready = {.fd = server.report_fd, .events = POLLOUT};
+    if (poll(&ready, 1, 0) == 1 && write(server.report_fd, line, (size_t)length + 1) < 0) server.report_fd = -1;
+}

@@ -1,0 +1,189 @@
+/* elastic-ai-refserver: accepts, forks a child per connection, accounts for their memory. No threads. */
+#define _GNU_SOURCE
+#include "server.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+struct server server = {.bind = "127.0.0.1", .report_fd = -1};
+
+static double now_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static _Noreturn void fail(const char *what) {
+    fprintf(stderr, "elastic-ai-refserver: %s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static int listen_on(int *port) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", server.port);
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_PASSIVE}, *found;
+    if (getaddrinfo(server.bind, text, &hints, &found)) {
+        fprintf(stderr, "elastic-ai-refserver: --bind %s: give an IP address of this machine\n", server.bind);
+        exit(2);
+    }
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    if (fd < 0) fail("socket");
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 64)) fail(server.bind);
+    freeaddrinfo(found);
+    struct sockaddr_storage at;
+    socklen_t size = sizeof at;
+    if (getsockname(fd, (struct sockaddr *)&at, &size)) fail("getsockname");
+    *port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                           : ((struct sockaddr_in *)&at)->sin_port);
+    return fd;
+}
+
+static void write_port(int port) {
+    char path[4096];
+    if (!server.port_file) return;
+    if (snprintf(path, sizeof path, "%s.new", server.port_file) >= (int)sizeof path) errno = ENAMETOOLONG, fail("port file");
+    FILE *file = fopen(path, "we");
+    if (!file || fprintf(file, "%d\n", port) < 0 || fclose(file) || rename(path, server.port_file)) fail(path);
+}
+
+static void peer_name(const struct sockaddr_storage *from, struct in6_addr *address, char *name, size_t size) {
+    if (from->ss_family == AF_INET6) {
+        *address = ((const struct sockaddr_in6 *)from)->sin6_addr;
+    } else {
+        *address = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
+        memcpy(&address->s6_addr[12], &((const struct sockaddr_in *)from)->sin_addr, 4);
+    }
+    if (IN6_IS_ADDR_V4MAPPED(address)) inet_ntop(AF_INET, &address->s6_addr[12], name, (socklen_t)size);
+    else inet_ntop(AF_INET6, address, name, (socklen_t)size);
+}
+
+static bool allowed(const struct in6_addr *address) {
+    for (int i = 0; i < server.allowed_count; i++)
+        if (!memcmp(address, &server.allowed[i], sizeof *address)) return true;
+    return false;
+}
+
+static void start_child(int fd, int child, const char *peer, int listener, int signals, const sigset_t *old_mask) {
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0) {
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"fork: %s\"}", peer, strerror(errno));
+        return;
+    }
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) _exit(1); /* it ended before the line above */
+        close(listener);
+        close(signals);
+        sigprocmask(SIG_SETMASK, old_mask, NULL);
+        serve(fd, child, peer);
+    }
+    server.children[child].pid = pid;
+    report("{\"event\": \"client\", \"peer\": \"%s\", \"pid\": %d}", peer, pid);
+}
+
+static void accept_one(int listener, int signals, const sigset_t *old_mask) {
+    struct sockaddr_storage from;
+    socklen_t size = sizeof from;
+    int fd = accept4(listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) usleep(10000);
+        return;
+    }
+    struct in6_addr address;
+    char peer[INET6_ADDRSTRLEN];
+    peer_name(&from, &address, peer, sizeof peer);
+    int child = 0;
+    while (child < MAX_CHILDREN && server.children[child].pid) child++;
+    if (!allowed(&address)) report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
+    else if (child == MAX_CHILDREN)
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%d connections are open\"}", peer, MAX_CHILDREN);
+    else start_child(fd, child, peer, listener, signals, old_mask);
+    close(fd);
+}
+
+static int reap(void) {
+    int left = 0, status;
+    for (int i = 0; i < MAX_CHILDREN; i++) {
+        pid_t pid = server.children[i].pid;
+        if (!pid) continue;
+        if (waitpid(pid, &status, WNOHANG) == pid) {
+            account_clear(i);
+            server.children[i].pid = 0;
+            int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+            report("{\"event\": \"gone\", \"pid\": %d, \"status\": %d}", pid, code);
+        } else {
+            left++;
+        }
+    }
+    return left;
+}
+
+static void end_children(int number) {
+    for (int i = 0; i < MAX_CHILDREN; i++)
+        if (server.children[i].pid) kill(server.children[i].pid, number);
+}
+
+static void stop(const char *why) {
+    end_children(SIGTERM);
+    for (double until = now_s() + 2; reap();) {
+        usleep(2000);
+        if (now_s() > until) end_children(SIGKILL);
+    }
+    if (server.port_file) unlink(server.port_file);
+    report("{\"event\": \"stopped\", \"why\": \"%s\"}", why);
+    exit(0);
+}
+
+int main(int argc, char **argv) {
+    read_options(argc, argv);
+    struct rlimit none = {0, 0};
+    setrlimit(RLIMIT_CORE, &none); /* a core file would hold the token and tenants' data */
+    accounts_make();
+    sigset_t mask, old_mask;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGCHLD);
+    sigaddset(&mask, SIGTERM);
+    sigaddset(&mask, SIGINT);
+    sigprocmask(SIG_BLOCK, &mask, &old_mask);
+    signal(SIGPIPE, SIG_IGN);
+    int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK), port;
+    if (signals < 0) fail("signalfd");
+    int listener = listen_on(&port);
+    write_port(port);
+    report("{\"event\": \"listening\", \"port\": %d, \"pid\": %d}", port, getpid());
+
+    double idle_since = now_s();
+    for (;;) {
+        struct pollfd waits[2] = {{.fd = listener, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        int timeout_ms = -1;
+        int busy = reap();
+        if (busy) idle_since = now_s();
+        else if (server.idle_timeout_s) {
+            double left_s = idle_since + server.idle_timeout_s - now_s();
+            if (left_s <= 0) stop("idle");
+            timeout_ms = (int)(left_s * 1000) + 1;
+        }
+        if (poll(waits, 2, timeout_ms) < 0 && errno != EINTR) fail("poll");
+        struct signalfd_siginfo got;
+        while (read(signals, &got, sizeof got) == sizeof got)
+            if (got.ssi_signo != SIGCHLD) stop(got.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
+        if (waits[0].revents) {
+            reap(); /* so that a row is free and cleared before it is given out again */
+            accept_one(listener, signals, &old_mask);
+        }
+    }
+}

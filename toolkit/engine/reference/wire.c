@@ -1,0 +1,61 @@
+#define _GNU_SOURCE
+#include "wire.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+int read_all(int fd, void *to, size_t bytes) {
+    char *at = to;
+    while (bytes) {
+        ssize_t got = recv(fd, at, bytes, 0);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            if (got == 0) errno = 0;
+            return -1;
+        }
+        at += got;
+        bytes -= (size_t)got;
+    }
+    return 0;
+}
+
+int write_all(int fd, const void *from, size_t bytes) {
+    return write_both(fd, from, bytes, NULL, 0);
+}
+
+int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes) {
+    struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes}, {(void *)(uintptr_t)body, body_bytes}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    while (parts[0].iov_len || parts[1].iov_len) {
+        ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno == EINTR) continue;
+            return -1;
+        }
+        for (int i = 0; i < 2; i++) {
+            size_t step = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
+            parts[i].iov_base = (char *)parts[i].iov_base + step;
+            parts[i].iov_len -= step;
+            sent -= (ssize_t)step;
+        }
+    }
+    return 0;
+}
+
+void tune_socket(int fd) {
+    static const struct { int level, name, value; } options[] = {
+        {IPPROTO_TCP, TCP_NODELAY, 1},      {SOL_SOCKET, SO_KEEPALIVE, 1},  {IPPROTO_TCP, TCP_KEEPIDLE, 10},
+        {IPPROTO_TCP, TCP_KEEPINTVL, 5},    {IPPROTO_TCP, TCP_KEEPCNT, 3},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 25000},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value, sizeof options[i].value);
+}
+
+bool equal_secret(const char *a, const char *b, size_t bytes) {
+    volatile unsigned char differs = 0;
+    for (size_t i = 0; i < bytes; i++) differs |= (unsigned char)(a[i] ^ b[i]);
+    return differs == 0;
+}

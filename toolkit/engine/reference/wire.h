@@ -1,0 +1,99 @@
+/* What client and server say to each other. Little-endian, fixed sizes; requests of a connection are handled in order,
+ * and so are the replies of those that want one. Hello and welcome keep their form over all releases. */
+#ifndef ELASTIC_AI_WIRE_H
+#define ELASTIC_AI_WIRE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define WIRE_MAGIC "EAIREF1\n"
+#define WIRE_PROTOCOL 1
+#define WIRE_TOKEN 256
+#define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
+#define MAX_DEVICES 16
+#define CHUNK ((size_t)1 << 20) /* of a copy: small enough to stay in a processor's cache between two steps */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is little-endian");
+
+struct hello {
+    char magic[8];
+    uint32_t protocol, pid;
+    char release[64];
+    char client[64];
+    char token[WIRE_TOKEN]; /* padded with zeros */
+};
+
+enum { WELCOME = 0, WRONG_RELEASE = 1, WRONG_TOKEN = 2, NO_DRIVER = 3 };
+
+struct welcome {
+    char magic[8];
+    uint32_t protocol, verdict;
+    char release[64];
+    char why[120]; /* of NO_DRIVER */
+    int32_t cuda_version;
+    uint32_t devices; /* that many struct device_info follow */
+};
+
+struct device_info {
+    char name[128];
+    uint8_t uuid[16];
+    char pci_bus_id[32];
+    uint64_t total_bytes;
+    int32_t attribute[WIRE_ATTRIBUTES], attribute_status[WIRE_ATTRIBUTES];
+};
+
+enum op {
+    OP_ENVIRONMENT = 1, /* -> JSON text */
+    OP_PRIMARY_RETAIN, /* device -> context */
+    OP_CTX_CREATE, /* flags, device -> context */
+    OP_CTX_DESTROY, /* context; also gives a primary context back */
+    OP_CTX_SYNC,
+    OP_ALLOC, /* bytes -> pointer */
+    OP_FREE, /* pointer */
+    OP_MEM_INFO, /* -> free, total */
+    OP_HTOD, /* pointer, bytes, stream; payload */
+    OP_DTOH, /* pointer, bytes, stream -> payload */
+    OP_DTOD, /* to, from, bytes, stream */
+    OP_PEER, /* to, to_context, from, from_context, bytes, stream */
+    OP_MEMSET, /* pointer, value, count, width, stream */
+    OP_STREAM_CREATE, /* flags, priority -> stream */
+    OP_STREAM_DESTROY,
+    OP_STREAM_QUERY,
+    OP_STREAM_SYNC,
+    OP_STREAM_WAIT, /* stream, event */
+    OP_EVENT_CREATE, /* flags -> event */
+    OP_EVENT_DESTROY,
+    OP_EVENT_RECORD, /* event, stream */
+    OP_EVENT_QUERY,
+    OP_EVENT_SYNC,
+    OP_EVENT_ELAPSED, /* start, end -> bits of a float, milliseconds */
+};
+
+enum { FLAG_REPLY = 1, FLAG_WAIT = 2 /* for the device, before replying */ };
+
+struct request {
+    uint32_t op, flags, seq, unused;
+    uint64_t bytes; /* of the payload that follows */
+    uint64_t context; /* 0: none, or that of the memory */
+    uint64_t arg[6];
+};
+
+struct reply {
+    uint32_t seq;
+    int32_t status;
+    uint64_t bytes; /* of the payload that follows */
+    uint64_t value[2];
+};
+
+/* All of it or an error: 0, or -1 with errno (0 in errno: the other side closed the connection). */
+int read_all(int fd, void *to, size_t bytes);
+int write_all(int fd, const void *from, size_t bytes);
+/* Header and payload in as few packets as fit. */
+int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
+/* Small messages leave at once; a peer that vanished is noticed within 30 s. */
+void tune_socket(int fd);
+/* The time does not tell where the first difference is. */
+bool equal_secret(const char *a, const char *b, size_t bytes);
+
+#endif
