@@ -12,6 +12,7 @@ from toolkit.lab.sh import LabError
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
+    "engine": ("toolkit.commands.engine", "engine"),
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
     "gpus": ("toolkit.commands.gpus", "gpus"),
     "lab": ("toolkit.commands.lab", "lab"),

@@ -162,9 +162,12 @@ def build_engine(output: Path, release: str | None = None) -> Artefact:
 
 def _pack(path: Path, content: list[tuple[str, bytes, int]]) -> None:
     """A tar.gz without times and owners in it."""
-    with path.open("wb") as raw, gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed:
-        with tarfile.open(fileobj=packed, mode="w") as tar:
-            for name, data, mode in content:
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mode = len(data), mode
-                tar.addfile(entry, io.BytesIO(data))
+    with (
+        path.open("wb") as raw,
+        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
+        for name, data, mode in content:
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(data), mode
+            tar.addfile(entry, io.BytesIO(data))

@@ -40,6 +40,7 @@ class Cuda:
         self.library = ctypes.CDLL(library)
 
     def __getattr__(self, name: str) -> Any:
+        """A function of the driver API that raises CudaError unless it succeeds."""
         function = getattr(self.library, name)
 
         def call(*arguments: Any) -> None:
