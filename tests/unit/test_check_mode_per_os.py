@@ -31,7 +31,8 @@ FOREIGN = {
 }
 # EL 9 has no systemd-networkd of its own, through which role fabric configures the ports; until the role brings it
 # from EPEL, the node of EL 9 is checked without fabric ports, and so without these roles' part.
-WITHOUT_PORTS = {"el9": {"fabric", "roce"}}
+# Nor is there a package of Prometheus, and role monitoring says so there.
+WITHOUT_PORTS = {"el9": {"fabric", "roce", "monitoring"}}
 
 
 @dataclass(frozen=True)

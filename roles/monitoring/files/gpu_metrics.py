@@ -1,0 +1,136 @@
+#!/usr/bin/python3
+"""The GPUs of this node for Prometheus: what NVML says, as a file that node-exporter serves.
+
+    gpu_metrics.py --output FILE.prom [--interval S] [--once]
+
+Needs the driver's libnvidia-ml.so.1 and nothing else: Debian 12 has no pynvml, and nine functions of NVML are enough.
+What a GPU does not support is left out, never shown as 0. GPUs whose name begins with "Emulated" are the lab's, and
+carry emulated="true". NVML is opened for each reading and closed after it, so that the driver can be replaced.
+"""
+
+import ctypes
+import sys
+
+from textfile import run_command
+
+LIBRARY = "libnvidia-ml.so.1"
+TEMPERATURE_GPU = 0  # nvml.h: NVML_TEMPERATURE_GPU
+NAME_BYTES = 96  # nvml.h: NVML_DEVICE_NAME_V2_BUFFER_SIZE; a UUID needs as much
+
+
+class Memory(ctypes.Structure):
+    """nvml.h: nvmlMemory_t, bytes."""
+
+    _fields_ = [(name, ctypes.c_ulonglong) for name in ("total", "free", "used")]
+
+
+class Utilization(ctypes.Structure):
+    """nvml.h: nvmlUtilization_t, percent of the last sample period in which a kernel ran."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in ("gpu", "memory")]
+
+
+class NvmlError(Exception):
+    """What NVML does not do, and its number."""
+
+
+class Nvml:
+    """NVML, opened; `with` closes it."""
+
+    def __init__(self):
+        """Load it; NvmlError where it is not there."""
+        try:
+            self.lib = ctypes.CDLL(LIBRARY)
+        except OSError as fault:
+            raise NvmlError(str(fault)) from None
+
+    def call(self, name, *arguments):
+        """A function by name; NvmlError with its return value where it is not NVML_SUCCESS."""
+        function = getattr(self.lib, name, None)
+        if function is None:
+            raise NvmlError(f"{name}: not in {LIBRARY}")
+        returned = function(*arguments)
+        if returned:
+            raise NvmlError(f"{name}: {returned}")
+
+    def __enter__(self):
+        """Open."""
+        self.call("nvmlInit_v2")
+        return self
+
+    def __exit__(self, *_):
+        """Close."""
+        self.call("nvmlShutdown")
+
+    def tried(self, name, *arguments, into):
+        """`into` filled by a function, None where the device does not support it."""
+        try:
+            self.call(name, *arguments, ctypes.byref(into))
+        except NvmlError:
+            return None
+        return into
+
+    def text(self, name, handle):
+        """A name or UUID."""
+        buffer = ctypes.create_string_buffer(NAME_BYTES)
+        self.call(name, handle, buffer, NAME_BYTES)
+        return buffer.value.decode("utf-8", "replace")
+
+    def devices(self):
+        """Handles of all GPUs."""
+        count = ctypes.c_uint()
+        self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
+        for index in range(count.value):
+            handle = ctypes.c_void_p()
+            self.call("nvmlDeviceGetHandleByIndex_v2", index, ctypes.byref(handle))
+            yield index, handle
+
+
+def gpu(nvml, handle):
+    """What one GPU says, by metric; what it does not support is not in it."""
+    memory = nvml.tried("nvmlDeviceGetMemoryInfo", handle, into=Memory())
+    load = nvml.tried("nvmlDeviceGetUtilizationRates", handle, into=Utilization())
+    degrees = nvml.tried("nvmlDeviceGetTemperature", handle, TEMPERATURE_GPU, into=ctypes.c_uint())
+    milliwatts = nvml.tried("nvmlDeviceGetPowerUsage", handle, into=ctypes.c_uint())
+    found = {}
+    if memory is not None:
+        found["elastic_ai_gpu_memory_total_bytes"] = memory.total
+        found["elastic_ai_gpu_memory_used_bytes"] = memory.used
+    if load is not None:
+        found["elastic_ai_gpu_utilization_ratio"] = load.gpu / 100
+    if degrees is not None:
+        found["elastic_ai_gpu_temperature_celsius"] = degrees.value
+    if milliwatts is not None:
+        found["elastic_ai_gpu_power_watts"] = milliwatts.value / 1000
+    return found
+
+
+HELP = {
+    "elastic_ai_gpu_info": "1 for each GPU of the node.",
+    "elastic_ai_gpu_memory_total_bytes": "Memory of the GPU.",
+    "elastic_ai_gpu_memory_used_bytes": "Memory of the GPU that is taken.",
+    "elastic_ai_gpu_utilization_ratio": "Share of the last sample period in which a kernel ran, 0 to 1.",
+    "elastic_ai_gpu_temperature_celsius": "Temperature of the GPU.",
+    "elastic_ai_gpu_power_watts": "Power that the GPU draws.",
+    "elastic_ai_gpu_nvml_up": "1 where NVML answers, 0 where it does not.",
+}
+
+
+def reading():
+    """(samples, what went wrong or None)."""
+    samples = []
+    try:
+        with Nvml() as nvml:
+            for index, handle in nvml.devices():
+                name = nvml.text("nvmlDeviceGetName", handle)
+                emulated = str(name.startswith("Emulated")).lower()
+                labels = {"gpu": index, "uuid": nvml.text("nvmlDeviceGetUUID", handle), "emulated": emulated}
+                samples.append(("elastic_ai_gpu_info", {**labels, "name": name}, 1))
+                samples += [(metric, labels, value) for metric, value in gpu(nvml, handle).items()]
+    except NvmlError as fault:
+        return [("elastic_ai_gpu_nvml_up", {}, 0)], str(fault)
+    return [*samples, ("elastic_ai_gpu_nvml_up", {}, 1)], None
+
+
+if __name__ == "__main__":
+    sys.exit(run_command(__doc__, HELP, reading))

@@ -1,0 +1,186 @@
+"""What role monitoring reads, writes, alerts about and shows, without a node."""
+
+from __future__ import annotations
+
+import ctypes
+import datetime
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from node_modules import ROOT
+from package_indices import unrecorded
+
+ROLE = ROOT / "roles/monitoring"
+RULES = yaml.safe_load((ROLE / "files/rules.yml").read_text("utf-8"))
+DASHBOARD = json.loads((ROLE / "files/pool.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The two programs as modules; they find textfile.py beside them, as on a node."""
+    monkeypatch.syspath_prepend(str(ROLE / "files"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    modules = {name: importlib.import_module(name) for name in ("textfile", "gpu_metrics", "pool_metrics")}
+    yield modules
+    for name in modules:
+        sys.modules.pop(name)
+
+
+NODES = [
+    "NodeName=gpu1 Arch=x86_64 CoresPerSocket=2 CPUAlloc=1 Gres=gpu:v100:4,shard:v100:560 NodeAddr=a "
+    "State=MIXED ThreadsPerCore=1 Partitions=all,v100 CfgTRES=cpu=2,mem=1G,billing=560,gres/gpu=4,gres/shard=560 "
+    "AllocTRES=cpu=2,mem=1M,gres/gpu=1,gres/gpu:v100=1,gres/shard=35 CapWatts=n/a",
+    "NodeName=gpu2 Gres=gpu:h100:8,shard:h100:1120 State=IDLE+DRAIN Partitions=all,h100 CfgTRES=cpu=2 AllocTRES= X=y",
+    "NodeName=cpu1 Gres=(null) State=IDLE AllocTRES=",
+]
+
+
+def job(state: str, user: str, account: str, submitted: str, tres: str) -> str:
+    return f"{state:<20}{user:<40}{account:<40}{submitted:<25}{tres:<300}"
+
+
+def test_wholes_and_parts_of_gpus_add_up(programs: Any) -> None:
+    pool = programs["pool_metrics"]
+    assert pool.shards_of(NODES) == 140
+    samples = {(name, labels["node"]): value for name, labels, value in pool.nodes(NODES, 140)}
+    assert samples["elastic_ai_pool_leased_gpus", "gpu1"] == 1.25
+    assert samples["elastic_ai_pool_gpus", "gpu1"] == 4
+    assert (samples["elastic_ai_pool_node_up", "gpu1"], samples["elastic_ai_pool_node_up", "gpu2"]) == (1, 0)
+    assert not any(node == "cpu1" for _, node in samples)
+    assert pool.shards_of(["NodeName=a Gres=gpu:4 AllocTRES="]) == 0
+
+
+def test_who_has_gpus_and_who_waits(programs: Any) -> None:
+    now = datetime.datetime(2026, 11, 21, 12, 0)
+    lines = [
+        job("RUNNING", "anna", "research", "2026-11-21T10:00:00", "cpu=1,mem=1G,node=1,billing=140,gres/gpu=1"),
+        job("RUNNING", "anna", "research", "2026-11-21T10:00:00", "cpu=1,node=1,billing=70,gres/shard=70"),
+        job("PENDING", "ben", "teaching", "2026-11-21T11:00:00", "cpu=1,gres/shard=20"),
+        job("RUNNING", "carl", "teaching", "2026-11-21T11:00:00", "cpu=8,node=1"),
+    ]
+    samples = programs["pool_metrics"].jobs(lines, 140, now)
+    assert samples[0] == (
+        "elastic_ai_pool_user_gpus",
+        {"user_class": "research", "user": "anna", "state": "running"},
+        1.5,
+    )
+    assert ("elastic_ai_pool_leases", {"user_class": "research", "state": "running"}, 2) in samples
+    assert ("elastic_ai_pool_leases", {"user_class": "teaching", "state": "pending"}, 1) in samples
+    assert samples[-1] == ("elastic_ai_pool_longest_wait_seconds", {}, 3600.0)
+
+
+def test_the_file_is_what_prometheus_reads(programs: Any, tmp_path: Path) -> None:
+    textfile = programs["textfile"]
+    text = textfile.exposition({"a": "words", "b": "none"}, [("a", {"name": 'x"y\\z'}, 3), ("a", {}, 256 * 2**20)])
+    assert text == '# HELP a words\n# TYPE a gauge\na{name="x\\"y\\\\z"} 3.0\na 268435456.0\n'
+    with pytest.raises(KeyError, match="other"):
+        textfile.exposition({"a": "words"}, [("other", {}, 1)])
+    textfile.write(tmp_path / "a.prom", text)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.prom"]
+
+
+class FakeNvml:
+    """Two functions of NVML that work and two that the device does not support (3 = NVML_ERROR_NOT_SUPPORTED)."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+
+    def nvmlInit_v2(self) -> int:
+        return 0
+
+    def nvmlShutdown(self) -> int:
+        return 0
+
+    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
+        count._obj.value = 1
+        return 0
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, handle: Any) -> int:
+        handle._obj.value = 7
+        return 0
+
+    def nvmlDeviceGetName(self, handle: Any, buffer: Any, length: int) -> int:
+        buffer.value = self.name
+        return 0
+
+    def nvmlDeviceGetUUID(self, handle: Any, buffer: Any, length: int) -> int:
+        buffer.value = b"GPU-1"
+        return 0
+
+    def nvmlDeviceGetMemoryInfo(self, handle: Any, memory: Any) -> int:
+        memory._obj.total, memory._obj.used = 1000, 0
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, handle: Any, load: Any) -> int:
+        load._obj.gpu = 0
+        return 0
+
+    def nvmlDeviceGetTemperature(self, handle: Any, kind: int, degrees: Any) -> int:
+        return 3
+
+
+@pytest.mark.parametrize(("name", "emulated"), [(b"Emulated V100-SXM2-32GB", "true"), (b"NVIDIA H200", "false")])
+def test_a_gpu_says_what_it_supports_and_nothing_else(
+    programs: Any, monkeypatch: pytest.MonkeyPatch, name: bytes, emulated: str
+) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: FakeNvml(name))
+    samples, fault = programs["gpu_metrics"].reading()
+    assert fault is None
+    values = {metric: value for metric, labels, value in samples}
+    # 0 is a reading; what is not supported is none
+    assert values["elastic_ai_gpu_utilization_ratio"] == 0
+    assert "elastic_ai_gpu_temperature_celsius" not in values
+    assert "elastic_ai_gpu_power_watts" not in values
+    assert all(labels["emulated"] == emulated for _, labels, _ in samples if labels)
+
+
+def test_a_node_without_the_drivers_library_says_so(programs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs["gpu_metrics"], "LIBRARY", "libnvidia-ml-of-nobody.so.1")
+    samples, fault = programs["gpu_metrics"].reading()
+    assert samples == [("elastic_ai_gpu_nvml_up", {}, 0)]
+    assert "libnvidia-ml-of-nobody" in fault
+
+
+def expressions() -> list[str]:
+    rules = [rule["expr"] for group in RULES["groups"] for rule in group["rules"]]
+    return rules + [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+
+def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
+    known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
+    known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
+    asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}
+    assert asked <= known
+    assert known - asked == set(), "figures that nobody looks at"
+
+
+def test_every_alert_says_what_to_do() -> None:
+    alerts = [rule for group in RULES["groups"] for rule in group["rules"] if "alert" in rule]
+    assert len(alerts) >= 10
+    for alert in alerts:
+        assert alert["for"]
+        assert alert["labels"]["severity"] in ("info", "warning", "critical")
+        assert len(alert["annotations"]["summary"]) > 30
+
+
+def test_panels_have_places_of_their_own() -> None:
+    taken = [
+        (x, y)
+        for panel in DASHBOARD["panels"]
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+
+
+@pytest.mark.parametrize("system", ["debian12", "debian13", "ubuntu2204", "ubuntu2404"])
+def test_every_package_name_is_one_that_the_system_has(system: str) -> None:
+    assert unrecorded("distribution", system, ["prometheus", "prometheus-node-exporter"]) == []
+    assert unrecorded("cuda", system, ["datacenter-gpu-manager-exporter"]) == []
