@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """A file or folder; everything belongs to root."""
+    """A file, folder or link; everything belongs to root."""
 
     name: str
     mode: int
@@ -23,6 +23,11 @@ def folder(name: str, mode: int = 0o755) -> Entry:
 def file(name: str, data: bytes, mode: int = 0o644) -> Entry:
     """A file."""
     return Entry(name, stat.S_IFREG | mode, data)
+
+
+def link(name: str, target: str) -> Entry:
+    """A symbolic link."""
+    return Entry(name, stat.S_IFLNK | 0o777, target.encode())
 
 
 def archive(entries: list[Entry]) -> bytes:

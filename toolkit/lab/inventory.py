@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from toolkit.lab.debrepo import Served
+from toolkit.lab.devices import GPU_COUNT, Emulation
 from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
@@ -19,8 +20,8 @@ from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
 RTT_MAX_US = 2000.0
 #: Training ranks that a lab GPU server takes in place of GPUs.
 SLOTS = 2
-#: Stand-in GPUs of a lab GPU server for the scheduler alone, as in the reference architecture's machine.
-POOL_GPUS = {"count": 4, "type": "v100"}
+#: A lab GPU server's emulated GPUs as the scheduler knows them, as in the reference architecture's machine.
+POOL_GPUS = {"count": GPU_COUNT, "type": "v100"}
 #: The machine type of qemu's q35, as its firmware tells it to the guest (DMI product name).
 VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
@@ -51,8 +52,10 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     return values
 
 
-def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, served: Served, keys: Path) -> dict[str, Any]:
-    """The whole of hosts.yml as data."""
+def inventory_document(
+    spec: LabSpec, key: Path, known_hosts: Path, served: Served, keys: Path, engine: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The whole of hosts.yml as data. `engine` are the variables of the remoting engine, if the lab has one."""
     common: dict[str, Any] = {
         "ansible_user": "root",
         "ansible_ssh_private_key_file": str(key),
@@ -71,14 +74,27 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, served: Serv
         # On every container: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
+    common |= engine or {}
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:
         groups[node.group]["hosts"][node.name] = _host_vars(spec, node)
     return {"all": {"vars": common, "children": groups}}
 
 
-def write_inventory(spec: LabSpec, folder: Path, served: Served) -> Path:
-    """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts and the keys of the vendors' stand-ins.
+def engine_variables(built: Emulation, artefact: Path) -> dict[str, Any]:
+    """What the remoting roles need to know of the lab's engine and devices."""
+    return {
+        "remoting_engine": built.info.engine,
+        "remoting_engine_release": built.info.release,
+        "remoting_engine_artifact": str(artefact),
+        "remoting_engine_sha256": built.sha256,
+        "elastic_ai_emulated_gpus": True,
+    }
+
+
+def write_inventory(spec: LabSpec, folder: Path, served: Served, built: Emulation | None = None) -> Path:
+    """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts, the keys of the vendors' stand-ins and the
+    reference engine.
 
     All of it is readable for the user who called sudo.
     """
@@ -94,7 +110,15 @@ def write_inventory(spec: LabSpec, folder: Path, served: Served) -> Path:
         handle.write((spec.dir / "id_ed25519").read_text())
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
-    document = inventory_document(spec, key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
+    engine = None
+    for old in private.glob("elastic-ai-*.tar.gz"):
+        old.unlink()
+    if built is not None:
+        name = f"elastic-ai-{built.info.engine}-{built.info.release}.tar.gz"
+        copies.append(Path(shutil.copyfile(built.artefact, private / name)))
+        engine = engine_variables(built, copies[-1].absolute())
+    places = (key.absolute(), known_hosts.absolute(), served, vendor_keys.absolute())
+    document = inventory_document(spec, *places, engine)
     text = yaml.safe_dump(document, sort_keys=False, explicit_start=True)
     hosts.write_text(f"# Written by 'toolkit lab up' for lab '{spec.name}'; written anew each time.\n{text}")
     give_to_caller(*made, folder, private, key, known_hosts, hosts, vendor_keys, *copies)

@@ -15,9 +15,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolkit.lab import network, nodes, vm
+from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served, vendor_repositories
+from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
@@ -105,13 +106,15 @@ def up(
         running = _running_as_asked(wanted)
         if running is not None:
             say(f"lab '{name}' is up already")
-            write_inventory(running, inventory, _serve_vendors(running, say))
+            built = _renew_devices(running, base_image(release, say), say)
+            write_inventory(running, inventory, _serve_vendors(running, say), built)
             return running
         _clear(name, say)
         machines = sum(n.kind == "vm" for n in wanted.nodes)
         if machines:
             check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
         image = base_image(release, say)
+        built = emulation(image, release.title, say)
         vm_disk = None
         if machines:
             vm_disk = vm_image(release, say)
@@ -122,13 +125,22 @@ def up(
         spec = _claim(wanted)
         served = _serve_vendors(spec, say)
         try:
-            _start(spec, image, vm_disk, say)
+            _start(spec, image, vm_disk, built, say)
         except BaseException:
             say("taking down what was made so far")
             _clear(name, lambda _: None)
             raise
-        write_inventory(spec, inventory, served)
+        write_inventory(spec, inventory, served, built)
         return spec
+
+
+def _renew_devices(spec: LabSpec, image: Path, say: Say) -> Emulation | None:
+    """Emulated GPUs as the sources are now, in containers of a lab that runs; machines keep those they came with."""
+    built = emulation(image, spec.os, say)
+    for node in spec.nodes:
+        if node.kind == "container":
+            devices.install(spec.node_dir(node) / "root", devices.node_files(spec, node, built))
+    return built
 
 
 def _serve_vendors(spec: LabSpec, say: Say) -> Served:
@@ -174,7 +186,7 @@ def _running_as_asked(wanted: LabSpec) -> LabSpec | None:
     return spec
 
 
-def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, say: Say) -> None:
+def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:
     host = detect()
     say(f"host: {host.describe()}")
     _raise_inotify()
@@ -187,10 +199,10 @@ def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, say: Say) -> Non
         network.attach_node(spec, node)
         if node.kind == "vm":
             assert vm_disk is not None
-            vm.prepare(spec, node, vm_disk, public)
+            vm.prepare(spec, node, vm_disk, public, built)
             vm.boot(spec, node, host)
         else:
-            nodes.prepare(spec, node, image, public)
+            nodes.prepare(spec, node, image, public, built)
             nodes.boot(spec, node, host)
 
     with ThreadPoolExecutor(8) as pool:

@@ -9,6 +9,8 @@ import time
 from importlib import resources
 from pathlib import Path
 
+from toolkit.lab import devices
+from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import APT_CACHE_PORT, DNS
 from toolkit.lab.sh import run
@@ -22,7 +24,7 @@ QEMU = "qemu-system-x86_64"
 GRACE_S = 15.0  # a node may take this long to shut down before it is killed
 
 
-def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None:
+def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str, built: Emulation | None = None) -> None:
     """Mount the node's file system and write into it what makes it this node."""
     home = spec.node_dir(node)
     for sub in ("upper", "work", "root", "docker"):
@@ -37,6 +39,7 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         path.write_text(text)
+    devices.install(root, devices.node_files(spec, node, built))
     (root / "root/.ssh").chmod(0o700)
     (root / "root/.ssh/authorized_keys").chmod(0o600)
     key = root / "etc/ssh/ssh_host_ed25519_key"

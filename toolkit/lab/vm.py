@@ -8,7 +8,8 @@ import socket
 import uuid
 from pathlib import Path
 
-from toolkit.lab import cpio, nodes
+from toolkit.lab import cpio, devices, nodes
+from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import TAPS
 from toolkit.lab.sh import LabError, run
@@ -74,7 +75,7 @@ def command(spec: LabSpec, node: NodeSpec, image: Path, cores: int) -> list[str]
     ]  # fmt: skip
 
 
-def prepare(spec: LabSpec, node: NodeSpec, image: VmImage, public_key: str) -> None:
+def prepare(spec: LabSpec, node: NodeSpec, image: VmImage, public_key: str, built: Emulation | None = None) -> None:
     """Make the machine's disk, an overlay that keeps what is written over reboots, and its own initial RAM disk."""
     if len(str(monitor(spec, node))) > MAX_SOCKET_PATH:
         raise LabError(f"{monitor(spec, node)} is too long for a socket; set ELASTIC_AI_LAB_DIR to a shorter path")
@@ -88,13 +89,18 @@ def prepare(spec: LabSpec, node: NodeSpec, image: VmImage, public_key: str) -> N
         "etc/ssh/ssh_host_ed25519_key": key.read_text(),
         "etc/ssh/ssh_host_ed25519_key.pub": key.with_suffix(".pub").read_text(),
     }
-    folders = {str(parent) for name in files for parent in Path(name).parents if str(parent) != "."}
+    emulated = devices.machine_files(devices.node_files(spec, node, built))
+    folders = {str(parent) for name in [*files, *emulated] for parent in Path(name).parents if str(parent) != "."}
     entries = [cpio.folder("node")]
     entries += [cpio.folder(f"node/{f}", 0o700 if f.startswith("root") else 0o755) for f in sorted(folders)]
     private = ("root/", "etc/ssh/ssh_host_ed25519_key")
     for name, text in files.items():
         mode = 0o600 if name.startswith(private) and not name.endswith(".pub") else 0o644
         entries.append(cpio.file(f"node/{name}", text.encode(), mode))
+    entries += [cpio.file(f"node/{name}", data, mode) for name, (data, mode) in emulated.items()]
+    if emulated:
+        wants = "node/etc/systemd/system/sysinit.target.wants"
+        entries += [cpio.folder(wants), cpio.link(f"{wants}/{devices.UNIT}", f"../{devices.UNIT}")]
     (home / "initrd").write_bytes(cpio.archive(entries) + image.initrd.read_bytes())
     (home / "image").write_text(str(image.folder))
 
