@@ -11,6 +11,9 @@ from ansible.errors import AnsibleFilterError
 #: Slurm drains a node with less memory than configured; MemTotal moves a little with every kernel.
 MEMORY_SHARE = 0.95
 MEMORY_STEP_MIB = 256
+#: A lease does its work in a unit of its own and needs no core for itself: leases may lie on one core, by asking for it.
+#: What limits them is shards, 140 on each of 8 GPUs, and never cores. Jobs that do not ask share with nobody.
+SHARED = "OverSubscribe=YES:1120"
 STAND_IN_DIR = "/var/lib/elastic-ai/stand-in-gpus"
 
 
@@ -129,10 +132,10 @@ def partition_lines(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
     everyone = sorted(nodes, key=lambda n: (len(n["name"]), n["name"]))
     if not everyone:
         return []
-    lines = [f"PartitionName=all Nodes={names_joined(everyone, 'name')} Default=YES MaxTime=INFINITE State=UP"]
+    lines = [f"PartitionName=all Nodes={names_joined(everyone, 'name')} Default=YES MaxTime=INFINITE State=UP {SHARED}"]
     for kind in sorted({str(n["gpus"]["type"]) for n in everyone} - {""}):
         members = names_joined((n for n in everyone if n["gpus"]["type"] == kind), "name")
-        lines.append(f"PartitionName={kind} Nodes={members} MaxTime=INFINITE State=UP")
+        lines.append(f"PartitionName={kind} Nodes={members} MaxTime=INFINITE State=UP {SHARED}")
     return lines
 
 

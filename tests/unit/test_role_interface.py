@@ -74,6 +74,6 @@ def test_a_role_can_be_taken_back(role: Path) -> None:
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_a_variable_carries_the_name_of_a_role(role: Path) -> None:
     """Its own, or that of the role whose variable it reads; and what belongs to the inventory as a whole."""
-    shared = ("stack_", "elastic_ai_", "training_slots")
+    shared = ("stack_", "elastic_ai_", "training_slots", "remoting_engine_")
     owners = tuple(f"{other.name}_" for other in ROLES)
     assert [name for name in options(role) if not name.startswith((*owners, *shared))] == []

@@ -114,6 +114,7 @@ def options(
         "--cpus-per-task=1",
         f"--mem={JOB_MEMORY_MIB}",
         "--no-requeue",
+        "--oversubscribe",
         "--chdir=/",
         *(f"--{stream}=/dev/null" for stream in ("input", "output", "error")),
         *minutes,

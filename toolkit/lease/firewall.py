@@ -84,3 +84,8 @@ def shut(ports: Iterable[int]) -> None:
     if pairs:
         listed = ", ".join(f"{address} . {port}" for address, port in pairs)
         _nft(["delete", "element", "inet", TABLE, "allowed", "{ " + listed + " }"])
+
+
+def remove() -> None:
+    """Take the table away; nothing when it is not there."""
+    _nft(["-f", "-"], f"table inet {TABLE}\ndelete table inet {TABLE}\n")

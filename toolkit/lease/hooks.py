@@ -11,9 +11,10 @@ import os
 import sys
 import syslog
 import time
+from dataclasses import asdict
 from pathlib import Path
 
-from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, slurm, unit
+from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, nvml, slurm, unit
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import epoch
 
@@ -150,3 +151,27 @@ def sweep() -> int:
         stray = {port for _address, port in firewall.admitted()} - ports
         firewall.shut(stray - {d[k] for d in instance.known().values() for k in ("port", "agent_port") if k in d})
     return 1 if failed else 0
+
+
+def inventory() -> int:
+    """Print this server's GPUs as JSON; with the reason in place of them when there are none."""
+    try:
+        gpus = [asdict(gpu) | {"emulated": gpu.emulated} for gpu in nvml.gpus()]
+        print(json.dumps({"gpus": gpus, "problem": ""}))
+    except LeaseError as fault:
+        print(json.dumps({"gpus": [], "problem": str(fault)}))
+    return 0
+
+
+def close_ports() -> int:
+    """`load`: close the ports of leases; those that run stay open. `remove`: take the table away."""
+    if sys.argv[1:] == ["remove"]:
+        firewall.remove()
+        return 0
+    conf = read_server_conf()
+    with instance.locked():
+        firewall.load(*conf.ports)
+        for data in instance.known().values():
+            if "port" in data:
+                firewall.admit(data["clients"], (data["port"], data["agent_port"]))
+    return 0
