@@ -42,7 +42,7 @@ def test_both_nodes_serve_the_one_that_was_added_too(host):
 
 
 def test_each_class_of_gpu_has_a_partition(host):
-    assert set(host.check_output("sinfo -h -o %%R").split()) == {"all", "v100"}
+    assert set(host.check_output("sinfo -h -o %%R").split()) == {"all", "v100", "h100"}
 
 
 def test_a_job_sees_the_gpus_it_asked_for_and_no_others(host):
