@@ -221,17 +221,19 @@ def parse_job(block: str) -> Job:
 
 
 def parse_jobs(text: str) -> list[Job]:
-    """All jobs of `scontrol show job -d`. Those whose text cannot be trusted are left out: they are no leases."""
+    """All jobs of `scontrol show job -d`. Those whose text cannot be trusted are left out: they are no leases.
+
+    A name with an empty line in it makes two of one text: a number that stands twice is nobody's.
+    """
     jobs = []
-    for block in re.split(r"\n\s*\n(?=JobId=)", text.strip()):
-        if not block.startswith("JobId="):
-            continue
+    blocks = re.split(r"\n\s*\n(?=JobId=)", text.strip())
+    ids = [match[1] for match in (re.match(r"JobId=(\d+)", block) for block in blocks) if match]
+    for block in blocks:
         try:
             jobs.append(parse_job(block))
         except LeaseError:
             continue
-    ids = [job.id for job in jobs]
-    return [job for job in jobs if ids.count(job.id) == 1]
+    return [job for job in jobs if ids.count(str(job.id)) == 1]
 
 
 def parse_nodes(text: str) -> list[PoolNode]:

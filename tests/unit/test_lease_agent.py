@@ -1,0 +1,283 @@
+"""A lease's agent on loopback, with a TCP stand-in for the engine's server: who may speak to it, and when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.lease import LeaseError, heartbeat, wire
+from toolkit.lease.endpoint import Endpoint, check_engine, parse, probe
+from toolkit.lease.engines import Device
+
+REPO = Path(__file__).parents[2]
+TOKEN = "t" * 43
+ENGINE = """#!{python}
+import os, signal, socket, sys
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+assert open(options["--token-file"]).read().strip() == "{token}"
+assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-0" and options["--memory-limit"] == str(128 << 20)
+server = socket.create_server((options["--bind"], int(options["--port"])))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+open(options["--port-file"], "w").write(options["--port"])
+while True:
+    server.accept()[0].close()
+"""
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
+
+
+@dataclass
+class Running:
+    process: subprocess.Popen[str]
+    instance: dict[str, Any]
+    folder: Path
+
+    @property
+    def endpoint(self) -> Endpoint:
+        told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline")
+        kept = {key: self.instance[key] for key in told}
+        devices = tuple(d | {"emulated": True} for d in self.instance["devices"])
+        return Endpoint(**kept, node="gpu1", token=TOKEN, heartbeat_s=0.2, grace_s=1.0, devices=devices, notes=())
+
+    def ended(self, within_s: float = 8) -> str:
+        self.process.wait(within_s)
+        return (self.folder / "reason").read_text().strip()
+
+    def connect(self) -> tuple[socket.socket, str]:
+        sock = socket.create_connection(("127.0.0.1", self.instance["agent_port"]), timeout=3)
+        return sock, wire.nonce_of(sock.makefile().readline().strip())
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    running: list[Running] = []
+
+    def go(engine: str = ENGINE, **changes: Any) -> Running:
+        program = tmp_path / "engine" / "bin" / "elastic-ai-refserver"
+        program.parent.mkdir(parents=True)
+        program.write_text(engine.format(python=sys.executable, token=TOKEN))
+        program.chmod(0o755)
+        deadline = changes.get("deadline")
+        instance: dict[str, Any] = {
+            "job": "41",
+            "lease": 41,
+            "mode": "run",
+            "clients": ["127.0.0.1"],
+            "address": "127.0.0.1",
+            "port": free_port(),
+            "agent_port": free_port(),
+            "devices": [asdict(Device(0, "GPU-0", "Emulated X", 256, 70, 140, 128))],
+            "engine": "reference",
+            "release": "r1",
+            "engine_dir": str(tmp_path / "engine"),
+            "mps_pipe": "",
+            "deadline": None,
+            "deadline_file": str(tmp_path / "deadline"),
+            "grace_s": 1.0,
+            "first_s": 5.0,
+        } | changes
+        (tmp_path / "deadline").write_text("-" if deadline is None else str(deadline))
+        (tmp_path / "token").write_text(TOKEN + "\n")
+        (tmp_path / "instance").write_text(json.dumps(instance))
+        notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        notified.bind(str(tmp_path / "notify"))
+        notified.settimeout(10)
+        environment = {
+            "CREDENTIALS_DIRECTORY": str(tmp_path),
+            "RUNTIME_DIRECTORY": str(tmp_path),
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "PATH": os.environ["PATH"],
+        }
+        code = "import sys; from toolkit.lease.agent import main; sys.exit(main())"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, cwd=REPO, text=True, stderr=subprocess.PIPE
+        )
+        running.append(Running(process, instance, tmp_path))
+        with notified:
+            while process.poll() is None:
+                try:
+                    notified.settimeout(0.2)
+                    assert notified.recv(64) == b"READY=1"
+                    break
+                except TimeoutError:
+                    continue
+        return running[-1]
+
+    yield go
+    for one in running:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.wait()
+        assert one.process.stderr is not None
+        one.process.stderr.close()
+
+
+def answers(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_it_lives_with_its_owner_and_ends_with_it(start: Start) -> None:
+    lease = start()
+    (keeper,), lost = heartbeat.keep([lease.endpoint])
+    keeper.start()
+    assert not lost.wait(2.5)  # more than twice its grace
+    assert lease.process.poll() is None
+    keeper.end()
+    assert lease.ended().startswith("its client")
+    assert not answers(lease.instance["port"])
+
+
+def test_a_client_that_closes_is_gone_sooner_than_one_that_is_silent(start: Start) -> None:
+    lease = start(grace_s=60.0, first_s=60.0)
+    keepers, _lost = heartbeat.keep([lease.endpoint])
+    keepers[0]._connection.sock.close()
+    assert lease.ended() == "its client has gone"
+
+
+def test_a_client_that_never_comes(start: Start) -> None:
+    assert start(first_s=1.2).ended() == "its client was silent for 1 s"
+
+
+def test_a_client_that_falls_silent(start: Start) -> None:
+    lease = start()
+    sock, nonce = lease.connect()
+    sock.sendall(f"owner {wire.proof(TOKEN, 'owner', nonce)}\n".encode())
+    assert lease.ended() == "its client was silent for 1 s"
+    sock.close()
+
+
+def test_a_short_break_is_forgiven(start: Start) -> None:
+    lease = start(grace_s=5.0)
+    (keeper,), lost = heartbeat.keep([lease.endpoint])
+    keeper.start()
+    keeper._connection.sock.shutdown(socket.SHUT_RDWR)  # as a network that was cut
+    assert not lost.wait(2)
+    assert lease.process.poll() is None
+    keeper.end()
+
+
+def test_nobody_speaks_to_it_without_the_token(start: Start) -> None:
+    lease = start()
+    sock, nonce = lease.connect()
+    answer = f"owner {wire.proof(TOKEN, 'owner', nonce)}\n".encode()
+    sock.sendall(answer)
+    assert sock.recv(200).startswith(b"welcome ")
+    for attempt in (f"owner {TOKEN}\n".encode(), b"owner \n", b"alive\n", b"x" * 2000, answer):  # the last: a replay
+        other, other_nonce = lease.connect()
+        assert other_nonce != nonce
+        other.sendall(attempt)
+        with contextlib.suppress(ConnectionResetError):
+            assert other.recv(200) == b""
+        other.close()
+        sock.sendall(b"alive\n")
+    assert lease.process.poll() is None
+    sock.close()
+
+
+def test_connections_of_strangers_do_not_keep_it_alive_or_fill_it(start: Start) -> None:
+    lease = start(first_s=2.5)
+    strangers = [socket.create_connection(("127.0.0.1", lease.instance["agent_port"])) for _ in range(40)]
+    assert lease.ended() == "its client was silent for 1 s"
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_time_is_up_whether_anybody_is_there_or_not(start: Start) -> None:
+    lease = start(mode="hold", deadline=time.time() + 1.5)
+    assert lease.ended() == "its time is over"
+
+
+def test_an_extension_reaches_it(start: Start) -> None:
+    lease = start(mode="hold", deadline=time.time() + 1.5)
+    (lease.folder / "deadline").write_text(f"{time.time() + 60}\n")
+    time.sleep(2.5)
+    assert lease.process.poll() is None
+    (lease.folder / "deadline").write_text(f"{time.time() - 1}\n")
+    assert lease.ended() == "its time is over"
+
+
+def test_the_owner_hears_why(start: Start) -> None:
+    lease = start()
+    (keeper,), lost = heartbeat.keep([lease.endpoint])
+    keeper.start()
+    lease.process.send_signal(signal.SIGTERM)
+    assert lost.wait(5)
+    assert keeper.reason == "it was taken back"
+
+
+def test_it_ends_with_its_engine(start: Start) -> None:
+    lease = start(
+        engine=ENGINE.replace("while True:\n    server.accept()[0].close()", "import time; time.sleep(1); 1/0")
+    )
+    assert lease.ended() == "the engine's server ended with exit code 1"
+
+
+def test_an_engine_that_does_not_start_is_named(start: Start) -> None:
+    lease = start(engine="#!/bin/sh\nexit 3\n")
+    assert lease.process.wait(5) == 1
+    assert lease.ended() == "the engine's server ended at its start with exit code 3"
+
+
+def test_an_impostor_is_not_believed() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def pretend() -> None:
+            sock = server.accept()[0]
+            sock.sendall(f"{wire.GREETING} {'0' * 32}\n".encode())
+            sock.recv(200)
+            sock.sendall(b"welcome - " + b"0" * 64 + b"\n")
+            sock.close()
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        port = server.getsockname()[1]
+        endpoint = Endpoint(1, "1", "gpu1", "127.0.0.1", 1, port, TOKEN, "reference", "r", "run", None, 1, 1, (), ())
+        with pytest.raises(LeaseError, match="does not know this lease"):
+            heartbeat.keep([endpoint])
+        thread.join()
+
+
+def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r2"}')
+    endpoint = Endpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    with pytest.raises(LeaseError, match="gpu1 serves release r1 of the engine reference, this machine has r2"):
+        check_engine([endpoint], tmp_path)
+    with pytest.raises(LeaseError, match="no remoting engine is installed"):
+        check_engine([endpoint], tmp_path / "none")
+
+
+def test_a_port_that_does_not_answer_is_named_at_once() -> None:
+    endpoint = Endpoint(
+        1, "1", "gpu1", "127.0.0.1", free_port(), 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ()
+    )
+    with pytest.raises(LeaseError, match=r"gpu1 does not answer on 127\.0\.0\.1:\d+"):
+        probe(endpoint)
+
+
+def test_a_lease_that_could_not_start_says_why() -> None:
+    with pytest.raises(LeaseError, match="gpu1: no remoting engine") as refused:
+        parse('{"error": "no remoting engine is installed here", "node": "gpu1"}')
+    assert refused.value.code == 75
