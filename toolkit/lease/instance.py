@@ -47,7 +47,7 @@ def is_lease(job: Job) -> bool:
 def known() -> dict[str, dict[str, Any]]:
     """Instances on this server by job; {} for a folder whose instance cannot be read."""
     found = {}
-    for folder in RUN_DIR.glob("*/"):
+    for folder in (path for path in RUN_DIR.glob("*") if path.is_dir()):
         try:
             found[folder.name] = json.loads((folder / INSTANCE).read_text())
         except (OSError, ValueError):
