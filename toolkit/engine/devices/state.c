@@ -64,6 +64,7 @@ static void unlock(void) {
 /* A forked child is no user of the GPUs, and must not keep its parent's row alive. */
 static void in_child(void) {
     if (file >= 0) close(file);
+    if (state) munmap(state, sizeof *state); /* the mapping, too, holds the file that the lock is of */
     file = mine = -1;
     state = NULL;
 }
