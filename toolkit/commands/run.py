@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
+from fractions import Fraction
+from typing import NoReturn
 
 import click
 
 from toolkit.commands.lease_shared import lease_errors, make_wish, say, wish_options
-from toolkit.lease import ENGINE_DIR, LeaseError, running
+from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError, running
 from toolkit.lease.engines import installed
+from toolkit.lease.fraction import parse_part
+
+
+def pass_on(
+    count: int, part: str | None, memory: int | None, servers: str | None, program: tuple[str, ...]
+) -> NoReturn:
+    """Bitfusion's appliances give out their GPUs themselves: its own client does what was asked for."""
+    from toolkit.lease.engines import bitfusion
+
+    share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
+    words = bitfusion.run_command(program, count, share, memory, (servers or "").split(",") if servers else ())
+    if not shutil.which(words[0]):
+        raise LeaseError("Bitfusion's client is not installed here")
+    os.execvp(words[0], words)  # the program and its exit code are the client's
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -38,10 +55,12 @@ def run(
 
     The exit code is the program's; 2 where the request cannot be met, 75 where the lease did not come up.
     """
+    running.find_program(program)
+    engine = installed(ENGINE_DIR)["engine"]
+    if engine == "bitfusion":
+        pass_on(count, part, memory, servers, program)
     if not shutil.which("sbatch"):
         raise LeaseError("Slurm is not installed here: run belongs on a machine of the pool, where the program is")
-    installed(ENGINE_DIR)
-    running.find_program(program)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
     if lease is not None:

@@ -1,0 +1,90 @@
+"""What each engine's server is started with, and what its client is told. Lupine and Bitfusion by documentation."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from toolkit.lease import LeaseError
+from toolkit.lease.engines import Device, Server, Start, bitfusion, installed, load, lupine, reference
+
+
+def start(shards: int = 140, mps: bool = False, devices: int = 1) -> Start:
+    limit = None if shards == 140 else 32768 * shards // 140
+    given = tuple(Device(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit) for i in range(devices))
+    return Start(
+        Path("/e"),
+        "r1",
+        "10.0.0.1",
+        21000,
+        Path("/p"),
+        Path("/t"),
+        ("10.0.0.2",),
+        given,
+        Path("/run/mps") if mps else None,
+    )
+
+
+def test_reference_limits_memory_by_itself() -> None:
+    command = reference.command(start(35))
+    words = list(command.argv)
+    assert words[words.index("--memory-limit") + 1] == str(8192 << 20)
+    assert words[words.index("--allow") + 1] == "10.0.0.2"
+    assert words[words.index("--token-file") + 1] == "/t"
+    assert dict(command.environment) == {"CUDA_VISIBLE_DEVICES": "GPU-0"}
+    assert "--memory-limit" not in reference.command(start()).argv
+
+
+def test_mps_holds_every_device_of_a_part() -> None:
+    environment = dict(lupine.command(start(20, mps=True, devices=2)).environment)
+    assert environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "14.2857"
+    assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4681M,1=4681M"
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    assert environment["LUPINE_PORT"] == "21000"
+    assert not any(key.startswith("CUDA_MPS") for key in lupine.command(start(mps=True)).environment)
+
+
+def test_a_part_that_lupine_cannot_hold_is_refused() -> None:
+    assert "no limits of its own" in lupine.keeps_part(start(35))
+    assert lupine.keeps_part(start(35, mps=True)) == ""
+    assert lupine.MAX_SERVERS == 7
+
+
+def test_clients(tmp_path: Path) -> None:
+    servers = [Server("10.0.0.1", 21000, "a" * 20, 1), Server("10.0.0.3", 21010, "b" * 20, 2)]
+    told = reference.client(Path("/e"), servers, tmp_path)
+    assert told["ELASTIC_AI_SERVERS"] == "10.0.0.1:21000,10.0.0.3:21010"
+    assert Path(told["ELASTIC_AI_TOKEN_FILE"]).read_text() == "a" * 20 + "\n" + "b" * 20 + "\n"
+    assert Path(told["ELASTIC_AI_TOKEN_FILE"]).stat().st_mode & 0o777 == 0o600
+    assert told["LD_LIBRARY_PATH"].startswith("/e/lib")
+    assert "a" * 20 not in str(told)
+    told = lupine.client(Path("/e"), servers, tmp_path)
+    assert (told["LUPINE_SERVER"], told["LUPINE_DISABLE_LOCAL"]) == ("10.0.0.1:21000,10.0.0.3:21010", "1")
+
+
+def test_bitfusion_is_asked_in_its_own_words() -> None:
+    assert bitfusion.run_command(["python", "x.py"], 2, Fraction(1, 2)) == [
+        "bitfusion", "run", "-n", "2", "-p", "0.5", "--", "python", "x.py",
+    ]  # fmt: skip
+    asked = bitfusion.run_command(["a"], 1, memory_mib=4096, servers=["10.0.0.1"], select="device.name=V100")
+    assert asked[4:-2] == ["-m", "4096", "-l", "10.0.0.1:56001", "--filter", "device.name=V100"]
+    with pytest.raises(LeaseError, match="host or host:port"):
+        bitfusion.run_command(["a"], 1, servers=["a b"])
+    assert "- addresses: [10.0.0.1:56001]" in bitfusion.servers_conf(["10.0.0.1"])
+    # As published logs show it.
+    said = "[INFO] Locked 1 GPUs with partial memory 0.5, configuration saved to '/tmp/bitfusion125236687'"
+    assert bitfusion.parse_locked(said) == (1, 0.5, "/tmp/bitfusion125236687")
+    with pytest.raises(LeaseError):
+        bitfusion.parse_locked("no GPU")
+
+
+def test_engines_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(LeaseError, match="no remoting engine is called"):
+        load("os")
+    with pytest.raises(LeaseError, match="no remoting engine is installed"):
+        installed(tmp_path)
+    (tmp_path / "engine.json").write_text("{}")
+    with pytest.raises(LeaseError, match="names no engine"):
+        installed(tmp_path)

@@ -1,0 +1,79 @@
+"""vSphere Bitfusion 3.x and 4.x of customers who own it. By its documentation; no release can be had today.
+
+Its servers are appliances that give out GPUs by themselves, so nothing here is a lease of Slurm's: `toolkit run` passes
+the wish on to Bitfusion's own client. Token (/etc/bitfusion/tls/ca.crt, ~/.bitfusion/client.yaml) and servers are the
+vCenter's to hand out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from toolkit.lease import LeaseError
+from toolkit.lease.engines import Command, Server, Start
+
+MAX_SERVERS: int | None = None
+RUNS_KERNELS = True
+PORT = 56001
+_LOCKED = re.compile(r"Locked (\d+) GPUs?(?: with partial memory ([0-9.]+))?, configuration saved to '([^']+)'")
+
+
+def keeps_part(start: Start) -> str:
+    """Not ours to hold."""
+    return "Bitfusion's appliances give out their GPUs themselves"
+
+
+def notes(start: Start) -> list[str]:
+    """What its documentation says of parts."""
+    return ["Bitfusion partitions memory; computing is shared"]
+
+
+def command(start: Start) -> Command:
+    """There is no server to start."""
+    raise LeaseError("Bitfusion's servers are appliances; they are not started by leases")
+
+
+def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
+    """Its client finds its servers by ~/.bitfusion/servers.conf."""
+    return {}
+
+
+def servers_conf(addresses: Sequence[str]) -> str:
+    """~/.bitfusion/servers.conf as clients of 3.5 and later read it."""
+    lines = [f"- addresses: [{address}:{PORT}]\n  reachable: {address}:{PORT}\n" for address in addresses]
+    return "servers:\n" + "".join(lines)
+
+
+def run_command(
+    program: Sequence[str],
+    count: int,
+    part: Fraction | None = None,
+    memory_mib: int | None = None,
+    servers: Sequence[str] = (),
+    select: str = "",
+) -> list[str]:
+    """`bitfusion run` for a wish. `select` is its --filter (4.0 and later), such as device.name=...; LeaseError for
+    servers without a port that cannot be written as host:port."""
+    words = ["bitfusion", "run", "-n", str(count)]
+    if memory_mib is not None:
+        words += ["-m", str(memory_mib)]
+    elif part is not None and part != 1:
+        words += ["-p", f"{float(part):.6g}"]
+    if servers:
+        listed = [server if ":" in server else f"{server}:{PORT}" for server in servers]
+        if any(not re.fullmatch(r"[A-Za-z0-9.-]+:\d{1,5}", server) for server in listed):
+            raise LeaseError(f"-l {','.join(servers)}: give servers as host or host:port")
+        words += ["-l", ",".join(listed)]
+    words += ["--filter", select] if select else []
+    return [*words, "--", *program]
+
+
+def parse_locked(text: str) -> tuple[int, float, str]:
+    """GPUs, memory share and allocation file of the line that its client prints when it has them."""
+    match = _LOCKED.search(text)
+    if not match:
+        raise LeaseError("bitfusion did not say that it locked any GPU")
+    return int(match[1]), float(match[2] or 1), match[3]
