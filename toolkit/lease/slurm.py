@@ -12,14 +12,16 @@ from toolkit.lease.slurm_text import Job, PoolNode, parse_jobs, parse_nodes
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60
+#: What a user may still say by the environment: which of his classes, or reservations, it is for.
+PASSED_ON = ("SLURM_CONF", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION")
 SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
 
 
 def clean_environment() -> dict[str, str]:
     """Ours without what would change the meaning of Slurm's commands: a lease inside a job is a lease of its own."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SALLOC_"))}
-    conf = os.environ.get("SLURM_CONF")
-    return kept | ({"SLURM_CONF": conf} if conf else {}) | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    prefixes = ("SLURM_", "SBATCH_", "SQUEUE_", "SALLOC_")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) or k in PASSED_ON}
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
 
 
 def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
