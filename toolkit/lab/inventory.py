@@ -82,14 +82,8 @@ def inventory_document(
 
 
 def engine_variables(built: Emulation, artefact: Path) -> dict[str, Any]:
-    """What the remoting roles need to know of the lab's engine and devices."""
-    return {
-        "remoting_engine": built.info.engine,
-        "remoting_engine_release": built.info.release,
-        "remoting_engine_artifact": str(artefact),
-        "remoting_engine_sha256": built.sha256,
-        "elastic_ai_emulated_gpus": True,
-    }
+    """What the remoting roles need to know of the lab's engine."""
+    return {"remoting_engine_artifact": str(artefact), "remoting_engine_sha256": built.sha256}
 
 
 def write_inventory(spec: LabSpec, folder: Path, served: Served, built: Emulation | None = None) -> Path:

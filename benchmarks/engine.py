@@ -1,0 +1,192 @@
+"""The reference engine over a link, against iperf3 over the same link: bandwidth and latency of copies.
+
+    benchmarks/engine.py [--link loopback|veth] [--rate-gbps R] [--mtu 9000] [--bytes 67108864] [--rounds 5] [--json]
+
+Client -> TCP -> server -> emulated driver (host memory), with the artefact built from the sources here. veth: two
+network namespaces of its own, joined by a virtual cable, needs root; with --rate-gbps both ends are shaped to it.
+In each round iperf3 (one TCP stream, both directions) and the copies take turns, so that a busy machine disturbs both.
+Data of every copy are verified. What is measured is the engine's and the network's cost, never a GPU's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from toolkit.engine.build import compile_devices, compile_engine, default_release  # noqa: E402
+
+TOKEN = "benchmark-token-of-no-secret"  # it guards host memory on a link of our own
+IPERF_PORT = 5201
+IPERF_S = 2
+SPACES = ("eai-bench-a", "eai-bench-b")
+
+
+class BenchmarkError(Exception):
+    """Why there is no figure."""
+
+
+def run(*words: str, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=False)
+    if done.returncode:
+        raise BenchmarkError(f"{' '.join(words)}: {done.stderr.strip() or done.stdout.strip()}")
+    return done.stdout
+
+
+@contextmanager
+def link(kind: str, mtu: int, rate_gbps: float | None) -> Iterator[tuple[list[str], list[str], str, str]]:
+    """Words before a command at the client's and at the server's end, and both addresses."""
+    if kind == "loopback":
+        yield [], [], "127.0.0.1", "127.0.0.1"
+        return
+    a, b = SPACES
+    try:
+        for space in SPACES:
+            run("ip", "netns", "add", space)
+        run("ip", "-n", a, "link", "add", "v0", "mtu", str(mtu), "type", "veth", "peer", "name", "v0", "netns", b)
+        for space, address in ((a, "192.0.2.1/24"), (b, "192.0.2.2/24")):
+            run("ip", "-n", space, "addr", "add", address, "dev", "v0")
+            run("ip", "-n", space, "link", "set", "v0", "mtu", str(mtu), "up")
+            if rate_gbps:
+                shape = ["tbf", "rate", f"{rate_gbps}gbit", "burst", "256k", "latency", "20ms"]
+                run("tc", "-n", space, "qdisc", "add", "dev", "v0", "root", *shape)
+        yield ["ip", "netns", "exec", a], ["ip", "netns", "exec", b], "192.0.2.1", "192.0.2.2"
+    finally:
+        for space in SPACES:
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+
+
+@contextmanager
+def serving(folder: Path, before: list[str], client: str, address: str, memory_bytes: int) -> Iterator[int]:
+    """The engine's server over one emulated device."""
+    gpu = {"uuid": "GPU-" + "0" * 32, "name": "Emulated", "memory_bytes": memory_bytes, "pci_bus_id": "0:1:0.0"}
+    (folder / "gpus.json").write_text(json.dumps({"gpus": [gpu | {"sm_count": 1}]}))
+    (folder / "token").write_text(TOKEN)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": str(folder / "devices"),
+        "ELASTIC_AI_EMULATED_GPUS": str(folder / "gpus.json"),
+        "ELASTIC_AI_EMULATED_STATE": str(folder / "state"),
+    }
+    words = [*before, str(folder / "bin/elastic-ai-refserver"), "--bind", address, "--allow", client]
+    words += ["--port-file", str(folder / "port"), "--token-file", str(folder / "token")]
+    with subprocess.Popen(words, env=environment) as process:
+        try:
+            while not (folder / "port").exists():
+                if process.poll() is not None:
+                    raise BenchmarkError("the server did not start")
+                time.sleep(0.01)
+            yield int((folder / "port").read_text())
+        finally:
+            process.terminate()
+
+
+def iperf_gb_s(client: list[str], server: list[str], address: str, reverse: bool) -> float:
+    """One TCP stream's payload in GB/s (10^9 byte/s)."""
+    words = [*server, "iperf3", "--server", "--one-off", "--bind", address, "--port", str(IPERF_PORT)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        try:
+            time.sleep(0.3)
+            options = ["--time", str(IPERF_S), "--json", *(["--reverse"] if reverse else [])]
+            said = run(*client, "iperf3", "--client", address, "--port", str(IPERF_PORT), *options)
+        finally:
+            process.terminate()
+    return float(json.loads(said)["end"]["sum_received"]["bits_per_second"]) / 8e9
+
+
+def copies(folder: Path, before: list[str], address: str, port: int, size: int) -> dict[str, Any]:
+    """One run of the copy benchmark; refused as a measurement when data were wrong."""
+    environment = {
+        "PATH": os.environ["PATH"],
+        "LD_LIBRARY_PATH": str(folder / "lib"),
+        "ELASTIC_AI_SERVERS": f"{address}:{port}",
+        "ELASTIC_AI_TOKEN_FILE": str(folder / "token"),
+    }
+    program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", str(size)]
+    said: dict[str, Any] = json.loads(run(*before, *program, env=environment))
+    return said
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"min": min(values), "median": statistics.median(values), "max": max(values)}
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    compile_engine(folder, default_release())
+    compile_devices(folder / "devices")
+    figures: dict[str, list[float]] = {
+        n: [] for n in ("iperf_up", "h2d", "iperf_down", "d2h", "h2d_latency_us", "d2h_latency_us", "sync_latency_us")
+    }
+    with (
+        link(options.link, options.mtu, options.rate_gbps) as (client, server, here, there),
+        serving(folder, server, here, there, options.bytes * 3) as port,
+    ):
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+            figures["iperf_up"].append(iperf_gb_s(client, server, there, False))
+            document = copies(folder, client, there, port, options.bytes)
+            figures["iperf_down"].append(iperf_gb_s(client, server, there, True))
+            for pair in document["pairs"]:
+                name = {"H0": "h2d", "0H": "d2h"}.get(pair["source"] + pair["target"])
+                if name:
+                    figures[name].append(statistics.median(pair["bandwidth_gb_s"]))
+                    figures[f"{name}_latency_us"].append(statistics.median(pair["latency_us"]))
+            figures["sync_latency_us"].append(statistics.median(document["sync_latency_us"][0]))
+    ratios = {
+        "h2d_over_iperf": [a / b for a, b in zip(figures["h2d"], figures["iperf_up"], strict=True)],
+        "d2h_over_iperf": [a / b for a, b in zip(figures["d2h"], figures["iperf_down"], strict=True)],
+    }
+    return {
+        "link": options.link,
+        "rate_gbps": options.rate_gbps,
+        "bytes": options.bytes,
+        "rounds": options.rounds,
+        "cores": os.cpu_count(),
+        "load_1min": os.getloadavg()[0],
+        "release": default_release(),
+        "emulated": True,
+        **{k: spread(v) for k, v in {**figures, **ratios}.items()},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--link", choices=["loopback", "veth"], default="loopback")
+    parser.add_argument("--rate-gbps", type=float)
+    parser.add_argument("--mtu", type=int, default=9000)
+    parser.add_argument("--bytes", type=int, default=64 << 20)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.rate_gbps and options.link == "loopback":
+        parser.error("--rate-gbps shapes a veth link")
+    try:
+        with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
+            found = measure(options, Path(folder))
+    except (BenchmarkError, OSError) as e:
+        print(f"no figure: {e}", file=sys.stderr)
+        return 1
+    if options.json:
+        print(json.dumps(found))
+        return 0
+    for name, value in found.items():
+        if isinstance(value, dict):
+            value = f"{value['median']:.3f} ({value['min']:.3f} to {value['max']:.3f})"
+        print(f"{name:18} {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
