@@ -18,6 +18,8 @@ from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, nvml, slurm, 
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import epoch
 
+#: Slurm runs its programs without a search path.
+os.environ.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
 ERROR_READ_S = 30
 

@@ -206,7 +206,7 @@ def start(job: Job, conf: ServerConf) -> None:
     endpoint file, which then holds the reason; LeaseError with that reason."""
     job_id = str(job.id)
     held = [part for part in job.held if part.node == conf.node]
-    begin(job_id, job.lease, job.uid, job.comment, held, job.end, conf)
+    begin(job_id, job.lease, job.uid, job.comment, held, job.until, conf)
 
 
 def begin(

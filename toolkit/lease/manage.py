@@ -53,7 +53,7 @@ class Lease:
     @property
     def end(self) -> float | None:
         """When its time is over, None without a limit."""
-        ends = [job.end for job in self.jobs if job.end is not None and job.time_limit_s is not None]
+        ends = [job.until for job in self.jobs if job.until is not None]
         return min(ends, default=None)
 
 

@@ -76,7 +76,7 @@ def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[Job], servers: dict[str, A
             continue
         for held in job.held:
             shards = held.shards or sizes.get(held.node, 1)
-            use = Use(job.user, shards, job.end, job.lease, is_lease(job))
+            use = Use(job.user, shards, job.until, job.lease, is_lease(job))
             uses.setdefault((held.node, held.index), []).append(use)
     found = []
     for node in nodes:

@@ -61,6 +61,11 @@ class Job:
     wanted: str = ""
 
     @property
+    def until(self) -> float | None:
+        """When its time is over; Slurm names a time a year ahead for jobs without a limit, which is none."""
+        return None if self.time_limit_s is None else self.end
+
+    @property
     def lease(self) -> int:
         """The number that users know the lease by: the job's, or that of the first of several."""
         return self.het_leader or self.id

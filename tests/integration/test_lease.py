@@ -1,0 +1,283 @@
+"""Leases on the lab: real Slurm, systemd, nftables and network; emulated devices behind the reference engine."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import NODES, Lab, Provisioned
+
+HERE = Path(__file__).parent
+SERVERS = ("gpu1", "gpu2")
+#: Shell on a GPU server: everything that a lease could leave. Nothing when nothing is left.
+LEFT = """
+ls /run/elastic-ai/leases
+systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
+nft list set inet elastic_ai_lease allowed | grep elements
+pgrep -fa 'elastic-ai-refserver|lease-server/bin/agent'
+ss -Htln 'sport >= :21000 and sport <= :21999'
+ls -d /run/elastic-ai-lease-* /run/private/elastic-ai-lease-* 2>/dev/null
+python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['used_mib']]" \
+    < <(/usr/lib/elastic-ai/lease-server/bin/inventory)
+true
+"""
+
+
+def put(lab: Lab, node: str, path: Path) -> str:
+    """Bring a program to a node; its path there."""
+    text = base64.b64encode(path.read_bytes()).decode()
+    lab.ssh(node, f"echo {text} | base64 -d > /root/{path.name}")
+    return f"/root/{path.name}"
+
+
+def shell(lab: Lab, node: str, script: str) -> str:
+    """Run a script with bash."""
+    return lab.ssh(node, f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | bash")
+
+
+def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
+    """Wait for a value."""
+    end = time.monotonic() + limit_s
+    while True:
+        seen = what()
+        if seen == wanted:
+            return
+        assert time.monotonic() < end, f"{seen!r}, and not {wanted!r}, after {limit_s} s"
+        time.sleep(0.5)
+
+
+def left(lab: Lab) -> dict[str, str]:
+    """What leases left on the servers, by server."""
+    said = {node: shell(lab, node, LEFT).strip() for node in SERVERS}
+    return {node: words for node, words in said.items() if words}
+
+
+@pytest.fixture(scope="module")
+def pool(provisioned: Provisioned) -> Lab:
+    """The lab with two users on all nodes."""
+    lab = provisioned.lab
+    for node in NODES:
+        for uid, name in ((2001, "alice"), (2002, "bob")):
+            lab.ssh(node, f"id {name} 2>/dev/null || useradd -m -u {uid} {name}")
+    return lab
+
+
+@pytest.fixture
+def nothing_left(pool: Lab) -> Iterator[None]:
+    """After the test nothing of any lease is left."""
+    yield
+    until(lambda: left(pool), {}, 60)
+
+
+def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:
+    """Exit code, and stdout and stderr together."""
+    script = f"cd /; runuser -u {user} -- {command} 2>&1; echo exit $?"
+    *lines, last = shell(lab, node, script).splitlines()
+    return int(last.split()[1]), "\n".join(lines)
+
+
+def json_in(text: str) -> Any:
+    """The one line of JSON among others."""
+    return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_two_halves_run_a_program_whose_data_are_verified(pool: Lab) -> None:
+    code, out = run_as(pool, "alice", "toolkit run -n 2 -p 0.5 -- elastic-ai-copybench --bytes 4M --latency-count 20")
+    assert code == 0, out
+    bench = json_in(out)
+    assert bench["verified"] is True
+    assert [d["memory_bytes"] for d in bench["devices"]] == [128 << 20] * 2
+    assert all(d["name"].startswith("Emulated") for d in bench["devices"])
+    assert "emulated devices" in out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_more_than_one_server_has_is_joined_from_several(pool: Lab) -> None:
+    code, out = run_as(pool, "alice", "toolkit run -n 6 -- elastic-ai-copybench --bytes 1M --latency-count 5")
+    assert code == 0, out
+    bench = json_in(out)
+    assert len({d["uuid"] for d in bench["devices"]}) == 6
+    assert "gpu1:" in out
+    assert "gpu2:" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("-p 0", "a part lies above 0"),
+        ("-p 1.5", "is at most 1"),
+        ("-p half", "not a number"),
+        ("-n 9", "the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
+        ("--class h100", "no such class"),
+        ("-l gpu7", "no such server"),
+        ("-m 257", "256 MiB each"),
+        ("-p 0.5 -m 10", "give one of them"),
+        ("--lease 999999", "has ended"),
+    ],
+)
+def test_bad_wishes_are_one_sentence(pool: Lab, words: str, said: str) -> None:
+    code, out = run_as(pool, "alice", f"toolkit run {words} -- true")
+    assert code in (2, 75)
+    assert said in out
+    assert out.startswith("error: ")
+    assert len(out.splitlines()) == 1
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
+    code, out = run_as(pool, "alice", "toolkit lease request -n 2 -p 1/4 --hours 0.5 --json")
+    assert code == 0, out
+    lease = json_in(out)["lease"]
+    for _ in range(2):
+        code, out = run_as(
+            pool, "alice", f"toolkit run --lease {lease} -- elastic-ai-copybench --bytes 1M --latency-count 5"
+        )
+        assert code == 0, out
+    before = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json | tr -d '\\n'")[1])["until"]
+    code, out = run_as(pool, "alice", f"toolkit lease extend {lease} --hours 1")
+    assert code == 0, out
+    after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json | tr -d '\\n'")[1])["until"]
+    assert after - before == 3600
+    deadlines = "cat /run/elastic-ai/leases/*/deadline"
+    until(lambda: {float(w) for n in SERVERS for w in shell(pool, n, f"{deadlines}; true").split()}, {after}, 60)
+    assert run_as(pool, "bob", f"toolkit lease extend {lease} --hours 1") == (2, f"error: lease {lease} is alice's")
+    code, out = run_as(pool, "bob", f"toolkit lease release {lease}")
+    assert (code, "it is alice's" in out) == (2, True)
+    assert run_as(pool, "alice", f"toolkit lease release {lease}")[0] == 0
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_time_over_ends_the_lease_and_says_so(pool: Lab) -> None:
+    began = time.monotonic()
+    code, out = run_as(pool, "alice", "toolkit run -p 1/7 --hours 0.004 -- sleep 100")
+    assert "has ended: its time is over" in out
+    assert code == 128 + 15
+    assert time.monotonic() - began < 60
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_administrator_takes_a_lease_back(pool: Lab) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -- sleep 100")
+        leases = "toolkit lease list --all --json | tr -d '\\n'"
+        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
+        (lease,) = json_in(shell(pool, "head", leases))["leases"]
+        shell(pool, "head", f"toolkit lease release {lease['lease']}")
+        code, out = running.result(60)
+    assert "has ended: it was taken back" in out
+    assert code == 128 + 15
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_attackers_get_nothing(pool: Lab) -> None:
+    code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 -l gpu1 --hours 0.5 --json")
+    assert code == 0, out
+    lease = json_in(out)["lease"]
+    instance = json.loads(shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/instance.json"))
+    token = shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/token").strip()
+    for port in (instance["port"], instance["agent_port"]):
+        connect = f"timeout 3 bash -c '</dev/tcp/{instance['address']}/{port}'"
+        assert shell(pool, "gpu2", f"{connect} && echo open || echo closed").strip().endswith("closed")
+        assert shell(pool, "client1", f"{connect} && echo open || echo closed").strip() == "open"
+    # bob, on alice's machine: neither the endpoint nor the token, nor the device without it.
+    assert run_as(pool, "bob", f"toolkit run --lease {lease} -- true")[0] == 75
+    for path in ("endpoint.json", "token", "instance.json"):
+        code, out = run_as(pool, "bob", f"cat /run/elastic-ai/leases/{lease}/{path}", "gpu1")
+        assert (code, "Permission denied" in out) == (1, True)
+    assert run_as(pool, "bob", "ls /run/elastic-ai/leases", "gpu1")[0] == 0  # names of jobs are no secret
+    guess = (
+        f"env ELASTIC_AI_SERVERS={instance['address']}:{instance['port']} ELASTIC_AI_TOKEN_FILE=/tmp/guess "
+        "LD_LIBRARY_PATH=/opt/elastic-ai/engine/current/lib elastic-ai-copybench"
+    )
+    shell(pool, "client1", "echo wrongwrongwrongwrongwrong > /tmp/guess; chmod 644 /tmp/guess")
+    assert run_as(pool, "bob", guess)[0] != 0
+    # The token stands nowhere that others can see.
+    for node in (*SERVERS, "head", "client1"):
+        seen = f"(ps axeww; journalctl --no-pager; cat /var/log/slurm/*.log) 2>/dev/null | grep -c {shlex.quote(token)}"
+        assert shell(pool, node, f"{seen}; true").strip() == "0"
+    # The right token, after the lease's end.
+    shell(pool, "client1", f"echo {token} > /tmp/guess")
+    assert run_as(pool, "bob", guess)[0] == 0  # whoever was given the token, on that machine: that is what it is for
+    run_as(pool, "alice", f"toolkit lease release {lease}")
+    until(lambda: left(pool), {}, 30)
+    assert run_as(pool, "bob", guess)[0] != 0
+    shell(pool, "client1", "rm /tmp/guess")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_more_memory_than_the_part_is_refused(pool: Lab) -> None:
+    program = (
+        "import ctypes as c; d=c.CDLL('libcuda.so.1'); x=c.c_void_p(); p=c.c_uint64(); assert d.cuInit(0)==0; "
+        "assert d.cuDevicePrimaryCtxRetain(c.byref(x),0)==0; d.cuCtxSetCurrent(x); "
+        "print([d.cuMemAlloc_v2(c.byref(p),c.c_size_t(60<<20)) for _ in range(3)])"
+    )
+    code, out = run_as(pool, "alice", f"toolkit run -p 1/2 -- python3 -c {shlex.quote(program)}")
+    assert code == 0, out
+    assert "[0, 0, 2]" in out  # 128 MiB: twice 60 fit; CUDA_ERROR_OUT_OF_MEMORY
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_job_that_pretends_gets_no_instance(pool: Lab) -> None:
+    comment = json.dumps({"elastic-ai-lease": 1, "clients": ["10.0.0.1"], "host": "x", "mode": "run"})
+    name = "elastic-ai-lease\n   UserId=root(0) X\n     Nodes=gpu1 CPU_IDs=0 Mem=1 GRES=gpu:v100:4(IDX:0-3)"
+    words = f"sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 -J {shlex.quote(name)} --comment={shlex.quote(comment)}"
+    code, out = run_as(pool, "alice", f"{words} -o /dev/null -D / --wrap 'sleep 5'")
+    assert code == 0, out
+    time.sleep(3)
+    assert shell(pool, "gpu1", "ls /run/elastic-ai/leases").strip() == ""
+    until(lambda: pool.ssh("head", "squeue -h").strip(), "", 30)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_server_that_loses_slurmd_or_its_engine_leaves_nothing(pool: Lab) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -l gpu2 -- sleep 100")
+        until(lambda: "refserver" in shell(pool, "gpu2", "pgrep -fa elastic-ai-refserver; true"), True, 60)
+        shell(pool, "gpu2", "pkill -KILL -f elastic-ai-refserver")
+        code, out = running.result(60)
+    assert "the engine's server ended" in out
+    assert code == 128 + 15
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> None:
+    lab = pool
+    storm = put(lab, "client1", HERE / "lease_storm.py")
+    watch = {node: put(lab, node, HERE / "lease_watch.py") for node in SERVERS}
+    first = int(lab.ssh("head", "sbatch --parsable -o /dev/null -D / --mem=16 --wrap true").strip())
+    with ThreadPoolExecutor(2) as worker:
+        watching = {
+            node: worker.submit(lab.ssh, node, f"rm -f /root/stop; python3 {watch[node]} /root/stop")
+            for node in SERVERS
+        }
+        outcomes = json.loads(lab.ssh("client1", f"python3 {storm} 200 20 1"))
+        until(lambda: lab.ssh("head", "squeue -h").strip(), "", 120)
+        until(lambda: left(lab), {}, 60)
+        for node in SERVERS:
+            lab.ssh(node, "touch /root/stop")
+        watched = {node: json.loads(watching[node].result()) for node in SERVERS}
+    # Every program that nothing happened to ended well.
+    well = [o for o in outcomes if o["death"] == "none"]
+    assert [o for o in well if o["code"] != 0] == []
+    assert len(well) > 60
+    assert [o for o in outcomes if o["seconds"] > 280] == []
+    # No GPU was given out twice; no server was drained.
+    assert all(w["most"] <= 140 for w in watched.values()), watched
+    assert sum(w["instances"] for w in watched.values()) > 150
+    assert set(lab.ssh("head", "sinfo -h -N -o %T").split()) == {"idle"}
+    # Accounting knows each lease, what it had, and that it ended.
+    form = "sacct -a -n -P -X -D --format=jobid,jobname,state,alloctres -S now-2hours"
+    rows = [line.split("|") for line in lab.ssh("head", form).splitlines()]
+    leases = [r for r in rows if r[1] == "elastic-ai-lease" and int(r[0].split("+")[0]) > first]
+    assert len({r[0].split("+")[0] for r in leases}) >= len([o for o in outcomes if o["lease"]])
+    assert {r[2].split()[0] for r in leases} <= {"CANCELLED", "COMPLETED", "TIMEOUT", "FAILED"}
+    had = [r for r in leases if r[3]]
+    assert all("gres/gpu=" in r[3] or "gres/shard=" in r[3] for r in had)
