@@ -125,6 +125,8 @@ def machine_files(files: dict[str, tuple[bytes, int]]) -> dict[str, tuple[bytes,
     """The same for a virtual machine, which has to run ldconfig by itself."""
     unit = (
         "[Unit]\nDescription=Tell the linker where the emulated GPUs' libraries are\n"
+        # Early, so that no service looks for a library before; by default it would wait for its own target.
+        "DefaultDependencies=no\nAfter=local-fs.target\nBefore=sysinit.target\n"
         "ConditionPathExists=!/var/lib/elastic-ai-emulated\n\n"
         "[Service]\nType=oneshot\nExecStart=/sbin/ldconfig\nExecStart=/usr/bin/touch /var/lib/elastic-ai-emulated\n"
     )
