@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lease_texts import COMMENT, job_text
 
-from toolkit.lease import LeaseError, firewall, hooks, instance, nvml, slurm, unit
+from toolkit.lease import LeaseError, firewall, hooks, instance, nvml, slurm, static, unit
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, Job, parse_job
 
@@ -250,3 +250,22 @@ def test_shares_of_all_kinds_are_counted() -> None:
         assert [d.limit_mib for d in instance.devices_of(held, conf, 30)] == [30, 30]
         with pytest.raises(LeaseError, match="only 4 GPUs"):
             instance.devices_of([Held("gpu1", 9, 0)], conf, 0)
+
+
+def test_static_leases_take_what_is_free_and_refuse_the_rest(
+    server: Server, conf: ServerConf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(static, "RUN_DIR", instance.RUN_DIR)
+    wish = {"count": 2, "shards": 70, "clients": ["10.0.0.2"], "host": "client1", "what": "2 x 1/2 GPU", "seconds": 60}
+    first = static.start(wish, conf)
+    assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 0])
+    assert static.start(wish | {"count": 3, "shards": 140}, conf)["job"] == "s2"
+    with pytest.raises(LeaseError, match="gpu1 has not that much free: 0 GPUs"):
+        static.start(wish | {"count": 1, "shards": 7}, conf)
+    assert set(server.units) == {"s1", "s2"}
+    assert [(row["lease"], row["where"]) for row in static.listed(instance.known(), "gpu1")] == [
+        ("s1", "gpu1:0"),
+        ("s2", "gpu1:1-3"),
+    ]
+    assert instance.end_instance("s1") == []
+    assert static.start(wish, conf)["job"] == "s3"

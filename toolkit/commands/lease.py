@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import head_options, lease_errors, make_wish, on_head, say, wish_options
 from toolkit.lease import EXIT_RETRY, LeaseError, ask, manage, running, slurm
 from toolkit.lease.manage import Lease
@@ -28,6 +29,11 @@ def lease() -> None:
     toolkit lease extend 42 --hours 1
     toolkit lease release 42
     """
+
+
+def _static_table(rows: list[dict[str, Any]]) -> str:
+    cells = [[r["lease"], r["what"], r["where"], r["host"], clock(r["until"])] for r in rows]
+    return table(("LEASE", "WHAT", "WHERE", "CLIENT", "UNTIL"), cells) if cells else "no static leases"
 
 
 def _data(item: Lease) -> dict[str, Any]:
@@ -56,6 +62,10 @@ def _data(item: Lease) -> dict[str, Any]:
 
 @lease.command()
 @wish_options
+@head_options
+@click.option("--static", help="Without Slurm, by an administrator: an instance on this server.")
+@click.option("--client", help="With --static: the machine that will use it.")
+@click.option("--user", help="With --static: whose it is there.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the GPUs; the lease starts when its turn comes.")
 @json_option
 @lease_errors
@@ -66,6 +76,10 @@ def request(
     servers: str | None,
     gpu_class: str,
     hours: float | None,
+    inventory: Path | None,
+    static: str | None,
+    client: str | None,
+    user: str | None,
     no_wait: bool,
     as_json: bool,
 ) -> None:
@@ -74,7 +88,15 @@ def request(
     \b
     toolkit lease request -n 4 --hours 2
     toolkit lease request -n 2 -p 1/7 --class v100
+    toolkit lease request --static gpu1 --client client1 --user alice -p 0.5 -i inventories/SITE
     """
+    if static is not None:
+        if not client or not user:
+            raise LeaseError("--static needs --client and --user: who is to use it, and where")
+        click.echo(lease_static.request(inventory, static, client, user, count, part, hours or DEFAULT_HOURS))
+        return
+    if inventory is not None:
+        raise LeaseError("leases are asked for on the machine that uses them; -i belongs to --static")
     wish, parts = make_wish(count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
     with ask.uninterrupted():
         number = ask.submit(wish, parts)
@@ -98,11 +120,16 @@ def request(
 
 @lease.command("list")
 @head_options
+@click.option("--static", help="Those without Slurm, on this server.")
 @click.option("--all", "everyone", is_flag=True, help="Those of all users.")
 @json_option
 @lease_errors
-def list_(inventory: Path | None, everyone: bool, as_json: bool) -> None:
+def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: bool) -> None:
     """Your leases, the waiting ones too."""
+    if static is not None:
+        there = lease_static.listed(inventory, static)
+        click.echo(json.dumps({"leases": there}, indent=2) if as_json else _static_table(there))
+        return
     flags = [*(["--all"] if everyone else []), *(["--json"] if as_json else [])]
     if on_head(inventory, ["lease", "list", *flags]):
         return
@@ -165,13 +192,21 @@ def extend(number: int, hours: float) -> None:
 
 @lease.command()
 @head_options
-@click.argument("numbers", type=int, nargs=-1, metavar="[LEASE]...")
+@click.option("--static", help="One without Slurm, on this server.")
+@click.argument("names", nargs=-1, metavar="[LEASE]...")
 @click.option("--all", "everything", is_flag=True, help="All of yours.")
 @lease_errors
-def release(inventory: Path | None, numbers: tuple[int, ...], everything: bool) -> None:
+def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool) -> None:
     """Give leases back. An administrator releases anybody's: that takes it back."""
-    if bool(numbers) == everything:
+    if bool(names) == everything:
         raise LeaseError("name the leases to release, or give --all")
+    if static is not None:
+        for name in names:
+            click.echo(lease_static.release(inventory, static, name))
+        return
+    if not all(name.isdigit() for name in names):
+        raise LeaseError("leases are called by their numbers; toolkit lease list shows yours")
+    numbers = [int(name) for name in names]
     if on_head(inventory, ["lease", "release", *map(str, numbers), *(["--all"] if everything else [])]):
         return
     mine = [i for i in manage.leases(slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]

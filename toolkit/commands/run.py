@@ -12,7 +12,8 @@ from typing import NoReturn
 import click
 
 from toolkit.commands.lease_shared import lease_errors, make_wish, say, wish_options
-from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError, running
+from toolkit.commands.lease_static import endpoint_text
+from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError, endpoint, running
 from toolkit.lease.engines import installed
 from toolkit.lease.fraction import parse_part
 
@@ -33,6 +34,7 @@ def pass_on(
 @click.command(context_settings={"allow_interspersed_args": False})
 @wish_options
 @click.option("--lease", type=int, help="Run on this lease, which stays; see toolkit lease request.")
+@click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 @lease_errors
 def run(
@@ -43,6 +45,7 @@ def run(
     gpu_class: str,
     hours: float | None,
     lease: int | None,
+    static: str | None,
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM here with GPUs of the pool: ask, wait, run, give back.
@@ -59,6 +62,8 @@ def run(
     engine = installed(ENGINE_DIR)["engine"]
     if engine == "bitfusion":
         pass_on(count, part, memory, servers, program)
+    if static is not None:
+        sys.exit(running.start_and_wait(program, [endpoint.parse(endpoint_text(static))], say))
     if not shutil.which("sbatch"):
         raise LeaseError("Slurm is not installed here: run belongs on a machine of the pool, where the program is")
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -19,7 +19,7 @@ from validation.criterion import load_criteria
 from validation.execute import Launcher
 from validation.fabric import Fabric, load_fabric
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
-from validation.suites import SUITES, make_plan
+from validation.suites import DEFAULT, SUITES, make_plan
 
 
 @click.command()
@@ -33,7 +33,11 @@ from validation.suites import SUITES, make_plan
     help="Ansible inventory, folder or file.",
 )
 @click.option(
-    "--suite", "suites", multiple=True, metavar="NAME", help=f"{', '.join(SUITES)}; repeatable.  [default: all]"
+    "--suite",
+    "suites",
+    multiple=True,
+    metavar="NAME",
+    help=f"{', '.join(SUITES)}; repeatable.  [default: the first three]",
 )
 @click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
@@ -61,6 +65,7 @@ def validate(
     toolkit validate --fabric tcp10                       the virtual lab
     toolkit validate --fabric roce40 -i inventories/site  a site
     toolkit validate --fabric tcp10 --suite transport     only the network
+    toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --fabric tcp10 --json | jq .sign_off
@@ -95,7 +100,7 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
             near = difflib.get_close_matches(suite, SUITES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(SUITES)}"
             raise UsageFault(f"unknown suite {suite!r}; {hint}")
-    return suites or tuple(SUITES)
+    return suites or DEFAULT
 
 
 def _begin(

@@ -82,9 +82,8 @@ def stopped() -> int:
         return 0  # it never came up: the Prolog is still there and says so itself
     why = unit.reason_left(job_id) or f"the server's unit ended ({os.environ.get('SERVICE_RESULT', 'unknown')})"
     tell(f"lease {data.get('lease', job_id)}: {why}")
-    if data.get("static"):
-        instance.end_instance(job_id)
-        return 0
+    if job_id.startswith("s"):
+        return 0  # without Slurm; the sweep takes it away
     give_back(job_id, int(data.get("lease", job_id)), why)
     return 0
 
@@ -133,6 +132,9 @@ def sweep() -> int:
     conf = read_server_conf()
     if not firewall.loaded():
         firewall.load(*conf.ports)
+    for job_id in [name for name in instance.known() if name.startswith("s")]:
+        if not unit.active(job_id) and time.time() - (RUN_DIR / job_id).stat().st_mtime > ERROR_READ_S:
+            tell(f"static lease {job_id} is over: " + ("; ".join(instance.end_instance(job_id)) or "gone"))
     jobs = _jobs_here(conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
@@ -140,7 +142,7 @@ def sweep() -> int:
     failed = 0
     for job_id in {*known, *unit.running()}:
         folder = RUN_DIR / job_id
-        if known.get(job_id, {}).get("static"):
+        if job_id.startswith("s"):
             continue
         if job_id in jobs and folder.exists():
             _sweep_one(job_id, folder, jobs[job_id])

@@ -1,0 +1,111 @@
+"""Leases without Slurm: from the machine that provisions, by ssh to one server and one client."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import LeaseError
+from toolkit.lease.fraction import Part, parse_part
+from toolkit.lease.text import clock
+
+PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
+FOLDER = "/run/elastic-ai/static"
+
+
+def _node(inventory: Path | None, name: str) -> Any:
+    try:
+        from toolkit.inventory import LAB, read_inventory
+    except ImportError:
+        raise LeaseError("static leases are given out by the administrator, from the machine that provisions") from None
+    topology = read_inventory(inventory or LAB)
+    node = next((n for n in topology.nodes if n.name == name), None)
+    if node is None:
+        raise LeaseError(f"{name}: no such host in {inventory or LAB}")
+    return node
+
+
+def _ssh(node: Any, words: str, stdin: str = "") -> str:
+    target = node.ssh
+    key = ["-i", target.key_file] if target.key_file else []
+    login = ["-p", str(target.port), *target.extra_args, f"{target.user}@{target.host}"]
+    done = subprocess.run(
+        ["ssh", "-o", "BatchMode=yes", *key, *login, words], input=stdin, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        raise LeaseError(f"{node.name}: {said}")
+    return done.stdout
+
+
+def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Any:
+    data = json.loads(_ssh(node, " ".join(["sudo", "-n", PROGRAM, *words]), stdin))
+    if isinstance(data, dict) and "error" in data:
+        raise LeaseError(data["error"])
+    return data
+
+
+def request(
+    inventory: Path | None, server: str, client: str, user: str, count: int, part: str | None, hours: float
+) -> str:
+    """Start an instance on `server` for `user` on `client`; the sentence to print."""
+    if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
+        raise LeaseError(f"--user {user}: not a user's name")
+    share = parse_part(part) if part else Part(140, 140)
+    node, machine = _node(inventory, server), _node(inventory, client)
+    addresses = _ssh(machine, "ip -4 -oneline address show scope global")
+    clients = list(dict.fromkeys(re.findall(r"inet ([0-9.]+)/", addresses)))
+    wish = {
+        "count": count,
+        "shards": share.shards,
+        "clients": clients,
+        "host": client.split(".")[0],
+        "what": f"{count} x {share.text} GPU",
+        "seconds": max(round(hours * 3600), 1),
+    }
+    endpoint = _ask(node, ["start"], json.dumps(wish))
+    name = f"{server}-{endpoint['job']}"
+    path = f"{FOLDER}/{name}.json"
+    try:
+        _ssh(machine, f"sudo -n install -d -m 0711 {FOLDER}")
+        _ssh(machine, f"sudo -n install -m 0400 -o {user} /dev/stdin {path}", json.dumps(endpoint))
+    except LeaseError:
+        _ask(node, ["end", endpoint["job"]])
+        raise
+    from toolkit.lease.static import MISSING
+
+    until = clock(endpoint["deadline"])
+    said = f"lease {name}: {wish['what']} until {until} for {user} on {client}"
+    return f"{said}: toolkit run --static {name} -- …\n{MISSING}"
+
+
+def listed(inventory: Path | None, server: str) -> list[dict[str, Any]]:
+    """Static leases of a server."""
+    found: list[dict[str, Any]] = _ask(_node(inventory, server), ["list"])
+    return found
+
+
+def release(inventory: Path | None, server: str, name: str) -> str:
+    """End one."""
+    short = name.removeprefix(f"{server}-")
+    if not re.fullmatch(r"s\d{1,6}", short):
+        raise LeaseError(f"{name}: static leases are called like {server}-s1")
+    _ask(_node(inventory, server), ["end", short])
+    return f"lease {server}-{short}: released"
+
+
+def endpoint_text(name: str) -> str:
+    """What the administrator put on this machine for its user."""
+    if not re.fullmatch(r"[A-Za-z0-9.-]{1,80}", name):
+        raise LeaseError(f"--static {name}: not the name of a static lease")
+    path = Path(FOLDER) / f"{name}.json"
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        raise LeaseError(f"--static {name}: there is no such lease on this machine") from None
+    except PermissionError:
+        raise LeaseError(f"--static {name}: it is another user's") from None

@@ -1,0 +1,88 @@
+"""Leases without Slurm, on one server: an administrator gives out an instance, and what Slurm would do is missing.
+
+No queue (what is not free is refused), no policies, no accounting, no preemption, no way for users to ask themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from toolkit.lease import RUN_DIR, LeaseError, instance, nvml
+from toolkit.lease.fraction import share_text
+from toolkit.lease.pool import where_text
+from toolkit.lease.request import Request
+from toolkit.lease.server_conf import ServerConf, read_server_conf
+from toolkit.lease.slurm_text import Held
+
+MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
+
+
+def choose(count: int, shards: int, conf: ServerConf, known: dict[str, dict[str, Any]]) -> list[Held]:
+    """GPUs with so many shards free, the fullest first, so that whole ones stay whole; a GPU may serve several."""
+    of = conf.shards_per_gpu or 1
+    free = {gpu.uuid: [of, gpu.index] for gpu in nvml.gpus()}
+    for data in known.values():
+        for device in data.get("devices", []):
+            if device["uuid"] in free:
+                free[device["uuid"]][0] -= device["shards"]
+    held: list[Held] = []
+    for _ in range(count):
+        fits = sorted(entry for entry in free.values() if entry[0] >= shards)
+        if not fits:
+            left = sum(entry[0] for entry in free.values()) / of
+            raise LeaseError(f"{conf.node} has not that much free: {left:.3g} GPUs are left in all")
+        fits[0][0] -= shards
+        held.append(Held(conf.node, fits[0][1], 0 if shards == of else shards))
+    return held
+
+
+def start(wish: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
+    """Start an instance; its endpoint. LeaseError when it does not start, and then nothing stays."""
+    known = instance.known()
+    number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
+    job_id = f"s{number}"
+    request = Request(tuple(wish["clients"]), wish["host"], "hold", wish["what"], int(wish["seconds"]))
+    held = choose(int(wish["count"]), int(wish["shards"]), conf, known)
+    try:
+        instance.begin(job_id, number, 0, request.comment(), held, None, conf)
+    except LeaseError:
+        instance.end_instance(job_id)
+        raise
+    told: dict[str, Any] = json.loads((RUN_DIR / job_id / instance.ENDPOINT).read_text())
+    return told
+
+
+def listed(known: dict[str, dict[str, Any]], node: str) -> list[dict[str, Any]]:
+    """Static leases on this server."""
+    found = []
+    for name, data in sorted(known.items()):
+        if name.startswith("s") and data:
+            devices = data["devices"]
+            part = share_text(devices[0]["shards"], devices[0]["of"])
+            where = where_text((node, device["index"]) for device in devices)
+            found.append({"lease": name, "what": f"{len(devices)} x {part} GPU", "where": where,
+                          "host": data["host"], "until": data["deadline"]})  # fmt: skip
+    return found
+
+
+def main() -> int:
+    """`static start < WISH`, `static list`, `static end NAME`; JSON on stdout. For administrators, by ssh as root."""
+    try:
+        conf = read_server_conf()
+        if sys.argv[1:2] == ["start"]:
+            print(json.dumps(start(json.load(sys.stdin), conf)))
+        elif sys.argv[1:2] == ["list"]:
+            print(json.dumps(listed(instance.known(), conf.node)))
+        else:
+            name = sys.argv[2]
+            if name not in instance.known() or not name.startswith("s"):
+                raise LeaseError(f"{conf.node} has no static lease {name}")
+            left = instance.end_instance(name)
+            if left:
+                raise LeaseError(f"{name}: not all is gone: {'; '.join(left)}")
+            print("{}")
+    except LeaseError as fault:
+        print(json.dumps({"error": str(fault)}))
+    return 0
