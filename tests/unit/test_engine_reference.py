@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -287,3 +289,34 @@ def test_server_refuses_weak_tokens(tmp_path: Path, content: str, words: str):
     assert done.returncode == 2
     assert words in done.stderr
     assert not content or content not in done.stderr
+
+
+def test_clients_and_children_killed_in_the_middle_of_copies_leave_nothing(tmp_path: Path):
+    script = """
+start(); said(1); data = os.urandom(1 << 20) * 8; back = ctypes.create_string_buffer(8 << 20); n = c_size_t(8 << 20)
+while True:
+    p = alloc(8 << 20)
+    cuda.cuMemcpyHtoDAsync_v2(p, data, n, None); cuda.cuMemcpyDtoHAsync_v2(back, p, n, None)
+    cuda.cuCtxSynchronize(); assert back.raw == data; cuda.cuMemFree_v2(p)
+"""
+    chance = random.Random(5)
+    with server(tmp_path, "--memory-limit", str(100 * MIB)) as s:
+        for _ in range(3):
+            clients = [client_of(s).start(script) for _ in range(4)]
+            for one in clients:
+                assert one.stdout.readline() == "1\n"
+            children = [e["pid"] for e in s.events() if e["event"] == "client"][-4:]
+            for client, child in zip(clients, children, strict=True):
+                time.sleep(chance.random() / 10)
+                # Children are in the order of connections, not of clients: so now one's own is hit, now another's.
+                with contextlib.suppress(ProcessLookupError):  # gone with its client
+                    os.kill(chance.choice([client.pid, child]), signal.SIGKILL)
+            wait_for(lambda pids=tuple(children): sum(map(alive, pids)) <= 3)
+            for one in clients:
+                one.kill()
+                err = one.communicate()[1]
+                assert "AssertionError" not in err, "data were wrong"
+        wait_for(lambda: not any(alive(e["pid"]) for e in s.events() if e["event"] == "client"))
+        assert client_of(s).run("start(); alloc(100 << 20); said(info())")[0] == [0, 100 * MIB]
+        stat = Path(f"/proc/{s.process.pid}/task/{s.process.pid}/children").read_text().split()
+        assert not [pid for pid in stat if alive(int(pid))]
