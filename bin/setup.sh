@@ -40,5 +40,5 @@ environment() {
     fi
     export PATH="$ROOT/.venv/bin:$PATH"
 }
-LAB_PACKAGES=(gnupg iproute2 iptables mmdebstrap openssh-client slirp4netns systemd-container util-linux)
+LAB_PACKAGES=(gcc gnupg iproute2 iptables libc6-dev mmdebstrap openssh-client slirp4netns systemd-container util-linux)
 export LAB_PACKAGES
