@@ -20,7 +20,7 @@ from validation.model import Model
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
 Method = Literal[
     "value", "bom", "stack", "pcie", "numa", "mtu", "rdma-port", "lossless", "memlock", "ib-fabric",
-    "works", "rdma", "spread", "scaling",
+    "works", "rdma", "spread", "scaling", "count",
 ]  # fmt: skip
 
 
@@ -86,7 +86,8 @@ class Criterion(Model):
     `mtu` = value, and on RDMA fabrics the active MTU of its ports, `rdma-port`, `lossless`, `memlock` and
     `ib-fabric` = what RDMA ports and the InfiniBand fabric say of themselves, `spread` = relative half-width of the
     95 % interval of the median, `scaling` = measured(N) / (N x measured(1)), `works` = every measurement of a pair of
-    ports did what it should, `rdma` = RDMA figures of a pair by operation, against the fabric profile's.
+    ports did what it should, `rdma` = RDMA figures of a pair by operation, against the fabric profile's, `count` = the
+    largest sample, of which 0 is one too.
     `min_samples` is the least number that a `value` is judged on.
     `kind` is the measurement that serves the criterion, None together with `no_probe`.
     """
@@ -117,7 +118,11 @@ class Criterion(Model):
             raise ValueError("bound.value is missing; a measured criterion needs its number")
         if self.kind is not None and self.direction == "report":
             return self
-        if self.kind is not None and self.method in ("value", "spread", "scaling") and not (self.metric and self.unit):
+        if (
+            self.kind is not None
+            and self.method in ("value", "spread", "scaling", "count")
+            and not (self.metric and self.unit)
+        ):
             raise ValueError("metric and unit are needed where a value is judged")
         return self
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from validation.criterion import Criterion, Waiver
 from validation.fabric import Fabric
 from validation.judging.case import Case, last_results, virtual_facts
+from validation.judging.counts import judge_counts
 from validation.judging.findings import findings
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
@@ -41,6 +42,7 @@ METHODS = {
     "scaling": judge_scaling,
     "bom": judge_bom,
     "stack": judge_stack,
+    "count": judge_counts,
     "works": judge_works,
     "rdma": judge_rdma,
     "pcie": judge_pcie,

@@ -219,8 +219,8 @@ def test_a_fact_that_nobody_looked_at_is_refused(key):
         parse("facts", doc("facts", facts={**FACTS, key: None}))
 
 
-# the others: test_rdma_parsers.py, test_rdma_ports.py, test_infiniband.py
-TCP_KINDS = [kind for kind in sorted(PARSERS) if not kind.startswith(("rdma-", "ib-"))]
+# the others: test_rdma_parsers.py, test_rdma_ports.py, test_infiniband.py, test_remoting.py
+TCP_KINDS = [kind for kind in sorted(PARSERS) if not kind.startswith(("rdma-", "ib-", "remoting-", "utilisation"))]
 
 
 @pytest.mark.parametrize("kind", TCP_KINDS)

@@ -117,6 +117,25 @@ def _training(m: Measurement, topology: Topology) -> Job:
     return Job(launcher.name, (*probe, "--time-limit-s", str(max(1, int(m.timeout_s) - 5))))
 
 
+_REMOTING = ("remoting-copy", "remoting-isolate", "remoting-fraction")
+
+
+def _remoting(m: Measurement) -> tuple[str, ...]:
+    """On a client, by the toolkit's own commands there; the servers are named as the pool knows them."""
+    options = _options(
+        {key: value for key, value in m.params.items() if value != ""},
+        servers="--servers",
+        size_bytes="--size-bytes",
+        repeat="--repeat",
+        latency_count="--latency-count",
+        server="--server",
+        elsewhere="--elsewhere",
+        parts="--parts",
+    )
+    # a program that hangs is ended before its probe would be, so that the lease is given back
+    return (m.kind, *options, *(("--limit-s", f"{m.timeout_s - 30:g}") if m.kind == "remoting-copy" else ()))
+
+
 def job_for(m: Measurement, topology: Topology) -> Job:
     """What to run for a measurement; RunError where plan and topology do not fit together."""
     try:
@@ -129,6 +148,10 @@ def job_for(m: Measurement, topology: Topology) -> Job:
             return _transport(m, topology)
         if m.kind in _RDMA_SERVERS:
             return _rdma(m, topology)
+        if m.kind == "utilisation":
+            return Job(m.nodes[0], (m.kind, *_options(m.params, days="--days")))
+        if m.kind in _REMOTING:
+            return Job(m.nodes[0], _remoting(m))
         if m.kind == "training-short":
             return _training(m, topology)
     except (KeyError, IndexError, ValueError) as fault:

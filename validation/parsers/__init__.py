@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from validation.model import Sample, Scalar
-from validation.parsers import facts, ib_fabric, iperf3, perftest, ping, rdma_ports, rdma_tools, sockperf, training
+from validation.parsers import (
+    facts,
+    ib_fabric,
+    iperf3,
+    operations,
+    perftest,
+    ping,
+    rdma_ports,
+    rdma_tools,
+    remoting,
+    sockperf,
+    training,
+)
 from validation.parsers.common import Facts, Parsed, ParseError
 from validation.probes import ProbeDoc
 
@@ -26,9 +38,13 @@ PARSERS: dict[str, Parser] = {
     "rdma-latency": perftest.latency,
     "rdma-ports": rdma_ports.parse,
     "rdma-ucx": rdma_tools.ucx,
+    "remoting-copy": remoting.copies,
+    "remoting-fraction": remoting.fractions,
+    "remoting-isolate": remoting.isolation,
     "tcp-bandwidth": iperf3.parse,
     "tcp-latency": sockperf.parse,
     "training-short": training.parse,
+    "utilisation": operations.utilisation,
 }
 
 

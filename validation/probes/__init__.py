@@ -27,6 +27,13 @@ rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest
                  moved), sent_packets, received_packets, sent_bytes, received_bytes (as far as the device counts
                  them), fault (a code, where it failed), json (perftest's report, where it writes one), active_mtu and
                  cm_mode (first light); `peer`, added by the controller, holds the same of the serving end.
+remoting-copy    stdout: copybench's report. facts: servers, gpus (int), emulated, engine, engine_release.
+remoting-isolate facts: attempts, outcomes ("refused: ..." or "BREACH: ..."), breached, gone_s, uuid, total_bytes,
+                 server, elsewhere, emulated, engine, engine_release. stdout: the same as JSON.
+remoting-fraction facts: parts, uuids, total_bytes, taken_bytes, codes (CUresult at which filling ended), beyond (what
+                 became of one part too many), memory_mib, server, emulated, engine, engine_release. stdout: the same.
+utilisation      facts: leased_ratio, gpu_utilization_ratio, gpu_memory_ratio (lists of float, oldest first), each with
+                 its _from_s (seconds since the oldest), days, step_s, emulated. stdout: the same as JSON.
 training-short   stdout: mpirun's output, in it one line of JSON from rank 0. facts: that line's fields: world_size,
                  hosts (one per rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each
                  step), images_per_s (list of float, whole job, one per measured step), loss_first, loss_last,

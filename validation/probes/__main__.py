@@ -31,10 +31,14 @@ PROBES = {
     "rdma-latency": "rdma_perftest",
     "rdma-ports": "rdma_ports",
     "rdma-ucx": "rdma_ucx",
+    "remoting-copy": "remoting_copy",
+    "remoting-fraction": "remoting_fraction",
+    "remoting-isolate": "remoting_isolate",
     "serve": "serve",
     "tcp-bandwidth": "tcp_bandwidth",
     "tcp-latency": "tcp_latency",
     "training-short": "training_short",
+    "utilisation": "utilisation",
 }
 ANCHOR = "anchor"
 

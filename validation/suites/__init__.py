@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Plan, Scalar, Topology
-from validation.suites import preflight, training, transport
+from validation.suites import operations, preflight, remoting, training, transport
 from validation.suites.common import Part, PlanError, Request
 
-__all__ = ["SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+__all__ = ["DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
 
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
     "preflight": preflight.plan,
     "transport": transport.plan,
     "training": training.plan,
+    "remoting": remoting.plan,
+    "operations": operations.plan,
 }
+#: Measured unless others are named. Remoting needs the GPU servers to itself, operations a time of work behind it.
+DEFAULT = ("preflight", "transport", "training")
 
 OPTIONS: dict[str, str] = {
     "seconds": "measured seconds of each TCP bandwidth measurement",

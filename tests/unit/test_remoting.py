@@ -1,0 +1,240 @@
+"""Suite remoting: what is planned, what its reports must hold, and that a breach is never a pass."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from engine_case import criterion, lab, plan_of, result, verdict_of
+
+from validation.model import Measurement, Plan, Sample
+from validation.parsers import ParseError, parse
+from validation.parsers.remoting import ATTEMPTS
+from validation.probes import remoting, remoting_attempts, remoting_isolate
+from validation.probes.tool import Ran
+
+LAB = lab()
+PLAN = plan_of(LAB, ("remoting",))
+WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
+
+
+def doc(kind: str, facts: dict[str, Any], stdout: str = "", **changes: Any) -> Any:
+    return {
+        "kind": kind, "tool": "toolkit", "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout,
+        "stderr": "", "facts": {**WHO, **facts}, "started": "", "ended": "", "duration_s": 1.0, "error": None,
+        **changes,
+    }  # fmt: skip
+
+
+def planned(kind: str) -> list[Measurement]:
+    return [m for m in PLAN.measurements if m.kind == kind]
+
+
+def test_every_client_copies_and_every_server_is_tried() -> None:
+    assert [m.nodes[0] for m in planned("remoting-copy")] == ["client1"]
+    assert [m.params["server"] for m in planned("remoting-isolate")] == ["gpu1", "gpu2"]
+    assert [m.params["elsewhere"] for m in planned("remoting-isolate")] == ["gpu2", "gpu1"]
+    assert len(planned("remoting-fraction")) == 8
+    assert all(len(r) == 1 for r in PLAN.rounds), "each measurement wants the servers to itself"
+
+
+def test_one_server_alone_leaves_the_attempt_from_elsewhere_out_and_says_so() -> None:
+    plan = plan_of(lab(("head", "client1", "gpu1")), ("remoting",))
+    assert any("no attempt from a machine without a lease" in words for words in plan.left_out)
+
+
+# --- copies ----------------------------------------------------------------------------------------------------
+
+
+def copybench(**changes: Any) -> dict[str, Any]:
+    ends = ["H", "0", "1"]
+    pairs = [
+        {
+            "source": a, "target": b, "bytes": 2 << 20, "bandwidth_gb_s": [1.0, 1.1, 0.9], "latency_us": [80.0] * 20,
+            "verified": True,
+        }
+        for a in ends for b in ends if (a, b) != ("H", "H")
+    ]  # fmt: skip
+    devices = [{"name": "Emulated V100", "uuid": f"GPU-{i}", "memory_bytes": 2**28} for i in range(2)]
+    return {
+        "tool": "elastic-ai-copybench", "host": "client1", "emulated": True, "devices": devices, "pairs": pairs,
+        "servers": [{"host": f"gpu{i + 1}", "devices": [{"uuid": f"GPU-{i}"}]} for i in range(2)],
+        "sync_latency_us": [[50.0, 60.0, 70.0]] * 2, "verified": True, "wrong": [], **changes,
+    }  # fmt: skip
+
+
+COPY = {"servers": "gpu1,gpu2", "size_bytes": 2 << 20, "repeat": 3, "latency_count": 20}
+
+
+def copied(report: dict[str, Any], **facts: Any) -> Any:
+    known = {"servers": ["gpu1", "gpu2"], "gpus": 2, **facts}
+    return parse("remoting-copy", doc("remoting-copy", known, json.dumps(report)), COPY)
+
+
+def test_a_whole_matrix_is_told_apart_by_kind_of_pair() -> None:
+    samples, facts = copied(copybench())
+    found = {s.metric: s.value for s in samples}
+    assert found["client_to_gpu_bandwidth_gb_s"] == 1.0
+    assert found["gpu_to_gpu_between_servers_latency_us"] == 80.0
+    assert found["round_trip_us"] == 60.0
+    assert found["holes"] == 0
+    assert "gpu_to_gpu_same_server_latency_us" not in found
+    assert facts["emulated"] is True
+    assert facts["engine"] == "reference"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"verified": False, "wrong": ["H -> 0"]}, "data were wrong after copies: H -> 0"),
+        ({"pairs": copybench()["pairs"][1:]}, "7 of 8 pairs"),
+        ({"pairs": copybench()["pairs"] + copybench()["pairs"][:1]}, "pairs are there"),
+        ({"devices": copybench()["devices"][:1]}, "1 devices, 2 different"),
+        ({"devices": [copybench()["devices"][0]] * 2}, "2 different ones are in the lease"),
+        ({"pairs": [{**p, "verified": None} for p in copybench()["pairs"]]}, "not verified"),
+        ({"pairs": [{**p, "bandwidth_gb_s": [1.0]} for p in copybench()["pairs"]]}, "3 planned"),
+        ({"pairs": [{**p, "bytes": 4} for p in copybench()["pairs"]]}, "2097152 planned"),
+        ({"pairs": [{**p, "latency_us": [0.0] * 20} for p in copybench()["pairs"]]}, "no usable value"),
+    ],
+)
+def test_a_matrix_with_a_hole_or_a_wrong_byte_is_none(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        copied(copybench(**changes))
+
+
+def test_nothing_printed_is_no_matrix() -> None:
+    with pytest.raises(ParseError, match="0 reports"):
+        parse("remoting-copy", doc("remoting-copy", {"servers": ["gpu1", "gpu2"], "gpus": 2}, "lease 4: ..."), COPY)
+
+
+# --- isolation -------------------------------------------------------------------------------------------------
+
+ISOLATE = {"server": "gpu1", "elsewhere": "gpu2"}
+
+
+def isolated(*breached: str, without: tuple[str, ...] = (), **changes: Any) -> Any:
+    made = [name for name in (*ATTEMPTS, "a connection from gpu2") if name not in without]
+    outcomes = [f"{'BREACH' if name in breached else 'refused'}: {name}: why" for name in made]
+    facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": made, "outcomes": outcomes, "gone_s": 1.5}
+    return doc("remoting-isolate", {**facts, "breached": list(breached), **changes})
+
+
+def test_all_attempts_refused() -> None:
+    samples, facts = parse("remoting-isolate", isolated(), ISOLATE)
+    assert {s.metric: s.value for s in samples} == {"breaches": 0, "gone_s": 1.5}
+    assert len(facts["outcomes"]) == len(ATTEMPTS) + 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [*ATTEMPTS, "a connection from gpu2"])
+def test_an_attempt_that_was_not_made_is_no_pass(name: str) -> None:
+    with pytest.raises(ParseError, match="not attempted"):
+        parse("remoting-isolate", isolated(without=(name,)), ISOLATE)
+
+
+def test_a_breach_that_the_list_conceals_is_found() -> None:
+    with pytest.raises(ParseError, match="contradict"):
+        parse("remoting-isolate", isolated("no token", breached=[]), ISOLATE)
+
+
+# --- fractions -------------------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def cut(**changes: Any) -> Any:
+    facts = {
+        "server": "gpu1", "parts": ["3/4", "5/20"], "uuids": ["GPU-0"] * 2, "total_bytes": [192 * MIB, 64 * MIB],
+        "taken_bytes": [192 * MIB, 62 * MIB], "codes": [2, 2], "beyond": "waiting", "memory_mib": 256, **changes,
+    }  # fmt: skip
+    return doc("remoting-fraction", facts)
+
+
+PARTS = {"server": "gpu1", "parts": "3/4,5/20"}
+
+
+def test_parts_that_fill_the_whole() -> None:
+    samples, _ = parse("remoting-fraction", cut(), PARTS)
+    assert [(s.metric, s.value) for s in samples] == [("memory_error_mib", 0.0)]
+    samples, _ = parse("remoting-fraction", cut(total_bytes=[190 * MIB, 64 * MIB], taken_bytes=[190 * MIB, 64 * MIB]))
+    assert samples[0].value == 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"total_bytes": [256 * MIB, 256 * MIB], "taken_bytes": [256 * MIB] * 2}, "together have 512 MiB of 256"),
+        ({"uuids": ["GPU-0", "GPU-1"]}, "lay on 2 GPUs"),
+        ({"taken_bytes": [192 * MIB, 12 * MIB]}, "could take 12"),
+        ({"taken_bytes": [194 * MIB, 64 * MIB]}, "could take 194"),
+        ({"beyond": "running"}, "more than the whole was running"),
+        ({"codes": [2]}, "1 codes of 2 parts"),
+        ({"parts": ["1/2", "1/2"]}, "planned"),
+    ],
+)
+def test_parts_that_do_not_hold(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        parse("remoting-fraction", cut(**changes), PARTS)
+
+
+# --- judging ---------------------------------------------------------------------------------------------------
+
+
+def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]:
+    values = {"remoting-copy": ("holes", 0, "count"), "remoting-isolate": ("breaches", breaches, "count")}
+    values["remoting-fraction"] = ("memory_error_mib", error_mib, "MiB")
+    found = []
+    for m in plan.measurements:
+        metric, value, unit = values[m.kind]
+        found.append(result(m, [Sample(metric=metric, value=value, unit=unit)]))
+    return found
+
+
+def test_what_was_tried_and_refused_passes_and_one_breach_fails() -> None:
+    fine = verdict_of(LAB, PLAN, measured(PLAN))
+    assert {i: criterion(fine, i).verdict for i in ("rm.isolate", "rm.memory", "rm.matrix")} == dict.fromkeys(
+        ("rm.isolate", "rm.memory", "rm.matrix"), "pass"
+    )
+    bad = verdict_of(LAB, PLAN, measured(PLAN, breaches=1))
+    assert criterion(bad, "rm.isolate").verdict == "fail"
+    assert [j.subject for j in criterion(bad, "rm.isolate").judgements] == ["gpu1", "gpu2"]
+    assert criterion(verdict_of(LAB, PLAN, measured(PLAN, error_mib=2)), "rm.memory").verdict == "fail"
+
+
+def test_what_needs_kernels_is_not_measured_and_says_why() -> None:
+    verdict = verdict_of(LAB, PLAN, measured(PLAN))
+    for name in ("rm.layout", "rm.ratio", "rm.batch", "rm.fraction", "rm.scale", "rm.same"):
+        assert criterion(verdict, name).verdict == "not-measured"
+        assert "emulated devices run none" in criterion(verdict, name).reason
+
+
+def test_a_server_that_was_not_tried_is_not_passed() -> None:
+    verdict = verdict_of(LAB, PLAN, [r for r in measured(PLAN) if r.measurement != "remoting-isolate.client1.gpu2"])
+    assert criterion(verdict, "rm.isolate").verdict == "not-measured"
+
+
+# --- the probes' own steps -------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_is_kept_is_told_from_one_that_is_refused() -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        remoting_attempts.KEPT_S = 0.2
+        assert remoting_attempts.connect("127.0.0.1", port)["how"] == "kept"
+    assert remoting_attempts.connect("127.0.0.1", port)["how"].startswith("refused")
+
+
+def test_a_control_that_fails_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import argparse
+
+    tenant = remoting_isolate.Tenant(7, argparse.Namespace(server="gpu1", elsewhere=""))
+    monkeypatch.setattr(remoting_isolate, "run_tool", lambda *_: Ran([], 0, '{"devices": []}\n', ""))
+    with pytest.raises(remoting.Unmet, match="shows 0 devices"):
+        tenant.control()
+
+
+def test_a_command_that_prints_no_answer_is_named() -> None:
+    with pytest.raises(remoting.Unmet, match="device: error: no such program"):
+        remoting.answer(Ran([], 2, "", "error: no such program\n"), "device")

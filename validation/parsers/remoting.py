@@ -1,0 +1,145 @@
+"""Remoting: copies through an engine, attempts on isolation, fractions of memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from validation.model import Sample, Scalar
+from validation.parsers.common import Facts, Parsed, ParseError, expect, json_object, number
+from validation.probes import ProbeDoc
+
+HOST = "H"
+MIB = 1 << 20
+#: Attempts that are made whatever the site; a report with fewer is no measurement of isolation.
+ATTEMPTS = (
+    "memory beyond the part",
+    "memory beyond the part in two programs",
+    "another's GPU with CUDA_VISIBLE_DEVICES=''",
+    "another's GPU with CUDA_VISIBLE_DEVICES='0,1,2,3'",
+    "another's GPU with CUDA_VISIBLE_DEVICES='all'",
+    "no token",
+    "a wrong token",
+    "another user of the same machine",
+    "harm to a neighbour by a crash",
+    "the server after the lease's end",
+    "the token after the lease's end",
+    "the lease after its end",
+)
+#: How close to its end a part can be filled: allocations come in steps of 2 MiB.
+FILLED_WITHIN_BYTES = 4 * MIB
+
+
+def _facts(raw: Mapping[str, Any], *keys: str) -> Facts:
+    return {key: raw[key] for key in ("engine", "engine_release", "emulated", *keys)}
+
+
+def _metric(source: str, target: str, node_of: Mapping[str, str]) -> str:
+    if source == HOST:
+        return "client_to_gpu"
+    if target == HOST:
+        return "gpu_to_client"
+    if source == target:
+        return "gpu_itself"
+    return "gpu_to_gpu_same_server" if node_of[source] == node_of[target] else "gpu_to_gpu_between_servers"
+
+
+def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
+    """Bandwidths (GB/s) and latencies (us) by kind of pair, and `holes`: 0, for a matrix with a hole is refused."""
+    facts = doc["facts"]
+    lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
+    if len(lines) != 1:
+        raise ParseError(f"copybench: {len(lines)} reports, exactly one is expected")
+    report: Mapping[str, Any] = json_object(lines[0], "copybench: the report")
+    if report["verified"] is not True or report["wrong"]:
+        raise ParseError(
+            f"copybench: data were wrong after copies: {', '.join(report['wrong'][:4]) or 'not said which'}"
+        )
+    devices = report["devices"]
+    if len(devices) != facts["gpus"] or len({d["uuid"] for d in devices}) != len(devices):
+        raise ParseError(f"copybench: {len(devices)} devices, {facts['gpus']} different ones are in the lease")
+    expect(params, "servers", ",".join(facts["servers"]), "copybench: servers")
+    ends = [HOST, *(str(i) for i in range(len(devices)))]
+    wanted = {(a, b) for a in ends for b in ends if (a, b) != (HOST, HOST)}
+    pairs = {(pair["source"], pair["target"]): pair for pair in report["pairs"]}
+    if set(pairs) != wanted or len(report["pairs"]) != len(wanted):
+        raise ParseError(f"copybench: {len(pairs)} of {len(wanted)} pairs are there")
+    samples = [Sample(metric="holes", value=0, unit="count")]
+    node_of = _servers(report, devices)
+    for (source, target), pair in pairs.items():
+        if pair["verified"] is not True:
+            raise ParseError(f"copybench: the data from {source} to {target} were not verified")
+        expect(params, "size_bytes", pair["bytes"], "copybench: bytes of a copy")
+        metric = _metric(source, target, node_of)
+        for key, unit, count in (("bandwidth_gb_s", "GB/s", "repeat"), ("latency_us", "us", "latency_count")):
+            values = [number(value, f"copybench: {key} from {source} to {target}") for value in pair[key]]
+            expect(params, count, len(values), f"copybench: {key} from {source} to {target}")
+            ordered = sorted(values)
+            middle = ordered[len(ordered) // 2]
+            samples.append(Sample(metric=f"{metric}_{key}", value=middle, unit=unit))
+    for values in report["sync_latency_us"]:
+        ordered = sorted(number(value, "copybench: round trip") for value in values)
+        samples.append(Sample(metric="round_trip_us", value=ordered[len(ordered) // 2], unit="us"))
+    kept = _facts(facts, "gpus", "servers")
+    return samples, {**kept, "devices": [f"{d['name']} {d['uuid']}" for d in devices], "client": str(report["host"])}
+
+
+def _servers(report: Mapping[str, Any], devices: list[Mapping[str, Any]]) -> dict[str, str]:
+    """Device number -> what tells its server apart; all the same where the engine does not say."""
+    found = {str(i): "" for i in range(len(devices))}
+    by_uuid = {d["uuid"]: str(i) for i, d in enumerate(devices)}
+    for position, server in enumerate(report["servers"]):
+        for device in server.get("devices", []):
+            number_ = by_uuid.get(device.get("uuid"))
+            if number_ is not None:
+                found[number_] = str(server.get("host") or server.get("address") or position)
+    return found
+
+
+def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
+    """`breaches`, and how long (s) the server was still there after its lease had ended."""
+    facts = doc["facts"]
+    expect(params, "server", facts["server"], "isolation: server")
+    made = list(facts["attempts"])
+    missing = [name for name in ATTEMPTS if name not in made]
+    if params.get("elsewhere"):
+        missing += [f"a connection from {params['elsewhere']}"] * (
+            f"a connection from {params['elsewhere']}" not in made
+        )
+    if missing or len(facts["outcomes"]) != len(made):
+        raise ParseError(f"isolation: not attempted: {', '.join(missing) or 'outcomes are missing'}")
+    breached = [name for name in facts["breached"] if name in made]
+    if len(breached) != sum(words.startswith("BREACH") for words in facts["outcomes"]):
+        raise ParseError("isolation: outcomes and the list of breaches contradict each other")
+    samples = [
+        Sample(metric="breaches", value=len(breached), unit="count"),
+        Sample(
+            metric="gone_s", value=number(facts["gone_s"], "isolation: seconds until the server was gone"), unit="s"
+        ),
+    ]
+    return samples, {**_facts(facts, "attempts", "outcomes", "breached"), "server": str(facts["server"])}
+
+
+def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
+    """`memory_error_mib`: the largest difference between a part's memory and its share of the GPU's."""
+    facts = doc["facts"]
+    parts = [Fraction(part) for part in facts["parts"]]
+    expect(params, "parts", ",".join(facts["parts"]), "fractions: parts")
+    for key in ("uuids", "total_bytes", "taken_bytes", "codes"):
+        if len(facts[key]) != len(parts):
+            raise ParseError(f"fractions: {len(facts[key])} {key} of {len(parts)} parts")
+    if len(set(facts["uuids"])) != 1:
+        raise ParseError(f"fractions: the parts lay on {len(set(facts['uuids']))} GPUs, so that none was cut into all")
+    whole_mib = number(facts["memory_mib"], "fractions: memory of the GPU")
+    totals = [number(value, "fractions: memory of a part") for value in facts["total_bytes"]]
+    if sum(totals) > whole_mib * MIB:
+        raise ParseError(f"fractions: the parts together have {sum(totals) / MIB:.6g} MiB of {whole_mib:g}")
+    for part, total, taken in zip(facts["parts"], totals, facts["taken_bytes"], strict=True):
+        if not total - FILLED_WITHIN_BYTES <= number(taken, "fractions: memory taken") <= total:
+            raise ParseError(f"fractions: {part} has {total / MIB:.6g} MiB and could take {taken / MIB:.6g}")
+    if facts["beyond"] not in ("waiting", "pending", "refused"):
+        raise ParseError(f"fractions: a part more than the whole was {facts['beyond']}")
+    error = max(abs(float(part) * whole_mib - total / MIB) for part, total in zip(parts, totals, strict=True))
+    kept = _facts(facts, "parts", "beyond", "memory_mib")
+    return [Sample(metric="memory_error_mib", value=error, unit="MiB")], {**kept, "server": str(facts["server"])}

@@ -1,0 +1,105 @@
+"""What the probes of remoting share: the toolkit's own commands on a client, as its users have them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from validation.probes.supervise import die_with_parent
+from validation.probes.tool import Ran, last_line, run_tool
+
+COMMAND = "toolkit"
+LEASE_HOURS = 0.25  # a probe that is killed with power leaves a lease behind for so long at most
+WAIT_S = 120.0  # for free GPUs, and for one request
+
+
+class Unmet(Exception):
+    """What a measurement needs is not there, or did not do what it must; one sentence."""
+
+
+def said(ran: Ran) -> str:
+    """The last thing that a command said, short."""
+    return (last_line(ran.stderr) or last_line(ran.stdout) or f"exit status {ran.returncode}")[:300]
+
+
+def ask(*words: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
+    """A command of the toolkit with --json; Unmet where it fails."""
+    ran = run_tool([COMMAND, *words, "--json"], timeout_s)
+    if ran.returncode:
+        raise Unmet(f"{COMMAND} {words[0]}: {said(ran)}")
+    try:
+        found: dict[str, Any] = json.loads(ran.stdout)
+    except ValueError:
+        raise Unmet(f"{COMMAND} {words[0]}: printed no JSON document") from None
+    return found
+
+
+def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
+    """GPUs of these servers, as `toolkit gpus` knows them; Unmet where one has none or somebody uses one."""
+    gpus = [gpu for gpu in ask("gpus")["gpus"] if gpu["node"] in servers]
+    for server in servers:
+        if not any(gpu["node"] == server for gpu in gpus):
+            raise Unmet(f"{server} has no GPUs in the pool")
+    for gpu in gpus:
+        if gpu["free"] < 1:
+            raise Unmet(f"{gpu['node']}: GPU {gpu['index']} is not free; the measurement needs the servers to itself")
+    return gpus
+
+
+@contextmanager
+def leased(*words: str) -> Iterator[dict[str, Any]]:
+    """A lease, given back whatever happens."""
+    lease = ask("lease", "request", "--hours", f"{LEASE_HOURS:g}", *words)
+    try:
+        yield lease
+    finally:
+        release(int(lease["lease"]))
+
+
+def release(lease: int) -> None:
+    """Give a lease back; also after TERM, when no other tool is started any more."""
+    subprocess.run([COMMAND, "lease", "release", str(lease)], capture_output=True, check=False, timeout=WAIT_S)
+
+
+def attempt(name: str, *words: str) -> list[str]:
+    """The command line of a program of remoting_attempts, as a lease's program."""
+    return [sys.executable, "-m", "validation.probes.remoting_attempts", name, *words]
+
+
+def start(command: Sequence[str]) -> subprocess.Popen[str]:
+    """A command that runs beside others; it ends with the probe."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",
+        preexec_fn=die_with_parent,
+    )
+
+
+def answer(ran: Ran, what: str) -> dict[str, Any]:
+    """The JSON document that a program printed as its last line; Unmet where there is none."""
+    for line in reversed(ran.stdout.splitlines()):
+        if line.startswith("{"):
+            try:
+                found: dict[str, Any] = json.loads(line)
+            except ValueError:
+                break
+            return found
+    raise Unmet(f"{what}: {said(ran)}")
+
+
+def engine() -> dict[str, str]:
+    """Engine and release on this client, for the record."""
+    try:
+        with open("/opt/elastic-ai/engine/current/engine.json", encoding="utf-8") as handle:  # noqa: PTH123
+            data = json.load(handle)
+    except (OSError, ValueError):
+        return {"engine": "", "engine_release": ""}
+    return {"engine": str(data.get("engine", "")), "engine_release": str(data.get("release", ""))}

@@ -1,0 +1,90 @@
+"""Fractions of one GPU's memory: all parts of a whole at the same time, each filled to its end, and not one part more.
+
+The server's other GPUs are leased for the while, so that all parts lie on the one that is left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from contextlib import ExitStack
+from typing import Any
+
+from validation.probes import ProbeDoc, remoting
+from validation.probes.tool import Ran, document, run_tool
+
+START_S = 90.0  # until all parts of a whole have started
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this probe."""
+    parser.add_argument("--server", required=True, help="GPU server")
+    parser.add_argument("--parts", required=True, help="parts of a whole GPU, separated by commas: 1/2,1/2")
+
+
+def _first_line(tenant: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a tenant holds; Unmet with its words where it did not get so far."""
+    assert tenant.stdout is not None
+    line = tenant.stdout.readline()
+    if not line.startswith("{"):
+        tenant.kill()
+        ran = Ran([], tenant.wait(), line, tenant.stderr.read() if tenant.stderr else "")
+        raise remoting.Unmet(f"a part did not start: {remoting.said(ran)}")
+    found: dict[str, Any] = json.loads(line)
+    return found
+
+
+def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
+    """Facts of one whole, cut into parts."""
+    gpus = remoting.pool_of([server])
+    tenants: list[subprocess.Popen[str]] = []
+    with ExitStack() as stack:
+        if len(gpus) > 1:
+            stack.enter_context(remoting.leased("-n", str(len(gpus) - 1), "-l", server))
+        try:
+            for part in parts:
+                command = [remoting.COMMAND, "run", "-n", "1", "-p", part, "-l", server, "--"]
+                tenants.append(remoting.start([*command, *remoting.attempt("fill")]))
+            held = [_first_line(tenant) for tenant in tenants]
+            beyond = run_tool(
+                [remoting.COMMAND, "lease", "request", "-p", "1/140", "-l", server, "--no-wait", "--json"], START_S
+            )
+            state = "refused"
+            if beyond.returncode == 0:
+                lease = int(json.loads(beyond.stdout)["lease"])
+                state = str(remoting.ask("lease", "show", str(lease))["state"])
+                remoting.release(lease)
+        finally:
+            for tenant in tenants:
+                if tenant.stdin is not None and tenant.poll() is None:
+                    tenant.stdin.close()  # the end of its input lets it go
+            for tenant in tenants:
+                try:
+                    tenant.communicate(timeout=START_S)
+                except (subprocess.TimeoutExpired, ValueError):
+                    tenant.kill()
+    return {
+        "memory_mib": max(gpu["memory_mib"] for gpu in gpus),
+        "emulated": any(gpu["emulated"] for gpu in gpus),
+        "parts": parts,
+        "uuids": [str(tenant["uuid"]) for tenant in held],
+        "total_bytes": [int(tenant["total_bytes"]) for tenant in held],
+        "taken_bytes": [int(tenant["taken_bytes"]) for tenant in held],
+        "codes": [int(tenant["code"]) for tenant in held],
+        "beyond": state,
+    }
+
+
+def probe(args: argparse.Namespace) -> ProbeDoc:
+    """Memory (bytes) that each part has, and what became of one part too many."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
+        try:
+            facts |= measure_parts(args.server, args.parts.split(","))
+        except remoting.Unmet as fault:
+            return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
+        return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None
+
+    return document("remoting-fraction", remoting.COMMAND, measure, lambda _: remoting.engine()["engine_release"])

@@ -1,0 +1,213 @@
+"""What a tenant may not do, tried: beyond its memory, on another's GPU, without a token, from elsewhere, after its end.
+
+Each attempt is made for real, next to a control that shows that it could have worked. An attempt that could not be made
+is no pass: the measurement fails and says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from validation.probes import ProbeDoc, remoting
+from validation.probes.tool import Ran, document, run_tool
+
+PART = "1/4"
+GONE_S = 30.0  # how long a server may take to go when its lease has ended
+TRY_S = 60.0
+STRANGER = "nobody"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of this probe."""
+    parser.add_argument("--server", required=True, help="GPU server")
+    parser.add_argument("--elsewhere", default="", help="another machine of the pool, which Slurm can start a step on")
+
+
+class Tenant:
+    """A lease of a part of a GPU, and attempts in it. `tried` holds (attempt, whether it was a breach, words)."""
+
+    def __init__(self, lease: int, args: argparse.Namespace) -> None:
+        """The lease's number, and what the probe was told."""
+        self.lease, self.args = lease, args
+        self.tried: list[tuple[str, bool, str]] = []
+        self.facts: dict[str, Any] = {}
+
+    def run(self, *words: str, env: dict[str, str] | None = None) -> Ran:
+        """A program in the lease."""
+        command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", *remoting.attempt(*words)]
+        return run_tool(command, TRY_S, {**os.environ, **(env or {})})
+
+    def found(self, *words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
+        """What a program in the lease printed."""
+        return remoting.answer(self.run(*words, env=env), words[0])
+
+    def note(self, attempt: str, breach: bool, words: str) -> None:
+        """One attempt, done."""
+        self.tried.append((attempt, breach, words))
+
+    def control(self) -> None:
+        """What the tenant may do, works: without this, no refusal below would mean anything."""
+        seen = self.found("device")["devices"]
+        if len(seen) != 1:
+            raise remoting.Unmet(f"a lease of one part shows {len(seen)} devices")
+        self.facts |= {"uuid": seen[0]["uuid"], "total_bytes": seen[0]["total_bytes"]}
+        self.facts["emulated"] = str(seen[0]["name"]).startswith("Emulated")
+        may = self.found("take", "0.9")
+        if may["code"]:
+            raise remoting.Unmet(f"a tenant cannot take nine tenths of its own part (CUDA error {may['code']})")
+
+    def memory(self) -> None:
+        """More than the part, at once and in two programs."""
+        beyond = self.found("take", "1.1")
+        self.note("memory beyond the part", beyond["code"] == 0, f"CUDA error {beyond['code']}")
+        twice = self.found("twice", "0.6")
+        if twice.get("first"):
+            raise remoting.Unmet(f"the first of two programs got no memory (CUDA error {twice['first']})")
+        words = f"CUDA error {twice['code']} for the second"
+        self.note("memory beyond the part in two programs", twice["code"] == 0, words)
+
+    def others(self) -> None:
+        """Devices that are not the lease's."""
+        for value in ("", "0,1,2,3", "all"):
+            seen = self.found("device", env={"CUDA_VISIBLE_DEVICES": value}).get("devices", [])
+            strange = [gpu["uuid"] for gpu in seen if gpu["uuid"] != self.facts["uuid"]]
+            words = f"{len(seen)} devices seen, {len(strange)} not of the lease"
+            self.note(f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}", bool(strange), words)
+
+    def stolen(self, folder: Path) -> dict[str, str]:
+        """Environment of the lease's own programs, with a copy of its token: what a thief would have."""
+        where = self.found("where")
+        copy = folder / "token"
+        # the file is gone when the program ends, so the program itself keeps a copy, on this machine and for root alone
+        keep = ["sh", "-c", 'umask 077; cp "$ELASTIC_AI_TOKEN_FILE" "$0"', str(copy)]
+        done = run_tool([remoting.COMMAND, "run", "--lease", str(self.lease), "--", *keep], TRY_S)
+        if done.returncode or not copy.is_file():
+            raise remoting.Unmet(f"the token of the lease could not be copied: {remoting.said(done)}")
+        return {"ELASTIC_AI_SERVERS": where["ELASTIC_AI_SERVERS"], "ELASTIC_AI_TOKEN_FILE": str(copy)}
+
+    def bare(self, env: dict[str, str], library: str) -> dict[str, Any]:
+        """A program outside `toolkit run`, with the environment that it is given."""
+        here = [sys.executable, "-m", "validation.probes.remoting_attempts", "device"]
+        ran = run_tool(here, TRY_S, {**os.environ, **env, "LD_LIBRARY_PATH": library})
+        return remoting.answer(ran, "device")
+
+    def tokens(self, env: dict[str, str], folder: Path, library: str) -> None:
+        """Wrong tokens; the right one works, in the same way of calling."""
+        if "devices" not in self.bare(env, library):
+            raise remoting.Unmet("the lease's own token is refused, so that a refusal of another says nothing")
+        for name, text in (("no token", ""), ("a wrong token", "0" * 64)):
+            (folder / "wrong").write_text(text + "\n", encoding="utf-8")
+            seen = self.bare({**env, "ELASTIC_AI_TOKEN_FILE": str(folder / "wrong")}, library)
+            self.note(name, "devices" in seen, f"CUDA error {seen.get('code')}")
+
+    def stranger(self) -> None:
+        """Another user of the same machine."""
+        command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", "true"]
+        ran = run_tool(["setpriv", f"--reuid={STRANGER}", "--regid=nogroup", "--clear-groups", *command], TRY_S)
+        if ran.returncode in (126, 127):
+            raise remoting.Unmet(f"no attempt as another user: {remoting.said(ran)}")
+        self.note("another user of the same machine", ran.returncode == 0, remoting.said(ran))
+
+    def elsewhere(self, env: dict[str, str]) -> None:
+        """Another machine of the pool, by a step of Slurm there."""
+        host, _, port = env["ELASTIC_AI_SERVERS"].split(",")[0].rpartition(":")
+        program = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
+        step = ["srun", "--quiet", "-p", "all", "-w", self.args.elsewhere, "-n1", "--mem=50", "python3"]
+        ran = run_tool([*step, "-c", program, "connect", host, port], TRY_S)
+        how = str(remoting.answer(ran, f"no attempt from {self.args.elsewhere}")["how"])
+        self.note(f"a connection from {self.args.elsewhere}", how in ("kept", "answered"), how)
+
+    def crash(self) -> None:
+        """Another tenant of the same server works on while this one's program dies in the middle."""
+        command = [remoting.COMMAND, "run", "-n", "1", "-p", PART, "-l", self.args.server, "--"]
+        other = remoting.start([*command, "elastic-ai-copybench", "--bytes", "4M", "--repeat", "200"])
+        try:
+            time.sleep(2)
+            ran = self.run("crash")
+            if ran.returncode == 0:
+                raise remoting.Unmet("the program that was to crash did not")
+            out, err = other.communicate(timeout=TRY_S)
+        except subprocess.TimeoutExpired:
+            out, err = "", "it hung"
+        finally:
+            other.kill()
+        right = other.returncode == 0 and remoting.answer(Ran([], 0, out, err), "the neighbour")["verified"] is True
+        self.note("harm to a neighbour by a crash", not right, "its data were right" if right else err.strip()[-200:])
+        after = self.found("take", "0.9")
+        if after["code"]:
+            raise remoting.Unmet(f"after its crash the tenant's own memory is not free (CUDA error {after['code']})")
+
+    def after_the_end(self, env: dict[str, str], library: str) -> None:
+        """The lease is given back; token and endpoint are tried again until the server is gone."""
+        host, _, port = env["ELASTIC_AI_SERVERS"].split(",")[0].rpartition(":")
+        remoting.release(self.lease)
+        began = time.monotonic()
+        here = [sys.executable, "-m", "validation.probes.remoting_attempts", "connect", host, port]
+        how = "kept"
+        while time.monotonic() - began < GONE_S and how in ("kept", "answered"):
+            how = str(remoting.answer(run_tool(here, TRY_S), "connect")["how"])
+        self.facts["gone_s"] = round(time.monotonic() - began, 2)
+        self.note("the server after the lease's end", how in ("kept", "answered"), f"{how}, {self.facts['gone_s']} s")
+        seen = self.bare(env, library)
+        self.note("the token after the lease's end", "devices" in seen, f"CUDA error {seen.get('code')}")
+        ran = self.run("device")
+        self.note("the lease after its end", ran.returncode == 0, remoting.said(ran))
+
+
+def library_of(tenant: Tenant) -> str:
+    """Folder of the engine's client library, as `toolkit run` gives it to programs."""
+    command = [remoting.COMMAND, "run", "--lease", str(tenant.lease), "--", "sh", "-c", 'echo "$LD_LIBRARY_PATH"']
+    ran = run_tool(command, TRY_S)
+    if ran.returncode:
+        raise remoting.Unmet(f"no program runs in the lease: {remoting.said(ran)}")
+    return ran.stdout.strip()
+
+
+def attempts(args: argparse.Namespace) -> Tenant:
+    """All attempts, in an order in which the last ones end the lease."""
+    with ExitStack() as stack:
+        lease = stack.enter_context(remoting.leased("-n", "1", "-p", PART, "-l", args.server))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elastic-ai-")))
+        tenant = Tenant(int(lease["lease"]), args)
+        tenant.control()
+        library, env = library_of(tenant), tenant.stolen(folder)
+        steps: list[Callable[[], None]] = [
+            tenant.memory,
+            tenant.others,
+            lambda: tenant.tokens(env, folder, library),
+            tenant.stranger,
+            *([lambda: tenant.elsewhere(env)] if args.elsewhere else []),
+            tenant.crash,
+            lambda: tenant.after_the_end(env, library),
+        ]
+        for step in steps:
+            step()
+        return tenant
+
+
+def probe(args: argparse.Namespace) -> ProbeDoc:
+    """Every attempt with its outcome; `breaches` counts those that got through."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        facts: dict[str, Any] = {"server": args.server, "elsewhere": args.elsewhere, **remoting.engine()}
+        try:
+            tenant = attempts(args)
+        except remoting.Unmet as fault:
+            return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
+        facts |= tenant.facts
+        facts["attempts"] = [name for name, _, _ in tenant.tried]
+        facts["outcomes"] = [f"{'BREACH' if b else 'refused'}: {name}: {words}" for name, b, words in tenant.tried]
+        facts["breached"] = [name for name, breach, _ in tenant.tried if breach]
+        return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None
+
+    return document("remoting-isolate", remoting.COMMAND, measure, lambda _: remoting.engine()["engine_release"])
