@@ -147,9 +147,18 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
     }
 
 
+def slurm_pool_faults(data: Mapping[str, Any], shards: int, inventory: str) -> list[str]:
+    """What is wrong with the policies by themselves, before any node is known: one sentence, or none."""
+    try:
+        _checked(data, shards or 1, inventory)
+    except AnsibleFilterError as fault:
+        return [str(fault)]
+    return []
+
+
 class FilterModule:
     """What Ansible looks for."""
 
     def filters(self) -> dict[str, Any]:
         """Filters by name."""
-        return {"slurm_policy": slurm_policy}
+        return {"slurm_policy": slurm_policy, "slurm_pool_faults": slurm_pool_faults}

@@ -99,6 +99,10 @@ def test_a_mistake_in_the_file_has_its_line(tmp_path: Path) -> None:
     data = {"users": {"research": {"users": ["anna"], "max_gpus": "half"}}}
     with pytest.raises(AnsibleFilterError, match=r"pool.yml:6: .*'half' is no number of GPUs"):
         policy(data, CLUSTER, 140, str(tmp_path))
+    # preflight finds it before anything is installed
+    faults = load_filters("slurm_policy")["slurm_pool_faults"]
+    assert len(faults(data, 140, str(tmp_path))) == 1
+    assert faults({"users": {"research": {"users": ["anna"]}}}, 140, str(tmp_path / "nowhere")) == []
 
 
 # --- the program on the head -----------------------------------------------------------------------------------
