@@ -19,7 +19,7 @@ TABLE = "elastic_ai_lease"
 
 def ruleset(first: int, last: int) -> str:
     """The table, empty; loading it again keeps nothing of the old one."""
-    return f"""table inet {TABLE}
+    return f"""add table inet {TABLE}
 delete table inet {TABLE}
 table inet {TABLE} {{
   set allowed {{
@@ -88,4 +88,4 @@ def shut(ports: Iterable[int]) -> None:
 
 def remove() -> None:
     """Take the table away; nothing when it is not there."""
-    _nft(["-f", "-"], f"table inet {TABLE}\ndelete table inet {TABLE}\n")
+    _nft(["-f", "-"], f"add table inet {TABLE}\ndelete table inet {TABLE}\n")

@@ -148,7 +148,7 @@ def reason_left(job: str, folder: Path = Path("/run")) -> str:
 def said_in_journal(job: str, lines: int = 1) -> Sequence[str]:
     """The last words of the unit, for an error that names its cause."""
     done = subprocess.run(
-        ["journalctl", "--unit", name_of(job), "--output=cat", "--lines=20", "--no-pager", "_COMM!=systemd"],
+        ["journalctl", "--output=cat", "--lines=5", "--no-pager", f"_SYSTEMD_UNIT={name_of(job)}"],
         capture_output=True,
         text=True,
         check=False,
