@@ -96,6 +96,8 @@ def _conf(pool: Any) -> dict[str, Any]:
     if pool.users:
         conf = {
             "AccountingStorageEnforce": "associations,limits,qos",
+            # without it what a partition does not allow would wait for ever instead of being refused
+            "EnforcePartLimits": "ANY",
             "PriorityType": "priority/multifactor",
             **WEIGHTS,
         }

@@ -188,6 +188,7 @@ def test_a_fresh_head_gets_all_of_it(sync: ModuleType, monkeypatch: pytest.Monke
         "add user anna Account=research",
         "add user ben Account=teaching",
     ]
+    assert slurm.done[2] == "reconfigure", "or the partitions would go on not to know their QOS"
     assert "modify account teaching QOS=teaching DefaultQOS=teaching" in slurm.done
     limits = next(done for done in slurm.done if done.startswith("modify qos teaching"))
     assert "MaxTRESPerUser=billing=20" in limits

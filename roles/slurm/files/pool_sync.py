@@ -125,6 +125,9 @@ class Sync:
         for name in self.policy["classes"]:
             if name not in there:
                 self.do("QOS " + name, "sacctmgr", "-i", "add", "qos", name, "set", "Description=" + MARK)
+        if not set(self.policy["classes"]) <= set(there):
+            # Slurm reads the QOS that a partition allows once, and forgets those that are not there yet
+            self.do("partitions read their QOS", "scontrol", "reconfigure")
         for name, entry in self.policy["classes"].items():
             shown = there.get(name, {})
             wrong = [f"{k}={v}" for k, v in entry["qos"].items() if not same(k, v, shown.get(SHOWN.get(k, k), ""))]
