@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.lease import LeaseError, heartbeat, wire
+from toolkit.lease import LeaseError, heartbeat, running, wire
 from toolkit.lease.endpoint import Endpoint, check_engine, parse, probe
 from toolkit.lease.engines import Device
 
@@ -69,11 +69,11 @@ Start = Callable[..., Running]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    running: list[Running] = []
+    started: list[Running] = []
 
     def go(engine: str = ENGINE, **changes: Any) -> Running:
         program = tmp_path / "engine" / "bin" / "elastic-ai-refserver"
-        program.parent.mkdir(parents=True)
+        program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(engine.format(python=sys.executable, token=TOKEN))
         program.chmod(0o755)
         deadline = changes.get("deadline")
@@ -111,7 +111,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process = subprocess.Popen(
             [sys.executable, "-c", code], env=environment, cwd=REPO, text=True, stderr=subprocess.PIPE
         )
-        running.append(Running(process, instance, tmp_path))
+        started.append(Running(process, instance, tmp_path))
         with notified:
             while process.poll() is None:
                 try:
@@ -120,10 +120,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
                     break
                 except TimeoutError:
                     continue
-        return running[-1]
+        return started[-1]
 
     yield go
-    for one in running:
+    for one in started:
         if one.process.poll() is None:
             one.process.kill()
         one.process.wait()
@@ -281,3 +281,39 @@ def test_a_lease_that_could_not_start_says_why() -> None:
     with pytest.raises(LeaseError, match="gpu1: no remoting engine") as refused:
         parse('{"error": "no remoting engine is installed here", "node": "gpu1"}')
     assert refused.value.code == 75
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """This machine's engine, of the server's release."""
+    (tmp_path / "engine").mkdir(exist_ok=True)
+    (tmp_path / "engine" / "engine.json").write_text('{"engine": "reference", "release": "r1"}')
+    monkeypatch.setattr(running, "ENGINE_DIR", tmp_path / "engine")
+    monkeypatch.setattr(running, "check_engine", lambda endpoints: check_engine(endpoints, tmp_path / "engine"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "mine"))
+    (tmp_path / "mine").mkdir()
+    return tmp_path
+
+
+def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, here: Path) -> None:
+    lease = start(grace_s=30.0)
+    show = 'echo "$ELASTIC_AI_SERVERS $ELASTIC_AI_LEASE"'
+    script = f'cat "$ELASTIC_AI_TOKEN_FILE" > {here}/seen; {show} >> {here}/seen; exit 3'
+    told: list[str] = []
+    assert running.start_and_wait(["sh", "-c", script], [lease.endpoint], told.append) == 3
+    assert (here / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance['port']} 41\n"
+    assert list((here / "mine").iterdir()) == []
+    assert told == []
+    assert lease.ended() == "its client has gone"
+
+
+def test_a_lease_that_ends_first_is_said_and_the_program_ends(
+    start: Start, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "LOST_S", 0.5)
+    lease = start(mode="hold", deadline=time.time() + 1.5)
+    told: list[str] = []
+    assert running.start_and_wait(["sleep", "60"], [lease.endpoint], told.append) == 128 + signal.SIGTERM
+    assert told == ["lease 41 has ended: its time is over"]
+    with pytest.raises(LeaseError, match="does not answer"):
+        running.start_and_wait(["true"], [lease.endpoint], told.append)
