@@ -187,7 +187,9 @@ CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
     return cuMemcpyHtoDAsync_v2(to, from, bytes, NULL);
 }
 
-CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return cuMemcpyDtoHAsync_v2(to, from, bytes, NULL); }
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+    return cuMemcpyDtoHAsync_v2(to, from, bytes, NULL);
+}
 
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return cuMemcpyDtoDAsync_v2(to, from, bytes, NULL);

@@ -141,7 +141,9 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     return OK;
 }
 EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
-int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {
+    return nvmlDeviceGetHandleByIndex_v2(index, device);
+}
 
 static int same_address(const struct gpu *g, const char *id) {
     unsigned domain, bus, number;
@@ -154,7 +156,8 @@ FIND(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device), s
 
 DEVICE(nvmlDeviceGetName, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].name);)
 DEVICE(nvmlDeviceGetUUID, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].uuid_text);)
-DEVICE(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *to), if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
+DEVICE(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *to),
+       if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
 DEVICE(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *to),
        if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
 DEVICE(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *to), if (!to) return INVALID_ARGUMENT; *to = 0; return OK;)

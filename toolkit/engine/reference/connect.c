@@ -121,8 +121,9 @@ static CUresult unreachable(const struct connection *c, const char *why) {
 }
 
 static CUresult greet(struct connection *c) {
-    struct hello hello = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .pid = (uint32_t)getpid(), .release = ENGINE_RELEASE};
+    struct hello hello = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .pid = (uint32_t)getpid()};
     struct welcome welcome;
+    snprintf(hello.release, sizeof hello.release, "%s", ENGINE_RELEASE);
     gethostname(hello.client, sizeof hello.client - 1);
     memcpy(hello.token, tokens[c->number], WIRE_TOKEN);
     int failed = write_all(c->fd, &hello, sizeof hello) || read_all(c->fd, &welcome, sizeof welcome);
@@ -151,7 +152,8 @@ static CUresult greet(struct connection *c) {
     if (welcome.devices > MAX_DEVICES) return unreachable(c, "its answer makes no sense");
     c->devices = (int)welcome.devices;
     c->cuda_version = welcome.cuda_version;
-    if (read_all(c->fd, c->info, sizeof *c->info * welcome.devices)) return unreachable(c, "it ended while it answered");
+    if (read_all(c->fd, c->info, sizeof *c->info * welcome.devices))
+        return unreachable(c, "it ended while it answered");
     for (int i = 0; i < c->devices; i++) {
         c->info[i].name[sizeof c->info[i].name - 1] = '\0';
         c->info[i].pci_bus_id[sizeof c->info[i].pci_bus_id - 1] = '\0';

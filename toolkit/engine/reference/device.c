@@ -153,7 +153,8 @@ CUresult elasticAiServerInfo(char *json, size_t size) {
         TRY(call_for_data(&connections[i], &r, text, sizeof text - 1, true, &got));
         text[got] = '\0';
         if (text[0] != '{') return CUDA_ERROR_UNKNOWN;
-        int length = snprintf(json + at, size - at, "%s{\"server\": \"%s\", %s", i ? ", " : "", connections[i].name, text + 1);
+        int length = snprintf(json + at, size - at, "%s{\"server\": \"%s\", %s", i ? ", " : "", connections[i].name,
+                              text + 1);
         if (length < 0 || (size_t)length >= size - at - 1) return CUDA_ERROR_INVALID_VALUE;
         at += (size_t)length;
     }

@@ -78,7 +78,8 @@ static CUresult place(CUdeviceptr pointer, CUstream stream, struct connection **
 
 static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c;
-    struct request r = {.op = OP_HTOD, .flags = wait ? FLAG_WAIT : 0, .bytes = bytes, .arg = {pointer_there(to), bytes}};
+    struct request r = {.op = OP_HTOD, .flags = wait ? FLAG_WAIT : 0, .arg = {pointer_there(to), bytes}};
+    r.bytes = bytes;
     TRY(place(to, stream, &c, &r, 2));
     if (!bytes) return CUDA_SUCCESS;
     if (!from) return CUDA_ERROR_INVALID_VALUE;
@@ -138,7 +139,8 @@ static CUresult across(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 
 static CUresult copy_on(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c, *other = pointer_server(from);
-    struct request r = {.op = OP_DTOD, .flags = wait ? FLAG_WAIT : 0, .arg = {pointer_there(to), pointer_there(from), bytes}};
+    struct request r = {.op = OP_DTOD, .flags = wait ? FLAG_WAIT : 0,
+                        .arg = {pointer_there(to), pointer_there(from), bytes}};
     if (!other) return CUDA_ERROR_INVALID_VALUE;
     if (other != pointer_server(to)) {
         TRY(ready());
@@ -167,15 +169,24 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 
 static CUresult set(CUdeviceptr to, unsigned value, size_t count, unsigned width, CUstream stream, bool wait) {
     struct connection *c;
-    struct request r = {.op = OP_MEMSET, .flags = wait ? FLAG_WAIT : 0, .arg = {pointer_there(to), value, count, width}};
+    struct request r = {.op = OP_MEMSET, .flags = wait ? FLAG_WAIT : 0,
+                        .arg = {pointer_there(to), value, count, width}};
     TRY(place(to, stream, &c, &r, 4));
     if (!count) return CUDA_SUCCESS;
     return wait ? call(c, &r, NULL, NULL) : post(c, &r, NULL);
 }
 
-CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { return copy_in(to, from, bytes, NULL, true); }
-CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return copy_out(to, from, bytes, NULL, true); }
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) { return copy_on(to, from, bytes, NULL, true); }
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) {
+    return copy_in(to, from, bytes, NULL, true);
+}
+
+CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) {
+    return copy_out(to, from, bytes, NULL, true);
+}
+
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return copy_on(to, from, bytes, NULL, true);
+}
 
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
     return copy_in(to, from, bytes, stream, false);
@@ -198,8 +209,13 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
     return copy_peer(to, to_context, from, from_context, bytes, stream, false);
 }
 
-CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) { return set(to, value, count, 1, NULL, true); }
-CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) { return set(to, value, count, 4, NULL, true); }
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+    return set(to, value, count, 1, NULL, true);
+}
+
+CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
+    return set(to, value, count, 4, NULL, true);
+}
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
     return set(to, value, count, 1, stream, false);

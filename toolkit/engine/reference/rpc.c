@@ -90,6 +90,7 @@ static void start_draining(struct connection *c) {
 static CUresult transmit(struct connection *c, struct request *r, const void *body, struct pending *p) {
     pthread_mutex_lock(&c->send);
     if (lost) {
+        if (p && p->detached) free(p);
         pthread_mutex_unlock(&c->send);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }

@@ -55,7 +55,10 @@ static int listen_on(int *port) {
 static void write_port(int port) {
     char path[4096];
     if (!server.port_file) return;
-    if (snprintf(path, sizeof path, "%s.new", server.port_file) >= (int)sizeof path) errno = ENAMETOOLONG, fail("port file");
+    if (snprintf(path, sizeof path, "%s.new", server.port_file) >= (int)sizeof path) {
+        errno = ENAMETOOLONG;
+        fail("--port-file");
+    }
     FILE *file = fopen(path, "we");
     if (!file || fprintf(file, "%d\n", port) < 0 || fclose(file) || rename(path, server.port_file)) fail(path);
 }
@@ -108,7 +111,8 @@ static void accept_one(int listener, int signals, const sigset_t *old_mask) {
     peer_name(&from, &address, peer, sizeof peer);
     int child = 0;
     while (child < MAX_CHILDREN && server.children[child].pid) child++;
-    if (!allowed(&address)) report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
+    if (!allowed(&address))
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
     else if (child == MAX_CHILDREN)
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%d connections are open\"}", peer, MAX_CHILDREN);
     else start_child(fd, child, peer, listener, signals, old_mask);

@@ -73,9 +73,11 @@ enum {
     X(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
     X(cuMemcpyPeer, 4000, cuMemcpyPeer, \
       (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes)) \
-    X(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2, (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
+    X(cuMemcpyHtoDAsync, 3020, cuMemcpyHtoDAsync_v2, \
+      (CUdeviceptr to, const void *from, size_t bytes, CUstream stream)) \
     X(cuMemcpyDtoHAsync, 3020, cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t bytes, CUstream stream)) \
-    X(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
+    X(cuMemcpyDtoDAsync, 3020, cuMemcpyDtoDAsync_v2, \
+      (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)) \
     X(cuMemcpyPeerAsync, 4000, cuMemcpyPeerAsync, \
       (CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes, CUstream stream)) \
     X(cuMemsetD8, 3020, cuMemsetD8_v2, (CUdeviceptr to, unsigned char value, size_t count)) \
