@@ -14,7 +14,8 @@ from typing import Any
 from validation.probes import ProbeDoc, remoting
 from validation.probes.tool import Ran, document, run_tool
 
-START_S = 90.0  # until all parts of a whole have started
+START_S = 90.0  # until a request has its answer
+END_S = 30.0  # for a tenant, to end and to give its lease back
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +29,24 @@ def _first_line(tenant: subprocess.Popen[str]) -> dict[str, Any]:
     assert tenant.stdout is not None
     line = tenant.stdout.readline()
     if not line.startswith("{"):
-        tenant.kill()
-        ran = Ran([], tenant.wait(), line, tenant.stderr.read() if tenant.stderr else "")
+        tenant.terminate()
+        _, words = tenant.communicate(timeout=END_S)
+        ran = Ran([], tenant.returncode, line, words)
         raise remoting.Unmet(f"a part did not start: {remoting.said(ran)}")
     found: dict[str, Any] = json.loads(line)
     return found
+
+
+def _let_go(tenant: subprocess.Popen[str]) -> None:
+    """The end of its input ends it; what does not listen is told to give its lease back, and killed at last."""
+    for last_word in (tenant.terminate, tenant.kill):
+        try:
+            tenant.communicate(timeout=END_S)
+        except subprocess.TimeoutExpired:
+            last_word()
+        else:
+            return
+    tenant.wait()
 
 
 def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
@@ -57,13 +71,7 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
                 remoting.release(lease)
         finally:
             for tenant in tenants:
-                if tenant.stdin is not None and tenant.poll() is None:
-                    tenant.stdin.close()  # the end of its input lets it go
-            for tenant in tenants:
-                try:
-                    tenant.communicate(timeout=START_S)
-                except (subprocess.TimeoutExpired, ValueError):
-                    tenant.kill()
+                _let_go(tenant)
     return {
         "memory_mib": max(gpu["memory_mib"] for gpu in gpus),
         "emulated": any(gpu["emulated"] for gpu in gpus),

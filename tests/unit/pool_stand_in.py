@@ -1,0 +1,169 @@
+"""Stands in for a pool on one machine: the commands that the remoting probes call, before engine servers on loopback.
+
+What is not real is the scheduler and the sandbox; the engine, its protocol, limits and tokens are. Run as a program
+(`toolkit` and `srun` of a test's PATH) it keeps its leases in the folder $POOL_STAND_IN.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SHARDS = 140
+MIB = 1 << 20
+FOLDER = Path(os.environ.get("POOL_STAND_IN", "/nonexistent"))
+
+
+@contextmanager
+def leases() -> Iterator[dict[str, Any]]:
+    """All leases, to be changed by one program at a time."""
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = FOLDER / "leases.json"
+        found = json.loads(path.read_text()) if path.exists() else {}
+        yield found
+        path.write_text(json.dumps(found))
+
+
+def gpus() -> list[dict[str, Any]]:
+    return list(json.loads((FOLDER / "gpus.json").read_text())["gpus"])
+
+
+def free(found: dict[str, Any]) -> list[int]:
+    """Shards of each GPU that nobody has."""
+    left = [SHARDS] * len(gpus())
+    for lease in found.values():
+        for gpu in lease["gpus"] if lease["state"] == "running" else []:
+            left[gpu] -= lease["shards"]
+    return left
+
+
+def request(words: dict[str, str], wait: bool = True) -> int:
+    """A lease's number: running with a server of its own, or pending where there is no room and nobody waits."""
+    count, part = int(words.get("-n", 1)), Fraction(words.get("-p", "1"))
+    shards = int(part * SHARDS)
+    with leases() as found:
+        number = len(found) + 1
+        room = [i for i, left in enumerate(free(found)) if left >= shards]
+        lease: dict[str, Any] = {"lease": number, "state": "pending", "shards": shards, "gpus": room[:count]}
+        found[str(number)] = lease
+        if len(room) < count:
+            if wait:
+                raise SystemExit("error: no room")
+            return number
+        uuids = [gpus()[i]["uuid"] for i in lease["gpus"]]
+        folder = FOLDER / f"lease-{number}"
+        folder.mkdir()
+        (folder / "token").write_text(secrets.token_hex(32) + "\n")
+        limit = int(gpus()[0]["memory_bytes"] * part) // MIB * MIB
+        command = [os.environ["STAND_IN_SERVER"], "--port-file", str(folder / "port"), "--report-fd", "2"]
+        command += ["--token-file", str(folder / "token"), "--allow", "127.0.0.1"]
+        if "STAND_IN_UNLIMITED" not in os.environ:
+            command += ["--memory-limit", str(limit)]
+        devices = {"LD_LIBRARY_PATH": os.environ["STAND_IN_DEVICES"], "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
+        with (folder / "events").open("w") as events:
+            server = subprocess.Popen(
+                command, env={**os.environ, **devices}, stderr=events, stdout=events, start_new_session=True
+            )
+        while not (folder / "port").exists():
+            time.sleep(0.01)
+        lease |= {"state": "running", "pid": server.pid, "port": int((folder / "port").read_text())}
+    return number
+
+
+def release(number: str) -> None:
+    with leases() as found:
+        lease = found[number]
+        if lease["state"] == "running":
+            os.kill(lease["pid"], signal.SIGTERM)
+        lease["state"] = "ended"
+
+
+def run_on(number: str, program: list[str]) -> int:
+    if os.getuid() != 0:
+        raise SystemExit(f"error: lease {number} is not yours")
+    with leases() as found:
+        lease = found[number]
+    if lease["state"] != "running":
+        raise SystemExit(f"error: lease {number} has ended: it was released")
+    environment = {
+        "LD_LIBRARY_PATH": os.environ["STAND_IN_LIBRARY"],
+        "ELASTIC_AI_SERVERS": f"127.0.0.1:{lease['port']}",
+        "ELASTIC_AI_TOKEN_FILE": str(FOLDER / f"lease-{number}/token"),
+    }
+    code = subprocess.run(program, env={**os.environ, **environment}, check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+def toolkit(words: list[str]) -> int:
+    before, program = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
+    options = dict(itertools.pairwise(before))
+    if words[0] == "gpus":
+        with leases() as found:
+            left = free(found)
+        common = {"node": "gpu1", "emulated": True}
+        shown = [
+            {**common, "index": i, "free": left[i] / SHARDS, "memory_mib": gpu["memory_bytes"] // MIB}
+            for i, gpu in enumerate(gpus())
+        ]
+        print(json.dumps({"gpus": shown}))
+        return 0
+    if words[:2] == ["lease", "release"]:
+        release(words[2])
+        return 0
+    if words[:2] == ["lease", "show"]:
+        with leases() as found:
+            print(json.dumps({"lease": int(words[2]), "state": found[words[2]]["state"]}))
+        return 0
+    if words[:2] == ["lease", "request"]:
+        number = request(options, wait="--no-wait" not in words)
+        print(json.dumps({"lease": number, "state": "running"}))
+        return 0
+    if "--lease" in before:
+        return run_on(options["--lease"], program)
+    number = request(options)
+    try:
+        return run_on(str(number), program)
+    finally:
+        release(str(number))
+
+
+def install(folder: Path, built: Path, description: Path) -> dict[str, str]:
+    """The programs in folder/bin, and the environment in which they work."""
+    (folder / "bin").mkdir()
+    (folder / "gpus.json").write_text(description.read_text())
+    # elsewhere: a machine that has no way here
+    programs = {
+        "toolkit": f'exec {sys.executable} {HERE / "pool_stand_in.py"} "$@"',
+        "srun": 'while [ "$1" != python3 ]; do shift; done; exec unshare --net "$@"',
+        "elastic-ai-copybench": f'exec {sys.executable} -m toolkit.lease.copybench "$@"',
+    }
+    for name, line in programs.items():
+        path = folder / "bin" / name
+        path.write_text(f"#!/bin/sh\n{line}\n")
+        path.chmod(0o755)
+    return {
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(HERE.parents[1]),
+        "POOL_STAND_IN": str(folder),
+        "STAND_IN_SERVER": str(built / "bin/elastic-ai-refserver"),
+        "STAND_IN_DEVICES": str(built / "devices"),
+        "STAND_IN_LIBRARY": str(built / "lib"),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(toolkit(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""The remoting probes against real engine servers on loopback; tests/unit/pool_stand_in.py gives out the leases."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pool_stand_in
+import pytest
+
+from validation.parsers import ParseError, parse
+from validation.parsers.remoting import ATTEMPTS
+from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
+
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc, which builds the reference engine"),
+    pytest.mark.skipif(os.getuid() != 0, reason="needs root: an attempt is made as another user"),
+]
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    import engine_run
+
+    emulated = engine_run.describe(tmp_path)
+    folder = tmp_path / "pool"
+    folder.mkdir()
+    environment = pool_stand_in.install(folder, engine_run.built(), tmp_path / "gpus.json")
+    for name, value in {**emulated, **environment}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(pool_stand_in, "FOLDER", folder)
+    yield folder
+    with pool_stand_in.leases() as found:
+        running = [number for number, lease in found.items() if lease["state"] == "running"]
+    for number in running:
+        pool_stand_in.release(number)
+    assert not running, "leases that a probe left behind"
+
+
+def isolate(**changes: Any) -> Any:
+    return remoting_isolate.probe(argparse.Namespace(**{"server": "gpu1", "elsewhere": "gpu2", **changes}))
+
+
+def test_every_attempt_is_made_and_refused(pool: Path) -> None:
+    doc = isolate()
+    assert doc["error"] is None
+    samples, facts = parse("remoting-isolate", doc, {"server": "gpu1", "elsewhere": "gpu2"})
+    assert facts["breached"] == [], facts["outcomes"]
+    assert set(ATTEMPTS) <= set(facts["attempts"])  # type: ignore[arg-type]
+    assert {s.metric for s in samples} == {"breaches", "gone_s"}
+    token = (pool / "lease-1/token").read_text().strip()
+    assert token not in str(doc), "the token stays out of what is recorded"
+
+
+def test_servers_without_a_limit_are_breached_and_it_is_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_UNLIMITED", "1")
+    doc = remoting_fraction.probe(argparse.Namespace(server="gpu1", parts="1/2,1/2"))
+    with pytest.raises(ParseError, match="together have 512 MiB of 256"):
+        parse("remoting-fraction", doc, {})
+
+
+def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remoting_isolate, "GONE_S", 1.0)
+    monkeypatch.setattr(remoting_isolate.remoting, "release", lambda lease: None)
+    doc = isolate(elsewhere="")
+    _, facts = parse("remoting-isolate", doc, {"server": "gpu1"})
+    assert facts["breached"] == list(ATTEMPTS[-3:])
+    pool_stand_in.release("1")
+
+
+@pytest.mark.parametrize("parts", ["1/2,1/2", "3/4,5/20", ",".join(["1/7"] * 7)])
+def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: str) -> None:
+    doc = remoting_fraction.probe(argparse.Namespace(server="gpu1", parts=parts))
+    samples, facts = parse("remoting-fraction", doc, {"parts": parts})
+    assert samples[0].value < 1
+    assert facts["beyond"] == "pending"
+    assert facts["emulated"] is True
+
+
+def test_the_whole_matrix(pool: Path) -> None:
+    known = {"servers": "gpu1", "size_bytes": 1 << 20, "repeat": 2, "latency_count": 3}
+    doc = remoting_copy.probe(argparse.Namespace(**known, limit_s=60.0))
+    samples, facts = parse("remoting-copy", doc, known)
+    assert facts["gpus"] == 2
+    assert {s.metric for s in samples} >= {"client_to_gpu_bandwidth_gb_s", "gpu_to_client_latency_us", "round_trip_us"}
+
+
+def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:
+    pool_stand_in.toolkit(["lease", "request", "-n", "1", "-p", "1/4", "-l", "gpu1"])
+    doc = remoting_copy.probe(
+        argparse.Namespace(servers="gpu1", size_bytes=1 << 20, repeat=2, latency_count=3, limit_s=60.0)
+    )
+    assert "gpu1: GPU 0 is not free" in str(doc["error"])
+    pool_stand_in.release("1")
