@@ -67,11 +67,11 @@ def test_who_has_gpus_and_who_waits(programs: Any) -> None:
     samples = programs["pool_metrics"].jobs(lines, 140, now)
     assert samples[0] == (
         "elastic_ai_pool_user_gpus",
-        {"user_class": "research", "user": "anna", "state": "running"},
+        {"account": "research", "user": "anna", "state": "running"},
         1.5,
     )
-    assert ("elastic_ai_pool_leases", {"user_class": "research", "state": "running"}, 2) in samples
-    assert ("elastic_ai_pool_leases", {"user_class": "teaching", "state": "pending"}, 1) in samples
+    assert ("elastic_ai_pool_leases", {"account": "research", "state": "running"}, 2) in samples
+    assert ("elastic_ai_pool_leases", {"account": "teaching", "state": "pending"}, 1) in samples
     assert samples[-1] == ("elastic_ai_pool_longest_wait_seconds", {}, 3600.0)
 
 

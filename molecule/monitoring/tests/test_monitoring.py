@@ -12,7 +12,7 @@ DASHBOARD = "/etc/elastic-ai/monitoring/pool.json"
 MAY_BE_EMPTY = (
     "elastic_ai_gpu_temperature_celsius",
     "elastic_ai_gpu_power_watts",
-    'sum by (user_class) (elastic_ai_pool_user_gpus{state="pending"})',
+    'sum by (account) (elastic_ai_pool_user_gpus{state="pending"})',
 )
 
 
@@ -25,7 +25,7 @@ def ask(host, path, **query):
 
 def values(host, query):
     return {
-        tuple(sorted((k, v) for k, v in one["metric"].items() if k in ("node", "class", "state", "user_class"))): float(
+        tuple(sorted((k, v) for k, v in one["metric"].items() if k in ("node", "class", "state", "account"))): float(
             one["value"][1]
         )
         for one in ask(host, "query", query=query)["result"]
@@ -67,7 +67,7 @@ def test_the_pools_figures_follow_slurm(host):
             host, "elastic_ai_pool_leased_gpus"
         )
         running = values(host, "elastic_ai_pool_leases")
-        assert running == {(("state", "running"), ("user_class", "root")): 2.0}
+        assert running == {(("state", "running"), ("account", "root")): 2.0}
         assert until(lambda: values(host, "elastic_ai:pool_leased:ratio") == {(): 0.3125})
         # With leases in the pool, every query of the dashboard has something to show.
         panels = json.loads(host.file(DASHBOARD).content_string)["panels"]

@@ -84,11 +84,11 @@ def jobs(lines, shards_per_gpu, now):
         if state == "pending":
             longest = max(longest, (now - datetime.fromisoformat(fields["SubmitTime"])).total_seconds())
     samples = [
-        ("elastic_ai_pool_user_gpus", {"user_class": account, "user": user, "state": state}, gpus)
+        ("elastic_ai_pool_user_gpus", {"account": account, "user": user, "state": state}, gpus)
         for (account, user, state), gpus in sorted(had.items())
     ]
     samples += [
-        ("elastic_ai_pool_leases", {"user_class": account, "state": state}, count)
+        ("elastic_ai_pool_leases", {"account": account, "state": state}, count)
         for (account, state), count in sorted(counted.items())
     ]
     return [*samples, ("elastic_ai_pool_longest_wait_seconds", {}, longest)]
