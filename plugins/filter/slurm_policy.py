@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,8 +25,9 @@ def _checked(data: Mapping[str, Any], shards: int, inventory: str) -> Any:
     from toolkit.pool_file import check_pool, load_pool
     from validation.load import ConfigError
 
+    plain = json.loads(json.dumps(data))  # Ansible's own kinds of text and mappings are not those that are checked
     try:
-        return check_pool(data, shards)
+        return check_pool(plain, shards)
     except ConfigError as fault:
         try:
             load_pool(Path(inventory), shards)

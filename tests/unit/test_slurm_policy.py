@@ -60,6 +60,14 @@ def test_limits_count_whole_gpus_and_parts_alike() -> None:
     assert qos["research"]["Preempt"] == "teaching"
 
 
+def test_ansibles_own_kind_of_text_is_text() -> None:
+    class Tagged(str):
+        __slots__ = ()
+
+    pool = {Tagged("users"): {Tagged("research"): {"users": [Tagged("anna")]}}}
+    assert list(policy(pool, CLUSTER, 140, "/x")["sync"]["classes"]) == ["research"]
+
+
 def test_preemption_only_where_somebody_preempts() -> None:
     conf = policy(POOL, CLUSTER, 140, "/x")["conf"]
     assert (conf["PreemptType"], conf["PreemptMode"], conf["PreemptExemptTime"]) == (
