@@ -178,6 +178,11 @@ def _reservation_faults(pool: Pool) -> Iterator[Fault]:
     for name, kept in pool.reservations.items():
         if pool.classes:
             yield ("reservations", name, "class"), _unknown(kept.gpu_class, pool.classes, "class of GPU")
+        limited = pool.classes.get(kept.gpu_class, GpuClass()).max_hours is not None
+        for user, users in pool.users.items():
+            if not limited and users.max_hours is None and kept.gpu_class in (users.classes or (kept.gpu_class,)):
+                words = f"leases of {user} have no max_hours; one without an end never starts before a reservation"
+                yield ("reservations", name), words
         for user in kept.for_:
             yield ("reservations", name, "for"), _unknown(user, pool.users, "class of users")
             if user in pool.users and kept.gpu_class not in (pool.users[user].classes or (kept.gpu_class,)):

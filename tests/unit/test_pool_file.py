@@ -65,6 +65,7 @@ def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
         ('from: "08:00"', 'from: "8 am"', "reservations.practicals.from: string should match"),
         ("for: [teaching]", "for: [guests]", "guests is no class of users"),
         ("class: v100", "class: h100", "teaching may not use h100"),
+        ("    max_hours: 4", "    priority: 0", "one without an end never starts before a reservation"),
         ("days: weekdays", "days: mondays", "'daily', 'weekdays' or 'weekends'"),
         ("groups: [students]", "groups: []", "nobody is in it"),
         ("  teaching:\n      groups", "  root:\n      groups", "Slurm has this name for itself"),

@@ -26,7 +26,13 @@ CLUSTER: dict[str, Any] = {
 POOL: dict[str, Any] = {
     "classes": {"v100": {}, "h100": {"max_hours": 24}},
     "users": {
-        "research": {"users": ["anna"], "max_gpus": 8, "max_gpus_per_user": 2.5, "preempts": ["teaching"]},
+        "research": {
+            "users": ["anna"],
+            "max_gpus": 8,
+            "max_gpus_per_user": 2.5,
+            "preempts": ["teaching"],
+            "max_hours": 24,
+        },
         "teaching": {"users": ["ben"], "classes": ["v100"], "max_gpus_per_user": "1/7", "max_hours": 0.5},
     },
     "reservations": {"course": {"for": ["teaching"], "class": "v100", "nodes": ["gpu1"], "from": "08:00", "hours": 4}},
@@ -56,7 +62,7 @@ def test_limits_count_whole_gpus_and_parts_alike() -> None:
     qos = {name: entry["qos"] for name, entry in policy(POOL, CLUSTER, 140, "/x")["sync"]["classes"].items()}
     assert (qos["research"]["GrpTRES"], qos["research"]["MaxTRESPerUser"]) == ("billing=1120", "billing=350")
     assert (qos["teaching"]["GrpTRES"], qos["teaching"]["MaxTRESPerUser"]) == ("billing=-1", "billing=20")
-    assert (qos["teaching"]["MaxWall"], qos["research"]["MaxWall"]) == ("0-00:30:00", "-1")
+    assert (qos["teaching"]["MaxWall"], qos["research"]["MaxWall"]) == ("0-00:30:00", "1-00:00:00")
     assert qos["research"]["Preempt"] == "teaching"
 
 
@@ -158,7 +164,7 @@ class Slurm:
 
 QOS_ROWS = [
     "normal|Normal QOS default|0|||||||",
-    "research|elastic-ai|0|billing=1120|billing=350||00:01:00|teaching|DenyOnLimit",
+    "research|elastic-ai|0|billing=1120|billing=350|1-00:00:00|00:01:00|teaching|DenyOnLimit",
     "teaching|elastic-ai|0||billing=20|00:30:00|00:01:00||DenyOnLimit",
 ]
 IN_LINE: dict[str, list[str]] = {
@@ -276,3 +282,6 @@ def test_a_reservation_begins_at_its_next_full_start(sync: ModuleType) -> None:
     now = datetime.datetime(2026, 11, 21, 9, 0)
     assert sync.next_start("08:00", now) == "2026-11-22T08:00:00"
     assert sync.next_start("09:30", now) == "2026-11-21T09:30:00"
+    # that day is a Saturday
+    assert sync.next_start("08:00", now, ["WEEKDAY", "MAGNETIC"]) == "2026-11-23T08:00:00"
+    assert sync.next_start("08:00", now, ["WEEKEND"]) == "2026-11-22T08:00:00"

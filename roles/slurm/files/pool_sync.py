@@ -208,10 +208,16 @@ class Sync:
             self.do("no QOS " + name, "sacctmgr", "-i", "delete", "qos", name)
 
 
-def next_start(clock, now):
-    """The next time of day `clock` (08:00) after now, as Slurm takes it."""
+def next_start(clock, now, flags=()):
+    """The next time of day `clock` (08:00) after now on a day that the flags mean, as Slurm takes it.
+
+    Slurm takes the first day as it is told and looks at the day of the week only when it repeats.
+    """
     start = now.replace(hour=int(clock[:2]), minute=int(clock[3:]), second=0, microsecond=0)
-    return (start if start > now else start + datetime.timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%S")
+    days = set(range(5)) if "WEEKDAY" in flags else {5, 6} if "WEEKEND" in flags else set(range(7))
+    while start <= now or start.weekday() not in days:
+        start += datetime.timedelta(days=1)
+    return start.strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def reservation(name, entry):
@@ -220,7 +226,7 @@ def reservation(name, entry):
     which = [f"NodeCnt={nodes}"] if isinstance(nodes, int) else ["Nodes=" + ",".join(nodes)]
     return [
         "ReservationName=" + name,
-        "StartTime=" + next_start(entry["from"], datetime.datetime.now()),
+        "StartTime=" + next_start(entry["from"], datetime.datetime.now(), entry["flags"]),
         f"Duration={entry['minutes']}",
         "Accounts=" + ",".join(entry["accounts"]),
         "PartitionName=" + entry["partition"],
