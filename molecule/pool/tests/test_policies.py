@@ -37,7 +37,7 @@ def until(what, wanted, limit_s=40):
 @pytest.fixture(autouse=True)
 def an_empty_queue(host):
     yield
-    host.run("scancel --user anna,ben,carl; scancel --state PENDING")
+    host.run("for user in anna ben carl; do scancel --user $user; done; scancel --state PENDING")
     until(lambda: host.check_output("squeue -h -u anna,ben,carl,root | wc -l"), "0")
 
 
@@ -87,7 +87,7 @@ def test_research_takes_back_what_teaching_has(host):
     until(lambda: state(host, wanted).split()[0], "RUNNING")
     # Never the other way round.
     again = number(submit(host, "ben", "-p v100 --gres=gpu:4"))
-    until(lambda: state(host, again), "PENDING (Resources|Priority|None)")
+    until(lambda: state(host, again), "PENDING (Resources|Priority|None|Reservation)")
     until(lambda: host.check_output("sacct -n -P -X -j %s -o state", held), "PREEMPTED.*")
     assert state(host, wanted).split()[0] == "RUNNING"
 
