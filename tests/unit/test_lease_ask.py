@@ -122,8 +122,8 @@ def test_every_end_has_its_sentence(state: str, words: str) -> None:
 
 
 def test_leases_are_listed_with_all_their_jobs() -> None:
-    het = "HetJobId=41 HetJobOffset={} "
-    text = job_text(het=het.format(0)) + job_text(42, het=het.format(1), gres="shard:v100:70(IDX:3)")
+    het = "ArrayJobId=41 ArrayTaskId={} "
+    text = job_text(43, het=het.format(0)) + job_text(42, het=het.format(1), gres="shard:v100:70(IDX:3)")
     other = job_text(50, name="train", comment="(null)")
     (item,) = manage.leases(parse_jobs(text + other))
     assert (item.id, item.what, item.where, item.state) == (41, "1/2 GPU", "gpu1:2-3", "running")

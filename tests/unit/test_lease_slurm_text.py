@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from lease_texts import COMMENT, job_text, node_text
 
@@ -23,11 +25,25 @@ def test_a_lease_says_who_has_what_and_until_when() -> None:
 
 
 def test_parts_that_start_together_are_one_lease() -> None:
-    text = job_text(het="HetJobId=41 HetJobOffset=0 ") + job_text(
-        42, het="HetJobId=41 HetJobOffset=1 ", gres="shard:v100:70(IDX:3)"
+    text = job_text(43, het="ArrayJobId=41 ArrayTaskId=0 ") + job_text(
+        44, het="ArrayJobId=41 ArrayTaskId=1 ", gres="shard:v100:70(IDX:3)"
     )
-    first, second = parse_jobs(text.replace("   UserId", "   HetJobIdSet=41-42\n   UserId"))
-    assert (first.lease, second.lease, second.id, second.het_offset) == (41, 41, 42, 1)
+    first, second = parse_jobs(text)
+    assert (first.lease, second.lease, second.id, second.task) == (41, 41, 44, 1)
+    (pending,) = parse_jobs(job_text(41, het="ArrayJobId=41 ArrayTaskId=2-5 ", state="PENDING", gres=""))
+    assert pending.lease == 41
+
+
+def test_what_slurm_22_05_really_says() -> None:
+    """Recorded on a lab: two parts that run, and a lease that has ended."""
+    recorded = Path(__file__).parents[1] / "data" / "lease"
+    ended, first, second = parse_jobs((recorded / "slurm-22.05.8-jobs.txt").read_text())[-3:]
+    assert (ended.ended, ended.held) == (True, ())
+    assert (first.held, second.held) == ((Held("gpu1", 0, 70),), (Held("gpu2", 0, 70),))
+    assert (first.user, first.state, first.until) == ("alice", "RUNNING", None)
+    assert parse_comment(first.comment).what == "2 x 1/2 GPU"
+    nodes = parse_nodes((recorded / "slurm-22.05.8-nodes.txt").read_text())
+    assert [(n.name, n.gpus, n.shards, n.serves) for n in nodes] == [("gpu1", 4, 560, True), ("gpu2", 4, 560, True)]
 
 
 @pytest.mark.parametrize(

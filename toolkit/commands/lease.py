@@ -98,14 +98,13 @@ def request(
     if inventory is not None:
         raise LeaseError("leases are asked for on the machine that uses them; -i belongs to --static")
     wish, parts = make_wish(count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
-    with ask.uninterrupted():
-        number = ask.submit(wish, parts)
     if no_wait:
+        number = ask.submit(wish, parts)
         item = manage.find(number)
         click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wish.text}")
         return
+    number, jobs = ask.obtain(wish, parts, say)
     try:
-        jobs = ask.wait(number, wish.text, say)
         endpoints = running.endpoints_of(jobs)
     except BaseException:
         with ask.uninterrupted():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import signal
 import socket
 import time
@@ -19,6 +20,8 @@ from toolkit.lease.text import several
 #: Host memory of the job itself, MiB: a shell that sleeps. What the instance may have is the server's matter.
 JOB_MEMORY_MIB = 16
 POLL_FIRST_S, POLL_LAST_S = 0.25, 2.0
+#: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
+PART_S = 25.0
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def explain(words: str, wish: Wish) -> str:
 def submit(wish: Wish, parts: Sequence[Sequence[str]]) -> int:
     """Hand the jobs to Slurm; the lease's number."""
     try:
-        return slurm.submit(parts)
+        return slurm.submit(parts[0], len(parts))
     except LeaseError as fault:
         raise LeaseError(explain(str(fault), wish), fault.code) from None
 
@@ -172,9 +175,35 @@ def ended_words(job: Job) -> str:
     return left or by_state.get(state, f"Slurm says {state.lower()}{f' ({job.reason})' if job.reason else ''}")
 
 
-def wait(lease: int, wish_text: str, say: Callable[[str], None]) -> list[Job]:
+class StartedInPart(Exception):
+    """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
+
+
+def obtain(wish: Wish, parts: Sequence[Sequence[str]], say: Callable[[str], None]) -> tuple[int, list[Job]]:
+    """Ask and wait until all parts run; a lease that started in part only is given back and asked for again.
+
+    Slurm starts the jobs of a lease one by one: its heterogeneous jobs would start them together, but never two of
+    them on one server. Whatever interrupts the wait gives the lease back.
+    """
+    while True:
+        with uninterrupted():
+            lease = submit(wish, parts)
+        try:
+            return lease, wait(lease, wish.text, say, len(parts))
+        except StartedInPart:
+            with uninterrupted():
+                slurm.cancel(lease)
+            say(f"lease {lease}: only some of its parts could start; they are given back, and asked for again")
+            time.sleep(1 + secrets.randbelow(8000) / 1000)
+        except BaseException:
+            with uninterrupted():
+                slurm.cancel(lease)
+            raise
+
+
+def wait(lease: int, wish_text: str, say: Callable[[str], None], parts: int = 1) -> list[Job]:
     """Wait until all jobs of a lease run, and say what it waits for whenever that changes."""
-    pause, told, began = POLL_FIRST_S, "", time.monotonic()
+    pause, told, began, first = POLL_FIRST_S, "", time.monotonic(), 0.0
     while True:
         jobs = slurm.job_parts(lease)
         if not jobs:
@@ -182,8 +211,12 @@ def wait(lease: int, wish_text: str, say: Callable[[str], None]) -> list[Job]:
         over = next((job for job in jobs if job.ended), None)
         if over is not None:
             raise LeaseError(f"lease {lease} has ended: {ended_words(over)}", EXIT_RETRY)
-        if all(job.state == "RUNNING" for job in jobs):
+        running = [job for job in jobs if job.state == "RUNNING"]
+        if len(running) == len(jobs) == parts:
             return jobs
+        first = first or (time.monotonic() if running else 0.0)
+        if running and time.monotonic() - first > PART_S:
+            raise StartedInPart
         if time.monotonic() - began > 1 and any(job.state == "PENDING" for job in jobs):
             place, start = slurm.place_in_queue(lease), slurm.expected_start(lease)
             reason = next((job.reason for job in jobs if job.state == "PENDING"), "")
@@ -191,7 +224,7 @@ def wait(lease: int, wish_text: str, say: Callable[[str], None]) -> list[Job]:
             words += f", place {place} in the queue" if place else ""
             words += f" ({reason})" if reason not in ("", "None") else ""
             words += f", expected {start.replace('T', ' ')}" if start else ""
-            if words != told:
+            if words != told and (place or not told):
                 say(words)
                 told = words
         time.sleep(pause)

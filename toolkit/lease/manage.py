@@ -63,7 +63,7 @@ def leases(jobs: Sequence[Job]) -> list[Lease]:
     for job in jobs:
         if is_lease(job):
             found.setdefault(job.lease, []).append(job)
-    return [Lease(k, tuple(sorted(v, key=lambda j: j.het_offset))) for k, v in sorted(found.items())]
+    return [Lease(k, tuple(sorted(v, key=lambda j: j.task))) for k, v in sorted(found.items())]
 
 
 def me() -> str:

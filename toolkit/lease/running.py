@@ -166,10 +166,8 @@ def _give_back(lease: int, say: Say) -> None:
 
 def run(wish: ask.Wish, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
     """Ask, wait, run, give back; the exit code."""
-    with ask.uninterrupted():
-        lease = ask.submit(wish, parts)
+    lease, jobs = ask.obtain(wish, parts, say)
     try:
-        jobs = ask.wait(lease, wish.text, say)
         endpoints = endpoints_of(jobs)
         say(f"lease {lease}: {describe(jobs, endpoints)}")
         return start_and_wait(argv, endpoints, say)

@@ -73,15 +73,12 @@ def job_parts(lease: int) -> list[Job]:
         if "Invalid job id" in done.stderr:
             return []
         raise LeaseError(f"Slurm does not answer: {said(done)}", EXIT_RETRY)
-    return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.het_offset)
+    return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.task)
 
 
-def submit(parts: Sequence[Sequence[str]]) -> int:
-    """sbatch of one job, or of several that start together; the job's number."""
-    args = ["sbatch", "--parsable"]
-    for number, options in enumerate(parts):
-        args += [*([":"] if number else []), *options]
-    done = run(args, stdin=SCRIPT)
+def submit(options: Sequence[str], parts: int) -> int:
+    """sbatch of a job, or of several alike as an array; its number."""
+    done = run(["sbatch", "--parsable", *options, *([f"--array=0-{parts - 1}"] if parts > 1 else [])], stdin=SCRIPT)
     match = re.match(r"(\d+)", done.stdout.strip())
     if done.returncode != 0 or not match:
         raise LeaseError(said(done))
@@ -113,7 +110,7 @@ def expected_start(lease: int) -> str:
 
 def read_on_node(job: Job, path: str, timeout_s: float = 30) -> str:
     """A file that only the owner may read, on the job's server."""
-    where = [f"--jobid={job.lease}", *([f"--het-group={job.het_offset}"] if job.het_leader else [])]
+    where = [f"--jobid={job.id}"]
     step = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--gres=none", "--mpi=none", "--chdir=/", "--quiet"]
     done = run(["srun", *where, *step, "--input=none", "cat", path], timeout_s=timeout_s)
     if done.returncode != 0:

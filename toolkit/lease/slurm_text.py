@@ -55,8 +55,9 @@ class Job:
     held: tuple[Held, ...] = ()
     comment: str = ""
     admin_comment: str = ""
-    het_leader: int | None = None
-    het_offset: int = 0
+    #: The lease that it is a part of, and which part; pending parts are one job.
+    array: int | None = None
+    task: int = 0
     nodes: tuple[str, ...] = ()
     wanted: str = ""
 
@@ -68,7 +69,7 @@ class Job:
     @property
     def lease(self) -> int:
         """The number that users know the lease by: the job's, or that of the first of several."""
-        return self.het_leader or self.id
+        return self.array or self.id
 
     @property
     def ended(self) -> bool:
@@ -191,7 +192,7 @@ def parse_job(block: str) -> Job:
     own, _, tail = block.partition("\n   MinCPUsNode=")
     lines = own.split("\n")
     head = re.fullmatch(
-        r"JobId=(\d+) (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?(?:HetJobId=(\d+) HetJobOffset=(\d+) )?JobName=(.*)", lines[0]
+        r"JobId=(\d+) (?:ArrayJobId=(\d+) ArrayTaskId=(\S+) )?(?:HetJobId=\d+ HetJobOffset=\d+ )?JobName=(.*)", lines[0]
     )
     second = next((line for line in lines[1:] if not line.startswith("   HetJobIdSet=")), "")
     if not head or not second.startswith("   UserId="):
@@ -218,8 +219,8 @@ def parse_job(block: str) -> Job:
         held=tuple(held),
         comment=_line(tail, "Comment"),
         admin_comment=_line(tail, "AdminComment"),
-        het_leader=int(head[2]) if head[2] else None,
-        het_offset=int(head[3] or 0),
+        array=int(head[2]) if head[2] else None,
+        task=int(head[3]) if (head[3] or "").isdigit() else 0,
         nodes=expand_hosts(_key(body, "NodeList")),
         wanted=_line_word(tail, "TresPerNode").replace("gres:", "").replace("gres/", ""),
     )
