@@ -43,7 +43,7 @@ def until(what, limit_s=60):
 
 def test_prometheus_reads_every_node(host):
     def all_up():
-        up = values(host, 'up{job="node"}')
+        up = values(host, 'up{job="node",node!=""}')  # the package's own first minute has none
         return up if len(up) == 3 and set(up.values()) == {1.0} else None
 
     assert until(all_up), ask(host, "targets")
