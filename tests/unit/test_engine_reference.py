@@ -23,8 +23,11 @@ pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compile
 
 
 def alive(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def test_copies_between_all_endpoints_of_two_servers(tmp_path: Path):
