@@ -77,6 +77,9 @@ def stopped() -> int:
     folder = RUN_DIR / job_id
     if not folder.exists() or (folder / instance.ENDING).exists():
         return 0
+    if len(sys.argv) == 3:
+        give_back(job_id, int(instance.known().get(job_id, {}).get("lease", job_id)), sys.argv[2])
+        return 0
     data = instance.known().get(job_id, {})
     if not (folder / instance.ENDPOINT).exists():
         return 0  # it never came up: the Prolog is still there and says so itself
@@ -84,7 +87,8 @@ def stopped() -> int:
     tell(f"lease {data.get('lease', job_id)}: {why}")
     if job_id.startswith("s"):
         return 0  # without Slurm; the sweep takes it away
-    give_back(job_id, int(data.get("lease", job_id)), why)
+    # From outside the unit: its own control group may reach nobody but the client, and is about to go.
+    unit.run_apart(f"elastic-ai-lease-return-{job_id}", [str(unit.PROGRAMS / "stopped"), job_id, why])
     return 0
 
 

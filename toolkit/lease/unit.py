@@ -97,6 +97,12 @@ def start(instance: dict[str, Any], folder: Path) -> None:
         raise LeaseError(f"{unit} did not start: {said[0] if said else 'no reason given'}")
 
 
+def run_apart(name: str, command: Sequence[str]) -> None:
+    """Start a program as a service of its own, and do not wait for it."""
+    words = ["systemd-run", "--quiet", "--no-block", "--collect", f"--unit={name}", *command]
+    subprocess.run(words, check=False, timeout=20)
+
+
 def active(job: str) -> bool:
     """Whether the unit runs, or is about to, or is ending."""
     done = _systemctl("show", "--property=ActiveState", "--value", name_of(job))
