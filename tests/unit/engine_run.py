@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -57,6 +59,7 @@ def said(value):
 def built() -> Path:
     """Folder with bin/, lib/ (release "test"), other/lib/ (release "other") and devices/."""
     folder = Path(tempfile.mkdtemp(prefix="eai-engine-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     build.compile_engine(folder, "test")
     build.compile_engine(folder / "other", "other")
     build.compile_devices(folder / "devices")
