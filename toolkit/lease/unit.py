@@ -42,6 +42,7 @@ _SANDBOX = (
     "LimitCORE=0",
     "TasksMax=512",
     "OOMPolicy=stop",
+    "KillMode=mixed",
     "IPAddressDeny=any",
     "DevicePolicy=closed",
     "TimeoutStopSec=10",
