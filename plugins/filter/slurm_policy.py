@@ -46,6 +46,9 @@ def _clock(minutes: int) -> str:
 
 
 def _partition_lines(pool: Any, lines: Iterable[str], shards: int) -> list[str]:
+    # Beside a reservation a lease without an end would never start: it gets an hour, or what every limit allows.
+    limits = [part.max_hours for part in (*pool.users.values(), *pool.classes.values()) if part.max_hours]
+    default = f"DefaultTime={_clock(min([60, *map(_minutes, limits)]))}"
     written = []
     for line in lines:
         name = line.split()[0].removeprefix("PartitionName=")
@@ -59,7 +62,7 @@ def _partition_lines(pool: Any, lines: Iterable[str], shards: int) -> list[str]:
         gpu_class = pool.classes.get(name)
         if gpu_class is not None and gpu_class.max_hours is not None:
             line = line.replace("MaxTime=INFINITE", f"MaxTime={_clock(_minutes(gpu_class.max_hours))}")
-        words = [line]
+        words = [line, default] if pool.reservations else [line]
         if pool.users:
             words.append(f"AllowQos={','.join([ROOT_QOS, *allowed])}")
         # A whole GPU counts as many parts as it has, so that one limit holds for wholes and parts together.

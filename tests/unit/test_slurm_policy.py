@@ -50,11 +50,13 @@ def test_without_policies_nothing_changes() -> None:
 
 def test_who_may_use_which_class_of_gpu() -> None:
     lines = policy(POOL, CLUSTER, 140, "/nowhere")["partition_lines"]
+    default = "DefaultTime=0-00:30:00"  # the strictest limit: beside a reservation every lease has an end
+    up = f"MaxTime=INFINITE State=UP {default}"
     weights = "TRESBillingWeights=gres/gpu=140,gres/shard=1"
     assert lines == [
-        f"PartitionName=all Nodes=gpu1,gpu2 Default=YES MaxTime=INFINITE State=UP AllowQos=normal,research {weights}",
-        f"PartitionName=h100 Nodes=gpu2 MaxTime=1-00:00:00 State=UP AllowQos=normal,research {weights}",
-        f"PartitionName=v100 Nodes=gpu1 MaxTime=INFINITE State=UP AllowQos=normal,research,teaching {weights}",
+        f"PartitionName=all Nodes=gpu1,gpu2 Default=YES {up} AllowQos=normal,research {weights}",
+        f"PartitionName=h100 Nodes=gpu2 MaxTime=1-00:00:00 State=UP {default} AllowQos=normal,research {weights}",
+        f"PartitionName=v100 Nodes=gpu1 {up} AllowQos=normal,research,teaching {weights}",
     ]
 
 

@@ -127,7 +127,7 @@ def test_accounting_is_in_line_and_follows_the_members_of_a_group(host):
 
 def test_a_policy_that_was_changed_by_hand_is_put_right(host):
     host.check_output("sacctmgr -i modify qos research set MaxTRESPerUser=billing=-1 Priority=1")
-    assert sync(host)["changed"] == ["QOS research: Priority=100 MaxTRESPerUser=billing=350"]
+    assert sync(host)["changed"] == ["QOS research: MaxTRESPerUser=billing=350 Priority=100"]
     assert sync(host)["changed"] == []
 
 
@@ -141,6 +141,6 @@ def test_programs_run_before_and_after_a_job_as_root(host):
     job = number(submit(host, "anna", "-p v100 -w gpu1 --gres=gpu:1", 1))
     until(lambda: state(host, job) or "gone", "gone")
     # The shell of root's own job on the node reads what the programs left there.
-    shown = host.check_output("timeout 30 srun -p v100 -w gpu1 cat /run/test-prolog")
+    shown = host.check_output("timeout 30 srun --time=1 -p v100 -w gpu1 cat /run/test-prolog")
     assert f"prolog {job} anna root" in shown.splitlines()
     assert f"epilog {job} anna root" in shown.splitlines()
