@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from toolkit.lease import RUN_DIR, LeaseError, instance, nvml
@@ -16,6 +17,7 @@ from toolkit.lease.request import Request
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
 
+SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 
@@ -40,6 +42,8 @@ def choose(count: int, shards: int, conf: ServerConf, known: dict[str, dict[str,
 
 def start(wish: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
     """Start an instance; its endpoint. LeaseError when it does not start, and then nothing stays."""
+    if SLURM_CONF.exists():
+        raise LeaseError(f"{conf.node} belongs to Slurm, which would give out the same GPUs; ask without --static")
     known = instance.known()
     number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
     job_id = f"s{number}"
