@@ -111,8 +111,10 @@ def kept_ports(files: Mapping[str, str]) -> list[str]:
 
 
 def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
-    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,gid_attrs/ndevs/0}:
-    device, port, link_layer, netdev and, of InfiniBand, the port's GUID. Not its state, which comes and goes."""
+    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,...ndevs/0}.
+
+    Each has device, port, link_layer, netdev and, of InfiniBand, the port's GUID; not its state, which comes and goes.
+    """
     ports: dict[tuple[str, str], dict[str, Any]] = {}
     for path, text in contents.items():
         found = re.search(r"/class/infiniband/([^/]+)/ports/(\d+)/(.+)$", path)
