@@ -16,7 +16,7 @@ from conftest import Lab, toolkit
 from test_vm_lab import MISSING
 
 NAME = "itroce"
-STAGES = ("playbooks/base.yml", "playbooks/fabric.yml", "playbooks/acceptance.yml")
+STAGES = "tests/playbooks/machines.yml"
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}")
 
 
@@ -28,9 +28,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     assert up.returncode == 0, up.stderr
     lab = Lab(NAME, inventory)
     try:
-        for stage in STAGES:
-            done = lab.playbook(name=stage)
-            assert done.returncode == 0, done.stdout[-6000:]
+        done = lab.playbook(name=STAGES)
+        assert done.returncode == 0, done.stdout[-6000:]
         yield lab
     finally:
         toolkit("lab", "down", "--name", NAME)
@@ -50,10 +49,9 @@ def failing(document: dict) -> set[str]:  # type: ignore[type-arg]
 
 
 def test_the_fabric_of_machines_is_converged_and_recorded_at_once(lab: Lab):
-    for stage in STAGES[1:]:
-        again = lab.playbook(name=stage)
-        assert again.returncode == 0, again.stdout[-3000:]
-        assert set(re.findall(r"changed=(\d+)", again.stdout)) == {"0"}, again.stdout[-3000:]
+    again = lab.playbook(name=STAGES)
+    assert again.returncode == 0, again.stdout[-3000:]
+    assert set(re.findall(r"changed=(\d+)", again.stdout)) == {"0"}, again.stdout[-3000:]
     record = json.loads(lab.ssh("gpu1", "cat", "/etc/elastic-ai/provisioned.json"))
     assert "rxe_fab0" in record["stand_ins"], "the soft device belongs to what is not real"
 
