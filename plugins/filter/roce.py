@@ -111,8 +111,10 @@ def kept_ports(files: Mapping[str, str]) -> list[str]:
 
 
 def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
-    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{state,link_layer,gids/0,
-    gid_attrs/ndevs/0}: device, port, state ("ACTIVE"), link_layer, netdev and, of InfiniBand, the port's GUID."""
+    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,...ndevs/0}.
+
+    Each has device, port, link_layer, netdev and, of InfiniBand, the port's GUID; not its state, which comes and goes.
+    """
     ports: dict[tuple[str, str], dict[str, Any]] = {}
     for path, text in contents.items():
         found = re.search(r"/class/infiniband/([^/]+)/ports/(\d+)/(.+)$", path)
@@ -126,7 +128,6 @@ def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
             {
                 "device": device,
                 "port": int(port),
-                "state": values.get("state", "").rpartition(": ")[2],  # "4: ACTIVE"
                 "link_layer": layer,
                 "netdev": values.get("gid_attrs/ndevs/0", ""),
                 "port_guid": f"0x{guid}" if layer == "InfiniBand" and guid else "",

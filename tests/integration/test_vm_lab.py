@@ -154,11 +154,11 @@ def test_down_clears_what_a_killed_up_left():
     args = [BIN / "toolkit", "lab", "up", "--nodes", "vm", "--name", "vmkilled"]
     up = subprocess.Popen(args, cwd=ROOT, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
-    while not any("qemu" in p for p in traces("vmkilled")["processes"]) and time.monotonic() < deadline:
+    while not any("qemu-system" in p for p in traces("vmkilled")["processes"]) and time.monotonic() < deadline:
         time.sleep(0.1)
     up.send_signal(signal.SIGKILL)
     up.wait()
-    assert any("qemu" in p for p in traces("vmkilled")["processes"])
+    assert any("qemu-system" in p for p in traces("vmkilled")["processes"])
     assert toolkit("lab", "down", "--name", "vmkilled").returncode == 0
     assert traces("vmkilled") == before
 

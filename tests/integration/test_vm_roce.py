@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab, toolkit
+from conftest import MINUTES_EMULATED, Lab, toolkit
 from test_vm_lab import MISSING
 
 NAME = "itroce"
-STAGES = ("playbooks/base.yml", "playbooks/fabric.yml", "playbooks/acceptance.yml")
+STAGES = "tests/playbooks/machines.yml"
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}")
 
 
@@ -28,9 +28,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     assert up.returncode == 0, up.stderr
     lab = Lab(NAME, inventory)
     try:
-        for stage in STAGES:
-            done = lab.playbook(name=stage)
-            assert done.returncode == 0, done.stdout[-6000:]
+        done = lab.playbook(name=STAGES)
+        assert done.returncode == 0, done.stdout[-6000:]
         yield lab
     finally:
         toolkit("lab", "down", "--name", NAME)
@@ -49,10 +48,12 @@ def failing(document: dict) -> set[str]:  # type: ignore[type-arg]
     return {c["id"] for c in document["criteria"] if c["verdict"] == "fail"}
 
 
-def test_the_fabric_of_machines_is_converged(lab: Lab):
-    again = lab.playbook(name="playbooks/fabric.yml")
+def test_the_fabric_of_machines_is_converged_and_recorded_at_once(lab: Lab):
+    again = lab.playbook(name=STAGES)
     assert again.returncode == 0, again.stdout[-3000:]
     assert set(re.findall(r"changed=(\d+)", again.stdout)) == {"0"}, again.stdout[-3000:]
+    record = json.loads(lab.ssh("gpu1", "cat", "/etc/elastic-ai/provisioned.json"))
+    assert "rxe_fab0" in record["stand_ins"], "the soft device belongs to what is not real"
 
 
 def test_verbs_between_machines_are_measured_and_rehearsed(lab: Lab, tmp_path: Path):
@@ -88,6 +89,7 @@ def test_what_is_wrong_with_a_node_is_found_before_anything_is_sent(lab: Lab, tm
     assert {f["subject"].split("/")[0] for f in document["findings"]} == {"gpu1", "gpu2"}
 
 
+@MINUTES_EMULATED
 def test_a_firewall_in_the_way_of_roce_is_found_at_its_node(lab: Lab, tmp_path: Path):
     where = ("--name", lab.name, "gpu2")
     assert toolkit("lab", "fault", "set", *where, "firewall-4791").returncode == 0
