@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 import urllib.error
 import urllib.parse
@@ -43,11 +44,13 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         now = time.time()
-        step = max(args.days * 86400 / STEPS, 15.0)
+        step = max(math.ceil(args.days * 86400 / STEPS), 15)
         facts: dict[str, Any] = {"days": args.days, "step_s": step}
+        # whole steps back from now: the newest reading is one of them, also where recording began minutes ago
+        start = now - math.floor(args.days * 86400 / step) * step
+        window = {"start": f"{start:.3f}", "end": f"{now:.3f}", "step": str(step)}
         try:
             for name, query in SERIES.items():
-                window = {"start": f"{now - args.days * 86400:.0f}", "end": f"{now:.0f}", "step": f"{step:.0f}"}
                 series = ask(args.url, "query_range", {"query": query, **window})["result"]
                 readings = series[0]["values"] if series else []
                 facts[name] = [float(value) for _, value in readings]
