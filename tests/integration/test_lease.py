@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -222,6 +223,29 @@ def test_more_memory_than_the_part_is_refused(pool: Lab) -> None:
     code, out = run_as(pool, "alice", f"toolkit run -p 1/2 -- python3 -c {shlex.quote(program)}")
     assert code == 0, out
     assert "[0, 0, 2]" in out  # 128 MiB: twice 60 fit; CUDA_ERROR_OUT_OF_MEMORY
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_provisioning_while_memory_is_in_use_changes_nothing(pool: Lab) -> None:
+    program = (
+        "import ctypes as c, time; d=c.CDLL('libcuda.so.1'); x=c.c_void_p(); p=c.c_uint64(); assert d.cuInit(0)==0; "
+        "assert d.cuDevicePrimaryCtxRetain(c.byref(x),0)==0; d.cuCtxSetCurrent(x); "
+        "assert d.cuMemAlloc_v2(c.byref(p),c.c_size_t(60<<20))==0; time.sleep(600)"
+    )
+    used = LEFT.strip().splitlines()[-2]
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(
+            run_as, pool, "alice", f"toolkit run -p 1/2 -l gpu1 -- python3 -c {shlex.quote(program)}"
+        )
+        until(lambda: "'used_mib': 60" in shell(pool, "gpu1", used), True, 60)
+        done = pool.playbook(name="playbooks/remoting.yml")
+        still = "'used_mib': 60" in shell(pool, "gpu1", used)
+        (lease,) = json_in(shell(pool, "head", "toolkit lease list --all --json | tr -d '\\n'"))["leases"]
+        shell(pool, "head", f"toolkit lease release {lease['lease']}")
+        running.result(60)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert still
+    assert set(re.findall(r" changed=(\d+) ", done.stdout)) == {"0"}, done.stdout[-6000:]
 
 
 @pytest.mark.usefixtures("nothing_left")
