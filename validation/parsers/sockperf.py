@@ -15,8 +15,8 @@ MIN_BLOCKS = 10
 TOLERANCE = 0.02
 """By what share the output's percentile may lie outside what the log has around it.
 
-The two are told apart to catch another unit, another run or a half round trip, not a nanosecond: the log's times are cut
-to whole nanoseconds one by one, the output's are computed before they are cut.
+The two are compared to catch another unit, another run or a half round trip, not a nanosecond: the log's times are
+cut to whole nanoseconds one by one, the output's are computed before they are cut.
 """
 
 
