@@ -61,11 +61,10 @@ async def reach(launcher: Launcher, nodes: Collection[Node]) -> None:
         raise UsageFault(f"{len(troubles)} of {len(nodes)} nodes cannot be used; nothing was measured:\n{lines}")
 
 
-async def _rdma_trouble(launcher: Launcher, node: Node) -> str | None:
-    """What keeps a node from using RDMA on its fabric ports; None when nothing does."""
-    interfaces = [port.interface for port in node.ports]
-    options = [word for name in interfaces for word in ("--interface", name)]
-    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", "facts", *options])
+async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
+    """What a node's facts probe says of its RDMA devices and ports; words where it says nothing."""
+    options = [word for port in node.ports for word in ("--interface", port.interface)]
+    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", "facts", "--rdma-only", *options])
     try:
         output = await remote.finish()
     finally:
@@ -75,31 +74,93 @@ async def _rdma_trouble(launcher: Launcher, node: Node) -> str | None:
     if not documents or documents[-1].get("error"):
         said = output.stderr.decode(errors="replace").strip().splitlines()
         return f"its facts could not be read: {said[-1] if said else f'exit status {output.returncode}'}"
-    devices = [str(device) for device in documents[-1]["facts"]["rdma_devices"]]
-    carried = {name for device in devices for name in device.partition("=")[2].split("+")}
-    if any(name in carried for name in interfaces):
+    return dict(documents[-1]["facts"])
+
+
+def _carried(facts: dict[str, Any]) -> dict[str, str]:
+    """Interface -> link layer of the RDMA device that carries it, from `fab0=mlx5_0/1,link_layer=Ethernet,...`."""
+    layers = {}
+    for text in facts["rdma_ports"]:
+        interface, _, device = str(text).partition("=")
+        if device:
+            layers[interface] = device.partition(",link_layer=")[2].partition(",")[0] or "unknown"
+    return layers
+
+
+def _rdma_trouble(node: Node, facts: dict[str, Any] | str) -> str | None:
+    """What keeps a node from using RDMA on its fabric ports; None when nothing does."""
+    if isinstance(facts, str):
+        return facts
+    wanted = [port.interface for port in node.ports if port.rdma]
+    carried = _carried(facts)
+    bare = [name for name in wanted if name not in carried]
+    if not bare:
         return None
+    devices = [str(device) for device in facts["rdma_devices"]]
+    if len(bare) < len(wanted):
+        return f"no RDMA device on {', '.join(bare)}"
     if devices:
-        return f"RDMA devices {', '.join(devices)}, none of them on a fabric port ({', '.join(interfaces) or 'none'})"
+        return f"RDMA devices {', '.join(devices)}, none of them on a fabric port ({', '.join(bare)})"
     return "no RDMA device"
 
 
+def _layer_trouble(node: Node, facts: dict[str, Any] | str, fabric: Fabric) -> str | None:
+    """RDMA ports of a node whose link layer is not the fabric's; None when there are none."""
+    layers = {} if isinstance(facts, str) else _carried(facts)
+    wanted = {port.interface for port in node.ports if port.rdma}
+    other = {name: layer for name, layer in layers.items() if name in wanted and layer != fabric.link_layer}
+    return "; ".join(f"link layer of {name} is {layer}" for name, layer in other.items()) or None
+
+
 async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fabric) -> None:
-    """UsageFault that names every node without an RDMA device on its fabric ports, when the fabric needs one."""
+    """UsageFault that names every node whose RDMA ports cannot be what the fabric is, when the fabric needs RDMA.
+
+    A port of another link layer, a port without an RDMA device, fewer than two ports in all. Ports that carry TCP only
+    (`rdma: false`) are not looked at.
+    """
     if not fabric.needs_rdma:
         return
-    nodes = [node for node in topology.nodes if node.ports]  # a head outside the fabric needs no adapter
-    found = await asyncio.gather(*(_rdma_trouble(launcher, node) for node in nodes))
-    bad = [f"  {node.name}: {why}" for node, why in zip(nodes, found, strict=True) if why]
-    if not bad:
-        return
+    nodes = [node for node in topology.nodes if any(port.rdma for port in node.ports)]
+    count = sum(port.rdma for node in nodes for port in node.ports)
     others = ", ".join(name for name in fabric_names() if not load_fabric(name).needs_rdma)
-    raise UsageFault(
-        f"fabric {fabric.name} runs over RDMA ({fabric.transport}), which {len(bad)} of {len(nodes)} nodes cannot do; "
-        "nothing was measured:\n" + "\n".join(bad) + "\n"
-        "  what to do: install the adapter and its driver there (ls /sys/class/infiniband, rdma link show), correct "
-        f"fabric_ports in the inventory, or validate these nodes over TCP: --fabric {others}"
-    )
+    if count < 2:
+        raise UsageFault(
+            f"fabric {fabric.name} runs over RDMA ({fabric.transport}), and RDMA is measured between two ports: the "
+            f"inventory has {count} fabric port{'' if count == 1 else 's'} with RDMA; nothing was measured\n"
+            "  what to do: declare the ports in fabric_ports, take rdma: false from those that have RDMA, or validate "
+            f"these nodes over TCP: --fabric {others}"
+        )
+    found = await asyncio.gather(*(_facts(launcher, node) for node in nodes))
+    foreign = [
+        f"  {node.name}: {why}"
+        for node, facts in zip(nodes, found, strict=True)
+        if (why := _layer_trouble(node, facts, fabric))
+    ]
+    if foreign:
+        near = ", ".join(_fabrics_over(fabric.link_layer == "InfiniBand"))
+        raise UsageFault(
+            f"fabric {fabric.name} is {fabric.link_layer}, which the ports of {len(foreign)} of {len(nodes)} nodes are "
+            "not; nothing was measured:\n" + "\n".join(foreign) + "\n"
+            f"  what to do: validate these ports as what they are: --fabric {near}; or set the ports' link type to "
+            f"{fabric.link_layer} (mlxconfig, LINK_TYPE)"
+        )
+    bad = [
+        f"  {node.name}: {why}" for node, facts in zip(nodes, found, strict=True) if (why := _rdma_trouble(node, facts))
+    ]
+    if bad:
+        raise UsageFault(
+            f"fabric {fabric.name} runs over RDMA ({fabric.transport}), which {len(bad)} of {len(nodes)} nodes cannot "
+            "do; nothing was measured:\n" + "\n".join(bad) + "\n"
+            "  what to do: install the adapter and its driver there (ls /sys/class/infiniband, rdma link show), "
+            "correct fabric_ports in the inventory (rdma: false for a port that carries TCP only), or validate these "
+            f"nodes over TCP: --fabric {others}"
+        )
+
+
+def _fabrics_over(ethernet: bool) -> list[str]:
+    """Names of the packaged RDMA profiles of the one or the other link layer."""
+    profiles = [load_fabric(name) for name in fabric_names()]
+    return [f.name for f in profiles if f.needs_rdma and (f.link_layer == "Ethernet") == ethernet]
 
 
 async def measure(

@@ -46,6 +46,7 @@ class _FabricPort(_Model):
     ipoib_mode: Literal["datagram", "connected"] = "datagram"
     pkey: str | None = None
     parent: str | None = None
+    rdma: bool = True
 
     @field_validator("address")
     @classmethod
@@ -186,6 +187,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
                 address=str(address.ip),
                 prefix=address.network.prefixlen,
                 rate_gbps=port.rate_gbps,
+                rdma=port.rdma,
             )
         )
     try:

@@ -43,11 +43,21 @@ def where(m: Measurement) -> str:
     return label + (str(hosts) if hosts else ",".join(m.nodes))
 
 
+def what(m: Measurement) -> str:
+    """`tcp-bandwidth`; of several runs of a kind between two ports also which one, `rdma-bandwidth.write-both`."""
+    if len(m.endpoints) != 2:
+        return m.kind
+    a, b = m.endpoints
+    return m.id.removesuffix(f".{a.node}-{a.port}.{b.node}-{b.port}")
+
+
 def outcome(result: Result) -> str:
     """The median of the result's main metric, or what went wrong."""
     if result.status != "ok":
         return f"{result.status}: {result.error or 'no reason was given'}"
-    for metric in _SHOWN:
+    # of RDMA the first sample is the figure, the others tell more of it
+    first = [s.metric for s in result.samples[:1] if s.metric.startswith(("rdma_", "ucx_"))]
+    for metric in (*_SHOWN, *first):
         values = sorted(result.values(metric))
         if values:
             middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
@@ -124,7 +134,7 @@ class Lines:
     def line(self, m: Measurement, result: Result) -> str:
         """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`."""
         took = f"{result.provenance.duration_s:.1f} s"
-        head = f"[{self.done}/{self.total}] {m.kind} {where(m)} {outcome(result)} {took}"
+        head = f"[{self.done}/{self.total}] {what(m)} {where(m)} {outcome(result)} {took}"
         return f"{head}  left {duration(self.clock.left_s)}"
 
     def finished(self, m: Measurement, result: Result) -> None:
@@ -176,7 +186,7 @@ class Screen(Lines):
         running = Table.grid(padding=(0, 2))
         for m, began in self._running.values():
             age = f"{time.monotonic() - began:.0f} s of about {m.estimated_s:.0f}"
-            running.add_row(Text("  " + m.kind, style="cyan"), where(m), Text(age, style="dim"))
+            running.add_row(Text("  " + what(m), style="cyan"), where(m), Text(age, style="dim"))
         bar = Table.grid(padding=(0, 2))
         left = f"{duration(self.clock.elapsed_s)} gone, about {duration(self.clock.left_s)} left"
         bar.add_row(

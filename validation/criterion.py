@@ -18,6 +18,10 @@ from validation.load import ConfigError, load_yaml
 from validation.model import Model
 
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
+Method = Literal[
+    "value", "bom", "stack", "pcie", "numa", "mtu", "rdma-port", "lossless", "memlock", "ib-fabric",
+    "works", "rdma", "spread", "scaling",
+]  # fmt: skip
 
 
 class Limit(Model):
@@ -78,19 +82,23 @@ class Criterion(Model):
     """One statement that must hold.
 
     `method` says how samples become a value: `value` = median of the samples of `metric` against the bound, `bom` and
-    `stack` = facts against the inventory, `spread` = relative half-width of the 95 % interval of the median,
-    `scaling` = measured(N) / (N x measured(1)). `min_samples` is the least number that a `value` is judged on.
+    `stack` = facts against the inventory, `pcie` and `numa` = how the node's own sysfs says that cards are plugged in,
+    `mtu` = value, and on RDMA fabrics the active MTU of its ports, `rdma-port`, `lossless`, `memlock` and
+    `ib-fabric` = what RDMA ports and the InfiniBand fabric say of themselves, `spread` = relative half-width of the
+    95 % interval of the median, `scaling` = measured(N) / (N x measured(1)), `works` = every measurement of a pair of
+    ports did what it should, `rdma` = RDMA figures of a pair by operation, against the fabric profile's.
+    `min_samples` is the least number that a `value` is judged on.
     `kind` is the measurement that serves the criterion, None together with `no_probe`.
     """
 
     id: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
     statement: str = Field(min_length=1)
     suite: Suite
-    scope: Literal["pair", "node", "group", "cluster"]
+    scope: Literal["pair", "port", "node", "group", "cluster"]
     metric: str | None = None
     unit: str | None = None
     direction: Literal["higher", "lower", "equal", "report"]
-    method: Literal["value", "bom", "stack", "spread", "scaling"] = "value"
+    method: Method = "value"
     kind: str | None = None
     min_samples: int = Field(default=1, ge=1)
     bound: Limit

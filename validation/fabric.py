@@ -214,6 +214,51 @@ def tcp_bandwidth_bound(fabric: Fabric, lab_link: LabLink | None) -> Bound:
     )
 
 
+def rdma_bandwidth_bound(fabric: Fabric, both_ways: bool) -> Bound | None:
+    """Floor and ceiling of RDMA payload bandwidth between two ports, both directions added up where `both_ways`.
+
+    None where the profile has no figure. Virtual and emulated ports are not judged by it.
+    """
+    expectation, ceiling = fabric.rdma_bandwidth, fabric.rdma_ceiling_gbps
+    if expectation is None or ceiling is None or fabric.rdma_mtu is None:
+        return None
+    ways = 2 if both_ways else 1
+    wire = INFINIBAND_WIRE_BYTES if fabric.link_layer == "InfiniBand" else ROCE_WIRE_BYTES
+    floor = ways * expectation.fraction * fabric.line_rate_gbps
+    times = " x 2 (both directions added up)" if both_ways else ""
+    return Bound(
+        metric="rdma_bandwidth_gbps",
+        unit="Gbit/s",
+        floor=floor,
+        ceiling=ways * ceiling,
+        derivation=(
+            f"line rate of {fabric.name}: {fabric.line_rate_gbps:g} Gbit/s ({fabric.sources.line_rate_gbps})",
+            f"ceiling = {fabric.data_gbps:g} x {fabric.rdma_mtu}/({fabric.rdma_mtu}+{wire}){times} = "
+            f"{ways * ceiling:.4g} Gbit/s: a packet of {fabric.rdma_mtu} bytes takes {wire} more on the wire",
+            f"tolerance: {expectation.fraction:g} of the line rate ({expectation.source})",
+            f"floor = {expectation.fraction:g} x {fabric.line_rate_gbps:g}{times} = {floor:.4g} Gbit/s",
+        ),
+        source=expectation.source,
+    )
+
+
+def rdma_latency_bound(fabric: Fabric, read: bool) -> Bound | None:
+    """Upper limit of an RDMA latency in microseconds; None where none is published for this fabric.
+
+    Of writes and sends half of the round trip, of reads the whole, as perftest reports them.
+    """
+    limit = fabric.rdma_read_latency if read else fabric.rdma_write_latency
+    if limit is None:
+        return None
+    return Bound(
+        metric="rdma_latency_us",
+        unit="us",
+        maximum=limit.maximum_us,
+        derivation=(f"{'read' if read else 'write and send'}: at most {limit.maximum_us:g} us ({limit.source})",),
+        source=limit.source,
+    )
+
+
 def tcp_rtt_bound(fabric: Fabric, lab_link: LabLink | None) -> Bound:
     """Upper limit of the TCP round trip in microseconds; in a rehearsal what the lab declares for its link."""
     limit = fabric.tcp_rtt

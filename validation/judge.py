@@ -14,7 +14,12 @@ from validation.criterion import Criterion, Waiver
 from validation.fabric import Fabric
 from validation.judging.case import Case, last_results, virtual_facts
 from validation.judging.findings import findings
+from validation.judging.hardware import judge_numa, judge_pcie
+from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
+from validation.judging.mtu import judge_mtu
+from validation.judging.rdma import judge_rdma, judge_works
+from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.values import judge_scaling, judge_values
 from validation.model import (
     CriterionVerdict,
@@ -36,9 +41,18 @@ METHODS = {
     "scaling": judge_scaling,
     "bom": judge_bom,
     "stack": judge_stack,
+    "works": judge_works,
+    "rdma": judge_rdma,
+    "pcie": judge_pcie,
+    "numa": judge_numa,
+    "mtu": judge_mtu,
+    "rdma-port": judge_rdma_port,
+    "lossless": judge_lossless,
+    "memlock": judge_memlock,
+    "ib-fabric": judge_ib_fabric,
 }
 
-_SCOPES = {"pair": "pairs", "node": "nodes", "group": "groups", "cluster": "jobs"}
+_SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
 
 
 def judge(
@@ -160,7 +174,7 @@ def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: 
             judgements=tuple(judged),
         )
 
-    things = _SCOPES[criterion.scope] if criterion.method != "scaling" else "jobs"
+    things = {"scaling": "jobs", "rdma": "results"}.get(criterion.method) or _SCOPES[criterion.scope]
     if not judged:
         if criterion.applies is not None and not _applies(criterion, case):
             return say("not-applicable", "not-applicable", f"{case.fabric.name}: {criterion.applies.why}", "none")

@@ -22,6 +22,7 @@ ReasonCode = Literal[
     "below-floor",  # fail: worse than the bound
     "above-maximum",  # fail: a lower-is-better metric over its bound
     "not-equal",  # fail: an exact criterion that does not match
+    "not-working",  # fail: it does not do what it is for
     "above-ceiling",  # not-measured: better than physics allows, so the measurement is at fault
     "too-noisy",  # not-measured: the interval straddles the bound
     "missing-result",  # not-measured: planned, but no result exists
@@ -56,12 +57,16 @@ class SshTarget(Model):
 
 
 class Port(Model):
-    """A fabric port of a node. `rate_gbps` is what the inventory declares, None where it declares nothing."""
+    """A fabric port of a node. `rate_gbps` is what the inventory declares, None where it declares nothing.
+
+    `rdma` False: the port carries TCP only, whatever the fabric, and RDMA is neither measured nor asked of it.
+    """
 
     interface: str
     address: str  # without prefix length
     prefix: int
     rate_gbps: float | None = None
+    rdma: bool = True
 
 
 class Bom(Model):
@@ -84,14 +89,18 @@ class Node(Model):
     slots: int = Field(default=1, ge=1)
     bom: Bom = Bom()
     stack: dict[str, str] = {}  # component -> version that must be there, e.g. {"os": "debian 12"}
-    virtual: str | None = None  # e.g. "systemd-nspawn"; None = real hardware
+    virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
 
 
 class LabLink(Model):
-    """The known truth of the virtual lab's links: what `toolkit lab up` shaped them to."""
+    """The known truth of the virtual lab's links: what `toolkit lab up` shaped them to.
+
+    `emulated` True: nodes are emulated machines, whose processor and not whose link bounds what a port carries.
+    """
 
     rate_gbps: float = Field(gt=0)
     rtt_max_us: float = Field(gt=0)
+    emulated: bool = False
 
 
 class Topology(Model):

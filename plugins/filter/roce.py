@@ -64,7 +64,7 @@ def roce_reading(documents: Mapping[str, Any]) -> dict[str, Any]:
 
     lossless of the node is the worst of its ports': False before None (not known) before True; None without ports.
     """
-    applicable = [name for name, port in documents.items() if port["now"]["pfc"] is not None]
+    applicable = [name for name, port in documents.items() if port["applies"]]
     drift = [(name, item) for name in applicable for item in documents[name]["drift"]]
     verdicts = [port["lossless"] for port in documents.values()]
     reasons = [f"{name}: {port['reason']}" for name, port in documents.items() if port["lossless"] is not True]
@@ -75,7 +75,7 @@ def roce_reading(documents: Mapping[str, Any]) -> dict[str, Any]:
         "not_applicable": [
             f"lossless RoCE on {name}: {port['missing'][0]}"
             for name, port in documents.items()
-            if name not in applicable
+            if port["now"]["pfc"] is None
         ],
         "differences": [f"{name}: {item['what']} is {item['is']}, wanted {item['wanted']}" for name, item in drift],
         "drifted": sorted({name for name, item in drift if item["what"] != "mtu"}),
@@ -111,8 +111,10 @@ def kept_ports(files: Mapping[str, str]) -> list[str]:
 
 
 def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
-    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{state,link_layer,gids/0,
-    gid_attrs/ndevs/0}: device, port, state ("ACTIVE"), link_layer, netdev and, of InfiniBand, the port's GUID."""
+    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,...ndevs/0}.
+
+    Each has device, port, link_layer, netdev and, of InfiniBand, the port's GUID; not its state, which comes and goes.
+    """
     ports: dict[tuple[str, str], dict[str, Any]] = {}
     for path, text in contents.items():
         found = re.search(r"/class/infiniband/([^/]+)/ports/(\d+)/(.+)$", path)
@@ -126,7 +128,6 @@ def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
             {
                 "device": device,
                 "port": int(port),
-                "state": values.get("state", "").rpartition(": ")[2],  # "4: ACTIVE"
                 "link_layer": layer,
                 "netdev": values.get("gid_attrs/ndevs/0", ""),
                 "port_guid": f"0x{guid}" if layer == "InfiniBand" and guid else "",

@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 NAME = "it"
 NODES = ("head", "client1", "gpu1", "gpu2")
-
+MINUTES_EMULATED = pytest.mark.skipif(
+    not os.environ.get("ELASTIC_AI_ALL_TESTS"),
+    reason="takes minutes where machines are emulated; ELASTIC_AI_ALL_TESTS=1 runs it",
+)
 
 RECORD_CHANGES = {
     "ANSIBLE_CALLBACKS_ENABLED": "changes",

@@ -39,6 +39,8 @@ FACTS: dict[str, Any] = {
     "nic_model": "",
     "fabric_ports": ["fab0=up,mtu=9000,speed=10000"],
     "rdma_devices": [],
+    "rdma_ports": ["fab0="],
+    "pci": ["nic fab0 none"],
     "os": "debian 12",
     "kernel": "6.1.0",
     "python": "3.11.2",
@@ -112,8 +114,33 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return result(measurement, around(0.985 * link_gbps, 12, "Gbit/s", "tcp_bandwidth_gbps", seed=measurement.id))
     if measurement.kind == "tcp-latency":
         return result(measurement, around(40, 20, "us", "tcp_rtt_us", 0.05, seed=measurement.id))
+    if measurement.kind.startswith("rdma-") and measurement.endpoints:
+        return healthy_rdma(measurement)
+    if measurement.kind == "rdma-ports":
+        from rdma_case import ports_of  # which stands on this module
+
+        return ports_of(LAB, measurement, None)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05))
+
+
+def healthy_rdma(measurement: Measurement, scale: float = 1.0) -> Result:
+    """What a healthy pair of RDMA ports of 40 Gbit/s measures, times `scale`."""
+    op, both = measurement.params.get("op"), 2 if measurement.params.get("bidirectional") else 1
+    facts = {"device": "rxe_fab0", "peer_device": "rxe_fab0", "gid_index": 1, "peer_gid_index": 1, "active_mtu": 4096}
+    facts |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2", "link_layer": "Ethernet"}
+    metric, value, unit = {
+        "rdma-first-light": ("rdma_pingpong_us", 6.0, "us"),
+        "rdma-ucx": ("ucx_latency_us", 2.2, "us"),
+        "rdma-latency": (f"rdma_{op}_latency_us", 2.0, "us"),
+        "rdma-bandwidth": (
+            f"rdma_{op}_{'bidirectional' if both == 2 else 'bandwidth'}_gbps",
+            38.5 * both * scale,
+            "Gbit/s",
+        ),
+    }[measurement.kind]
+    again = Sample(metric="rdma_retransmits", value=0, unit="count")
+    return result(measurement, [Sample(metric=metric, value=value, unit=unit), again], facts=facts)
 
 
 def with_value(measurement: Measurement, value: float) -> Result:
@@ -156,7 +183,9 @@ def criterion(verdict: VerdictDoc, id_: str) -> Any:
 LAB = lab()
 PLAN = plan_of(LAB)
 REAL = hardware()
-REAL_FACTS = {"virt": "none", "lab": ""}
+LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
+REAL_PCI = [f"nic fab0 0000:3b:00.0 {LINK}", f"gpu - 0000:18:00.0 {LINK}"]
+REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}
 
 
 def spoil(kind, pick, value):

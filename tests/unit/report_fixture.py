@@ -85,6 +85,10 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     return tuple(Sample(metric=metric, value=v, unit=unit) for v in values)
 
 
+LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
+CARDS = ("nic fab0 0000:3b:00.0", "gpu - 0000:18:00.0")
+
+
 def _facts(node: str, virtual: bool) -> dict[str, object]:
     return {
         "virt": "systemd-nspawn" if virtual else "none",
@@ -95,6 +99,8 @@ def _facts(node: str, virtual: bool) -> dict[str, object]:
         "nic_model": "veth" if virtual else "ConnectX-5",
         "fabric_ports": ["fab0=up,mtu=9000"],
         "rdma_devices": [],
+        "rdma_ports": ["fab0="],
+        "pci": ["nic fab0 none"] if virtual else [f"{card} {LINK}" for card in CARDS],
         "os": "debian 12",
         "kernel": "6.1.0-28-amd64",
         "python": "3.11.2",

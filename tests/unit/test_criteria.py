@@ -15,6 +15,9 @@ IDS = [
     "pf.numa",
     "pf.mtu",
     "pf.lossless",
+    "pf.rdmaport",
+    "pf.memlock",
+    "pf.ibfabric",
     "tr.h2d",
     "tr.p2p",
     "tr.local",
@@ -22,6 +25,7 @@ IDS = [
     "tr.matrix",
     "tr.uniform",
     "tr.remotelat",
+    "tr.rdmafn",
     "tr.rdmabw",
     "tr.rdmalat",
     "tr.tcpbw",
@@ -46,7 +50,19 @@ IDS = [
     "rm.same",
     "op.util",
 ]
-PROBED = {"pf.bom", "pf.stack", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"}
+PROBED = {
+    "pf.bom",
+    "pf.stack",
+    "pf.pcie",
+    "pf.numa",
+    "pf.mtu",
+    "tr.tcpbw",
+    "tr.netlat",
+    "tn.short",
+    "tn.intra",
+    "tn.inter",
+}
+PROBED |= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "pf.lossless", "pf.rdmaport", "pf.memlock", "pf.ibfabric"}
 
 
 def test_every_id_of_the_reference_architecture_is_there_once():

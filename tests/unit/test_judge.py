@@ -7,6 +7,7 @@ import datetime
 import pytest
 from engine_case import (
     ALL,
+    CRITERIA,
     LAB,
     PLAN,
     REAL,
@@ -45,9 +46,10 @@ def real_results(plan, facts=None, spoil=scaled):
 
 def test_a_rehearsal_lists_all_criteria_and_says_why_most_are_not_measured():
     verdict = judged(None)
-    assert len(verdict.criteria) == 36
+    assert len(verdict.criteria) == len(CRITERIA)
     codes = {c.id: (c.verdict, c.reason_code) for c in verdict.criteria}
-    assert codes["pf.pcie"] == codes["tr.nccl"] == codes["rm.ratio"] == ("not-measured", "no-probe")
+    assert codes["tr.nccl"] == codes["rm.ratio"] == ("not-measured", "no-probe")
+    assert codes["pf.pcie"] == codes["pf.numa"] == ("not-measured", "virtual")
     assert codes["tr.rdmabw"] == codes["pf.lossless"] == ("not-applicable", "not-applicable")
     assert codes["tn.intra"] == codes["tn.inter"] == ("not-measured", "virtual")
     assert all(c.reason for c in verdict.criteria)
@@ -58,8 +60,8 @@ def test_a_rehearsal_lists_all_criteria_and_says_why_most_are_not_measured():
 def test_on_an_rdma_fabric_rdma_is_not_measured_rather_than_not_applicable():
     plan = plan_of(LAB, ALL, "roce40")
     verdict = verdict_of(LAB, plan, results_of(plan), fabric="roce40")
-    assert criterion(verdict, "tr.rdmabw").reason_code == "no-probe"
-    assert criterion(verdict, "pf.lossless").reason_code == "no-probe"
+    assert criterion(verdict, "tr.rdmabw").reason_code == "virtual"
+    assert criterion(verdict, "pf.lossless").reason_code == "virtual"
 
 
 def test_healthy_hardware_is_incomplete_as_long_as_required_criteria_have_no_probe():
@@ -67,7 +69,7 @@ def test_healthy_hardware_is_incomplete_as_long_as_required_criteria_have_no_pro
     verdict = verdict_of(REAL, plan, real_results(plan))
     assert (verdict.sign_off, verdict.outcome, verdict.exit_code) == ("INCOMPLETE", "incomplete", 3)
     assert criterion(verdict, "tr.tcpbw").verdict == "pass"
-    assert "pf.pcie" in verdict.headline
+    assert "tr.h2d" in verdict.headline
 
 
 def waive_all(verdict):

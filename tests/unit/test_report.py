@@ -170,7 +170,7 @@ def test_run_without_verdict_is_incomplete_and_nothing_passes(pages):
     assert "INCOMPLETE" in text
     assert "verdict.json is missing" in text
     assert "20 of 43 planned measurements have a result" in text
-    assert "0 of 36 criteria passed" in text
+    assert f"0 of {len(load_criteria())} criteria passed" in text
     assert "training-short.inter" in text
     assert 'v-pass"' not in " ".join(attributes.get("class", "") for _, attributes in pages["unjudged"].tags)
     assert "ACCEPTED" not in text

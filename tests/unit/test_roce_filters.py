@@ -31,6 +31,7 @@ def port(**changes: Any) -> dict[str, Any]:
         "now": {"trust": "dscp", "pfc": [3], "tos": 106, "mtu": 9000},
         "drift": [],
         "missing": [],
+        "applies": True,
         "lossless": True,
         "reason": "this end only: the switch port must agree",
     }
@@ -38,6 +39,7 @@ def port(**changes: Any) -> dict[str, Any]:
 
 
 WITHOUT_DCB = {"now": {"pfc": None}, "missing": ["the device has no DCB"], "lossless": False, "reason": "no DCB"}
+NOTHING = {**WITHOUT_DCB, "applies": False}
 
 
 def test_the_policy_marks_106_for_dscp_26() -> None:
@@ -75,11 +77,20 @@ def test_the_node_is_as_lossless_as_its_worst_port() -> None:
 
 def test_a_device_without_dcb_is_not_applicable_and_never_set() -> None:
     drift = [{"what": "mtu", "is": 1500, "wanted": 9000}]
-    found = FILTERS["roce_reading"]({"eth0": port(), "veth0": port(**WITHOUT_DCB, drift=drift)})
+    found = FILTERS["roce_reading"]({"eth0": port(), "veth0": port(**NOTHING, drift=drift)})
     assert found["applicable"] == ["eth0"]
     assert found["not_applicable"] == ["lossless RoCE on veth0: the device has no DCB"]
     assert found["differences"] == []
     assert found["ports"]["veth0"]["lossless"] is False
+
+
+def test_rdma_without_dcb_is_marked_and_still_not_lossless() -> None:
+    drift = [{"what": "tos", "is": 0, "wanted": 106}]
+    found = FILTERS["roce_reading"]({"eth0": port(**WITHOUT_DCB, drift=drift)})
+    assert found["applicable"] == found["drifted"] == ["eth0"]
+    assert found["not_applicable"] == ["lossless RoCE on eth0: the device has no DCB"]
+    assert found["differences"] == ["eth0: tos is 0, wanted 106"]
+    assert found["lossless"] is False
 
 
 def test_a_wrong_mtu_is_a_difference_but_nothing_to_set() -> None:
@@ -112,10 +123,8 @@ def test_which_ports_are_to_be_set(unit: dict[str, bool], drifted: list[str], ch
 def test_rdma_devices() -> None:
     root = "/sys/class/infiniband"
     contents = {
-        f"{root}/mlx5_0/ports/1/state": "4: ACTIVE\n",
         f"{root}/mlx5_0/ports/1/link_layer": "InfiniBand\n",
         f"{root}/mlx5_0/ports/1/gids/0": "fe80:0000:0000:0000:0ac0:ebff:fe40:8df2\n",
-        f"{root}/mlx5_1/ports/1/state": "1: DOWN\n",
         f"{root}/mlx5_1/ports/1/link_layer": "Ethernet\n",
         f"{root}/mlx5_1/ports/1/gids/0": "fe80:0000:0000:0000:0ac0:ebff:fe40:8df3\n",
         f"{root}/mlx5_1/ports/1/gid_attrs/ndevs/0": "ens4f0\n",
@@ -123,8 +132,8 @@ def test_rdma_devices() -> None:
     }
     infiniband, ethernet = FILTERS["rdma_devices"](contents)
     assert infiniband["port_guid"] == "0x0ac0ebfffe408df2"
-    assert (infiniband["state"], infiniband["netdev"], infiniband["port"]) == ("ACTIVE", "", 1)
-    assert (ethernet["netdev"], ethernet["state"], ethernet["port_guid"]) == ("ens4f0", "DOWN", "")
+    assert (infiniband["netdev"], infiniband["port"]) == ("", 1)
+    assert (ethernet["netdev"], ethernet["port_guid"]) == ("ens4f0", "")
 
 
 @pytest.mark.parametrize(

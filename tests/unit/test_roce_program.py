@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -228,6 +229,7 @@ def test_restore_keeps_a_map_that_an_operator_had(node: Node) -> None:
 
 def test_a_device_without_dcb_is_never_a_success(tmp_path: Path) -> None:
     node = Node(tmp_path, ("dcb", "ethtool"), has_dcb=False)
+    shutil.rmtree(tmp_path / "sys/class/infiniband")
     done = node.run("apply")
     assert done.returncode == 4
     assert "no DCB" in done.stdout
@@ -236,6 +238,22 @@ def test_a_device_without_dcb_is_never_a_success(tmp_path: Path) -> None:
     assert found["lossless"] is False
     assert found["now"]["pfc"] is None
     assert not (tmp_path / "before").exists()
+
+
+def test_rdma_without_dcb_is_marked_restored_and_never_lossless(tmp_path: Path) -> None:
+    node = Node(tmp_path, ("dcb", "ethtool"), has_dcb=False)
+    defaults = tmp_path / "configfs/rdma_cm/mlx5_0/ports/1"
+    assert node.run("check").returncode == 3
+    done = node.run("apply")
+    assert done.returncode == 0, done.stderr
+    assert "only the marking applies" in done.stdout
+    assert (defaults / "default_roce_mode").read_text() == "RoCE v2\n"
+    assert (defaults / "default_roce_tos").read_text() == "106\n"
+    assert (tmp_path / "sys/class/net/lo/ecn/roce_np/cnp_dscp").read_text() == "0\n", "no queue is touched"
+    found = node.report(mtu=65536)
+    assert (found["lossless"], found["drift"]) == (False, [])
+    assert node.run("restore").returncode == 0
+    assert (defaults / "default_roce_tos").read_text() == "0\n"
 
 
 def test_the_real_dcb_says_of_such_a_device_what_the_program_looks_for() -> None:

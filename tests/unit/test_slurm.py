@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
+from jinja2 import Environment
 from node_modules import load_filters
 from package_indices import unrecorded
 
@@ -153,3 +154,14 @@ def test_every_package_name_is_one_that_the_system_has(system: str) -> None:
     names = packages_of(system)
     assert len(names) >= 7
     assert unrecorded("epel" if system == "el9" else "distribution", system, names) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "fenced"),
+    [({}, "yes"), ({"gpus": {"stand_in": False}}, "yes"), ({"gpus": {"stand_in": True}}, "no")],
+)
+def test_null_devices_are_not_fenced_off(node: dict[str, Any], fenced: str) -> None:
+    """Seen on machines: a job without a GPU could not open /dev/null, which has the stand-ins' device number."""
+    template = (Path(__file__).parents[2] / "roles/slurm/templates/cgroup.conf.j2").read_text(encoding="utf-8")
+    lines = Environment(autoescape=False, trim_blocks=True).from_string(template).render(slurm_node=node).splitlines()
+    assert f"ConstrainDevices={fenced}" in lines

@@ -51,12 +51,24 @@ def test_every_measurement_serves_a_criterion_and_can_end():
 
 
 def test_every_criterion_with_a_probe_is_planned():
-    plan = plan_of(lab())
-    assert {c for m in plan.measurements for c in m.criteria} == {c.id for c in CRITERIA if c.no_probe is None}
+    plans = [plan_of(lab(), fabric=fabric) for fabric in ("tcp10", "roce40", "ib-edr")]
+    planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
+    assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 
 
 def test_the_same_topology_gives_the_same_plan():
     assert plan_of(lab()) == plan_of(lab())
+
+
+def test_training_on_emulated_processors_is_left_out_with_its_criteria_named():
+    topology = lab()
+    emulated = [n.model_copy(update={"virtual": "qemu (emulation)"}) for n in topology.nodes]
+    topology = topology.model_copy(update={"nodes": tuple(emulated)})
+    plan = plan_of(topology)
+    assert not kinds(plan, "training-short")
+    assert any("tn.short" in words and "gpu1, gpu2 are emulated" in words for words in plan.left_out)
+    with pytest.raises(PlanError, match="suite training would measure nothing"):
+        plan_of(topology, ("training",))
 
 
 def test_training_jobs():

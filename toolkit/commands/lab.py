@@ -22,6 +22,15 @@ name_option = click.option("--name", default="lab", show_default=True, help="Whi
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
+def parse_nodes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, bool]:
+    """Number of nodes, and whether the GPU servers are virtual machines. The lab itself checks 2 to 60."""
+    if value == "vm":
+        return 4, True
+    if not value.isdecimal():
+        raise click.BadParameter(f"{value!r}: give a number of nodes or vm")
+    return int(value), False
+
+
 def say(text: str) -> None:
     """Progress goes to stderr, so that --json output stays clean."""
     click.echo(text, err=True)
@@ -33,6 +42,7 @@ def lab() -> None:
 
     \b
     toolkit lab up                    head, client1, gpu1, gpu2, links of 1 Gbit/s
+    toolkit lab up --nodes vm         the same, gpu1 and gpu2 as virtual machines with soft-RoCE
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab ssh gpu1              a shell on a node
@@ -41,7 +51,15 @@ def lab() -> None:
 
 
 @lab.command()
-@click.option("--nodes", "count", default=4, show_default=True, help="How many nodes (2 to 60).")
+@click.option(
+    "--nodes",
+    default="4",
+    metavar="N|vm",
+    callback=parse_nodes,
+    show_default=True,
+    help="How many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU servers as virtual "
+    "machines with a stock kernel, real RDMA verbs (soft-RoCE) and real reboots.",
+)
 @click.option("--rate", "rate_gbps", default=1.0, show_default=True, help="Line rate of each fabric link, Gbit/s.")
 @click.option(
     "--os", "os_name", type=click.Choice(list(RELEASES)), help="The nodes' release (default: the machine's own)."
@@ -53,15 +71,19 @@ def lab() -> None:
 )
 @name_option
 @json_option
-def up(count: int, rate_gbps: float, os_name: str | None, inventory: Path | None, name: str, as_json: bool) -> None:
+def up(
+    nodes: tuple[int, bool], rate_gbps: float, os_name: str | None, inventory: Path | None, name: str, as_json: bool
+) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
+    Virtual machines run with KVM where a kernel really boots on it, otherwise emulated; that is tried and said.
     """
     become_root()
     folder = inventory or (INVENTORY if name == "lab" else lab_dir(name) / "inventory")
     started = time.monotonic()
-    spec = labs.up(name, count, rate_gbps, folder, say, os_name)
+    count, vms = nodes
+    spec = labs.up(name, count, rate_gbps, folder, say, os_name, vms)
     took = time.monotonic() - started
     if as_json:
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
@@ -114,14 +136,20 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
     os.execvp("ssh", ["ssh", "-i", str(spec.dir / "id_ed25519"), *checks, target, *command])
 
 
-@lab.group()
-def fault() -> None:
-    """Plant a fault that a validation must find.
+def fault_help() -> str:
+    """Text of `toolkit lab fault --help`, with all kinds."""
+    lines = ["Plant a fault that a validation must find.", "", "\b", "toolkit lab fault set gpu2 slow-link"]
+    lines += ["toolkit lab fault clear gpu2", ""]
+    for title, kinds in (("On every node:", lab_faults.ANY_NODE), ("On virtual machines:", lab_faults.VM_ONLY)):
+        lines += [title, ""]
+        for kind, about in kinds.items():
+            lines += [f"{kind}: {about}.", ""]
+    return "\n".join(lines)
 
-    \b
-    toolkit lab fault set gpu2 slow-link
-    toolkit lab fault clear gpu2
-    """
+
+@lab.group(help=fault_help())
+def fault() -> None:
+    """Plant and take back faults."""
 
 
 @fault.command("set")
@@ -141,5 +169,5 @@ def fault_set(name: str, node: str, kind: str) -> None:
 def fault_clear(name: str, node: str) -> None:
     """Take back what was planted on NODE."""
     become_root()
-    lab_faults.clear(name, node)
+    lab_faults.clear(name, node, say)
     say(f"{node}: no fault planted")

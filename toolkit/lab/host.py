@@ -25,6 +25,8 @@ TOOLS = {
     "systemd-nspawn": "systemd-container",
     "unshare": "util-linux",
 }
+#: For a lab with virtual machines also these.
+VM_TOOLS = {"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "qemu-system-x86_64": "qemu-system-x86"}
 CAP_SYS_RESOURCE = 24  # capability number, linux/capability.h
 
 
@@ -77,9 +79,11 @@ def become_root() -> None:
     os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
 
 
-def check_ready() -> None:
-    """Refuse in one sentence what can't work: missing tools, a state folder on overlay."""
-    missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
+def check_ready(vms: bool = False) -> None:
+    """Refuse in one sentence what can't work: missing tools, a state folder on overlay; with `vms` also what virtual
+    machines need beside."""
+    tools = TOOLS | VM_TOOLS if vms else TOOLS
+    missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
     if missing:
         raise LabError(f"missing packages: {' '.join(missing)}; install them with: apt-get install {' '.join(missing)}")
     root = state_root()
@@ -89,6 +93,19 @@ def check_ready() -> None:
         raise LabError(
             f"{root} is on an overlay file system, on which node file systems can't be stacked; "
             "set ELASTIC_AI_LAB_DIR to a folder on ext4, xfs, btrfs or tmpfs"
+        )
+    if vms and not Path("/dev/net/tun").exists():
+        raise LabError("virtual machines need /dev/net/tun, which this machine's kernel does not have")
+
+
+def check_memory(machines: int, mib_each: int, meminfo: str | None = None) -> None:
+    """LabError when the memory that is available does not hold that many virtual machines."""
+    text = Path("/proc/meminfo").read_text() if meminfo is None else meminfo
+    available = next(int(line.split()[1]) for line in text.splitlines() if line.startswith("MemAvailable:")) / 1024
+    if available < machines * mib_each:
+        raise LabError(
+            f"{machines} virtual machines need {machines * mib_each / 1024:.1f} GiB of memory, and "
+            f"{available / 1024:.1f} GiB are available; 'toolkit lab up --nodes 4' makes containers, which need little"
         )
 
 

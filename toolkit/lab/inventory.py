@@ -21,6 +21,8 @@ RTT_MAX_US = 2000.0
 SLOTS = 2
 #: Stand-in GPUs of a lab GPU server for the scheduler alone, as in the reference architecture's machine.
 POOL_GPUS = {"count": 4, "type": "v100"}
+#: The machine type of qemu's q35, as its firmware tells it to the guest (DMI product name).
+VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 
 
@@ -32,6 +34,17 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
         ],
         "bom": {"model": "systemd-nspawn", "gpu_count": 0, "nic_model": "veth", "fabric_port_count": 1},
     }
+    if node.kind == "vm":
+        values["elastic_ai_virtual"] = f"qemu ({'KVM' if spec.accel == 'kvm' else 'emulation'})"
+        values["bom"] |= {"model": VM_MODEL, "nic_model": "virtio-net"}
+        # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
+        values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}
+        values["nvidia_driver_user_space_only"] = "true"  # there is no GPU that a kernel module could drive
+        if spec.accel == "tcg":
+            # Unpacking the training container takes ten minutes, and no training is measured on emulated processors.
+            values["horovod_state"] = "absent"
+    elif spec.vms:
+        values["fabric_ports"][0]["rdma"] = False  # a container has no RDMA device: this port carries TCP alone
     if node.group == "gpu_servers":
         values["training_slots"] = SLOTS
         values["slurm_gpus"] = dict(POOL_GPUS)
@@ -54,8 +67,8 @@ def inventory_document(spec: LabSpec, key: Path, known_hosts: Path, served: Serv
         "repos_key_dir": str(keys),
         "repos_fingerprints": dict.fromkeys(served.repos, served.fingerprint),
         "elastic_ai_stand_ins": list(served.repos),
-        "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US},
-        # On every host: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
+        "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US} | ({"emulated": True} if spec.vms else {}),
+        # On every container: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}

@@ -7,23 +7,29 @@ import fcntl
 import json
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from toolkit.lab import network, nodes
+from toolkit.lab import network, nodes, vm
+from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served, vendor_repositories
-from toolkit.lab.host import check_ready, detect
+from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import LabError, run
-from toolkit.lab.sources import Release, machine_release, os_key, release_for
+from toolkit.lab.sources import machine_release, os_key, release_for
 from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
+from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 
 SSH_DEADLINE_S = 60.0
+VM_SSH_DEADLINE_S = 420.0  # emulated, and on a machine that does other work
+SAY_EVERY_S = 4.0
+ENDED_AFTER_S = 5.0  # a machine whose program is not there by then is not going to be
 Say = Callable[[str], None]
 T = TypeVar("T", LabSpec, NodeSpec)
 
@@ -77,28 +83,46 @@ def names() -> list[str]:
     return sorted(found)
 
 
-def up(name: str, count: int, rate_gbps: float, inventory: Path, say: Say, os_name: str | None = None) -> LabSpec:
+def up(
+    name: str,
+    count: int,
+    rate_gbps: float,
+    inventory: Path,
+    say: Say,
+    os_name: str | None = None,
+    vms: bool = False,
+) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
-    `os_name` is a key of sources.RELEASES; None is the machine's own release. A lab that already runs as asked is left
-    as it is; whatever a killed `up` left is cleared first. Raises LabError.
+    `os_name` is a key of sources.RELEASES; None is the machine's own release. With `vms` the GPU servers are virtual
+    machines. A lab that already runs as asked is left as it is; whatever a killed `up` left is cleared first.
+    Raises LabError.
     """
-    check_ready()
+    check_ready(vms)
     release = release_for(os_name)
     with locked(name):
-        running = _running_as_asked(name, count, rate_gbps, release)
+        wanted = make_spec(name, 0, count, rate_gbps, release.title, vms)
+        running = _running_as_asked(wanted)
         if running is not None:
             say(f"lab '{name}' is up already")
             write_inventory(running, inventory, _serve_vendors(running, say))
             return running
         _clear(name, say)
+        machines = sum(n.kind == "vm" for n in wanted.nodes)
+        if machines:
+            check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
         image = base_image(release, say)
-        spec = make_spec(name, network.free_index(_taken()), count, rate_gbps, release.title)
-        spec.dir.mkdir(parents=True)
-        (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+        vm_disk = None
+        if machines:
+            vm_disk = vm_image(release, say)
+            found = accelerate(vm_disk, say)
+            say(f"virtual machines run with {found.describe()}")
+            wanted = replace(wanted, accel=found.name)
+            check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
+        spec = _claim(wanted)
         served = _serve_vendors(spec, say)
         try:
-            _start(spec, image, say)
+            _start(spec, image, vm_disk, say)
         except BaseException:
             say("taking down what was made so far")
             _clear(name, lambda _: None)
@@ -117,26 +141,40 @@ def _serve_vendors(spec: LabSpec, say: Say) -> Served:
     return served
 
 
+def _claim(wanted: LabSpec) -> LabSpec:
+    """The lab in networks of its own, written down: two labs that come up at the same time do not get the same."""
+    with (state_root() / "locks" / ".networks").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        spec = replace(wanted, index=network.free_index(_taken()))
+        spec.dir.mkdir(parents=True)
+        (spec.dir / "spec.json").write_text(json.dumps(asdict(spec)))
+    return spec
+
+
 def _taken() -> set[int]:
     return {load(n).index for n in names() if (lab_dir(n) / "spec.json").is_file()}
 
 
-def _running_as_asked(name: str, count: int, rate_gbps: float, release: Release) -> LabSpec | None:
+def _running_as_asked(wanted: LabSpec) -> LabSpec | None:
+    """The lab as it runs, when it is healthy and as wanted; None when there is none or it must be made anew."""
+    name = wanted.name
     if not (lab_dir(name) / "spec.json").is_file():
         return None
     spec = load(name)
     healthy = all(s.ssh and not s.fault for s in status(name))
     if not healthy:
         return None
-    if len(spec.nodes) != count or spec.rate_gbps != rate_gbps or spec.os != release.title:
+    if spec != replace(wanted, index=spec.index, accel=spec.accel):
+        machines = sum(n.kind == "vm" for n in spec.nodes)
+        nodes_said = f"{len(spec.nodes)} nodes{f' ({machines} virtual machines)' if machines else ''}"
         raise LabError(
-            f"lab '{name}' is up with {len(spec.nodes)} nodes of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s; "
+            f"lab '{name}' is up with {nodes_said} of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s; "
             f"run 'toolkit lab down{'' if name == 'lab' else f' --name {name}'}' first to change that"
         )
     return spec
 
 
-def _start(spec: LabSpec, image: Path, say: Say) -> None:
+def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, say: Say) -> None:
     host = detect()
     say(f"host: {host.describe()}")
     _raise_inotify()
@@ -147,13 +185,25 @@ def _start(spec: LabSpec, image: Path, say: Say) -> None:
 
     def make(node: NodeSpec) -> None:
         network.attach_node(spec, node)
-        nodes.prepare(spec, node, image, public)
-        nodes.boot(spec, node, host)
+        if node.kind == "vm":
+            assert vm_disk is not None
+            vm.prepare(spec, node, vm_disk, public)
+            vm.boot(spec, node, host)
+        else:
+            nodes.prepare(spec, node, image, public)
+            nodes.boot(spec, node, host)
 
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(make, spec.nodes))
+        # Machines take longest, so they start first.
+        list(pool.map(make, sorted(spec.nodes, key=lambda n: n.kind != "vm")))
         network.start_services(spec, host)
-        list(pool.map(lambda n: wait_for_ssh(spec, n), spec.nodes))
+        wait_for_all(spec, spec.nodes, say)
+
+
+def boot(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+    """Start a node that lost its power, and return when it answers ssh."""
+    (vm.boot if node.kind == "vm" else nodes.boot)(spec, node, detect())
+    wait_for_all(spec, (node,), say)
 
 
 def _raise_inotify() -> None:
@@ -168,22 +218,55 @@ def _raise_inotify() -> None:
         limit.write_text(str(wanted))
 
 
-def wait_for_ssh(spec: LabSpec, node: NodeSpec, deadline_s: float = SSH_DEADLINE_S) -> None:
-    """Return when the node's sshd greets; LabError with the console's last lines after `deadline_s`."""
-    deadline = time.monotonic() + deadline_s
-    while time.monotonic() < deadline:
-        if greets(spec.management_address(node)):
+def wait_for_all(spec: LabSpec, waited: tuple[NodeSpec, ...], say: Say) -> None:
+    """Return when all of these nodes answer ssh; says every few seconds which do not yet. Raises the first LabError."""
+    began = told = time.monotonic()
+    given_up = threading.Event()
+    with ThreadPoolExecutor(len(waited)) as pool:
+        waiting = {n.name: pool.submit(wait_for_ssh, spec, n, given_up=given_up) for n in waited}
+        try:
+            while open_ones := [name for name, future in waiting.items() if not future.done()]:
+                for future in waiting.values():
+                    if future.done():
+                        future.result()
+                time.sleep(0.05)
+                if time.monotonic() - told > SAY_EVERY_S:
+                    told = time.monotonic()
+                    say(f"{', '.join(open_ones)}: booting, {told - began:.0f} s")
+            for future in waiting.values():
+                future.result()
+        finally:
+            given_up.set()  # also at Ctrl-C: nobody waits for the others any longer
+
+
+def wait_for_ssh(
+    spec: LabSpec, node: NodeSpec, deadline_s: float | None = None, given_up: threading.Event | None = None
+) -> None:
+    """Return when the node's sshd greets, or when `given_up` is set; LabError with the console's last lines after
+    `deadline_s` (by default what fits the kind of node), and at once when a machine's program has ended."""
+    deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
+    given_up = given_up or threading.Event()
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < deadline_s:
+        if given_up.is_set() or greets(spec.management_address(node)):
             return
+        if node.kind == "vm" and waited > ENDED_AFTER_S and not nodes.processes(spec.name, node.name):
+            raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
         time.sleep(0.05)
+    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; {_console_end(spec, node)}")
+
+
+def _console_end(spec: LabSpec, node: NodeSpec) -> str:
     console = spec.node_dir(node) / "console.log"
-    tail = "\n  ".join(console.read_text(errors="replace").splitlines()[-8:]) if console.exists() else "(no console)"
-    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; its console ends with:\n  {tail}")
+    lines = console.read_text(errors="replace").splitlines() if console.exists() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("# ")]
+    return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(it said nothing)")
 
 
-def greets(address: str) -> bool:
-    """True when an ssh server at `address` sends its banner within three seconds (long, for loaded machines)."""
+def greets(address: str, timeout_s: float = 3) -> bool:
+    """True when an ssh server at `address` sends its banner within `timeout_s` (long, for loaded machines)."""
     try:
-        with socket.create_connection((address, 22), timeout=3) as s:
+        with socket.create_connection((address, 22), timeout=timeout_s) as s:
             return s.recv(4) == b"SSH-"
     except OSError:
         return False
@@ -203,7 +286,7 @@ def status(name: str) -> list[NodeStatus]:
             fabric=spec.fabric_address(node),
             rate_gbps=spec.rate_gbps,
             running=bool(nodes.processes(name, node.name)),
-            ssh=greets(address),
+            ssh=greets(address, 10 if node.kind == "vm" else 3),
             fault=faults.get(node.name),
         )
 

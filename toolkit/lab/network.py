@@ -21,6 +21,8 @@ from toolkit.lab.spec import NETNS_PREFIX, NODE_NAME, SWITCH_MTU, LabSpec, NodeS
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142
+#: Interface of a machine -> the tap that its virtual card is, in the machine's namespace.
+TAPS = {"mgmt0": "tap-mgmt", "fab0": "tap-fab"}
 
 
 def namespaces() -> list[str]:
@@ -77,7 +79,11 @@ def create_switch(spec: LabSpec) -> None:
 
 
 def attach_node(spec: LabSpec, node: NodeSpec) -> None:
-    """The node's namespace with mgmt0 (addressed) and fab0 (bare: configuring it is the fabric role's work)."""
+    """The node's namespace with mgmt0 (addressed) and fab0 (bare: configuring it is the fabric role's work).
+
+    A machine's namespace has the same links, and behind each a bridge with the tap that qemu opens. So a machine's
+    fabric link is shaped, slowed and found like a container's.
+    """
     ns, switch = spec.node_ns(node), spec.switch_ns
     run(["ip", "netns", "add", ns])
     _batch(
@@ -89,6 +95,10 @@ def attach_node(spec: LabSpec, node: NodeSpec) -> None:
             f"link set f-{node.name} master br-fab up",
         ],
     )
+    if node.kind == "vm":
+        _batch(ns, [line for port in TAPS for line in _tap(port)])
+        shape_link(spec, node, spec.rate_gbps)
+        return
     _batch(
         ns,
         [
@@ -99,6 +109,18 @@ def attach_node(spec: LabSpec, node: NodeSpec) -> None:
         ],
     )
     shape_link(spec, node, spec.rate_gbps)
+
+
+def _tap(port: str) -> list[str]:
+    return [
+        f"tuntap add dev {TAPS[port]} mode tap",
+        f"link set {TAPS[port]} mtu {SWITCH_MTU}",
+        f"link set {port} mtu {SWITCH_MTU}",
+        f"link add br-{port} type bridge",
+        f"link set br-{port} mtu {SWITCH_MTU} up",
+        f"link set {TAPS[port]} master br-{port} up",
+        f"link set {port} master br-{port} up",
+    ]
 
 
 def shape_link(spec: LabSpec, node: NodeSpec, rate_gbps: float) -> None:

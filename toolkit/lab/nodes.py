@@ -18,6 +18,7 @@ CGROUP = Path("/sys/fs/cgroup")
 HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
 #: Word of the node's "kernel command line" without which systemd 256 and later refuse a cgroup v1 machine.
 LEGACY_CGROUP = "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"
+QEMU = "qemu-system-x86_64"
 GRACE_S = 15.0  # a node may take this long to shut down before it is killed
 
 
@@ -30,16 +31,7 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None
     root = home / "root"
     layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
     run(["mount", "-t", "overlay", f"{NETNS_PREFIX}{spec.name}", "-o", layers, str(root)])
-    proxy = f'Acquire::http::Proxy "http://10.77.{spec.index}.1:{APT_CACHE_PORT}";\n'
-    files = {
-        "etc/hostname": f"{node.name}\n",
-        "etc/hosts": f"127.0.0.1 localhost\n{spec.management_address(node)} {node.name}\n",
-        "etc/machine-id": "",  # systemd makes a new one at boot
-        "etc/elastic-ai-lab": f"{spec.name}\n",
-        "etc/resolv.conf": f"nameserver {DNS}\n",
-        "etc/apt/apt.conf.d/90lab-cache": proxy,
-        "root/.ssh/authorized_keys": public_key,
-    }
+    files = {**own_files(spec, node, public_key), "etc/machine-id": ""}  # systemd makes a new one at boot
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,9 +43,22 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str) -> None
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", node.name, "-f", str(key)])
 
 
+def own_files(spec: LabSpec, node: NodeSpec, public_key: str) -> dict[str, str]:
+    """What makes a copy of the image this node: path below its root -> text. Machines get the same as containers."""
+    return {
+        "etc/hostname": f"{node.name}\n",
+        "etc/hosts": f"127.0.0.1 localhost\n{spec.management_address(node)} {node.name}\n",
+        "etc/elastic-ai-lab": f"{spec.name}\n",
+        "etc/resolv.conf": f"nameserver {DNS}\n",
+        "etc/apt/apt.conf.d/90lab-cache": (f'Acquire::http::Proxy "http://10.77.{spec.index}.1:{APT_CACHE_PORT}";\n'),
+        "root/.ssh/authorized_keys": public_key,
+    }
+
+
 def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
     """The node's ssh host key, as a known_hosts line wants it."""
-    text = (spec.node_dir(node) / "root/etc/ssh/ssh_host_ed25519_key.pub").read_text()
+    folder = "" if node.kind == "vm" else "root/etc/ssh"
+    text = (spec.node_dir(node) / folder / "ssh_host_ed25519_key.pub").read_text()
     return " ".join(text.split()[:2])
 
 
@@ -71,8 +76,14 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         *([LEGACY_CGROUP] if host.cgroup != "v2" else []),
     ]  # fmt: skip
     # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.
-    environment = {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"}
-    log = home / "console.log"
+    launch(spec, node, host, nspawn, {"SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network"})
+
+
+def launch(spec: LabSpec, node: NodeSpec, host: Host, words: list[str], settings: dict[str, str] | None = None) -> None:
+    """Start a node's program so that it outlives this process, can be found by the node's name, and starts again when
+    it exits as nspawn does at a reboot. What it says goes to the node's console.log."""
+    environment = dict(settings or {})
+    log = spec.node_dir(node) / "console.log"
     if host.systemd:
         unit = unit_name(spec.name, node.name)
         # Stopped by SIGTERM, which nspawn answers with a clean halt; any other signal would only end nspawn itself.
@@ -82,22 +93,33 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
              "--property=Type=exec", "--property=SuccessExitStatus=133", "--property=RestartForceExitStatus=133",
              "--property=RestartSec=0",
              f"--property=StandardOutput=append:{log}", f"--property=StandardError=append:{log}",
-             *(f"--setenv={k}={v}" for k, v in environment.items()), "--", *nspawn]
+             *(f"--setenv={k}={v}" for k, v in environment.items()), "--", *words]
         )  # fmt: skip
         return
+    # A lock or pipe that the caller was started with must not live on in the node.
+    inherited = [int(p.name) for p in Path("/proc/self/fd").iterdir() if int(p.name) > 2]
+    closed = [(os.POSIX_SPAWN_CLOSE, fd) for fd in inherited if _inheritable(fd)]
     environment["NODE_CGROUPS"] = " ".join(str(path / "cgroup.procs") for path in _make_cgroups(spec.name, node.name))
     with resources.as_file(resources.files("toolkit.lab") / "files" / "node-loop") as loop, log.open("ab") as out:
         os.posix_spawn(
             "/bin/sh",
-            ["sh", str(loop), *nspawn],
+            ["sh", str(loop), *words],
             {**os.environ, **environment},
             setsid=True,
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, out.fileno(), 1),
                 (os.POSIX_SPAWN_DUP2, out.fileno(), 2),
+                *closed,
             ],
         )
+
+
+def _inheritable(fd: int) -> bool:
+    try:
+        return os.get_inheritable(fd)
+    except OSError:
+        return False  # the listing's own, closed by now
 
 
 def unit_name(lab: str, node: str) -> str:
@@ -133,13 +155,14 @@ def processes(lab: str, node: str) -> set[int]:
 
 
 def stop(lab: str, names: list[str], host: Host, grace_s: float = GRACE_S) -> None:
-    """Shut the nodes down cleanly, all at once; kill what is left after `grace_s` seconds."""
+    """Shut containers down cleanly, all at once; kill what is left after `grace_s` seconds, and machines at once: their
+    disks go with them, and an emulated shutdown takes long."""
     if host.systemd and names:
         run(["systemctl", "stop", *(unit_name(lab, n) for n in names)], check=False)
     for pid in {p for n in names for p in processes(lab, n)}:
         # node-loop must not start the node again; nspawn passes the halt on to the node's init
         words = _words(pid)
-        if b"systemd-nspawn" in words and words[0] == b"sh":
+        if QEMU.encode() in words or (b"systemd-nspawn" in words and words[0] == b"sh"):
             _kill(pid, signal.SIGKILL)
         elif words[:1] == [b"systemd-nspawn"]:
             _kill(pid, signal.SIGTERM)

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from toolkit.lab.sh import LabError
 
@@ -45,11 +46,12 @@ def node_groups(count: int) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node of a lab; its number gives its addresses."""
+    """One node of a lab; its number gives its addresses. A container is systemd-nspawn's, a vm qemu's."""
 
     name: str
     group: str
     number: int
+    kind: Literal["container", "vm"] = "container"
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,13 @@ class LabSpec:
     rate_gbps: float
     #: The nodes' operating system, "debian 12".
     os: str
+    #: How its virtual machines run; "" in a lab without any. Empty as well until `up` has found out.
+    accel: Literal["", "kvm", "tcg"] = ""
+
+    @property
+    def vms(self) -> bool:
+        """Whether some nodes are virtual machines."""
+        return any(n.kind == "vm" for n in self.nodes)
 
     @property
     def dir(self) -> Path:
@@ -119,13 +128,18 @@ def lab_dir(name: str) -> Path:
     return state_root() / "labs" / name
 
 
-def make_spec(name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12") -> LabSpec:
+def make_spec(
+    name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False
+) -> LabSpec:
     """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
-    nodes' operating system."""
+    nodes' operating system; with `vms` GPU servers are virtual machines."""
     lab_dir(name)
     if not 0.001 <= rate_gbps <= 100:
         raise LabError(f"--rate {rate_gbps}: give the link rate in Gbit/s, 0.001 to 100")
-    nodes = tuple(NodeSpec(n, group, i + 1) for i, (n, group) in enumerate(node_groups(count)))
+    nodes = tuple(
+        NodeSpec(n, group, i + 1, "vm" if vms and group == "gpu_servers" else "container")
+        for i, (n, group) in enumerate(node_groups(count))
+    )
     return LabSpec(name, index, nodes, rate_gbps, os_title)
 
 

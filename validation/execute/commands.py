@@ -45,10 +45,53 @@ def _transport(m: Measurement, topology: Topology) -> Job:
     probe += _options(m.params, port="--port", seconds="--seconds")
     serve = ["--bind", destination_address, *_options(m.params, port="--port")]
     if m.kind == "tcp-latency":
+        probe += _options(m.params, min_observations="--min-observations")
         return Job(source.node, tuple(probe), destination.node, ("serve", "sockperf", *serve))
     probe += _options(m.params, omit_s="--omit-s", interval_s="--interval-s", streams="--streams")
     serve += _options(m.params, interval_s="--interval-s")
     return Job(source.node, tuple(probe), destination.node, ("serve", "iperf3", *serve))
+
+
+_RDMA_SERVERS = {
+    "rdma-first-light": "pingpong",
+    "rdma-bandwidth": "perftest",
+    "rdma-latency": "perftest",
+    "rdma-ucx": "ucx",
+}
+
+
+def _rdma(m: Measurement, topology: Topology) -> Job:
+    """Both ends find their own device behind their own port; only the port's name and addresses are told."""
+    source, destination = m.endpoints
+    here, there = port_of(topology, source).address, port_of(topology, destination).address
+    what = _options(
+        m.params,
+        port="--port",
+        transport="--transport",
+        size_bytes="--size-bytes",
+        iterations="--iterations",
+        seconds="--seconds",
+        op="--op",
+        qps="--qps",
+        qp_timeout="--qp-timeout",
+        bidirectional="--bidirectional",
+        cm="--cm",
+        mtu="--mtu",
+        ucx_test="--ucx-test",
+        warmup="--warmup",
+    )
+    probe = (m.kind, "--interface", source.port, "--address", here, "--peer", there, *what)
+    serve = ["serve", _RDMA_SERVERS[m.kind], "--bind", there, "--interface", destination.port, "--peer", here, *what]
+    if m.kind == "rdma-latency":
+        serve += ["--test", "lat"]
+    return Job(source.node, probe, destination.node, tuple(serve))
+
+
+def _ports(m: Measurement, topology: Topology) -> Job:
+    """A look at a node's RDMA ports; those that carry TCP only are left out."""
+    ports = [port for port in topology.node(m.nodes[0]).ports if port.rdma]
+    interfaces = [word for port in ports for word in ("--interface", port.interface)]
+    return Job(m.nodes[0], (m.kind, *interfaces, *(["--brief"] if m.params.get("brief") else [])))
 
 
 def _training(m: Measurement, topology: Topology) -> Job:
@@ -80,8 +123,12 @@ def job_for(m: Measurement, topology: Topology) -> Job:
         if m.kind == "facts":
             interfaces = [word for p in topology.node(m.nodes[0]).ports for word in ("--interface", p.interface)]
             return Job(m.nodes[0], ("facts", *interfaces))
+        if m.kind in ("rdma-ports", "ib-fabric"):
+            return _ports(m, topology)
         if m.kind in ("path-mtu", "tcp-bandwidth", "tcp-latency"):
             return _transport(m, topology)
+        if m.kind in _RDMA_SERVERS:
+            return _rdma(m, topology)
         if m.kind == "training-short":
             return _training(m, topology)
     except (KeyError, IndexError, ValueError) as fault:

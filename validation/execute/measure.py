@@ -10,14 +10,17 @@ from datetime import datetime, timezone
 from typing import Any, cast
 
 from validation.execute.commands import Job
+from validation.execute.ends import culprit
 from validation.execute.remote import Launcher, Output, Remote
 from validation.model import Measurement, ResultStatus, Sample, Scalar
 from validation.parsers import ParseError, parse
+from validation.parsers.common import plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
 
-READY_TIMEOUT_S = 20.0  # until a server listens; the probe itself gives up after 10
+READY_TIMEOUT_S = 30.0  # until a server listens; the probe itself gives up after 10 or 15
 LINGER_S = 5.0  # the two ends of a session end within a moment of each other, on a busy node a longer one
+FAILED_LINGER_S = 1.0  # a server whose client failed has nothing left but its own words
 LATE_S = 10.0  # beyond a probe's deadline on its node: its grace, its kill time, and the way back
 EXIT_SSH = 255
 
@@ -56,8 +59,11 @@ def _last(output: Output) -> str:
     return lines[-1].strip() if lines else f"exit status {output.returncode}"
 
 
-def read(m: Measurement, node: str, output: Output) -> Taken:
-    """From the measuring probe's output to samples. Nothing but a document that its parser accepts is `ok`."""
+def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None) -> Taken:
+    """From the measuring probe's output to samples. Nothing but a document that its parser accepts is `ok`.
+
+    `peer` is the serving end's document: of an RDMA measurement its facts are half of the proof.
+    """
     doc = _document(output)
     if doc is None:
         taken = Taken("failed", f"the probe on {node} ended without a report: {_last(output)}")
@@ -70,15 +76,26 @@ def read(m: Measurement, node: str, output: Output) -> Taken:
         taken.outputs = [(node, *_text(output))]
         return taken
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
+    known = plain(doc["facts"], drop=("json",)) if _rdma(m) else {}  # which device failed is worth keeping
     if output.returncode == EXIT_DEADLINE:
-        return Taken("timeout", f"did not end within {m.timeout_s:g} s on {node}", doc, outputs=outputs)
+        late = f"did not end within {m.timeout_s:g} s on {node}"
+        if known.get("fault") not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
+            late += f": {doc['error']}"
+        return Taken("timeout", late, doc, (), known, outputs)
     if doc["error"] or output.returncode != 0:
-        return Taken("failed", f"{node}: {doc['error'] or f'exit status {output.returncode}'}", doc, outputs=outputs)
+        why = doc["error"] or f"exit status {output.returncode}"
+        return Taken("failed", f"{node}: {why}", doc, (), known, outputs)
+    if _rdma(m):
+        doc["facts"]["peer"] = {**peer["facts"], "stdout": peer["stdout"]} if peer else None
     try:
         samples, facts = parse(m.kind, doc, m.params)
     except ParseError as fault:
-        return Taken("unparseable", f"{node}: {fault}", doc, outputs=outputs)
+        return Taken("unparseable", f"{node}: {fault}", doc, (), known, outputs)
     return Taken("ok", None, doc, tuple(samples), facts, outputs)
+
+
+def _rdma(m: Measurement) -> bool:
+    return m.kind.startswith("rdma-") and len(m.endpoints) == 2
 
 
 def _arguments(probe: Sequence[str], deadline_s: float, hold_s: float = 0.0) -> list[str]:
@@ -121,22 +138,41 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
             # The server ends first when all is well, by a moment; when it died the client may wait for ever.
             await asyncio.wait({client_end}, timeout=LINGER_S)
         abandoned = not client_end.done()
-        taken = read(m, job.node, await client.stop() if abandoned else client_end.result())
+        measured = await client.stop() if abandoned else client_end.result()
         if job.server[1] != "sockperf":
-            await asyncio.wait({server_end}, timeout=LINGER_S)
+            await asyncio.wait({server_end}, timeout=FAILED_LINGER_S if measured.returncode else LINGER_S)
         served = await server.stop() if not server_end.done() else server_end.result()
     finally:
         client_end.cancel()
         server_end.cancel()
-    if served.returncode == EXIT_SSH and _document(served) is None:
-        return Taken("unreachable", f"connection to {job.server_node} lost: {_last(served)}", outputs=taken.outputs)
     doc = _document(served)
+    taken = read(m, job.node, measured, doc)
+    if served.returncode == EXIT_SSH and doc is None:
+        return Taken("unreachable", f"connection to {job.server_node} lost: {_last(served)}", outputs=taken.outputs)
     if abandoned and taken.status == "failed":
         why = doc["error"] if doc and doc["error"] else _last(served)
         taken.error = f"the server on {job.server_node} ended in the middle: {why}"
+    if _rdma(m) and taken.status in ("failed", "timeout", "unparseable"):
+        name_culprit(taken, m, doc)
     out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)
     taken.outputs.append((job.server_node, out, err))
     return taken
+
+
+def name_culprit(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:
+    """Add to a failed RDMA measurement which end is at fault, as far as the two ends' words and counters tell."""
+    here, there = m.nodes
+    found = culprit(taken.doc, served, taken.status == "unparseable")
+    if found is None:
+        return
+    where = {"client": here, "server": there}.get(found.end, "")
+    taken.facts |= {"fault": found.code, "at": where, "towards": {"there": there, "back": here}.get(found.end, "")}
+    if not found.words:
+        return
+    if found.end in ("there", "back"):
+        taken.error = f"{found.words.format(here=here, there=there)} ({taken.error})"
+    else:
+        taken.error = f"{where}: {found.words}" if where else found.words
 
 
 def _unserved(m: Measurement, node: str, output: Output) -> Taken:
@@ -144,4 +180,6 @@ def _unserved(m: Measurement, node: str, output: Output) -> Taken:
     taken = read(m, node, output)
     if taken.status in ("ok", "unparseable"):
         taken = Taken("failed", f"the server on {node} did not get ready: {_last(output)}", outputs=taken.outputs)
+    if "fault" in taken.facts:
+        taken.facts["at"] = node
     return taken

@@ -14,7 +14,7 @@ from validation.execute.errors import RunError
 from validation.execute.measure import Taken, take, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import Store
-from validation.model import Measurement, Plan, Provenance, Result, Topology
+from validation.model import Endpoint, Measurement, Plan, Provenance, Result, Topology
 
 
 class Progress(Protocol):
@@ -40,6 +40,7 @@ class _Runner:
         self.store = store
         self.progress = progress
         self.dead: dict[str, str] = {}
+        self.dark: dict[tuple[Endpoint, ...], Taken] = {}  # pairs of ports between which RDMA had no first light
         # Before anything starts: a plan that does not fit must not stop half way.
         self.jobs: dict[str, Job] = {m.id: job_for(m, topology) for m in plan.measurements}
 
@@ -75,9 +76,15 @@ class _Runner:
         started, begin = utc_now(), time.monotonic()
         if gone:
             taken = Taken("unreachable", "; ".join(f"{node}: {self.dead[node]}" for node in gone))
+        elif m.kind.startswith("rdma-") and m.endpoints in self.dark:
+            light = self.dark[m.endpoints]
+            taken = Taken("failed", f"not tried, for first light failed: {light.error}", facts=dict(light.facts))
         else:
             self.progress.started(m)
             taken = await take(m, self.jobs[m.id], self.launcher)
+            # a wrong MTU slows RDMA down and stops nothing
+            if m.kind == "rdma-first-light" and taken.facts.get("fault") not in (None, "mtu"):
+                self.dark[m.endpoints] = taken
         result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
         return result

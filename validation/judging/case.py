@@ -48,6 +48,12 @@ class Case:
         result = self.latest.get(measurement)
         return result if result is not None and result.status == "ok" else None
 
+    def emulated(self, measurement: Measurement) -> bool:
+        """True where an emulated machine takes part: its processor, not its link, bounds what it carries."""
+        if self.topology.lab_link is None or not self.topology.lab_link.emulated:
+            return False
+        return any("emulation" in (self.topology.node(name).virtual or "") for name in measurement.nodes)
+
     def missing(self) -> tuple[str, ...]:
         """Ids of planned measurements without a usable result: completeness is plan minus results."""
         return tuple(m.id for m in self.plan.measurements if self.usable(m.id) is None)

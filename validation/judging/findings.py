@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from validation.analysis.blame import Guilty, Pair, blame
 from validation.criterion import Criterion
 from validation.judging.case import Case
+from validation.judging.rdma import broken
 from validation.model import Finding, Judgement
 
 
@@ -28,12 +29,45 @@ def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, .
 
 def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
     by_pair: dict[Pair, Judgement] = {}
+    named: list[Finding] = []
     for judgement in judged:
+        fine = judgement.verdict == "pass" or (judgement.reason_code == "virtual" and judgement.value is not None)
+        if not fine and judgement.verdict != "fail":
+            continue
+        culprit = _culprit(case, judgement)
+        if culprit is not None:  # the two ends said which one it is, so that the pair tells nothing of the other
+            named.append(_named(criterion, judgement, *culprit))
+            continue
         a, _, b = judgement.subject.partition(">")
-        if judgement.verdict in ("pass", "fail"):
-            by_pair[(a, b)] = judgement
+        pair = (a, b.partition(" (")[0])  # "a>b (write)": a pair fails where any of its operations does
+        if pair not in by_pair or judgement.verdict == "fail":
+            by_pair[pair] = judgement
     guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()})
-    return [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
+    return named + [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
+
+
+def _culprit(case: Case, judgement: Judgement) -> tuple[str, str] | None:
+    """(port, what is wrong with it) where all failed runs behind a judgement name one and the same end."""
+    if judgement.reason_code != "not-working":
+        return None
+    found: dict[str, str] = {}
+    for id_ in judgement.evidence:
+        measurement = case.plan.measurement(id_)
+        result = broken(case, measurement)
+        node = result.facts.get("at") or result.facts.get("towards") if result is not None else None
+        ports = [str(end) for end in measurement.endpoints if end.node == node]
+        if result is None or not ports:
+            return None
+        found.setdefault(ports[0], str(result.error))
+    return next(iter(found.items())) if len(found) == 1 else None
+
+
+def _named(criterion: Criterion, judgement: Judgement, port: str, error: str) -> Finding:
+    node = port.partition("/")[0]
+    said = error.removeprefix(f"{node}: ")
+    text = f"node {node}: {port}: {said}"
+    remedy = criterion.remedy or "Look at the evidence"
+    return _finding("port", port, text, remedy, criterion, judgement.evidence)
 
 
 def _whole_nodes(case: Case, guilty: list[Guilty]) -> list[Guilty]:
@@ -93,21 +127,27 @@ def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
-    values = [j.value for j in bad if j.value is not None]
-    if not values:
-        return criterion.id
-    unit, bound = criterion.unit or "", bad[0].bound
-    said = f"{criterion.id} median {statistics.median(values):.4g} {unit}"
-    if bound is not None and bound.floor is not None:
-        said += f", floor {bound.floor:.4g}"
-    elif bound is not None and bound.maximum is not None:
-        said += f", limit {bound.maximum:.4g}"
-    elif bound is not None and bound.equal is not None:
-        said += f", {bound.equal} wanted"
-    others = [j.value for j in good if j.value is not None]
-    if others:
-        said += f" (healthy pairs {statistics.median(others):.4g})"
-    return said
+    """Median, bound and what healthy pairs reach; of each metric by itself, for some criteria judge two of them."""
+    by_metric: dict[str, list[Judgement]] = {}
+    for judgement in bad:
+        by_metric.setdefault(judgement.bound.metric if judgement.bound else "", []).append(judgement)
+    said = []
+    for metric, mine in by_metric.items():
+        values = [j.value for j in mine if j.value is not None]
+        if not values:
+            continue
+        unit, bound = criterion.unit or "", mine[0].bound
+        name = "" if metric in ("", criterion.metric) else f"{metric} "
+        words = f"{criterion.id} {name}median {statistics.median(values):.4g} {unit}"
+        if bound is not None and bound.floor is not None:
+            words += f", floor {bound.floor:.4g}"
+        elif bound is not None and bound.maximum is not None:
+            words += f", limit {bound.maximum:.4g}"
+        elif bound is not None and bound.equal is not None:
+            words += f", {bound.equal} wanted"
+        others = [j.value for j in good if j.value is not None and (j.bound is None or j.bound.metric == metric)]
+        said.append(words + (f" (healthy pairs {statistics.median(others):.4g})" if others else ""))
+    return "; ".join(said) or criterion.id
 
 
 def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
@@ -116,6 +156,8 @@ def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
     remedy = criterion.remedy or "Look at the evidence"
     if subject in names:
         return _finding("node", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
+    if subject.partition("/")[0] in names:
+        return _finding("port", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
     text = f"{criterion.id}, {judgement.subject}: {judgement.reason}"
     return _finding("cluster", "cluster", text, remedy, criterion, judgement.evidence)
 

@@ -12,6 +12,10 @@ from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
 from validation.judging.case import Case, judgement, unusable
 from validation.model import Bound, Judgement, Measurement, ReasonCode, VerdictName
 
+EMULATED_SHARE = 0.04
+"""Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
+that shared two busy cores reached 0.2 or more. Ours."""
+
 
 def bound_of(case: Case, criterion: Criterion) -> Bound | None:
     """The criterion's bound for this fabric, or for its rehearsal; None where no figure is known."""
@@ -107,11 +111,31 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
         if bound is None:
             why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
             judged.append(judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary))
+        elif criterion.rehearsal.judge == "lab-link" and case.emulated(measurement):
+            judged.append(_emulated(case, criterion, subject, evidence, summary, bound))
         elif criterion.method == "spread":
             judged.append(_spread(criterion, subject, evidence, summary, bound))
         else:
-            judged.append(_against(criterion, subject, evidence, summary, bound))
+            judged.append(against(criterion, subject, evidence, summary, bound))
     return judged
+
+
+def _emulated(
+    case: Case, criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound
+) -> Judgement:
+    """An emulated machine proves no rate and no latency; but a link far below what it reaches is sick all the same."""
+    link = case.topology.lab_link
+    if bound.floor is not None and link is not None:
+        floor = EMULATED_SHARE * link.rate_gbps
+        words = (
+            f"rehearsal on emulated machines: they reach a tenth of the lab link of {link.rate_gbps:g} Gbit/s or more",
+            f"floor = {EMULATED_SHARE:g} x {link.rate_gbps:g} = {floor:.4g} Gbit/s (ours)",
+        )
+        low = Bound(metric=bound.metric, unit=bound.unit, floor=floor, derivation=words, source="ours, for emulation")
+        if summary.high < floor:
+            return against(criterion, subject, evidence, summary, low.model_copy(update={"nominal": bound.nominal}))
+    why = f"not judged: emulated fabric, measured {summary.median:.4g} {bound.unit}"
+    return judgement(criterion, subject, "not-measured", "virtual", why, evidence, bound=bound, summary=summary)
 
 
 def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
@@ -138,7 +162,7 @@ def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary
     )
 
 
-def _against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
+def against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
     """The median and its interval against the bound: better than physics, worse, undecided, or within."""
     value, unit = summary.median, bound.unit
     code: ReasonCode
@@ -244,5 +268,5 @@ def _scaled(
         return judgement(
             criterion, subject, "not-measured", "no-bound", f"no bound is known; {text}", evidence, text=text
         )
-    result = _against(criterion, subject, evidence, summary, bound)
+    result = against(criterion, subject, evidence, summary, bound)
     return result.model_copy(update={"text": text, "reason": f"{result.reason}; {text}"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from validation.model import Sample, Scalar
-from validation.parsers import facts, iperf3, ping, sockperf, training
+from validation.parsers import facts, ib_fabric, iperf3, perftest, ping, rdma_ports, rdma_tools, sockperf, training
 from validation.parsers.common import Facts, Parsed, ParseError
 from validation.probes import ProbeDoc
 
@@ -19,7 +19,13 @@ Parser = Callable[[ProbeDoc, Mapping[str, Scalar]], Parsed]
 
 PARSERS: dict[str, Parser] = {
     "facts": facts.parse,
+    "ib-fabric": ib_fabric.parse,
     "path-mtu": ping.parse,
+    "rdma-bandwidth": perftest.bandwidth,
+    "rdma-first-light": rdma_tools.first_light,
+    "rdma-latency": perftest.latency,
+    "rdma-ports": rdma_ports.parse,
+    "rdma-ucx": rdma_tools.ucx,
     "tcp-bandwidth": iperf3.parse,
     "tcp-latency": sockperf.parse,
     "training-short": training.parse,

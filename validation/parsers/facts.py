@@ -13,8 +13,11 @@ COMPONENTS = (
     *("driver", "fabric_manager", "cuda", "cudnn", "nccl", "ofed", "container_toolkit", "dcgm", "slurm"),
     "stack_release",
 )
-LISTS = ("fabric_ports", "rdma_devices", "stand_ins", "not_applicable", "drift", "reboot_pending")
-HARDWARE = ("virt", "lab", "model", "gpu_count", "gpu_model", "nic_model", "fabric_ports", "rdma_devices")
+LISTS = ("fabric_ports", "rdma_devices", "rdma_ports", "pci", "stand_ins", "not_applicable", "drift", "reboot_pending")
+HARDWARE = (
+    *("virt", "lab", "model", "gpu_count", "gpu_model", "nic_model"),
+    *("fabric_ports", "rdma_devices", "rdma_ports", "pci"),
+)
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:

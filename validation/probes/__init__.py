@@ -9,8 +9,8 @@ happened) and hands its untouched output to the parsers, which run on the contro
 What the parsers find in the `stdout` and `facts` of each kind:
 
 facts            stdout: the facts again as JSON. facts: virt, lab, model, gpu_count, gpu_model, nic_model,
-                 fabric_ports, rdma_devices, os, kernel, python, openmpi, docker, horovod, torch, probes,
-                 clock_offset_s, cpu_count; a component that is not there is "".
+                 fabric_ports, rdma_devices, rdma_ports, pci, os, kernel, python, openmpi, docker, horovod, torch,
+                 probes, clock_offset_s, cpu_count; a component that is not there is "".
 path-mtu         stdout: ping's output, one command after the other, each headed by "$ ping ...".
                  facts: path_mtu_bytes (int, found by probing; IP packet size), expected_bytes, source, destination.
 tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, so that `server_output_json` carries
@@ -18,6 +18,15 @@ tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, s
 tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
                  p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
+ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
+                 facts: interfaces and devices (`mlx5_0/1`) of the ports that were asked through.
+rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: ports (one object for each
+                 interface: device, state, link layer, rate, GIDs, counters, RoCE settings), memlock, policy.
+rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest). facts: device, rdma_port, gid_index,
+                 gid, roce_version, link_layer, port_rate, memlock, counters (list of "hw_counters/NAME +N": all that
+                 moved), sent_packets, received_packets, sent_bytes, received_bytes (as far as the device counts
+                 them), fault (a code, where it failed), json (perftest's report, where it writes one), active_mtu and
+                 cm_mode (first light); `peer`, added by the controller, holds the same of the serving end.
 training-short   stdout: mpirun's output, in it one line of JSON from rank 0. facts: that line's fields: world_size,
                  hosts (one per rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each
                  step), images_per_s (list of float, whole job, one per measured step), loss_first, loss_last,

@@ -24,7 +24,13 @@ from validation.probes.tool import on_term_stop_the_tool
 
 PROBES = {
     "facts": "facts",
+    "ib-fabric": "ib_fabric",
     "path-mtu": "path_mtu",
+    "rdma-bandwidth": "rdma_perftest",
+    "rdma-first-light": "rdma_first_light",
+    "rdma-latency": "rdma_perftest",
+    "rdma-ports": "rdma_ports",
+    "rdma-ucx": "rdma_ucx",
     "serve": "serve",
     "tcp-bandwidth": "tcp_bandwidth",
     "tcp-latency": "tcp_latency",

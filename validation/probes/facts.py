@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed
+from validation.probes import ProbeDoc, installed, pcie, rdma_ports_sysfs
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -44,6 +44,7 @@ print(json.dumps({
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this probe."""
     parser.add_argument("--interface", action="append", default=[], help="a fabric port to look at; repeatable")
+    parser.add_argument("--rdma-only", action="store_true", help="RDMA devices and ports alone: no tool is started")
 
 
 def _read(path: str | Path) -> str:
@@ -81,16 +82,19 @@ def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None =
     visible = {p.name for p in (root / "net").glob("*")} if interfaces is None else set(interfaces)
     found = []
     for device in sorted((root / "infiniband").glob("*")):
-        names = {p.name for p in (device / "device" / "net").glob("*")}
-        names |= {_read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")} - {""}
+        names = rdma_ports_sysfs.interfaces(device)
         if names & visible or not names:
             found.append(f"{device.name}={'+'.join(sorted(names & visible))}")
     return found
 
 
 def nic_model(interface: str) -> str:
-    """Name of the card behind an interface, by lspci, else its PCI ids; without a card its driver (`veth`)."""
+    """Name of the card behind an interface, by lspci, else its PCI ids; without a card its driver (`veth`,
+    `virtio-net`).
+    """
     device = Path("/sys/class/net", interface, "device")
+    if device.resolve().name.startswith("virtio"):
+        return "virtio-net"  # of a bus of its own, which lspci does not know
     if not device.exists():
         return group(r"^driver: (\S+)", _say("ethtool", "-i", interface))
     name = _say("lspci", "-s", device.resolve().name)
@@ -100,6 +104,11 @@ def nic_model(interface: str) -> str:
 def server_model(virt: str, container: bool, root: Path = Path("/sys/class/dmi/id")) -> str:
     """The machine's product name; in a container the container's kind, for DMI there tells of the host."""
     return virt if container else _read(root / "product_name")
+
+
+def rdma(interfaces: list[str]) -> dict[str, Any]:
+    """Which RDMA devices there are, and which of them carry the fabric ports."""
+    return {"rdma_devices": rdma_devices(), "rdma_ports": [rdma_ports_sysfs.short(i) for i in interfaces]}
 
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
@@ -124,7 +133,8 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
         "fabric_ports": [fabric_port(i) for i in interfaces],
-        "rdma_devices": rdma_devices(),
+        **rdma(interfaces),
+        "pci": pcie.collect(interfaces),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
@@ -145,7 +155,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
     """Collect the facts of this node."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts = collect(args.interface)
+        facts = rdma(args.interface) if args.rdma_only else collect(args.interface)
         return Ran(["facts", *args.interface], 0, json.dumps(facts, sort_keys=True), ""), facts, None
 
     return document("facts", "probes", measure, lambda ran: str(json.loads(ran.stdout or "{}").get("probes", "")))

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc
+from validation.probes import ProbeDoc, rdma, rdma_serve
 from validation.probes.tool import Ran, document, finish_tool, group, start_tool
 
 LISTEN_TIMEOUT_S = 10.0
@@ -24,10 +24,11 @@ _LISTEN = "0A"  # TCP_LISTEN in the kernel's tables
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this probe."""
-    parser.add_argument("tool", choices=["iperf3", "sockperf"])
+    parser.add_argument("tool", choices=["iperf3", "sockperf", *rdma_serve.TOOLS])
     parser.add_argument("--bind", required=True, help="this node's fabric address")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--interval-s", type=float, default=1.0, help="iperf3: reporting interval")
+    rdma_serve.add_arguments(parser)
 
 
 def command_for(args: argparse.Namespace) -> list[str]:
@@ -60,20 +61,24 @@ def _sockets(pid: int) -> set[str]:
     return inodes
 
 
-def listens(pid: int, address: str, port: int) -> bool:
-    """True when process `pid` itself listens on `address`:`port`."""
-    table = Path("/proc/net/tcp6" if ":" in address else "/proc/net/tcp")
-    local = _kernel_address(address, port)
-    try:
-        rows = [line.split() for line in table.read_text().splitlines()[1:]]
-        inodes = {row[9] for row in rows if row[1] == local and row[3] == _LISTEN}
-    except OSError:
-        return False
+def listens(pid: int, address: str | None, port: int) -> bool:
+    """True when process `pid` itself listens on `address`:`port`, or on any address where `address` is None."""
+    local = f":{port:04X}" if address is None else _kernel_address(address, port)
+    tables = ["tcp", "tcp6"] if address is None else ["tcp6" if ":" in address else "tcp"]
+    inodes: set[str] = set()
+    for table in tables:
+        try:
+            rows = [line.split() for line in Path("/proc/net", table).read_text().splitlines()[1:]]
+        except OSError:
+            continue
+        inodes |= {row[9] for row in rows if row[1].endswith(local) and row[3] == _LISTEN}
     return bool(inodes) and bool(inodes & _sockets(pid))
 
 
 def probe(args: argparse.Namespace) -> ProbeDoc:
     """Serve one measurement."""
+    if args.tool in rdma_serve.TOOLS:
+        return rdma.report("serve", args.tool, lambda: rdma_serve.serve(args, listens))
     command = command_for(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

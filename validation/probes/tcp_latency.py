@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--destination", required=True, help="the serving node's fabric address")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--seconds", type=int, required=True, help="measured time")
+    parser.add_argument("--min-observations", type=int, default=MIN_OBSERVATIONS, help="fewer are no measurement")
 
 
 def read_log(text: str) -> list[float]:
@@ -58,8 +59,8 @@ def _observe(args: argparse.Namespace, stdout: str, log: Path) -> tuple[dict[str
     except (OSError, ValueError, IndexError) as error:
         return facts, f"sockperf: {error}"
     facts["observations"] = len(times)
-    if len(times) < MIN_OBSERVATIONS:
-        return facts, f"sockperf took {len(times)} observations, fewer than {MIN_OBSERVATIONS}"
+    if len(times) < args.min_observations:
+        return facts, f"sockperf took {len(times)} observations, fewer than {args.min_observations}"
     counted = group(r"Total (\d+) observations", stdout)
     if counted != str(len(times)):
         return facts, f"sockperf counted {counted or 'no'} observations, but logged {len(times)}"

@@ -12,6 +12,8 @@ from validation.report.numbers import NONE
 
 _KINDS = {
     "facts": "Hardware, software and settings of a node",
+    "rdma-ports": "RDMA ports: state, RoCE settings, counters",
+    "ib-fabric": "InfiniBand fabric: subnet manager, links, errors",
     "path-mtu": "Path MTU, do-not-fragment probes",
     "tcp-bandwidth": "TCP bandwidth",
     "tcp-latency": "TCP round-trip time",

@@ -8,7 +8,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from validation.model import Bound, CriterionVerdict, Judgement
+from validation.model import Bound, CriterionVerdict, Judgement, Measurement
 from validation.report.documents import RunDocuments
 from validation.report.heatmap import Cell, CellState, Heatmap, heat_map
 from validation.report.numbers import number, quantity, unit_text
@@ -36,25 +36,46 @@ class _Spec:
     unit: str
     title: str
     better: str
+    op: str = ""  # of RDMA: the operation whose judgements are drawn
+
+    def draws(self, measurement: Measurement) -> bool:
+        """True for the measurements that the matrix shows."""
+        asked = measurement.params
+        return measurement.kind == self.kind and (
+            not self.op
+            or (
+                asked.get("op") == self.op and not asked.get("bidirectional") and self.criterion in measurement.criteria
+            )
+        )
 
 
 _SPECS = (
     _Spec("tr.tcpbw", "tcp-bandwidth", "tcp_bandwidth_gbps", "Gbit/s", "TCP bandwidth", "dark = more = better"),
     _Spec("tr.netlat", "tcp-latency", "tcp_rtt_us", "us", "TCP round-trip time", "pale = shorter = better"),
-)
+    *(
+        _Spec("tr.rdmabw", "rdma-bandwidth", f"rdma_{op}_bandwidth_gbps", "Gbit/s", f"RDMA {op} bandwidth",
+              "dark = more = better", op)
+        for op in ("write", "read", "send")
+    ),
+    *(
+        _Spec("tr.rdmalat", "rdma-latency", f"rdma_{op}_latency_us", "us", f"RDMA {op} latency",
+              "pale = shorter = better", op)
+        for op in ("write", "read", "send")
+    ),
+)  # fmt: skip
 
 
 def matrices(documents: RunDocuments) -> tuple[Matrix, ...]:
     """One matrix for each transport metric that was planned. Cells show what was judged, or, where the run has not
     been judged, the median of what was measured.
     """
-    return tuple(
-        _matrix(documents, spec) for spec in _SPECS if any(m.kind == spec.kind for m in documents.plan.measurements)
-    )
+    return tuple(_matrix(documents, spec) for spec in _SPECS if any(map(spec.draws, documents.plan.measurements)))
 
 
-def _labels(documents: RunDocuments) -> tuple[str, ...]:
-    return tuple(f"{node.name}/{port.interface}" for node in documents.topology.nodes for port in node.ports)
+def _labels(documents: RunDocuments, rdma: bool = False) -> tuple[str, ...]:
+    """All fabric ports, or those on which RDMA is asked for."""
+    ports = ((node, port) for node in documents.topology.nodes for port in node.ports)
+    return tuple(f"{node.name}/{port.interface}" for node, port in ports if port.rdma or not rdma)
 
 
 def _judged(documents: RunDocuments, criterion: str) -> CriterionVerdict | None:
@@ -71,11 +92,12 @@ def _state(judgement: Judgement) -> CellState:
     return "unusable" if judgement.value is not None else "missing"
 
 
-def _judged_cells(judgements: Iterable[Judgement], unit: str) -> dict[tuple[str, str], Cell]:
+def _judged_cells(judgements: Iterable[Judgement], unit: str, op: str) -> dict[tuple[str, str], Cell]:
     cells = {}
     for judgement in judgements:
-        source, arrow, destination = judgement.subject.partition(">")
-        if not arrow:
+        subject, of, what = judgement.subject.partition(" (")
+        source, arrow, destination = subject.partition(">")
+        if not arrow or (of and what != f"{op})"):
             continue
         text = number(judgement.value, 3) if judgement.value is not None else ""
         found = quantity(judgement.value, unit) if judgement.value is not None else "not measured"
@@ -86,7 +108,7 @@ def _judged_cells(judgements: Iterable[Judgement], unit: str) -> dict[tuple[str,
 
 def _measured_cells(documents: RunDocuments, spec: _Spec) -> dict[tuple[str, str], Cell]:
     cells = {}
-    pairs = {m.id: m.endpoints for m in documents.plan.measurements if m.kind == spec.kind and len(m.endpoints) == 2}
+    pairs = {m.id: m.endpoints for m in documents.plan.measurements if spec.draws(m) and len(m.endpoints) == 2}
     for result in documents.latest.values():
         values = result.values(spec.metric)
         if result.status == "ok" and values and result.measurement in pairs:
@@ -119,10 +141,12 @@ def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[str], fro
 
 def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     criterion = _judged(documents, spec.criterion)
-    labels = _labels(documents)
+    labels = _labels(documents, bool(spec.op))
     judgements = criterion.judgements if criterion else ()
-    cells = _judged_cells(judgements, spec.unit) if criterion else _measured_cells(documents, spec)
-    bound: Bound | None = next((j.bound for j in judgements if j.bound is not None), None)
+    cells = _judged_cells(judgements, spec.unit, spec.op) if criterion else _measured_cells(documents, spec)
+    # a bound that was not applied, for the ports are virtual, would stretch the scale beyond all that was measured
+    applied = [j for j in judgements if j.bound is not None and j.reason_code != "virtual"]
+    bound: Bound | None = next((j.bound for j in applied if not spec.op or j.subject.endswith(f" ({spec.op})")), None)
     values = [c.value for c in cells.values() if c.value is not None]
     limits = [b for b in (bound.ceiling, bound.floor) if b is not None] if bound else []
     top = max([*values, *limits], default=1.0)
@@ -137,7 +161,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         top = limit if top < limit <= _MAX_STRETCH * top else top
     # the diagonal is no pair; cells that do not belong to two known ports cannot be drawn
     drawn = {pair: cell for pair, cell in cells.items() if pair[0] in labels and pair[1] in labels}
-    pairs = sum(1 for m in documents.plan.measurements if m.kind == spec.kind)
+    pairs = len({m.endpoints for m in documents.plan.measurements if spec.draws(m)})
     ends, marked_pairs = guilty(documents, spec.criterion)
     measured = sum(1 for c in drawn.values() if c.value is not None)
     unit = unit_text(spec.unit)
@@ -154,7 +178,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     )
     figure = heat_map(
         Heatmap(
-            id=f"matrix-{spec.kind}",
+            id=f"matrix-{spec.kind}" + (f"-{spec.op}" if spec.op else ""),
             title=f"{spec.title}, {unit}",
             description=description,
             labels=labels,
@@ -172,7 +196,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     judged = "" if criterion else " Not judged: medians of the samples."
     caption = (
         f"{spec.title} in {unit}; the row sends, the column receives.{judged}"
-        if spec.kind == "tcp-bandwidth"
+        if spec.unit == "Gbit/s"
         else f"{spec.title} in {unit}; the row asks, the column answers.{judged}"
     )
     return Matrix(

@@ -17,6 +17,8 @@ _NAMES = {
     "nic_model": "Network adapter",
     "fabric_ports": "Fabric ports",
     "rdma_devices": "RDMA devices",
+    "rdma_ports": "RDMA of the fabric ports",
+    "pci": "PCI Express links",
     "os": "Operating system",
     "kernel": "Kernel",
     "python": "Python",

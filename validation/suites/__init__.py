@@ -60,11 +60,14 @@ def make_plan(
     )
     chosen = [s for s in SUITES if s in suites]  # preflight first, whatever the order asked for
     parts = [(suite, SUITES[suite](request)) for suite in chosen]
+    some = any(part.rounds for _, part in parts)
     for suite, part in parts:
-        if not part.rounds:
+        if not part.rounds and not (some and part.excused):
             why = "; ".join(part.left_out) or "no criterion of it applies to this fabric"
             raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
     rounds = [r for _, part in parts for r in part.rounds]
+    if "preflight" in chosen and len(chosen) > 1:
+        rounds += preflight.closing(request)
     return Plan(
         run=run,
         fabric=fabric.name,

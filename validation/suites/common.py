@@ -39,10 +39,14 @@ class Request:
 
 @dataclass
 class Part:
-    """A suite's share of the plan: rounds of measurements, and what was left out, in words."""
+    """A suite's share of the plan: rounds of measurements, and what was left out, in words.
+
+    `excused`: nothing is planned because of what the nodes are, which is no mistake in the inventory.
+    """
 
     rounds: list[list[Measurement]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
+    excused: bool = False
 
 
 def _network(port: Port) -> str:

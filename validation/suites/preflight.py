@@ -1,13 +1,15 @@
-"""Preflight: are these the machines, the software and the MTU that were promised?"""
+"""Preflight: are these the machines, the software, the ports and the MTU that were promised?"""
 
 from __future__ import annotations
 
-from validation.model import Endpoint, Measurement
+from validation.model import Endpoint, Measurement, Node, Scalar
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
 
 def plan(request: Request) -> Part:
-    """Facts of every node in one round, then the path MTU of every ordered pair of fabric ports."""
+    """Facts of every node in one round, on RDMA fabrics their RDMA ports in another, then the path MTU of every
+    ordered pair of fabric ports.
+    """
     part = Part()
     facts = request.serving("facts")
     if facts and request.topology.nodes:
@@ -25,6 +27,8 @@ def plan(request: Request) -> Part:
                 for node in request.topology.nodes
             ]
         )
+    part.rounds += _rdma_ports(request, "", {})
+    part.rounds += _ib_fabric(request)
     mtu = request.serving("path-mtu")
 
     def path_mtu(source: Endpoint, destination: Endpoint) -> Measurement:
@@ -43,3 +47,57 @@ def plan(request: Request) -> Part:
     if mtu:
         part.rounds += pair_rounds(request.topology, "path-mtu", path_mtu, part)
     return part
+
+
+def closing(request: Request) -> list[list[Measurement]]:
+    """The RDMA ports once more, after the suites that load them: what grew and what went down meanwhile."""
+    return _rdma_ports(request, "-after", {"brief": True})
+
+
+def _with_rdma(request: Request) -> list[Node]:
+    if not request.fabric.needs_rdma:
+        return []
+    return [node for node in request.topology.nodes if any(port.rdma for port in node.ports)]
+
+
+def _rdma_ports(request: Request, suffix: str, params: dict[str, Scalar]) -> list[list[Measurement]]:
+    nodes, criteria = _with_rdma(request), request.serving("rdma-ports")
+    if not nodes or not criteria:
+        return []
+    link = request.topology.lab_link
+    return [
+        [
+            Measurement(
+                id=f"rdma-ports{suffix}.{node.name}",
+                suite="preflight",
+                kind="rdma-ports",
+                nodes=(node.name,),
+                params=params,
+                criteria=criteria,
+                estimated_s=4.0 if link is not None and link.emulated else 0.5,
+                timeout_s=90.0,
+            )
+            for node in nodes
+        ]
+    ]
+
+
+def _ib_fabric(request: Request) -> list[list[Measurement]]:
+    """The InfiniBand fabric seen from one node, the head where it has a port: all others see the same."""
+    nodes, criteria = _with_rdma(request), request.serving("ib-fabric")
+    if not nodes or not criteria:
+        return []
+    first = next((node for node in nodes if "heads" in node.groups), nodes[0])
+    return [
+        [
+            Measurement(
+                id=f"ib-fabric.{first.name}",
+                suite="preflight",
+                kind="ib-fabric",
+                nodes=(first.name,),
+                criteria=criteria,
+                estimated_s=5.0,
+                timeout_s=300.0,
+            )
+        ]
+    ]

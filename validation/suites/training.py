@@ -9,6 +9,9 @@ WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
 BATCH = 16  # images per rank and step of the small CNN
 
+#: What the inventory of a lab says of a node whose processor is emulated.
+EMULATED = "qemu (emulation)"
+
 SECONDS_PER_STEP = 0.05  # only an estimate of the plan; what is measured does not depend on it
 START_SECONDS = 3.0  # mpirun, framework import, first step
 
@@ -29,6 +32,14 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
+    slow = [n.name for n in servers if n.virtual == EMULATED]
+    if slow:
+        part.left_out.append(
+            f"training (tn.short, tn.intra, tn.inter): the processors of {', '.join(slow)} are emulated, and what they "
+            "train at says nothing"
+        )
+        part.excused = True
+        return part
     head = next((n for n in request.topology.nodes if "heads" in n.groups), servers[0])
     first = servers[0]
     part.rounds.append([_job(request, "1", head, [first], 1)])

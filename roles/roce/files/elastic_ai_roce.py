@@ -6,7 +6,8 @@
   elastic-ai-roce show IF...    says what the port has; writes nothing
   elastic-ai-roce restore IF    puts back what was there before the first apply
 
-Exit codes: 0 as wanted, 1 a write or a read failed, 2 wrong call, 3 drift (check), 4 the device has no DCB (apply).
+A device without DCB (a virtual one) gets what RDMA itself sends by: RoCE version, type of service, traffic class.
+Exit codes: 0 as wanted, 1 a write or a read failed, 2 wrong call, 3 drift (check), 4 nothing of it applies (apply).
 `--json` prints one document for all ports named. The policy is a JSON file, or the text after `--policy`.
 """
 
@@ -26,6 +27,7 @@ POLICY = Path("/etc/elastic-ai/roce.json")
 BEFORE = Path("/var/lib/elastic-ai/roce")
 PRIORITIES = range(8)  # IEEE 802.1Q
 SCALARS = ("ecn", "cnp_dscp", "cnp_priority", "roce_mode", "tos", "traffic_class")
+MARKING = ("roce_mode", "tos", "traffic_class")  # what RDMA packets carry, whether or not the device has queues for it
 
 
 class Failed(Exception):
@@ -214,6 +216,13 @@ class Port:
     def _traffic_class_path(self):
         return self.sysfs / "class/infiniband" / (self.device or "none") / "tc" / self.device_port / "traffic_class"
 
+    def wanted(self, now):
+        """The part of the policy that this port can have; empty where there is none."""
+        keys = WANTED
+        if now["pfc"] is None:
+            keys = (*MARKING, "mtu") if any(now[key] is not None for key in MARKING) else ()
+        return {key: self.policy[key] for key in keys if self.policy.get(key) is not None}
+
     def differences(self, now, wanted):
         """[{what, is, wanted}] between a reading and a state; what can't be read can't differ."""
         off = []
@@ -228,8 +237,7 @@ class Port:
     def report(self):
         """What `show` and `check` say of the port."""
         now = self.read()
-        wanted = {key: self.policy[key] for key in WANTED if self.policy.get(key) is not None}
-        drift = self.differences(now, wanted)
+        drift = self.differences(now, self.wanted(now))
         verdict, reason = self.verdict(now, drift)
         return {
             "interface": self.name,
@@ -239,6 +247,7 @@ class Port:
             "now": now,
             "drift": drift,
             "missing": self.missing,
+            "applies": bool(self.wanted(now)),
             "lossless": verdict,
             "reason": reason,
         }
@@ -351,18 +360,20 @@ def put(path, text):
 def apply(port):
     """Bring the port to the policy; keeps the first reading for `restore`."""
     now = port.read()
-    if now["pfc"] is None:
+    wanted = port.wanted(now)
+    if not wanted:
         return 4, [f"{port.name}: not applicable: {port.missing[0]}"]
     kept = BEFORE / f"{port.name}.json"
     if not kept.is_file():
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(now, indent=2, sort_keys=True) + "\n", encoding="ascii")
-    wanted = {key: port.policy[key] for key in WANTED if port.policy.get(key) is not None}
     written = port.write(now, wanted)
     left = [item for item in port.differences(port.read(), wanted) if item["what"] != "mtu"]
     lines = [f"{port.name}: {i['what']}: {json.dumps(i['is'])} -> {json.dumps(i['wanted'])}" for i in written]
     if left:
         raise Failed(f"{port.name}: written, but still {json.dumps(left)}: does firmware or another tool own DCB?")
+    if now["pfc"] is None:
+        lines.append(f"{port.name}: only the marking applies: {port.missing[0]}")
     return 0, lines or [f"{port.name}: as wanted"]
 
 

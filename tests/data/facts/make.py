@@ -271,6 +271,7 @@ def port_settings(name: str) -> Json:
         "now": now,
         "drift": drift,
         "missing": [],
+        "applies": True,
         "lossless": False,
         "reason": 'trust is "pcp"; pfc is []',
     }

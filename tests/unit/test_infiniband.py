@@ -1,0 +1,162 @@
+"""InfiniBand's own tools and their criterion, on what the tools print on a simulated fabric (tests/data/infiniband)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_case import criterion, plan_of, result, verdict_of
+from rdma_case import machines, results
+
+from validation.model import Result, VerdictDoc
+from validation.parsers import ParseError, parse
+
+DATA = Path(__file__).parent.parent / "data" / "infiniband"
+TEXTS = {path.stem: path.read_text() for path in DATA.glob("*.out")}
+CLEAN, ERRORS = TEXTS["ibqueryerrors-clean"], TEXTS["ibqueryerrors-errors"]
+DEGRADED, UNLINKED = TEXTS["ibnetdiscover-ports-degraded"], TEXTS["ibnetdiscover-ports-unlinked"]
+SITE = machines()
+PLAN = plan_of(SITE, ["preflight"], "ib-edr")
+
+
+def document(errors: str = CLEAN, **changes: str) -> dict[str, Any]:
+    """The probe's document; `changes` replace a tool's output."""
+    parts = {
+        "sminfo": TEXTS["sminfo"],
+        "ibnetdiscover": TEXTS["ibnetdiscover-ports"],
+        "ibqueryerrors": errors,
+        **changes,
+    }
+    stdout = "# ibnetdiscover --version\nBUILD VERSION: 44.0\n" + "".join(
+        f"$ {tool} -C mlx5_0 -P 1\n{text}" for tool, text in parts.items()
+    )
+    return {
+        "kind": "ib-fabric", "tool": "infiniband-diags", "tool_version": "44.0", "command": [], "returncode": 0,
+        "stdout": stdout, "stderr": "", "facts": {"interfaces": ["ib0"], "devices": ["mlx5_0/1"]}, "started": "",
+        "ended": "", "duration_s": 1.0, "error": None,
+    }  # fmt: skip
+
+
+def read(doc: dict[str, Any]) -> dict[str, Any]:
+    samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
+    return {**facts, **{s.metric: s.value for s in samples}}
+
+
+def test_the_fabric_is_read_whole() -> None:
+    facts = read(document())
+    assert facts["subnet_managers"] == ["MASTER lid 1 guid 0xb8599f0300aa0001 priority 14"]
+    assert facts["links"][0] == (
+        "4x EDR | gpu3 mlx5_0 port 1 0xb8599f0300ac0001 | SB7800 edr1 port 3 0xb8599f0300fc0000"
+    )
+    assert len(facts["links"]) == facts["ib_links"] == 8  # each link once, and five ports with nothing behind them
+    assert facts["links"][2] == "4x SDR | SB7800 edr1 port 8 0xb8599f0300fc0000 |"
+    assert facts["errors"] == []
+
+
+def test_errors_are_read_with_their_port_and_the_sum_of_a_switch_is_no_port() -> None:
+    assert read(document(ERRORS))["errors"] == [
+        "gpu2 mlx5_0 port 1: SymbolErrorCounter 12",
+        "SB7800 edr1 port 2: SymbolErrorCounter 37, LinkDownedCounter 2",
+    ]
+    extended = ERRORS.replace("[SymbolErrorCounter == 12]", "[SymbolErrorCounter == 12 (12.000)] [PortRcvErrors == 3]")
+    assert read(document(extended))["errors"][0] == "gpu2 mlx5_0 port 1: SymbolErrorCounter 12, PortRcvErrors 3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sminfo": "sminfo: iberror: failed: query\n"}, "no subnet manager"),
+        ({"ibnetdiscover": ""}, "report is empty"),
+        ({"ibnetdiscover": "SW     4  1 0xb8599f0300fc0000 4x\n"}, "cannot be read"),
+        ({"errors": CLEAN[:60]}, "no summary"),
+        ({"errors": ERRORS.replace("12 ports checked, 2 ports", "12 ports checked, 3 ports")}, "3 ports with errors"),
+        ({"errors": CLEAN.replace("11 ports checked", "0 ports checked")}, "checked no port"),
+    ],
+)
+def test_output_that_is_cut_or_foreign_is_refused(changes: dict[str, str], words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        read(document(**changes))
+
+
+def test_every_truncation_is_refused_or_means_the_same() -> None:
+    whole = document(ERRORS)
+    facts = read(whole)
+    for end in range(len(whole["stdout"])):
+        try:
+            cut = read({**whole, "stdout": whole["stdout"][:end]})
+        except ParseError:
+            continue
+        assert cut == facts
+
+
+def healthy_port(facts: dict[str, Any], node: int) -> None:
+    port = facts["ports"][0]
+    port.update(link_layer="InfiniBand", rate_gbps=100.0, rate_words="4X EDR", active_mtu_bytes=4096)
+    port["gids"] = [f"0 IB/RoCE v1 fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"]
+    port.pop("qos", None)
+
+
+def judged(doc: dict[str, Any]) -> VerdictDoc:
+    """The verdict on an EDR site whose tools say `doc`."""
+    import rdma_case
+
+    found: list[Result] = []
+    for one in results(SITE, PLAN, mtu=4092):
+        m = PLAN.measurement(one.measurement)
+        if m.kind == "rdma-ports":
+            number = int(m.nodes[0][-1])
+            node = rdma_case.ports_of(SITE, m, lambda facts, _, number=number: healthy_port(facts, number))
+            found.append(node)
+        elif m.kind == "path-mtu":
+            found.append(one.model_copy(update={"samples": (one.samples[0].model_copy(update={"value": 4092}),)}))
+        else:
+            found.append(one)
+    samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
+    found.append(result(PLAN.measurement("ib-fabric.gpu1"), samples, facts=facts))
+    return verdict_of(SITE, PLAN, found, fabric="ib-edr")
+
+
+def test_a_healthy_fabric_passes_and_says_on_what_it_was_tested() -> None:
+    verdict = judged(document())
+    assert [c.id for c in verdict.criteria if c.verdict == "fail"] == []
+    for id_ in ("pf.ibfabric", "pf.rdmaport", "pf.memlock", "pf.mtu"):
+        assert criterion(verdict, id_).verdict == "pass", criterion(verdict, id_).reason
+    assert criterion(verdict, "pf.lossless").verdict == "not-applicable"
+    found = criterion(verdict, "pf.ibfabric").judgements[0]
+    assert "3 links, 0 ports with errors" in found.reason
+    assert "tested on recordings of a simulated fabric only, never on InfiniBand hardware" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("doc", "words"),
+    [
+        (document(ERRORS), "errors: gpu2 mlx5_0 port 1: SymbolErrorCounter 12"),
+        (
+            document(ibnetdiscover=DEGRADED),
+            "link gpu2 mlx5_0 port 1 0xb8599f0300ab0001 - SB7800 edr1 port 2 0xb8599f0300fc0000 runs at 1x EDR",
+        ),
+        (document(sminfo=TEXTS["sminfo"].replace("3 SMINFO_MASTER", "2 SMINFO_STANDBY")), "not master: STANDBY"),
+    ],
+)
+def test_a_fault_of_the_fabric_is_found(doc: dict[str, Any], words: str) -> None:
+    verdict = judged(doc)
+    assert [c.id for c in verdict.criteria if c.verdict == "fail"] == ["pf.ibfabric"]
+    assert words in criterion(verdict, "pf.ibfabric").reason
+
+
+def test_a_declared_port_without_a_link_is_named() -> None:
+    found = criterion(judged(document(ibnetdiscover=UNLINKED)), "pf.ibfabric")
+    assert found.verdict == "fail"
+    assert found.judgements[0].reason == "gpu3/fab0 (0xb8599f0300ac0001) has no link in the fabric"
+
+
+def test_queries_that_no_port_answered_withhold_the_pass() -> None:
+    doc = document(CLEAN.replace("## Suppressed", "##          1 PMA query failures\n## Suppressed"))
+    found = criterion(judged(doc), "pf.ibfabric")
+    assert found.verdict == "not-measured"
+    assert "1 queries for error counters were not answered" in found.reason
+
+
+def test_ethernet_has_no_subnet_manager() -> None:
+    assert not any(m.kind == "ib-fabric" for m in plan_of(SITE, ["preflight"], "roce40").measurements)

@@ -1,0 +1,337 @@
+"""RDMA planned, judged and blamed: what works is judged in a rehearsal too, rates and latencies only on hardware."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from engine_case import (
+    ALL,
+    REAL,
+    REAL_FACTS,
+    criterion,
+    healthy,
+    healthy_rdma,
+    lab,
+    node,
+    plan_of,
+    result,
+    verdict_of,
+    with_value,
+)
+
+from validation.fabric import fabric_names, load_fabric, rdma_bandwidth_bound, rdma_latency_bound
+from validation.model import LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
+
+TRANSPORT = ("transport",)
+
+
+def vm_lab(gpus: int = 2, emulated: bool = True) -> Topology:
+    """Head and client as containers without RDMA, GPU servers as virtual machines."""
+    kind = "qemu (emulation)" if emulated else "qemu (KVM)"
+    light = tuple(
+        node(name, i, ports=(Port(interface="fab0", address=f"10.78.0.{i}", prefix=24, rdma=False),))
+        for i, name in ((11, "head"), (12, "client1"))
+    )
+    heavy = tuple(node(f"gpu{i}", 12 + i, virtual=kind) for i in range(1, gpus + 1))
+    return Topology(site="lab", nodes=light + heavy, lab_link=LabLink(rate_gbps=1, rtt_max_us=1000, emulated=emulated))
+
+
+LAB = vm_lab()
+PLAN = plan_of(LAB, TRANSPORT, "roce40")
+
+
+def rdma(plan: Plan) -> list[Measurement]:
+    return [m for m in plan.measurements if m.kind.startswith("rdma-") and m.endpoints]
+
+
+def failed(m: Measurement, fault: str, at: str = "", towards: str = "", error: str = "it failed") -> Result:
+    return result(m, status="failed", error=error, facts={"fault": fault, "at": at, "towards": towards})
+
+
+def judged(spoil: Any = None, plan: Plan = PLAN, topology: Topology = LAB, fabric: str = "roce40") -> VerdictDoc:
+    def one(m: Measurement) -> Result:
+        return (spoil(m) if spoil and m in rdma(plan) else None) or healthy(m)
+
+    return verdict_of(topology, plan, [one(m) for m in plan.measurements], fabric=fabric)
+
+
+# --- the plan ---------------------------------------------------------------------------------------------------------
+
+
+def test_between_emulated_machines_the_plan_is_short_and_complete() -> None:
+    mine = rdma(PLAN)
+    assert {n for m in mine for n in m.nodes} == {"gpu1", "gpu2"}
+    counts = Counter((m.kind, m.params.get("op"), m.params.get("bidirectional")) for m in mine)
+    assert counts["rdma-first-light", None, None] == 2
+    assert counts["rdma-bandwidth", "read", None] == counts["rdma-bandwidth", "send", None] == 2
+    assert counts["rdma-bandwidth", "write", None] == 4  # two other sizes in one direction
+    assert counts["rdma-bandwidth", "write", 1] == 1
+    assert counts["rdma-ucx", None, None] == 2
+    assert {m.params["op"] for m in mine if m.kind == "rdma-latency"} == {"write", "read", "send"}
+    assert {m.params["cm"] for m in mine if "cm" in m.params} == {"socket", "rdma_cm"}
+    assert sum(m.estimated_s for m in mine) < 90
+    assert any("head/fab0, client1/fab0" in words and "rdma: false" in words for words in PLAN.left_out)
+
+
+def test_hardware_is_measured_in_full() -> None:
+    plan = plan_of(REAL, TRANSPORT, "roce100")
+    mine = [m for m in rdma(plan) if m.nodes == ("gpu1", "gpu2")]
+    runs = Counter((m.params["op"], m.params.get("bidirectional", 0)) for m in mine if m.kind == "rdma-bandwidth")
+    assert runs == {("write", 0): 5, ("read", 0): 3, ("send", 0): 3, ("write", 1): 1, ("read", 1): 1, ("send", 1): 1}
+    assert 80 < sum(m.estimated_s for m in mine) < 130
+    timed = [m for m in mine if m.kind == "rdma-bandwidth" and m.params["size_bytes"]]
+    assert {(m.params["size_bytes"], m.params["qps"], m.params["seconds"]) for m in timed} == {(8388608, 4, 3)}
+    assert not any("RDMA" in words for words in plan.left_out)
+
+
+def test_ids_are_unique_and_every_run_serves_the_functional_criterion() -> None:
+    for plan in (PLAN, plan_of(REAL, TRANSPORT, "roce100")):
+        ids = [m.id for m in plan.measurements]
+        assert len(ids) == len(set(ids))
+        for m in rdma(plan):
+            assert "tr.rdmafn" in m.criteria
+            usual = m.params.get("size_bytes") in (65536, 8388608)
+            assert ("tr.rdmabw" in m.criteria) == (m.kind == "rdma-bandwidth" and usual)
+            assert ("tr.rdmalat" in m.criteria) == (m.kind == "rdma-latency")
+            assert m.timeout_s > m.estimated_s
+
+
+def test_a_fabric_without_rdma_plans_none() -> None:
+    assert not rdma(plan_of(LAB, ALL, "tcp10"))
+
+
+def test_ports_without_rdma_alone_leave_rdma_out_and_say_so() -> None:
+    plan = plan_of(vm_lab(gpus=1), TRANSPORT, "roce40")
+    assert not rdma(plan)
+    assert any("fewer than two nodes" in words for words in plan.left_out)
+
+
+# --- works ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rehearsal_judges_that_it_works_and_reports_rates_unjudged() -> None:
+    verdict = judged()
+    works = criterion(verdict, "tr.rdmafn")
+    assert (works.verdict, works.coverage) == ("pass", "2/2 pairs")
+    assert "rxe_fab0, RoCE v2, GID index 1, RDMA MTU 4096" in works.judgements[0].reason
+    for name, words in (("tr.rdmabw", "Gbit/s"), ("tr.rdmalat", "us")):
+        found = criterion(verdict, name)
+        assert (found.verdict, found.reason_code) == ("not-measured", "virtual")
+        assert "not judged: emulated fabric, measured" in found.reason
+        assert all(words in j.reason and j.value for j in found.judgements)
+    assert (verdict.sign_off, verdict.outcome, verdict.exit_code) == ("REHEARSAL", "passed", 0)
+
+
+def test_virtual_machines_that_are_not_emulated_are_not_judged_either() -> None:
+    topology = vm_lab(emulated=False)
+    plan = plan_of(topology, TRANSPORT, "roce40")
+    found = criterion(judged(plan=plan, topology=topology), "tr.rdmabw")
+    assert "not judged: virtual fabric, measured 38.5 Gbit/s" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "at", "towards"),
+    [
+        ("memlock", "gpu2", ""),
+        ("gid-type", "gpu2", ""),
+        ("mtu", "gpu2", ""),
+        ("port-down", "gpu2", ""),
+        ("no-device", "gpu2", ""),
+        ("lost", "", "gpu2"),
+    ],
+)
+def test_the_end_that_is_at_fault_is_named_even_of_two(fault: str, at: str, towards: str) -> None:
+    verdict = judged(lambda m: failed(m, fault, at, towards, f"gpu2: the {fault} of it"))
+    works = criterion(verdict, "tr.rdmafn")
+    assert (works.verdict, works.reason_code) == ("fail", "not-working")
+    assert [f.subject for f in verdict.findings] == ["gpu2/fab0"]
+    assert f"node gpu2: gpu2/fab0: the {fault} of it" in verdict.findings[0].text
+    assert verdict.exit_code == 1
+    assert "at fault: gpu2/fab0" in verdict.headline
+    assert criterion(verdict, "tr.rdmabw").reason_code == "tool-failed", "a rate that nobody took is no low rate"
+
+
+def test_one_failed_run_of_many_fails_the_pair() -> None:
+    verdict = judged(lambda m: failed(m, "lost") if m.id.startswith("rdma-bandwidth.send.gpu1") else None)
+    works = criterion(verdict, "tr.rdmafn")
+    bad = [j for j in works.judgements if j.verdict == "fail"]
+    assert [j.subject for j in bad] == ["gpu1/fab0>gpu2/fab0"]
+    assert "1 of 11 runs fail; rdma-bandwidth.send: it failed" in bad[0].reason
+
+
+def test_a_run_that_did_not_end_shows_nothing_unless_the_ends_tell_what_is_wrong() -> None:
+    def late(towards: str) -> VerdictDoc:
+        facts = {"fault": "lost" if towards else "other-end", "at": "", "towards": towards}
+        return judged(lambda m: result(m, status="timeout", error="late", facts=facts) if "ucx" in m.id else None)
+
+    assert criterion(late(""), "tr.rdmafn").reason_code == "tool-failed"
+    assert late("").exit_code == 3
+    assert criterion(late("gpu1"), "tr.rdmafn").reason_code == "not-working"
+
+
+def test_a_result_that_the_counters_do_not_bear_out_is_a_failure() -> None:
+    def refuse(m: Measurement) -> Result:
+        return result(m, status="unparseable", error="the client's device sent 3 packets", facts={"fault": "unproved"})
+
+    assert criterion(judged(refuse), "tr.rdmafn").verdict == "fail"
+
+
+def test_without_words_of_the_ends_the_matrix_tells() -> None:
+    topology = vm_lab(gpus=4)
+    plan = plan_of(topology, TRANSPORT, "roce40")
+    verdict = judged(lambda m: failed(m, "lost") if "gpu3" in m.nodes else None, plan, topology)
+    assert [f.subject for f in verdict.findings if "tr.rdmafn" in f.criteria and f.kind == "port"] == ["gpu3/fab0"]
+
+
+@pytest.mark.parametrize("fault", ["tool-missing", "tool", "stopped", ""])
+def test_a_tool_that_cannot_run_says_nothing_of_rdma(fault: str) -> None:
+    verdict = judged(lambda m: failed(m, fault, "gpu1"))
+    assert criterion(verdict, "tr.rdmafn").reason_code == "tool-failed"
+    assert verdict.exit_code == 3
+
+
+def test_missing_results_are_no_pass() -> None:
+    results = [healthy(m) for m in PLAN.measurements if not m.id.startswith("rdma-ucx")]
+    verdict = verdict_of(LAB, PLAN, results, fabric="roce40")
+    assert criterion(verdict, "tr.rdmafn").reason_code == "missing-result"
+    assert verdict.exit_code == 3
+
+
+# --- rates on hardware ------------------------------------------------------------------------------------------------
+
+
+def on_hardware(scale: Any = lambda m: 1.0, fabric: str = "roce40") -> VerdictDoc:
+    plan = plan_of(REAL, TRANSPORT, fabric)
+
+    def one(m: Measurement) -> Result:
+        if m in rdma(plan):
+            return healthy_rdma(m, scale(m))
+        return healthy(m, link_gbps=39.0, facts=REAL_FACTS)
+
+    return verdict_of(REAL, plan, [one(m) for m in plan.measurements], fabric=fabric)
+
+
+def test_bandwidth_is_judged_by_pair_and_operation() -> None:
+    found = criterion(on_hardware(), "tr.rdmabw")
+    assert (found.verdict, found.coverage) == ("pass", "54/54 results")
+    one = next(j for j in found.judgements if j.subject == "gpu1/fab0>gpu2/fab0 (write)")
+    assert (one.bound.floor, round(one.bound.ceiling, 2), one.samples) == (36.0, 39.21, 4)
+    both = next(j for j in found.judgements if j.subject == "gpu1/fab0>gpu2/fab0 (write, both ways)")
+    assert (both.value, both.bound.floor) == (77.0, 72.0)
+
+
+def test_a_slow_port_is_named_once() -> None:
+    verdict = on_hardware(lambda m: 0.5 if "gpu2" in m.nodes else 1.0)
+    assert criterion(verdict, "tr.rdmabw").reason_code == "below-floor"
+    assert [f.subject for f in verdict.findings] == ["gpu2/fab0"]
+
+
+def test_better_than_the_line_is_a_fault_of_the_measurement() -> None:
+    assert criterion(on_hardware(lambda m: 1.1), "tr.rdmabw").reason_code == "above-ceiling"
+
+
+def test_latency_without_a_published_figure_is_not_measured() -> None:
+    found = criterion(on_hardware(), "tr.rdmalat")
+    assert (found.verdict, found.reason_code) == ("not-measured", "no-bound")
+    assert "no bound published for roce40; measured 2 us" in found.reason
+    assert criterion(on_hardware(fabric="roce100"), "tr.rdmalat").verdict == "pass"
+
+
+def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
+    for name in fabric_names():
+        fabric = load_fabric(name)
+        for both in (False, True):
+            bound = rdma_bandwidth_bound(fabric, both)
+            assert (bound is None) == (not fabric.needs_rdma)
+            if bound is not None:
+                assert bound.floor is not None
+                assert bound.ceiling is not None
+                assert bound.floor < bound.ceiling
+    edr = load_fabric("ib-edr")
+    assert rdma_latency_bound(edr, read=True).maximum == 4.5  # type: ignore[union-attr]
+    assert rdma_latency_bound(load_fabric("roce40"), read=False) is None
+
+
+def test_the_lab_of_containers_still_plans_as_before() -> None:
+    assert plan_of(lab()) == plan_of(lab())
+
+
+# --- TCP between emulated machines ------------------------------------------------------------------------------------
+
+
+def tcp(rate: float, sick: str = "") -> VerdictDoc:
+    def one(m: Measurement) -> Result:
+        if m.kind == "tcp-bandwidth" and any(name.startswith("gpu") for name in m.nodes):
+            return with_value(m, 0.02 if sick in m.nodes else rate)
+        return with_value(m, 2500) if m.kind == "tcp-latency" and "gpu1" in m.nodes else healthy(m)
+
+    return verdict_of(LAB, PLAN, [one(m) for m in PLAN.measurements], fabric="roce40")
+
+
+def test_an_emulated_machines_rate_and_latency_are_reported_and_not_judged() -> None:
+    verdict = tcp(0.25)
+    found = {j.subject: j for j in criterion(verdict, "tr.tcpbw").judgements}
+    assert found["gpu1/fab0>gpu2/fab0"].reason.startswith("not judged: emulated fabric, measured 0.25")
+    assert found["head/fab0>client1/fab0"].verdict == "pass", "containers are judged as ever"
+    slow = criterion(verdict, "tr.netlat")
+    assert (slow.verdict, slow.reason_code) == ("not-measured", "virtual")
+    assert verdict.exit_code == 0
+
+
+def test_a_slow_link_of_an_emulated_machine_is_found_and_named_all_the_same() -> None:
+    verdict = tcp(0.25, sick="gpu1")
+    assert criterion(verdict, "tr.tcpbw").reason_code == "below-floor"
+    assert [(f.subject, f.criteria) for f in verdict.findings] == [("gpu1/fab0", ("tr.tcpbw",))]
+    assert criterion(verdict, "tr.rdmafn").verdict == "pass"
+
+
+def test_less_observations_are_asked_of_emulated_machines() -> None:
+    def least(topology: Topology) -> object:
+        plan = plan_of(topology, TRANSPORT)
+        return next(m for m in plan.measurements if m.kind == "tcp-latency").params.get("min_observations")
+
+    assert least(LAB) == 40
+    assert least(vm_lab(emulated=False)) is None
+
+
+def test_progress_names_the_run_and_its_figure() -> None:
+    from toolkit.progress import outcome, what
+
+    both = next(m for m in rdma(PLAN) if m.params.get("bidirectional"))
+    assert (what(both), outcome(healthy(both))) == ("rdma-bandwidth.write-both", "77 Gbit/s")
+    light = rdma(PLAN)[0]
+    assert (what(light), outcome(healthy(light))) == ("rdma-first-light", "6 us")
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def matrices_of(topology: Topology, plan: Plan, verdict: VerdictDoc | None) -> dict[str, Any]:
+    from validation.report.documents import RunDocuments
+    from validation.report.fabric import matrices
+
+    latest = {m.id: healthy(m) for m in plan.measurements}
+    documents: Any = type("Documents", (RunDocuments,), {"__init__": lambda self: None, "latest": latest})()
+    for name, value in (("topology", topology), ("plan", plan), ("verdict", verdict)):
+        object.__setattr__(documents, name, value)
+    return {m.caption.split(" in ")[0]: m for m in matrices(documents)}
+
+
+def test_the_report_draws_a_matrix_of_each_operation() -> None:
+    found = matrices_of(LAB, PLAN, judged())
+    assert set(found) == {
+        "TCP bandwidth", "TCP round-trip time", "RDMA write bandwidth", "RDMA read bandwidth", "RDMA send bandwidth",
+        "RDMA write latency", "RDMA read latency", "RDMA send latency",
+    }  # fmt: skip
+    assert {m.measured for title, m in found.items() if title.startswith("RDMA")} == {2}
+    assert {m.pairs for title, m in found.items() if title.startswith("RDMA")} == {2}
+    figure = str(found["RDMA write bandwidth"].figure)
+    assert "gpu1" in figure
+    assert "client1" not in figure, "a port that carries TCP only is no hole in the matrix"
+    assert "floor" not in figure, "a bound that was not applied is not drawn"
+    assert "floor 36" in str(
+        matrices_of(REAL, plan_of(REAL, TRANSPORT, "roce40"), on_hardware())["RDMA write bandwidth"].figure
+    )
+    assert matrices_of(LAB, PLAN, None)["RDMA read bandwidth"].measured == 2, "not judged yet"

@@ -1,0 +1,171 @@
+"""What `toolkit validate` refuses before it measures: a fabric that the nodes' ports are not."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_launcher import LocalLauncher
+from run_case import topology
+
+from toolkit.acceptance import refuse_without_rdma
+from toolkit.errors import UsageFault
+from validation.execute import Remote
+from validation.fabric import load_fabric
+from validation.model import Topology
+from validation.probes import facts, rdma_ports_sysfs
+
+
+class Answers(LocalLauncher):
+    """Nodes whose facts probe says what the test says: their RDMA ports as the probe writes them."""
+
+    def __init__(self, ports: dict[str, list[str]]) -> None:
+        super().__init__()
+        self.ports = ports
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        self.started.append((node, tuple(probe)))
+        found = [text.partition("=") for text in self.ports[node]]
+        devices = [f"{device.partition('/')[0]}={name}" for name, _, device in found if device]
+        document = {"facts": {"rdma_ports": self.ports[node], "rdma_devices": devices}, "error": None}
+        return await Remote.spawn(node, [sys.executable, "-I", "-c", f"print({json.dumps(document)!r})"])
+
+
+ETHERNET = "lo=rxe_lo/1,link_layer=Ethernet,state=ACTIVE"
+INFINIBAND = "lo=mlx5_0/1,link_layer=InfiniBand,state=ACTIVE"
+
+
+def site(count: int = 3, tcp_only: Sequence[str] = ()) -> Topology:
+    """Nodes gpu1... with one port each; those in `tcp_only` declare rdma: false."""
+    whole = topology(count)
+    nodes = [
+        node.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": False}) for p in node.ports)})
+        if node.name in tcp_only
+        else node
+        for node in whole.nodes
+    ]
+    return whole.model_copy(update={"nodes": tuple(nodes)})
+
+
+def refused(fabric: str, ports: dict[str, list[str]], topo: Topology | None = None) -> str:
+    """What is said, "" when nothing is refused."""
+    launcher = Answers(ports)
+    try:
+        asyncio.run(refuse_without_rdma(launcher, topo or site(len(ports)), load_fabric(fabric)))
+    except UsageFault as fault:
+        return str(fault)
+    return ""
+
+
+def test_a_look_at_rdma_alone_starts_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "run_tool", lambda *_, **__: pytest.fail("a tool was started"))
+    args = argparse.Namespace(interface=["lo"], rdma_only=True)
+    assert facts.probe(args)["facts"].keys() == {"rdma_devices", "rdma_ports"}
+    launcher = Answers({"gpu1": [ETHERNET], "gpu2": [ETHERNET]})
+    asyncio.run(refuse_without_rdma(launcher, site(2), load_fabric("roce40")))
+    assert all("--rdma-only" in probe for _, probe in launcher.started)
+
+
+@pytest.mark.parametrize(("fabric", "port"), [("roce40", ETHERNET), ("ib-edr", INFINIBAND), ("tcp10", "lo=")])
+def test_ports_that_are_what_the_fabric_is_are_not_refused(fabric: str, port: str) -> None:
+    assert refused(fabric, {"gpu1": [port], "gpu2": [port]}) == ""
+
+
+@pytest.mark.parametrize(
+    ("fabric", "port", "layer", "instead"),
+    [("ib-edr", ETHERNET, "Ethernet", "roce40"), ("roce40", INFINIBAND, "InfiniBand", "ib-edr")],
+)
+def test_another_link_layer_is_refused_with_each_ports_own(fabric: str, port: str, layer: str, instead: str) -> None:
+    said = refused(fabric, {"gpu1": [port], "gpu2": [port]})
+    assert f"\n  gpu1: link layer of lo is {layer}\n  gpu2: link layer of lo is {layer}\n" in said
+    assert "nothing was measured" in said
+    assert instead in said.rpartition("what to do")[2]
+
+
+def test_only_the_odd_port_is_named() -> None:
+    said = refused("ib-edr", {"gpu1": [INFINIBAND], "gpu2": [ETHERNET]})
+    assert "1 of 2 nodes" in said
+    assert "gpu1" not in said
+
+
+def test_a_node_without_the_device_is_named() -> None:
+    said = refused("roce40", {"gpu1": [ETHERNET], "gpu2": ["lo="], "gpu3": [ETHERNET]})
+    assert "1 of 3 nodes cannot do; nothing was measured:\n  gpu2: no RDMA device\n" in said
+
+
+def test_a_port_that_carries_tcp_only_needs_no_device() -> None:
+    ports = {"gpu1": [ETHERNET], "gpu2": [ETHERNET], "gpu3": ["lo="]}
+    assert refused("roce40", ports, site(3, ["gpu3"])) == ""
+    assert "gpu3: no RDMA device" in refused("roce40", ports)
+
+
+def test_fewer_than_two_rdma_ports_are_refused_without_asking_a_node() -> None:
+    for tcp_only, count in ((["gpu2"], "1 fabric port with"), (["gpu1", "gpu2"], "0 fabric ports with")):
+        said = refused("roce40", {}, site(2, tcp_only))
+        assert count in said
+        assert "rdma: false" in said
+        assert "--fabric tcp10" in said
+
+
+def files(root: Path, contents: dict[str, str]) -> Path:
+    for name, text in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def rxe(device: str = "rxe_fab0", interface: str = "fab0") -> dict[str, str]:
+    """A Soft-RoCE port as the kernel shows it, its files' form taken from Debian 12's kernel 6.1."""
+    port = f"class/infiniband/{device}/ports/1"
+    return {
+        f"class/infiniband/{device}/parent": f"{interface}\n",
+        f"{port}/state": "4: ACTIVE\n",
+        f"{port}/phys_state": "5: LinkUp\n",
+        f"{port}/link_layer": "Ethernet\n",
+        f"{port}/rate": "2.5 Gb/sec (1X SDR)\n",
+        f"{port}/gids/0": "fe80:0000:0000:0000:5054:00ff:fe00:0001\n",
+        f"{port}/gids/1": "0000:0000:0000:0000:0000:ffff:0a4e:000d\n",
+        f"{port}/gids/2": "0000:0000:0000:0000:0000:0000:0000:0000\n",
+        f"{port}/gid_attrs/types/0": "RoCE v2\n",
+        f"{port}/gid_attrs/types/1": "RoCE v2\n",
+        f"{port}/gid_attrs/ndevs/0": f"{interface}\n",
+        f"{port}/gid_attrs/ndevs/1": f"{interface}\n",
+        f"{port}/hw_counters/rcvd_seq_err": "0\n",
+        f"{port}/hw_counters/lifespan": "10\n",
+        f"class/net/{interface}/operstate": "up\n",
+        f"class/net/{interface}/mtu": "9000\n",
+    }
+
+
+def test_the_device_is_found_by_its_interface_whatever_its_name(tmp_path: Path) -> None:
+    sysfs = files(tmp_path, rxe("mlx5_7"))
+    assert rdma_ports_sysfs.short("fab0", sysfs) == "fab0=mlx5_7/1,link_layer=Ethernet,state=ACTIVE"
+    assert rdma_ports_sysfs.short("fab1", sysfs) == "fab1="
+    found: dict[str, Any] = rdma_ports_sysfs.state("fab0", sysfs)
+    assert found["gids"] == [
+        "0 RoCE v2 fe80:0000:0000:0000:5054:00ff:fe00:0001 fab0",
+        "1 RoCE v2 0000:0000:0000:0000:0000:ffff:0a4e:000d fab0",
+    ]
+    assert found["counters"] == {"rcvd_seq_err": 0}
+    assert (found["rate_gbps"], found["rate_words"], found["physical_state"]) == (2.5, "1X SDR", "LinkUp")
+    assert facts.rdma_devices(sysfs / "class") == ["mlx5_7=fab0"]
+
+
+def test_an_ipoib_interface_names_its_device_and_port(tmp_path: Path) -> None:
+    device = "class/infiniband/mlx5_0"
+    files(
+        tmp_path,
+        {
+            f"{device}/ports/2/link_layer": "InfiniBand\n",
+            f"{device}/ports/2/state": "2: INIT\n",
+            "class/net/ib1/dev_port": "1\n",
+            "class/net/ib1/device/infiniband/mlx5_0/node_type": "1: CA\n",
+        },
+    )
+    assert rdma_ports_sysfs.short("ib1", tmp_path) == "ib1=mlx5_0/2,link_layer=InfiniBand,state=INIT"

@@ -1,0 +1,61 @@
+"""Judging the MTU of a pair: of its IP path as measured, and on RDMA fabrics of the RDMA ports at its ends."""
+
+from __future__ import annotations
+
+from validation.analysis.stats import Summary
+from validation.criterion import Criterion
+from validation.judging.case import Case, judgement, unusable
+from validation.judging.rdma_ports import BEFORE
+from validation.judging.values import judge_values
+from validation.model import Bound, Endpoint, Judgement
+
+
+def judge_mtu(case: Case, criterion: Criterion) -> list[Judgement]:
+    """One judgement for each pair: the path MTU, and where that passes the active MTU of the RDMA ports at its ends."""
+    judged = judge_values(case, criterion)
+    if not case.fabric.needs_rdma:
+        return judged
+    ends = {f"{m.endpoints[0]}>{m.endpoints[1]}": m.endpoints for m in case.serving(criterion)}
+    return [
+        (_rdma(case, criterion, j, ends[j.subject]) or j) if j.verdict == "pass" else j for j in judged
+    ]  # fmt: skip
+
+
+def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpoint, ...]) -> Judgement | None:
+    """What RDMA makes of a pair whose path MTU is right; None where it is right too, or both ends carry TCP only."""
+    planned = {m.id for m in case.plan.measurements}
+    found: list[tuple[Endpoint, int]] = []
+    evidence = list(passed.evidence)
+    wanted = case.fabric.rdma_mtu
+    bound = Bound(
+        metric="rdma_mtu_bytes",
+        unit="bytes",
+        equal=str(wanted),
+        derivation=(f"RDMA MTU of {case.fabric.name}: {wanted} bytes ({case.fabric.sources.rdma_mtu})",),
+        source=case.fabric.sources.rdma_mtu or criterion.source,
+    )
+    for end in ends:
+        port = next((p for p in case.topology.node(end.node).ports if p.interface == end.port), None)
+        id_ = f"{BEFORE}.{end.node}"
+        if port is None or not port.rdma or id_ not in planned:
+            continue  # a port that carries TCP only has no such MTU
+        evidence.append(id_)
+        gone = unusable(case, criterion, passed.subject, [id_], bound)
+        result = case.usable(id_)
+        if gone is not None or result is None:
+            return gone
+        mtu = result.facts.get(f"{end.port}.active_mtu_bytes")
+        if not isinstance(mtu, int):
+            device = result.facts.get(f"{end.port}.device")
+            unread = result.facts.get(f"{end.port}.active_mtu_unread") or "ibv_devinfo does not say it"
+            why = f"the RDMA MTU of {end} is not known because " + (str(unread) if device else "it has no RDMA device")
+            return judgement(criterion, passed.subject, "not-measured", "missing-metric", why, evidence, bound=bound)
+        found.append((end, mtu))
+    if all(mtu == wanted for _, mtu in found):
+        return None
+    least = float(min(mtu for _, mtu in found))
+    why = f"path MTU as wanted, but of RDMA: {', '.join(f'{end} {mtu}' for end, mtu in found)} bytes, {wanted} wanted"
+    summary = Summary(median=least, mad=0.0, low=least, high=least, count=len(found))
+    return judgement(
+        criterion, passed.subject, "fail", "not-equal", why, evidence, summary=summary, bound=bound
+    )  # fmt: skip

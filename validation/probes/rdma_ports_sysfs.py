@@ -1,0 +1,120 @@
+"""RDMA ports as the kernel shows them under /sys/class/infiniband: which device carries an interface, and its state.
+
+A device is found by the interface behind its GIDs, never by its name. InfiniBand GIDs have no interface: there the
+IPoIB interface names its device, and its port by dev_port (Linux, Documentation/ABI/testing/sysfs-class-net).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+SYSFS = Path("/sys")
+
+
+def read(path: Path) -> str:
+    """Text of a small file without its newline, "" where it is missing or refuses (an empty GID slot does)."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def interfaces(device: Path) -> set[str]:
+    """Network interfaces of an RDMA device: those behind its GIDs, and those of the same card.
+
+    Soft-RoCE names its one interface itself; its table of 1024 GIDs would take a second on an emulated machine.
+    """
+    parent = read(device / "parent")
+    if parent:
+        return {parent}
+    names = {p.name for p in (device / "device" / "net").glob("*")}
+    return (names | {read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")}) - {""}
+
+
+def find(interface: str, sysfs: Path = SYSFS) -> tuple[str, int] | None:
+    """(device, port) that carry an interface; None without one."""
+    devices = sysfs / "class" / "infiniband"
+    for parent in sorted(devices.glob("*/parent")):  # Soft-RoCE: also while the port is down and has no GIDs
+        if read(parent) == interface:
+            return parent.parent.name, 1
+    for ndev in sorted(devices.glob("*/ports/*/gid_attrs/ndevs/*")):
+        if read(ndev) == interface:
+            return ndev.parents[4].name, int(ndev.parents[2].name)
+    net = sysfs / "class" / "net" / interface
+    for device in sorted((net / "device" / "infiniband").glob("*")):
+        number = read(net / "dev_port")
+        port = int(number) + 1 if number.isdigit() else 1
+        if (devices / device.name / "ports" / str(port)).is_dir():
+            return device.name, port
+    return None
+
+
+def gids(folder: Path) -> list[str]:
+    """The GID table of a port as `INDEX TYPE GID INTERFACE`; empty slots left out. InfiniBand has no interface."""
+    found = []
+    for path in sorted((folder / "gids").glob("*"), key=lambda p: int(p.name)):
+        gid = read(path)
+        if not gid.replace(":", "").strip("0"):
+            continue
+        kind = read(folder / "gid_attrs" / "types" / path.name)
+        if kind:
+            interface = read(folder / "gid_attrs" / "ndevs" / path.name)
+            found.append(f"{path.name} {kind} {gid} {interface}".strip())
+    return found
+
+
+def counters(folder: Path) -> dict[str, int]:
+    """All counters of a port, those of the InfiniBand specification and the driver's own (`hw_counters`)."""
+    found = {}
+    for path in sorted([*(folder / "counters").glob("*"), *(folder / "hw_counters").glob("*")]):
+        text = read(path)
+        if path.name != "lifespan" and re.fullmatch(r"\d+", text):
+            found[path.name] = int(text)
+    return found
+
+
+def state(interface: str, sysfs: Path = SYSFS) -> dict[str, Any]:
+    """What the kernel says of the RDMA port behind an interface. `device` "" where there is none.
+
+    `state` and `physical_state` without their numbers (`ACTIVE`, `LinkUp`), rate in 10^9 bit/s.
+    """
+    net = sysfs / "class" / "net" / interface
+    found: dict[str, Any] = {
+        "interface": interface,
+        "present": net.exists(),
+        "operstate": read(net / "operstate"),
+        "mtu": read(net / "mtu"),
+        "device": "",
+    }
+    where = find(interface, sysfs)
+    if where is None:
+        return found
+    device = sysfs / "class" / "infiniband" / where[0]
+    folder = device / "ports" / str(where[1])
+    rate = re.match(r"([\d.]+) Gb/sec(?: \((.*)\))?", read(folder / "rate"))
+    driver = device / "device" / "driver"
+    return {
+        **found,
+        "device": where[0],
+        "port": where[1],
+        "state": read(folder / "state").partition(":")[2].strip(),
+        "physical_state": read(folder / "phys_state").partition(":")[2].strip(),
+        "link_layer": read(folder / "link_layer"),
+        "rate_gbps": float(rate[1]) if rate else None,
+        "rate_words": rate[2] or "" if rate else "",
+        "gids": gids(folder),
+        "counters": counters(folder),
+        "firmware": read(device / "fw_ver"),
+        "board": read(device / "board_id"),
+        "driver": driver.resolve().name if driver.exists() else "",
+    }
+
+
+def short(interface: str, sysfs: Path = SYSFS) -> str:
+    """`fab0=rxe_fab0/1,link_layer=Ethernet,state=ACTIVE`; `fab0=` without a device: for the facts of a node."""
+    found = state(interface, sysfs)
+    if not found["device"]:
+        return f"{interface}="
+    return f"{interface}={found['device']}/{found['port']},link_layer={found['link_layer']},state={found['state']}"
