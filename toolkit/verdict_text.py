@@ -19,7 +19,7 @@ _SUMMARISED = {"no-probe": "no measurement in this release", "not-selected": "su
 
 
 def _listed(criterion: CriterionVerdict) -> bool:
-    return criterion.verdict != "not-applicable" and criterion.reason_code not in _SUMMARISED
+    return criterion.reason_code not in ("not-applicable", *_SUMMARISED)
 
 
 def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path) -> None:
@@ -31,7 +31,8 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     for title in ("criterion", "verdict", "coverage", "why"):
         table.add_column(title, no_wrap=title != "why", overflow="fold")
     for c in (c for c in verdict.criteria if _listed(c)):
-        table.add_row(c.id, Text(c.verdict, style=_STYLES[c.verdict]), c.coverage, c.reason)
+        word = "reported" if c.reason_code == "reported" else c.verdict
+        table.add_row(c.id, Text(word, style=_STYLES[c.verdict]), c.coverage, c.reason)
     console.print()
     console.print(table)
     left = Counter(_SUMMARISED[c.reason_code] for c in verdict.criteria if c.reason_code in _SUMMARISED)

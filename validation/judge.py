@@ -195,6 +195,9 @@ def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: 
             first = next(j for j in worst if codes[j.reason_code] == max(codes.values()))
             reason = f"{len(worst)} of {len(judged)} {things}: {first.subject}: {first.reason}"
             return say(first.verdict, first.reason_code, reason if len(judged) > 1 else first.reason, coverage)
+    if all(j.verdict == "not-applicable" for j in judged):
+        reason = f"{judged[0].subject}: {judged[0].reason}" if len(judged) > 1 else judged[0].reason
+        return say("not-applicable", judged[0].reason_code, reason, f"{len(judged)} {things}")
     reason = f"all {len(judged)} {things} pass" if len(judged) > 1 else judged[0].reason
     return say("pass", "within-bounds", reason, coverage)
 

@@ -33,6 +33,7 @@ ReasonCode = Literal[
     "not-selected",  # not-measured: its suite was not selected for this run
     "virtual",  # not-measured: measured, but virtual hardware cannot prove it
     "not-applicable",  # not-applicable
+    "reported",  # not-applicable: measured and shown; the criterion has no bound by intention
     "waived",
 ]
 

@@ -157,14 +157,14 @@ def results(
     return out
 
 
-def _waivers() -> tuple[Waiver, ...]:
+def _waivers(planned: Plan) -> tuple[Waiver, ...]:
     day = datetime.date(2026, 11, 20)
     return tuple(
         Waiver(
             criterion=c.id, who="A. Example", when=day, why="not part of this delivery", expires=day.replace(year=2027)
         )
         for c in load_criteria()
-        if c.no_probe
+        if c.no_probe or c.suite not in planned.suites
     )
 
 
@@ -206,7 +206,7 @@ def make_run(
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)
     if judged:
-        fabric, waivers = load_fabric("tcp10"), _waivers() if waive else ()
+        fabric, waivers = load_fabric("tcp10"), _waivers(planned) if waive else ()
         document = judge(info, topo, planned, fabric, load_criteria(), measured, waivers)
         (run_dir / "verdict.json").write_text(document.model_dump_json(indent=2))
     return run_dir

@@ -125,8 +125,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield go
     for one in started:
         if one.process.poll() is None:
-            one.process.kill()
-        one.process.wait()
+            one.process.terminate()  # it ends its engine; killed, it leaves that to its unit, which is not here
+        one.process.wait(10)
         assert one.process.stderr is not None
         one.process.stderr.close()
 

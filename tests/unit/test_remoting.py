@@ -183,11 +183,31 @@ def test_parts_that_do_not_hold(changes: dict[str, Any], words: str) -> None:
 def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]:
     values = {"remoting-copy": ("holes", 0, "count"), "remoting-isolate": ("breaches", breaches, "count")}
     values["remoting-fraction"] = ("memory_error_mib", error_mib, "MiB")
+    figures = [
+        Sample(metric="client_to_gpu_bandwidth_gb_s", value=0.12, unit="GB/s"),
+        Sample(metric="round_trip_us", value=100.0, unit="us"),
+    ]
     found = []
     for m in plan.measurements:
         metric, value, unit = values[m.kind]
-        found.append(result(m, [Sample(metric=metric, value=value, unit=unit)]))
+        more = figures if m.kind == "remoting-copy" else []
+        found.append(result(m, [Sample(metric=metric, value=value, unit=unit), *more]))
     return found
+
+
+def test_a_criterion_without_a_bound_by_intention_is_reported_and_leaves_the_run_whole() -> None:
+    verdict = verdict_of(LAB, PLAN, measured(PLAN))
+    copy = criterion(verdict, "rm.copy")
+    assert (copy.verdict, copy.reason_code, copy.reason) == (
+        "not-applicable",
+        "reported",
+        "reported, not judged: 0.12 GB/s",
+    )
+    assert copy.judgements[0].value == 0.12
+    assert verdict.outcome == "passed"
+    without = [r.model_copy(update={"samples": r.samples[:1]}) for r in measured(PLAN)]
+    assert criterion(verdict_of(LAB, PLAN, without), "rm.copy").reason_code == "missing-metric"
+    assert verdict_of(LAB, PLAN, without).outcome == "incomplete"
 
 
 def test_what_was_tried_and_refused_passes_and_one_breach_fails() -> None:

@@ -34,6 +34,8 @@ def bound_of(case: Case, criterion: Criterion) -> Bound | None:
             words = f"MTU of {case.fabric.name}: {mtu} bytes ({case.fabric.sources.mtu})"
             return Bound(metric=metric, unit=unit, equal=str(mtu), derivation=(words,), source=case.fabric.sources.mtu)
         return None
+    if limit.kind == "report":
+        return Bound(metric=metric, unit=unit, derivation=(limit.words,), source=criterion.source)
     if limit.value is None or limit.kind not in ("minimum", "maximum"):
         return None
     value, nominal = limit.value, None
@@ -108,7 +110,12 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
             )
             continue
         summary = summarize(values)
-        if bound is None:
+        if criterion.bound.kind == "report":
+            why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
+            judged.append(
+                judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
+            )
+        elif bound is None:
             why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
             judged.append(judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary))
         elif criterion.rehearsal.judge == "lab-link" and case.emulated(measurement):

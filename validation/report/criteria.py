@@ -97,7 +97,7 @@ def bound_lines(bound: Bound | None) -> tuple[str, ...]:
         lines.append(f"≤ {quantity(bound.maximum, bound.unit)}")
     if bound.ceiling is not None:
         lines.append(f"ceiling {quantity(bound.ceiling, bound.unit)}")
-    return tuple(lines)
+    return tuple(lines) or bound.derivation  # what is only reported has no side
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement | None:
