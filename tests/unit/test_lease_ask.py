@@ -93,6 +93,11 @@ def test_slurms_refusals_are_sentences(said: str, words: str) -> None:
     assert said in sentence
 
 
+def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
+    said = "Batch job submission failed: Job's QOS not permitted to use this partition (all allows no, students not)"
+    assert "name one of yours by --class" in ask.explain(said, ask.Wish(1, Part(140)))
+
+
 def test_the_wait_says_what_it_waits_for_and_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     pending = job_text(state="PENDING", gres="")
     texts = [pending, pending, job_text(state="CONFIGURING"), job_text()]

@@ -145,7 +145,8 @@ def explain(words: str, wish: Wish) -> str:
         text in words
         for text in ("Invalid account", "access/permission", "not permitted", "Invalid qos", "Job's account")
     ):
-        return f"{named}you may not use it (Slurm: {words}); toolkit gpus lists the classes"
+        which = "use it" if wish.gpu_class else "use all classes; name one of yours by --class"
+        return f"{named}you may not {which} (Slurm: {words}); toolkit gpus lists the classes"
     if any(text in words for text in ("violates", "QOSMax", "AssocMax", "limit")):
         return f"{named}the pool's policy does not allow you that much (Slurm: {words})"
     if "configuration is not available" in words or "Requested node configuration" in words:
