@@ -79,14 +79,16 @@ def nothing_left(pool: Lab) -> Iterator[None]:
 
 def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:
     """Exit code, and stdout and stderr together."""
-    script = f"cd /; runuser -u {user} -- {command} 2>&1; echo exit $?"
-    *lines, last = shell(lab, node, script).splitlines()
+    script = f"cd /; runuser -u {user} -- {command} 2>&1; code=$?; echo; echo exit $code"
+    *lines, last = shell(lab, node, script).rstrip().splitlines()
+    if lines and not lines[-1]:
+        del lines[-1]
     return int(last.split()[1]), "\n".join(lines)
 
 
 def json_in(text: str) -> Any:
-    """The one line of JSON among others."""
-    return json.loads(next(line for line in text.splitlines() if line.startswith("{")))
+    """The JSON document among other lines."""
+    return json.JSONDecoder().raw_decode(text[re.search(r"^\{", text, re.M).start() :])[0]  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("nothing_left")
@@ -142,10 +144,10 @@ def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
             pool, "alice", f"toolkit run --lease {lease} -- elastic-ai-copybench --bytes 1M --latency-count 5"
         )
         assert code == 0, out
-    before = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json | tr -d '\\n'")[1])["until"]
+    before = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
     code, out = run_as(pool, "alice", f"toolkit lease extend {lease} --hours 1")
     assert code == 0, out
-    after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json | tr -d '\\n'")[1])["until"]
+    after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
     assert after - before == 3600
     deadlines = "cat /run/elastic-ai/leases/*/deadline"
     until(lambda: {float(w) for n in SERVERS for w in shell(pool, n, f"{deadlines}; true").split()}, {after}, 60)
@@ -168,7 +170,7 @@ def test_time_over_ends_the_lease_and_says_so(pool: Lab) -> None:
 def test_an_administrator_takes_a_lease_back(pool: Lab) -> None:
     with ThreadPoolExecutor(1) as worker:
         running = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -- sleep 100")
-        leases = "toolkit lease list --all --json | tr -d '\\n'"
+        leases = "toolkit lease list --all --json"
         until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
         (lease,) = json_in(shell(pool, "head", leases))["leases"]
         shell(pool, "head", f"toolkit lease release {lease['lease']}")
@@ -202,7 +204,8 @@ def test_attackers_get_nothing(pool: Lab) -> None:
     assert run_as(pool, "bob", guess)[0] != 0
     # The token stands nowhere that others can see.
     for node in (*SERVERS, "head", "client1"):
-        seen = f"(ps axeww; journalctl --no-pager; cat /var/log/slurm/*.log) 2>/dev/null | grep -c {shlex.quote(token)}"
+        look = "(ps axeww; journalctl --no-pager; cat /var/log/slurm/*.log) 2>/dev/null"
+        seen = f"{look} | grep -cF -f <(echo {shlex.quote(token)})"  # ps must not see the word that is looked for
         assert shell(pool, node, f"{seen}; true").strip() == "0"
     # The right token, after the lease's end.
     shell(pool, "client1", f"echo {token} > /tmp/guess")
@@ -240,7 +243,7 @@ def test_provisioning_while_memory_is_in_use_changes_nothing(pool: Lab) -> None:
         until(lambda: "'used_mib': 60" in shell(pool, "gpu1", used), True, 60)
         done = pool.playbook(name="playbooks/remoting.yml")
         still = "'used_mib': 60" in shell(pool, "gpu1", used)
-        (lease,) = json_in(shell(pool, "head", "toolkit lease list --all --json | tr -d '\\n'"))["leases"]
+        (lease,) = json_in(shell(pool, "head", "toolkit lease list --all --json"))["leases"]
         shell(pool, "head", f"toolkit lease release {lease['lease']}")
         running.result(60)
     assert done.returncode == 0, done.stdout[-3000:]

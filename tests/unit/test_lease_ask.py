@@ -15,6 +15,7 @@ from lease_texts import COMMENT, job_text, node_text
 
 from toolkit.commands import lease_shared
 from toolkit.lease import LeaseError, ask, manage, pool, running, slurm
+from toolkit.lease.endpoint import NotStarted
 from toolkit.lease.fraction import Part
 from toolkit.lease.request import parse_comment
 from toolkit.lease.slurm_text import Job, parse_jobs, parse_nodes
@@ -35,9 +36,11 @@ def gres(wish: ask.Wish, jobs: list[Job] | None = None) -> list[str]:
 def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
     whole = Part(140, 140)
     assert gres(ask.Wish(4, whole)) == ["gpu:4"]
-    assert gres(ask.Wish(6, whole)) == ["gpu:1"] * 6
+    assert gres(ask.Wish(1, whole)) == ["shard:140"]
+    assert gres(ask.Wish(1, Part(1, 1))) == ["gpu:1"]  # a pool without shards
+    assert gres(ask.Wish(6, whole)) == ["shard:140"] * 6
     busy = parse_jobs(job_text(gres="gpu:v100:2(IDX:0-1)") + job_text(42, gres="gpu:v100:2(IDX:0-1)", node="gpu2"))
-    assert gres(ask.Wish(3, whole), busy) == ["gpu:1"] * 3
+    assert gres(ask.Wish(3, whole), busy) == ["shard:140"] * 3
     assert gres(ask.Wish(2, whole), busy) == ["gpu:2"]
     assert gres(ask.Wish(2, Part(70))) == ["shard:70"] * 2
 
@@ -116,6 +119,36 @@ def test_the_wait_says_what_it_waits_for_and_why_it_ended(monkeypatch: pytest.Mo
     with pytest.raises(LeaseError, match="lease 41 has ended: its client has gone") as over:
         ask.wait(41, "", told.append)
     assert over.value.code == 75
+
+
+def test_what_its_server_could_not_start_is_asked_for_again_device_by_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[list[str]]] = []
+    cancelled: list[int] = []
+    answers = [NotStarted("gpu1: GPU 0 already has leases", 75)] * 2
+
+    def submit(_wish: ask.Wish, parts: list[list[str]]) -> int:
+        asked.append(parts)
+        return 40 + len(asked)
+
+    def served(_jobs: list[Job]) -> list[str]:
+        if answers:
+            raise answers.pop()
+        return ["endpoint"]
+
+    monkeypatch.setattr(ask, "submit", submit)
+    monkeypatch.setattr(ask, "wait", lambda *_: [])
+    monkeypatch.setattr(ask, "endpoints_of", served)
+    monkeypatch.setattr(slurm, "cancel", lambda lease: cancelled.append(lease) or "")
+    monkeypatch.setattr(time, "sleep", lambda _s: None)
+    told: list[str] = []
+    assert ask.obtain(ask.Wish(2, Part(140)), [["-x", "--gres=gpu:2"]], told.append) == (43, ["endpoint"])
+    assert asked == [[["-x", "--gres=gpu:2"]], *[[["-x", "--gres=shard:140"]] * 2] * 2]
+    assert cancelled == [41, 42]
+    assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is given back, and asked for again")
+    answers += [NotStarted("no", 75)] * 9
+    with pytest.raises(NotStarted):
+        ask.obtain(ask.Wish(1, Part(140)), [["--gres=shard:140"]], told.append)
+    assert len(cancelled) == 2 + ask.TRIES
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Server:
     monkeypatch.setattr(unit, "running", lambda: list(fake.units))
     monkeypatch.setattr(unit, "pids", lambda job: [999_999] if job in fake.units else [])
     monkeypatch.setattr(unit, "said_in_journal", lambda job: ["its last words"])
+    monkeypatch.setattr(firewall, "own_addresses", lambda: {"127.0.0.1", "172.17.0.1", "10.77.1.13"})
     monkeypatch.setattr(firewall, "loaded", lambda: True)
     monkeypatch.setattr(firewall, "admit", fake.admit)
     monkeypatch.setattr(firewall, "shut", fake.shut)
@@ -85,6 +86,39 @@ def test_a_lease_has_its_own_devices_limit_ports_and_token(server: Server, conf:
     assert server.open == {(c, p) for c in ("10.77.1.12", "10.78.1.12") for p in (told["port"], told["agent_port"])}
     assert "token" not in json.dumps(server.units["41"])
     assert any("computing is not limited" in note for note in told["notes"])
+
+
+def test_a_job_that_is_no_lease_gives_way_to_leases(
+    server: Server, conf: ServerConf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.start(job(41, gres="shard:v100:70(IDX:2)"), conf)
+    monkeypatch.setattr(hooks, "read_server_conf", lambda: conf)
+    monkeypatch.setattr(hooks.slurm, "run", lambda args, **_: server.commands.append(args) or Done())
+    hooks.give_way(job(50, gres="gpu:v100:2(IDX:0-1)", name="train", comment="(null)"))
+    assert server.commands == []
+    hooks.give_way(job(51, gres="gpu:v100:2(IDX:1-2)", name="train", comment="(null)"))
+    assert server.commands == [["scontrol", "requeue", "51"]]
+    Done.returncode = 1  # an interactive one cannot be queued again
+    hooks.give_way(job(52, gres="gpu:v100:1(IDX:2)", name="train", comment="(null)"))
+    assert server.commands[-1] == ["scancel", "52"]
+
+
+class Done:
+    """A command that worked."""
+
+    returncode, stdout, stderr = 0, "", ""
+
+
+def test_an_address_of_the_server_itself_is_no_client(server: Server, conf: ServerConf) -> None:
+    bridged = COMMENT.replace('"10.77.1.12"', '"172.17.0.1","10.77.1.12"')
+    instance.start(job(comment=bridged), conf)
+    assert {c for c, _ in server.open} == {"10.77.1.12", "10.78.1.12"}
+    instance.start(job(42, comment=COMMENT.replace("10.78.1.12", "127.0.0.1")), conf)
+    assert server.units["42"]["clients"] == ["10.77.1.12", "127.0.0.1"]  # it serves on this one: the client is here
+    with pytest.raises(LeaseError, match="addresses of gpu1 itself"):
+        instance.start(
+            job(43, "gpu:v100:1(IDX:3)", comment=COMMENT.replace('"10.77.1.12","10.78.1.12"', '"172.17.0.1"')), conf
+        )
 
 
 def test_a_whole_gpu_has_no_limit_and_no_part_of_another_node(server: Server, conf: ServerConf) -> None:

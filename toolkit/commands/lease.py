@@ -11,7 +11,7 @@ import click
 
 from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import head_options, lease_errors, make_wish, on_head, say, wish_options
-from toolkit.lease import EXIT_RETRY, LeaseError, ask, manage, running, slurm
+from toolkit.lease import EXIT_RETRY, LeaseError, ask, endpoint, manage, running, slurm
 from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
 
@@ -103,18 +103,12 @@ def request(
         item = manage.find(number)
         click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wish.text}")
         return
-    number, jobs = ask.obtain(wish, parts, say)
-    try:
-        endpoints = running.endpoints_of(jobs)
-    except BaseException:
-        with ask.uninterrupted():
-            slurm.cancel(number)
-        raise
+    number, endpoints = ask.obtain(wish, parts, say)
     item = manage.find(number)
     if as_json:
         click.echo(json.dumps(_data(item)))
         return
-    click.echo(f"lease {number}: {wish.text} until {clock(item.end)}: {running.describe(jobs, endpoints)}")
+    click.echo(f"lease {number}: {wish.text} until {clock(item.end)}: {running.describe(endpoints)}")
 
 
 @lease.command("list")
@@ -169,12 +163,12 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
     lines += [f"  ended   {data['ended']}"] if data["ended"] else []
     click.echo("\n".join(lines))
     if item.state == "running" and item.jobs[0].user == manage.me():
-        for endpoint in running.endpoints_of(item.jobs):
-            for device in endpoint.devices:
+        for one in endpoint.endpoints_of(item.jobs):
+            for device in one.devices:
                 limit = device["limit_mib"] or device["memory_mib"]
                 label = " (emulated)" if device["emulated"] else ""
-                click.echo(f"  device  {endpoint.node}:{device['index']} {device['name']}{label}, {limit} MiB")
-            for note in endpoint.notes:
+                click.echo(f"  device  {one.node}:{device['index']} {device['name']}{label}, {limit} MiB")
+            for note in one.notes:
                 click.echo(f"  note    {note}")
 
 

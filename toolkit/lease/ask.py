@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from toolkit.lease import EXIT_RETRY, JOB_NAME, LeaseError, slurm
+from toolkit.lease.endpoint import Endpoint, NotStarted, endpoints_of
 from toolkit.lease.fraction import Part
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.request import MAX_CLIENTS, Request
@@ -22,6 +23,8 @@ JOB_MEMORY_MIB = 16
 POLL_FIRST_S, POLL_LAST_S = 0.25, 2.0
 #: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
 PART_S = 25.0
+#: How often a lease that its server could not start is asked for before the user hears of it.
+TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -81,16 +84,22 @@ def refuse_impossible(wish: Wish, nodes: Sequence[PoolNode]) -> None:
         raise LeaseError(f"asks for {wish.text}, the pool has {several(gpus, 'GPU')} ({detail}){most}")
 
 
+def _apart(wish: Wish) -> list[str]:
+    """--gres of one job for each device.
+
+    A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
+    soon as one of several jobs on it has ended, and would then give it out as a whole.
+    """
+    return [f"shard:{wish.part.shards}" if wish.part.of > 1 else "gpu:1"] * wish.count
+
+
 def _resources(wish: Wish, gpus: Sequence[PoolGpu]) -> list[str]:
-    """--gres of each job: one job where one server has all that is wanted free, else one for each device."""
-    if not wish.part.whole:
-        return [f"shard:{wish.part.shards}"] * wish.count
+    """--gres of each job: one job for several whole GPUs where one server has them free, else one for each device."""
     free: dict[str, int] = {}
     for gpu in gpus:
         free[gpu.node] = free.get(gpu.node, 0) + (gpu.free == gpu.of)
-    if wish.count == 1 or any(count >= wish.count for count in free.values()):
-        return [f"gpu:{wish.count}"]
-    return ["gpu:1"] * wish.count
+    together = wish.part.whole and wish.count > 1 and any(count >= wish.count for count in free.values())
+    return [f"gpu:{wish.count}"] if together else _apart(wish)
 
 
 def options(
@@ -180,26 +189,37 @@ class StartedInPart(Exception):
     """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
 
 
-def obtain(wish: Wish, parts: Sequence[Sequence[str]], say: Callable[[str], None]) -> tuple[int, list[Job]]:
-    """Ask and wait until all parts run; a lease that started in part only is given back and asked for again.
+def obtain(wish: Wish, parts: Sequence[Sequence[str]], say: Callable[[str], None]) -> tuple[int, list[Endpoint]]:
+    """Ask and wait until all parts run, and where they are served. What started in part only, or not on its server, is
+    given back and asked for again; whatever interrupts the wait gives the lease back.
 
     Slurm starts the jobs of a lease one by one: its heterogeneous jobs would start them together, but never two of
-    them on one server. Whatever interrupts the wait gives the lease back.
+    them on one server.
     """
+    tries = 0
     while True:
         with uninterrupted():
             lease = submit(wish, parts)
         try:
-            return lease, wait(lease, wish.text, say, len(parts))
+            return lease, endpoints_of(wait(lease, wish.text, say, len(parts)))
         except StartedInPart:
-            with uninterrupted():
-                slurm.cancel(lease)
-            say(f"lease {lease}: only some of its parts could start; they are given back, and asked for again")
-            time.sleep(1 + secrets.randbelow(8000) / 1000)
+            why = "only some of its parts could start"
+        except NotStarted as fault:
+            tries += 1
+            if tries == TRIES:
+                with uninterrupted():
+                    slurm.cancel(lease)
+                raise
+            why = str(fault)
+            parts = [[*parts[0][:-1], f"--gres={resource}"] for resource in _apart(wish)]
         except BaseException:
             with uninterrupted():
                 slurm.cancel(lease)
             raise
+        with uninterrupted():
+            slurm.cancel(lease)
+        say(f"lease {lease}: {why}; it is given back, and asked for again")
+        time.sleep(1 + secrets.randbelow(8000) / 1000)
 
 
 def wait(lease: int, wish_text: str, say: Callable[[str], None], parts: int = 1) -> list[Job]:

@@ -50,12 +50,17 @@ class Endpoint:
         return any(device["emulated"] for device in self.devices)
 
 
+class NotStarted(LeaseError):
+    """The server could not start the lease, and asking Slurm again may lead elsewhere."""
+
+
 def parse(text: str) -> Endpoint:
     """The endpoint in a server's file; LeaseError with the server's reason when the lease could not start."""
     try:
         data = json.loads(text)
         if "error" in data:
-            raise LeaseError(f"{data.get('node', 'the server')}: {data['error']}", EXIT_RETRY)
+            kind = NotStarted if data.get("again") else LeaseError
+            raise kind(f"{data.get('node', 'the server')}: {data['error']}", EXIT_RETRY)
         return Endpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
     except (ValueError, TypeError, KeyError) as fault:
         raise LeaseError(
@@ -73,14 +78,19 @@ def fetch(job: Job) -> Endpoint:
         except LeaseError as fault:
             if "No such file" in str(fault):
                 where = job.nodes[0] if job.nodes else "its server"
-                raise LeaseError(
-                    f"{where} started no lease for job {job.id}: its Slurm has not the toolkit's Prolog; run site.yml",
+                raise NotStarted(
+                    f"{where} started no lease for job {job.id}: does its Slurm have the toolkit's Prolog (site.yml)?",
                     EXIT_RETRY,
                 ) from None
             busy = any(words in str(fault) for words in ("Requested nodes are busy", "still configuring", "try again"))
             if not busy or time.monotonic() > until:
                 raise
             time.sleep(0.5)
+
+
+def endpoints_of(jobs: Sequence[Job]) -> list[Endpoint]:
+    """The endpoints of all jobs of a lease, in the order of its devices."""
+    return [fetch(job) for job in jobs]
 
 
 def check_engine(endpoints: Sequence[Endpoint], engine_dir: Path = ENGINE_DIR) -> None:

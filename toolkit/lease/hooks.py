@@ -16,7 +16,7 @@ from pathlib import Path
 
 from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, nvml, slurm, unit
 from toolkit.lease.server_conf import read_server_conf
-from toolkit.lease.slurm_text import epoch
+from toolkit.lease.slurm_text import Job, epoch
 
 #: Slurm runs its programs without a search path.
 os.environ.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
@@ -38,12 +38,33 @@ def _job_id() -> str:
     return job_id
 
 
+def give_way(job: Job) -> None:
+    """A job that has GPUs here and is no lease: back into the queue where Slurm gave it a GPU with leases on it.
+
+    Slurm 22.05 takes a GPU for free of shards as soon as one of several jobs that have shards of it has ended.
+    """
+    conf = read_server_conf()
+    held = [part for part in job.held if part.node == conf.node]
+    try:
+        if held:
+            with instance.locked():
+                instance.refuse_overlap(instance.devices_of(held, conf, 0), instance.known())
+    except instance.Taken as fault:
+        tell(f"job {job.id}: {fault}")
+        done = slurm.run(["scontrol", "requeue", str(job.id)])
+        if done.returncode != 0:
+            slurm.cancel(job.id)  # one that cannot be queued again
+
+
 def prolog() -> int:
     """Before a job starts here: start its instance when it is a lease."""
     try:
         job_id = _job_id()
         job = next((j for j in slurm.job_parts(int(job_id)) if j.id == int(job_id)), None)
-        if job is None or not instance.is_lease(job):
+        if job is None:
+            raise LeaseError("Slurm does not know the job any more")
+        if not instance.is_lease(job):
+            give_way(job)
             return 0
         if str(job.uid) != os.environ.get("SLURM_JOB_UID", str(job.uid)):
             raise LeaseError(f"job {job_id} is not of uid {os.environ['SLURM_JOB_UID']}")

@@ -39,6 +39,10 @@ def locked() -> Iterator[None]:
         yield
 
 
+class Taken(LeaseError):
+    """Slurm gave a GPU that is not free."""
+
+
 def is_lease(job: Job) -> bool:
     """Whether a job asks for an instance."""
     return job.name == JOB_NAME and is_request(job.comment)
@@ -77,16 +81,16 @@ def devices_of(held: list[Held], conf: ServerConf, lower_mib: int) -> list[Devic
 def refuse_overlap(devices: list[Device], others: dict[str, dict[str, Any]]) -> None:
     """Slurm counts shares; this is the second look, so that a GPU is never given out twice."""
     for device in devices:
-        given = sum(
-            other["shards"]
-            for instance in others.values()
+        given = {
+            job_id: other["shards"]
+            for job_id, instance in others.items()
             for other in instance.get("devices", [])
             if other["uuid"] == device.uuid
-        )
-        if given + device.shards > device.of:
-            raise LeaseError(
-                f"GPU {device.index} already has leases for {given} of {device.of} shards; {device.shards} more are "
-                "more than one GPU"
+        }
+        if sum(given.values()) + device.shards > device.of:
+            raise Taken(
+                f"GPU {device.index} already has leases for {sum(given.values())} of {device.of} shards (jobs "
+                f"{', '.join(sorted(given))}); {device.shards} more are more than one GPU"
             )
 
 
@@ -128,6 +132,16 @@ def _memory_bytes(devices: list[Device], conf: ServerConf) -> int:
     return (conf.memory_mib + emulated) * MIB
 
 
+def clients_of(request: Request, conf: ServerConf) -> list[str]:
+    """Who may connect. Of this server's own addresses only the one that it serves on, where a client is this server:
+    with another (Docker's bridge has the same address everywhere) any program here could pass for the client."""
+    own = firewall.own_addresses() - {conf.address}
+    clients = [address for address in request.clients if address not in own]
+    if not clients:
+        raise LeaseError(f"the lease's clients ({', '.join(request.clients)}) are addresses of {conf.node} itself")
+    return clients
+
+
 def describe(
     job_id: str, lease: int, uid: int, request: Request, held: list[Held], end: float | None, conf: ServerConf
 ) -> dict[str, Any]:
@@ -148,7 +162,7 @@ def describe(
         "owner_uid": uid,
         "mode": request.mode,
         "host": request.host,
-        "clients": list(request.clients),
+        "clients": clients_of(request, conf),
         "address": conf.address,
         "port": port,
         "agent_port": agent_port,
@@ -224,7 +238,7 @@ def begin(
             folder.mkdir(mode=0o711)
             folder.chmod(0o711)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)
-            firewall.admit(request.clients, (instance["port"], instance["agent_port"]))
+            firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
         token = secrets.token_urlsafe(32)
         _write(folder / TOKEN, token + "\n", 0o400)
         write_deadline(folder, instance["deadline"])
@@ -236,7 +250,8 @@ def begin(
         end_instance(job_id)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         folder.chmod(0o711)
-        _write(folder / ENDPOINT, json.dumps({"error": words, "node": conf.node}), 0o400, uid)
+        told = {"error": words, "node": conf.node, "again": isinstance(fault, Taken)}
+        _write(folder / ENDPOINT, json.dumps(told), 0o400, uid)
         raise LeaseError(words) from None
 
 

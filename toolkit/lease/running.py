@@ -15,11 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit.lease import ENGINE_DIR, EXIT_RETRY, LeaseError, ask, slurm
-from toolkit.lease.endpoint import Endpoint, check_engine, fetch, probe
+from toolkit.lease.endpoint import Endpoint, check_engine, endpoints_of, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.pool import where_text
-from toolkit.lease.slurm_text import Job
 
 Say = Callable[[str], None]
 #: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
@@ -138,7 +137,7 @@ def start_and_wait(argv: Sequence[str], endpoints: Sequence[Endpoint], say: Say)
                 keeper.end()
 
 
-def describe(jobs: Sequence[Job], endpoints: Sequence[Endpoint]) -> str:
+def describe(endpoints: Sequence[Endpoint]) -> str:
     """1/2 of gpu1:0, gpu2:0-3; labelled where devices are emulated."""
     from toolkit.lease.fraction import share_text
 
@@ -152,11 +151,6 @@ def describe(jobs: Sequence[Job], endpoints: Sequence[Endpoint]) -> str:
     return ", ".join(words) + label
 
 
-def endpoints_of(jobs: Sequence[Job]) -> list[Endpoint]:
-    """The endpoints of all jobs of a lease, in the order of its devices."""
-    return [fetch(job) for job in jobs]
-
-
 def _give_back(lease: int, say: Say) -> None:
     """Our connections are closed already, so the servers end it in seconds even if Slurm does not hear us."""
     problem = slurm.cancel(lease)
@@ -166,10 +160,9 @@ def _give_back(lease: int, say: Say) -> None:
 
 def run(wish: ask.Wish, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
     """Ask, wait, run, give back; the exit code."""
-    lease, jobs = ask.obtain(wish, parts, say)
+    lease, endpoints = ask.obtain(wish, parts, say)
     try:
-        endpoints = endpoints_of(jobs)
-        say(f"lease {lease}: {describe(jobs, endpoints)}")
+        say(f"lease {lease}: {describe(endpoints)}")
         return start_and_wait(argv, endpoints, say)
     finally:
         with ask.uninterrupted():
