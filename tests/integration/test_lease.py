@@ -35,6 +35,15 @@ python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['use
 true
 """
 
+#: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
+CUT = """
+peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
+nft -f - <<< "table inet cut {
+  chain in { type filter hook input priority -20; ip saddr $peer drop; }
+  chain out { type filter hook output priority -20; ip daddr $peer drop; }
+}"
+"""
+
 
 def put(lab: Lab, node: str, path: Path) -> str:
     """Bring a program to a node; its path there."""
@@ -277,6 +286,34 @@ def test_a_server_that_loses_slurmd_or_its_engine_leaves_nothing(pool: Lab) -> N
         code, out = running.result(60)
     assert "the engine's server ended" in out
     assert code == 128 + 15
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease(pool: Lab) -> None:
+    lease_is_there = "ls /run/elastic-ai/leases/*/endpoint.json | wc -l"
+
+    def started(program: str) -> Any:
+        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 -l gpu1 -- {program}")
+        until(lambda: shell(pool, "gpu1", f"{lease_is_there}; true").strip(), "1", 60)
+        time.sleep(2)
+        shell(pool, "gpu1", CUT)
+        return running
+
+    try:
+        with ThreadPoolExecutor(1) as worker:
+            running = started("sh -c 'sleep 10; elastic-ai-copybench --bytes 1M --latency-count 5'")
+            time.sleep(4)
+            shell(pool, "gpu1", "nft delete table inet cut")
+            code, out = running.result(90)
+            assert code == 0, out
+            assert json_in(out)["verified"] is True
+            running = started("sleep 200")
+            until(lambda: left(pool), {}, 90)  # by the server alone, while the network is down
+            code, out = running.result(90)
+            assert code == 128 + 15
+            assert "has ended" in out
+    finally:
+        shell(pool, "gpu1", "nft delete table inet cut 2>/dev/null; true")
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -183,6 +183,19 @@ def test_a_short_break_is_forgiven(start: Start) -> None:
     keeper.end()
 
 
+def test_silence_without_an_end_is_noticed(start: Start) -> None:
+    """As with a dead switch: no connection breaks, nothing comes any more."""
+    lease = start(grace_s=20.0)
+    (keeper,), lost = heartbeat.keep([lease.endpoint])
+    keeper.start()
+    lease.process.send_signal(signal.SIGSTOP)
+    try:
+        assert lost.wait(15)
+        assert keeper.reason == "gpu1 did not answer for 1 s"
+    finally:
+        lease.process.send_signal(signal.SIGCONT)
+
+
 def test_nobody_speaks_to_it_without_the_token(start: Start) -> None:
     lease = start()
     sock, nonce = lease.connect()

@@ -12,6 +12,8 @@ from toolkit.lease.endpoint import Endpoint
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
+#: An agent answers each beat; after so many without an answer the connection is dead, though nothing closed it.
+BEATS_LOST = 3
 
 
 class _Gone(Exception):
@@ -61,6 +63,7 @@ class Keeper(threading.Thread):
         self.endpoint, self.lost, self.reason = endpoint, lost, ""
         self._ended = threading.Event()
         self._connection = self._first()
+        self._heard = time.monotonic()
 
     def _first(self) -> _Connection:
         where = f"{self.endpoint.node} ({self.endpoint.address}:{self.endpoint.agent_port})"
@@ -78,25 +81,24 @@ class Keeper(threading.Thread):
         while not self._ended.is_set():
             try:
                 word, _, rest = connection.line().partition(" ")
+                self._heard = time.monotonic()
                 if word == "end":
                     self.reason = rest
                     return
             except TimeoutError:
-                pass
+                if time.monotonic() - self._heard > BEATS_LOST * self.endpoint.heartbeat_s:
+                    raise _Gone("silent") from None
             if time.monotonic() - sent >= self.endpoint.heartbeat_s * 0.9:
                 connection.send("alive")
                 sent = time.monotonic()
 
     def run(self) -> None:
         """The thread: as long as the lease and this program live."""
-        broke = 0.0
         while not self._ended.is_set() and not self.reason:
             try:
                 self._beat()
-                broke = 0.0
             except (OSError, _Gone):
-                broke = broke or time.monotonic()
-                if time.monotonic() - broke > self.endpoint.grace_s:
+                if time.monotonic() - self._heard > self.endpoint.grace_s:
                     self.reason = f"{self.endpoint.node} did not answer for {self.endpoint.grace_s:.0f} s"
                 self._reconnect()
         self._connection.sock.close()
@@ -108,6 +110,7 @@ class Keeper(threading.Thread):
         self._ended.wait(RETRY_S)
         try:
             self._connection = _Connection(self.endpoint)
+            self._heard = time.monotonic()
         except ConnectionRefusedError:
             self.reason = f"its server on {self.endpoint.node} has ended"
         except (OSError, _Gone):
