@@ -152,7 +152,7 @@ def reason_left(job: str, folder: Path = Path("/run")) -> str:
     return "".join(c for c in text.strip() if c.isalnum() or c in " '.,:()/-")
 
 
-def said_in_journal(job: str, lines: int = 1) -> Sequence[str]:
+def said_in_journal(job: str, lines: int = 2) -> Sequence[str]:
     """The last words of the unit, for an error that names its cause."""
     done = subprocess.run(
         ["journalctl", "--output=cat", "--lines=5", "--no-pager", f"_SYSTEMD_UNIT={name_of(job)}"],
@@ -161,4 +161,4 @@ def said_in_journal(job: str, lines: int = 1) -> Sequence[str]:
         check=False,
         timeout=20,
     )
-    return [line for line in done.stdout.splitlines() if line.strip()][-lines:]
+    return list(dict.fromkeys(line for line in done.stdout.splitlines() if line.strip()))[-lines:]
