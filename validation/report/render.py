@@ -11,12 +11,12 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from validation.load import ConfigError
-from validation.report import criteria, evidence, fabric, numbers
+from validation.report import criteria, evidence, numbers
 from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
+from validation.report.figures import figures_context
 from validation.report.summary import verdict_of
 from validation.report.system import system
-from validation.report.training import training
 
 _TRANSPORTS = {"tcp": "TCP", "roce": "RoCE", "ib": "InfiniBand verbs", "pvrdma": "PVRDMA"}
 
@@ -79,8 +79,7 @@ def render(documents: RunDocuments) -> str:
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
         transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),
-        matrices=fabric.matrices(documents),
-        training=training(documents),
+        **figures_context(documents, verdict),
         system=system(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),
