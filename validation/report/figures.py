@@ -7,6 +7,7 @@ from typing import Any
 from validation.model import VerdictDoc
 from validation.report import fabric
 from validation.report.documents import RunDocuments
+from validation.report.script import script
 from validation.report.training import training
 
 
@@ -19,4 +20,11 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
     jobs = training(documents)
     sections = [("fabric", "Fabric")] if matrices else []
     sections += [("training", "Training")] if jobs else []
-    return {"matrices": matrices, "training": jobs, "figure_sections": tuple(sections)}
+    text, source = script()
+    return {
+        "matrices": matrices,
+        "training": jobs,
+        "figure_sections": tuple(sections),
+        "script": text,
+        "script_source": source,
+    }
