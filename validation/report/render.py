@@ -5,16 +5,18 @@ The templates hold all words and layout; what they are given is made by the pure
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from validation.load import ConfigError
 from validation.report import criteria, evidence, numbers
 from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
+from validation.report.files import replace
 from validation.report.summary import verdict_of
 from validation.report.system import system
 
@@ -55,13 +57,12 @@ def _environment() -> Environment:
     return environment
 
 
-def render(documents: RunDocuments) -> str:
-    """The report of a run as HTML text; reads no file and no clock, so that the same run gives the same report."""
+def view(documents: RunDocuments) -> dict[str, Any]:
+    """What the templates are given; reads no file and no clock, so that the same run gives the same report."""
     verdict = verdict_of(documents)
     families = criteria.families(verdict, documents.catalogue)
     rows = [row for family in families for row in family.rows]
-    template = _environment().get_template("report.html")
-    return template.render(
+    return dict(
         info=documents.info,
         topology=documents.topology,
         plan=documents.plan,
@@ -88,20 +89,21 @@ def render(documents: RunDocuments) -> str:
     )
 
 
+def fill(views: Mapping[str, Any], printed: bool = False) -> str:
+    """The templates filled with `view`. `printed`: for paper, where long annexes are summed up and name the rest."""
+    return _environment().get_template("report.html").render(**views, printed=printed)
+
+
+def render(documents: RunDocuments) -> str:
+    """The report of a run as HTML text."""
+    return fill(view(documents))
+
+
 def write_html(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of the run in `run_dir` and return where it is (default: `report.html` in the run directory).
 
-    The file is complete in itself: no script, no font, no picture from elsewhere. It is replaced in one step, so that
-    no reader sees half of it. Raises ConfigError with one line for a damaged run directory or a place that cannot be
-    written.
+    The file is complete in itself: no font, no picture from elsewhere. It is replaced in one step, so that no reader
+    sees half of it. Raises ConfigError with one line for a damaged run directory or a place that cannot be written.
     """
     text = render(read_run(run_dir))
-    target = out if out is not None else run_dir / "report.html"
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
-    except OSError as e:
-        part.unlink(missing_ok=True)
-        raise ConfigError(f"{target}: cannot write the report: {e.strerror or e}; give another place") from None
-    return target
+    return replace(out if out is not None else run_dir / "report.html", text.encode())
