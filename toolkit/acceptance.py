@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
@@ -20,6 +21,10 @@ from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.judge import judge
 from validation.load import read_results
 from validation.model import Node, Plan, Topology, VerdictDoc
+from validation.signing import is_signed
+
+if TYPE_CHECKING:
+    from validation.report import Written
 
 T = TypeVar("T")
 FACTS_TIMEOUT_S = 30.0
@@ -211,12 +216,21 @@ def rejudge(run_dir: Path) -> VerdictDoc:
     return judge_run(run_dir)
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write the report of a judged run; UsageFault when the disk refuses."""
-    from validation.report import write_html  # only here: templates and figures are slow to load
+def write_report(run_dir: Path, formats: Collection[str] | None = None, out: Path | None = None) -> Written:
+    """Write the report of a judged run in the formats asked for (None = all), into `out` (None = the run directory).
 
+    UsageFault when the disk refuses, and when the run is signed and the report is to go into it.
+    """
+    from validation.report import FILES, write_formats  # only here: templates and figures are slow to load
+
+    inside = out is None or out.resolve().is_relative_to(run_dir.resolve())
+    if inside and is_signed(run_dir):
+        raise UsageFault(
+            f"{run_dir}: is signed, so nothing in it may change; write the report elsewhere: toolkit report "
+            f"{shlex.quote(str(run_dir))} --out FOLDER"
+        )
     try:
-        return write_html(run_dir)
+        return write_formats(run_dir, FILES if formats is None else formats, out)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
 

@@ -19,6 +19,7 @@ from validation.model import Plan, RunInfo, Topology
 
 RUN, TOPOLOGY, PLAN, VERDICT = "run.json", "topology.json", "plan.json", "verdict.json"
 FABRIC, CRITERIA, SUPERSEDED = "fabric.yml", "criteria", "superseded"
+REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
 LOCK = ".lock"
 
 
@@ -142,7 +143,7 @@ def find(runs_dir: Path, run: str | None) -> Path:
 
 def supersede(run_dir: Path, moment: datetime | None = None) -> Path | None:
     """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing."""
-    old = [p for name in (VERDICT, "report.html", FABRIC, CRITERIA) if (p := run_dir / name).exists()]
+    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA) if (p := run_dir / name).exists()]
     if not (run_dir / VERDICT).exists():
         return None
     folder = run_dir / SUPERSEDED / stamp(moment or datetime.now(timezone.utc))

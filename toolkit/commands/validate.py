@@ -192,7 +192,10 @@ def _interrupted(run_dir: Path | None) -> None:
 def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
     """Report, print, and end with the verdict's exit code."""
     info, _, _ = rundir.read(run_dir)
-    report = acceptance.write_report(run_dir)
+    written = acceptance.write_report(run_dir)
+    report = written.paths["html"]
+    for why in written.left_out.values():
+        click.echo(why, err=True)
     if as_json:
         click.echo(json.dumps({"run_dir": str(run_dir), "report": str(report), **verdict.model_dump(mode="json")}))
     else:
