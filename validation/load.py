@@ -75,6 +75,11 @@ def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     return location, words + (f" (and {more} more)" if more else "")
 
 
+def line_of(path: Path, *location: int | str) -> int:
+    """Line (from 1) of a key in a YAML file that `load_yaml` has read: for faults that only its user can see."""
+    return _line_of(yaml.compose(_read(path), Loader=yaml.SafeLoader), location)
+
+
 class _StrictLoader(yaml.SafeLoader):
     """A key that stands twice is a mistake of the author, not a choice of the last one."""
 

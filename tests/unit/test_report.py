@@ -169,7 +169,7 @@ def test_run_without_verdict_is_incomplete_and_nothing_passes(pages):
     text = pages["unjudged"].text
     assert "INCOMPLETE" in text
     assert "verdict.json is missing" in text
-    assert "20 of 43 planned measurements have a result" in text
+    assert "20 of 43 planned measurements have a usable result" in text
     assert f"0 of {len(load_criteria())} criteria passed" in text
     assert "training-short.inter" in text
     assert 'v-pass"' not in " ".join(attributes.get("class", "") for _, attributes in pages["unjudged"].tags)
@@ -261,7 +261,7 @@ def test_last_of_several_results_counts_and_all_are_shown(tmp_path):
     lines[-1] |= {"status": "timeout", "error": "took too long", "samples": []}
     (run / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, again]))
     page = Page(write_html(run).read_text())
-    assert "43 of 43 planned measurements have a result" in page.text
+    assert "43 of 43 planned measurements have a usable result" in page.text
     assert "took too long" in page.text
     assert page.text.count("superseded by a later attempt") == 1
     assert "1 010" in page.text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from validation.fabric import Fabric, load_fabric
 from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json, read_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
+from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
 
 RawState = Literal["intact", "changed", "missing"]
 
@@ -27,7 +28,8 @@ class RunDocuments:
 
     `results` are those of planned measurements; `unplanned` names the measurements of others, which count nowhere.
     `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
-    whether the file still has the hash that was recorded.
+    whether the file still has the hash that was recorded. `customer`, `logo` (a data: URI) and `templates` (name ->
+    text) are the customer's words and what came with them.
     """
 
     info: RunInfo
@@ -40,6 +42,9 @@ class RunDocuments:
     verdict: VerdictDoc | None
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
+    customer: Customer = Customer()
+    logo: str | None = None
+    templates: dict[str, str] = field(default_factory=dict)
 
     @property
     def latest(self) -> dict[str, Result]:
@@ -60,6 +65,7 @@ def read_run(run_dir: Path) -> RunDocuments:
     topology = load_json(run_dir / "topology.json", Topology)
     plan = load_json(run_dir / "plan.json", Plan)
     fabric = load_fabric(str(run_dir / "fabric.yml"))
+    customer = customer_of(run_dir)
     copied = run_dir / "criteria"
     criteria = load_criteria(copied if copied.is_dir() else None)
     verdict_path, results_path = run_dir / "verdict.json", run_dir / "results.jsonl"
@@ -84,6 +90,9 @@ def read_run(run_dir: Path) -> RunDocuments:
         verdict=verdict,
         raw={log.path: _raw_state(run_dir, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
+        customer=customer,
+        logo=logo_uri(run_dir / NAME, customer),
+        templates=template_texts(run_dir / NAME, customer),
     )
 
 

@@ -21,6 +21,11 @@ _KINDS = {
 }
 
 
+def kind_title(kind: str) -> str:
+    """A kind of measurement in words."""
+    return _KINDS.get(kind, kind)
+
+
 @dataclass(frozen=True)
 class Missing:
     """A planned measurement without a usable result, and why."""
@@ -120,7 +125,7 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
         groups.setdefault(measurement.kind, []).append(measurement)
     return tuple(
         Kind(
-            title=_KINDS.get(kind, kind),
+            title=kind_title(kind),
             kind=kind,
             suite=", ".join(dict.fromkeys(m.suite for m in group)),
             planned=len(group),

@@ -17,6 +17,7 @@ from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.files import replace
+from validation.report.front import front_context
 from validation.report.summary import verdict_of
 from validation.report.system import system
 
@@ -74,13 +75,13 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
         families=families,
         rows=rows,
-        highlights=criteria.highlights(rows),
         counts=criteria.tally(verdict.criteria),
         tally=tally(criteria.tally(verdict.criteria)),
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
         transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),
         **figures_context(documents, verdict),
+        **front_context(documents, verdict, rows),
         system=system(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),

@@ -1,0 +1,155 @@
+"""A partner's own templates: rendered in a sandbox, and looked at before they are let into the report.
+
+They get plain data and may bring words, links within the file and pictures in data: URIs; nothing that runs, hides or
+restyles, so that no template can change what the report says of the run.
+"""
+
+from __future__ import annotations
+
+import traceback
+from html.parser import HTMLParser
+from pathlib import PurePosixPath
+from typing import Any
+
+from jinja2 import ChoiceLoader, FunctionLoader, PackageLoader, StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from markupsafe import Markup
+
+from validation.load import ConfigError
+from validation.model import VerdictDoc
+from validation.report import numbers
+from validation.report.documents import RunDocuments
+
+MOST_CHARACTERS = 200_000
+
+_VOID = {"br", "hr", "img", "wbr"}
+_ELEMENTS = _VOID | set(
+    "a abbr address article aside b blockquote caption cite code dd div dl dt em figcaption figure h2 h3 h4 i li ol p "
+    "pre q section small span strong sub sup table tbody td tfoot th thead time tr u ul".split()
+)
+_ATTRIBUTES = set("alt class colspan height href lang rowspan scope src title width datetime".split())
+#: classes of ours that state a verdict, or take something out of sight
+_CLASSES = {"mark", "edge", "word", "state", "skip", "v", "outcome"}
+
+
+class _Check(HTMLParser):
+    """Words for the first thing that a partner's block may not hold."""
+
+    def __init__(self, heading: str | None) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.fault: str | None = None
+        self.allowed = _ELEMENTS | ({heading} if heading else set())
+
+    def _say(self, words: str) -> None:
+        if self.fault is None:
+            self.fault = words
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.allowed:
+            self._say(f"<{tag}> is not allowed here; use plain text elements")
+        for name, value in attrs:
+            self._attribute(tag, name, value or "")
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def _attribute(self, tag: str, name: str, value: str) -> None:
+        if name not in _ATTRIBUTES:
+            self._say(f"<{tag}> has the attribute {name}, which is not allowed here; remove it")
+        elif name in ("href", "src") and not value.strip().lower().startswith(
+            ("#", "mailto:") if name == "href" else ("data:image/png;", "data:image/svg+xml;")
+        ):
+            self._say(f"<{tag}> leads out of the file: {value[:60]}; the report opens without a network")
+        elif name == "class":
+            for word in value.split():
+                if word in _CLASSES or word.startswith(("v-", "s-", "o-")):
+                    self._say(f"class {word!r} states a verdict, which is the report's alone; take another name")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in _VOID:
+            return
+        if not self.open or self.open.pop() != tag:
+            self._say(f"</{tag}> closes nothing; balance the elements")
+
+    def handle_comment(self, data: str) -> None:
+        self._say("HTML comments are not allowed here; use {# ... #}")
+
+    def handle_decl(self, decl: str) -> None:
+        self._say("a declaration is not allowed here; remove it")
+
+    unknown_decl = handle_decl
+    handle_pi = handle_decl
+
+
+def _fault(html: str, heading: str | None) -> str | None:
+    if len(html) > MOST_CHARACTERS:
+        return f"more than {MOST_CHARACTERS} characters; shorten it"
+    check = _Check(heading)
+    check.feed(html)
+    check.close()
+    if check.fault is None and check.open:
+        return f"<{check.open[-1]}> is never closed; balance the elements"
+    return check.fault or ("ends inside a tag; close it" if check.rawdata.strip() else None)
+
+
+def _context(documents: RunDocuments, verdict: VerdictDoc, language: str) -> dict[str, Any]:
+    """Plain data only: a model's methods would let a template read files."""
+    return {
+        "info": documents.info.model_dump(mode="json"),
+        "customer": documents.customer.model_dump(mode="json"),
+        "logo": documents.logo,
+        "fabric": documents.fabric.model_dump(mode="json"),
+        "nodes": [{"name": n.name, "groups": list(n.groups)} for n in documents.topology.nodes],
+        "sign_off": verdict.sign_off,
+        "outcome": verdict.outcome,
+        "language": language,
+    }
+
+
+def partner_blocks(documents: RunDocuments, verdict: VerdictDoc, language: str) -> dict[str, Markup | None]:
+    """`head`, `intro` and `closing` as a partner's templates make them; None where there is no template.
+
+    Raises ConfigError: `FILE:LINE: what is wrong`.
+    """
+
+    def theirs(name: str) -> tuple[str, str, None] | None:
+        # with a file name, so that errors have a line of the template and not of the code made from it
+        return (documents.templates[name], name, None) if name in documents.templates else None
+
+    environment = ImmutableSandboxedEnvironment(
+        loader=ChoiceLoader([FunctionLoader(theirs), PackageLoader("validation.report", "templates")]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        moment=numbers.moment, number=numbers.number, percent=numbers.percent, quantity=numbers.quantity
+    )
+    context = _context(documents, verdict, language)
+    blocks: dict[str, Markup | None] = {"head": None, "intro": None, "closing": None}
+    for name in documents.templates:
+        place = f"{documents.customer.templates}/{name}"
+        try:
+            html = environment.get_template(name).render(context)
+        except Exception as fault:  # whatever a partner's template does wrong is the partner's to correct
+            raise ConfigError(f"{place}:{_line(fault, name)}: {_words(fault)}; correct the template") from None
+        words = _fault(html, "h1" if name == "_head.html" else None)
+        if words:
+            raise ConfigError(f"{place}:1: {words}")
+        blocks[PurePosixPath(name).stem.lstrip("_")] = Markup(html)  # noqa: S704 - escaped by Jinja2, then checked
+    return blocks
+
+
+def _line(fault: Exception, name: str) -> int:
+    """The line of the template in which it failed."""
+    line = getattr(fault, "lineno", None)
+    if isinstance(line, int):
+        return line
+    lines = [frame.lineno for frame in traceback.extract_tb(fault.__traceback__) if frame.filename == name]
+    return (lines[-1] if lines else None) or 1
+
+
+def _words(fault: Exception) -> str:
+    words = fault.message if isinstance(fault, TemplateError) else f"{type(fault).__name__}: {fault}"
+    return " ".join(str(words or type(fault).__name__).split())
