@@ -117,7 +117,7 @@ def adopt(path: Path, run_dir: Path) -> None:
     shutil.rmtree(run_dir / FILES, ignore_errors=True)
     try:
         if customer.logo is not None:
-            file, data = _read(path, "logo", customer.logo)
+            _, data = _read(path, "logo", customer.logo)
             changes["logo"] = f"{FILES}/logo{'.png' if data.startswith(_PNG) else '.svg'}"
             (run_dir / FILES).mkdir(exist_ok=True)
             (run_dir / changes["logo"]).write_bytes(data)

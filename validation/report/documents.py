@@ -42,7 +42,7 @@ class RunDocuments:
     verdict: VerdictDoc | None
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
-    customer: Customer = Customer()
+    customer: Customer = field(default_factory=Customer)
     logo: str | None = None
     templates: dict[str, str] = field(default_factory=dict)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -79,6 +80,7 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
         "partner": partner_blocks(documents, verdict, page.language) if documents.templates else _no_partner(),
         "repeats": repeats(documents),
         "limits": limits(documents, verdict),
+        "repeated": sum(1 for n in Counter(r.measurement for r in documents.results).values() if n > 1),
         "namespace": NAMESPACES[verdict.sign_off],
     }
 

@@ -23,11 +23,14 @@ from validation.report.documents import RunDocuments
 MOST_CHARACTERS = 200_000
 
 _VOID = {"br", "hr", "img", "wbr"}
-_ELEMENTS = _VOID | set(
-    "a abbr address article aside b blockquote caption cite code dd div dl dt em figcaption figure h2 h3 h4 i li ol p "
-    "pre q section small span strong sub sup table tbody td tfoot th thead time tr u ul".split()
-)
-_ATTRIBUTES = set("alt class colspan height href lang rowspan scope src title width datetime".split())
+_ELEMENTS = {
+    *_VOID, "a", "abbr", "address", "article", "aside", "b", "blockquote", "caption", "cite", "code", "dd", "div", "dl",
+    "dt", "em", "figcaption", "figure", "h2", "h3", "h4", "i", "li", "ol", "p", "pre", "q", "section", "small", "span",
+    "strong", "sub", "sup", "table", "tbody", "td", "tfoot", "th", "thead", "time", "tr", "u", "ul",
+}  # fmt: skip
+_ATTRIBUTES = {
+    "alt", "class", "colspan", "datetime", "height", "href", "lang", "rowspan", "scope", "src", "title", "width",
+}  # fmt: skip
 #: classes of ours that state a verdict, or take something out of sight
 _CLASSES = {"mark", "edge", "word", "state", "skip", "v", "outcome"}
 
@@ -77,8 +80,11 @@ class _Check(HTMLParser):
     def handle_decl(self, decl: str) -> None:
         self._say("a declaration is not allowed here; remove it")
 
-    unknown_decl = handle_decl
-    handle_pi = handle_decl
+    def unknown_decl(self, data: str) -> None:
+        self.handle_decl(data)
+
+    def handle_pi(self, data: str) -> None:
+        self.handle_decl(data)
 
 
 def _fault(html: str, heading: str | None) -> str | None:

@@ -90,7 +90,8 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     out = []
     if verdict.sign_off == "REHEARSAL":
         out.append(
-            "Virtual or emulated parts took part. What they measure says how the procedure works, not what hardware does."
+            "Virtual or emulated parts took part: what they measure says how the procedure works, not what "
+            "hardware does."
         )
     no_probe = [c.id for c in verdict.criteria if c.reason_code == "no-probe"]
     if no_probe:
