@@ -16,6 +16,6 @@ def script() -> tuple[Markup, str]:
 
     It is a file of this package and holds nothing of a run. The report can be read without it.
     """
-    text = resources.files("validation.report").joinpath("templates", "_script.js").read_text(encoding="utf-8")
+    text = resources.files("validation.report").joinpath("templates").joinpath("_script.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
     return Markup(text), f"'sha256-{digest}'"  # noqa: S704 - a file of this package
