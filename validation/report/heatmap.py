@@ -39,7 +39,8 @@ class Heatmap:
     """What a heat map shows. The scale runs from 0 to `top`; `bound` is marked on the legend.
 
     `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
-    tells which of several cells is the worst, where they have to share one.
+    tells which of several cells is the worst, where they have to share one. `with_diagonal`: an end to itself is a
+    pair too.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Heatmap:
     guilty: frozenset[str] = field(default_factory=frozenset)
     guilty_pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     high_is_bad: bool = False
+    with_diagonal: bool = False
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,7 @@ def _compact(spec: Heatmap, g: _Geometry) -> Iterator[str]:
             if column < len(spec.labels):
                 destination = spec.labels[column]
                 cell = spec.cells.get((source, destination))
-                if cell is None and source == destination:
+                if cell is None and source == destination and not spec.with_diagonal:
                     fill = "#f6f7f9"
                 elif cell is None or cell.value is None or cell.state in ("missing", "unusable"):
                     fill = f"url(#{escape(spec.id)}-hatch)"
@@ -286,7 +288,7 @@ def heat_map(spec: Heatmap) -> Markup:
     for row, source in enumerate(spec.labels if count <= MAX_WITH_NUMBERS else ()):
         for column, destination in enumerate(spec.labels):
             x, y = g.left + column * g.width, g.top + row * g.height
-            if source == destination:
+            if source == destination and (source, destination) not in spec.cells:
                 out.append(
                     f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>'
                 )
