@@ -106,11 +106,6 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     return (*out, *(note for note in verdict.notes if note not in left_out))
 
 
-def anchors(documents: RunDocuments) -> dict[str, str]:
-    """Measurement id -> fragment of its place in the annex; only for those that have a result."""
-    return {r.measurement: slug(r.measurement) for r in documents.results}
-
-
 def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
     """What ran, one line per kind; parameters that differ between measurements are left to the annex."""
     without = {m.measurement.id for m in missing(documents)}

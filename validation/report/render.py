@@ -18,6 +18,7 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.files import replace
 from validation.report.front import front_context
+from validation.report.paging import paged
 from validation.report.summary import verdict_of
 from validation.report.system import system
 
@@ -86,13 +87,13 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),
         annex=evidence.annex(documents),
-        anchors=evidence.anchors(documents),
     )
 
 
 def fill(views: Mapping[str, Any], printed: bool = False) -> str:
     """The templates filled with `view`. `printed`: for paper, where long annexes are summed up and name the rest."""
-    return _environment().get_template("report.html").render(**views, printed=printed)
+    values = {**views, **paged(views, "paper" if printed else "screen")}
+    return _environment().get_template("report.html").render(values)
 
 
 def render(documents: RunDocuments) -> str:
