@@ -38,6 +38,11 @@ class Figure:
     reason: str | None
     anchor: str
 
+    @property
+    def chip(self) -> bool:
+        """False where the words in place of the value say the verdict already."""
+        return self.value is not None or self.verdict not in ("not-measured", "not-applicable")
+
 
 @dataclass(frozen=True)
 class WaiverGroup:
@@ -205,12 +210,13 @@ def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> F
         value, note = share
     criterion = row.criterion
     undecided = criterion.verdict in ("not-measured", "not-applicable")
+    measured_only = value is not None and criterion.verdict == "not-measured"
     return Figure(
         label=words.figures[key],
         value=value,
         note=note,
         verdict=criterion.verdict,
-        verdict_words=words.verdicts[criterion.verdict],
+        verdict_words=words.labels["not_judged"] if measured_only else words.verdicts[criterion.verdict],
         reason=words.reasons.get(criterion.reason_code, criterion.reason_code) if undecided else None,
         anchor=row.anchor,
     )

@@ -161,12 +161,22 @@ def _found(documents: RunDocuments) -> dict[str, Facts]:
     return found
 
 
+def fact_texts(documents: RunDocuments) -> dict[str, dict[str, str]]:
+    """Node -> fact -> its value as text, of the nodes that answered."""
+    return {name: {key: _text(value) for key, value in facts.items()} for name, facts in _found(documents).items()}
+
+
+def fact_title(key: str) -> str:
+    """A fact in words."""
+    return _NAMES.get(key, key)
+
+
 def system(documents: RunDocuments) -> System:
     """Nodes from the topology, facts from the results of the `facts` measurements."""
     nodes = documents.topology.nodes
     names = [n.name for n in nodes]
     measured = _found(documents)
-    found = {name: {key: _text(value) for key, value in facts.items()} for name, facts in measured.items()}
+    found = fact_texts(documents)
     keys = list(dict.fromkeys([*_NAMES, *(k for facts in found.values() for k in sorted(facts))]))
     rows = []
     for key in keys:
