@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolkit import rundir
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
-from validation.criterion import load_criteria
 from validation.execute import Launcher, RunError, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import RESULTS, Store
 from validation.fabric import Fabric, fabric_names, load_fabric
-from validation.judge import judge
 from validation.load import read_results
 from validation.model import Node, Plan, Topology, VerdictDoc
+from validation.rejudge import judge_files
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -196,13 +195,9 @@ def finished(run_dir: Path) -> set[str]:
 
 def judge_run(run_dir: Path) -> VerdictDoc:
     """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json."""
-    info, topology, plan = rundir.read(run_dir)
-    fabric = load_fabric(str(run_dir / rundir.FABRIC))
-    criteria = load_criteria(run_dir / rundir.CRITERIA)
     if not (run_dir / RESULTS).exists():
         Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
-    results, _ = read_results(run_dir / RESULTS)
-    verdict = judge(info, topology, plan, fabric, criteria, results)
+    verdict = judge_files(run_dir)
     rundir.write_document(run_dir / rundir.VERDICT, verdict)
     return verdict
 

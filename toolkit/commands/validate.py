@@ -12,7 +12,7 @@ import click
 
 from toolkit import acceptance, rundir
 from toolkit.errors import EXIT_INTERRUPTED, UsageFault
-from toolkit.inventory import LAB, read_inventory
+from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
 from validation.criterion import load_criteria
@@ -84,6 +84,7 @@ def validate(
     with acceptance.clear_faults():
         if rejudge:
             run_dir = rundir.find(runs_dir, rejudge)
+            rundir.refuse_signed(run_dir)
             with rundir.lock(run_dir):
                 _finish(run_dir, acceptance.rejudge(run_dir), as_json)
         elif resume:
@@ -109,7 +110,7 @@ def _begin(
     fabric = load_fabric(fabric_name)
     suites = _check_suites(suites)
     criteria = load_criteria()
-    topology = read_inventory(inventory)
+    topology, record = read_site(inventory)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     if dry_run:
         if as_json:
@@ -126,7 +127,8 @@ def _begin(
         run_dir = rundir.create(runs_dir, fabric.name)
         with rundir.lock(run_dir):
             named = plan.model_copy(update={"run": run_dir.name})
-            rundir.begin(run_dir, _info(run_dir, topology, inventory, fabric, named), topology, named, fabric_name)
+            info = _info(run_dir, topology, inventory, fabric, named)
+            rundir.begin(run_dir, info, topology, named, fabric_name, record)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
 
@@ -159,6 +161,7 @@ async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: 
 
 def _resume(run_dir: Path, as_json: bool) -> None:
     info, topology, plan = rundir.read(run_dir)
+    rundir.refuse_signed(run_dir)
     with rundir.lock(run_dir):
         done = acceptance.finished(run_dir)
         needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}

@@ -73,8 +73,12 @@ def made_again(run_dir: Path, pdf: bool = True) -> Again:
         if equal:
             same.append(path.name)
         elif name == "pdf":
-            notes.append(f"{path.name}: differs from the one made here; fonts and PDF library of this machine decide too")
+            notes.append(
+                f"{path.name}: differs from the one made here; fonts and PDF library of this machine decide too"
+            )
         else:
-            faults.append(f"{path.name}: is not what the data of the run give; it was edited, or made by another release")
+            faults.append(
+                f"{path.name}: is not what the data of the run give; it was edited, or made by another release"
+            )
     notes += [f"{file}: is not there" for name, file in FILES.items() if name not in here]
     return Again(tuple(faults), tuple(same), tuple(notes))

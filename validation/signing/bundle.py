@@ -106,7 +106,9 @@ def write_bundle(target: Path, folder: str, files: dict[str, Path | bytes]) -> i
             size = out.tell()
         part.replace(target)
     except OSError as fault:
-        raise ConfigError(f"{fault.filename or target}: {fault.strerror or fault}; give another place: -o FILE") from None
+        raise ConfigError(
+            f"{fault.filename or target}: {fault.strerror or fault}; give another place: -o FILE"
+        ) from None
     finally:
         part.unlink(missing_ok=True)
     return size

@@ -91,7 +91,9 @@ def make_manifest(run_dir: Path) -> str:
     lines = []
     for name, ordinary in entries(run_dir):
         if not ordinary:
-            raise ConfigError(f"{run_dir / name!s}: is a link, a device, or has an unusable name; take it out of the run")
+            raise ConfigError(
+                f"{run_dir / name!s}: is a link, a device, or has an unusable name; take it out of the run"
+            )
         lines.append(f"{file_sha256(run_dir / name)}  {name}\n")
     return "".join(sorted(lines, key=lambda line: line[66:]))
 

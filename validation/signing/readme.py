@@ -14,14 +14,15 @@ _TEXT = """\
 
 Run {run}, site {site}. Begin with report.pdf or report.html. Data: report.json, results.jsonl, verdict.json, raw/.
 
-Check it, in this folder, with nothing but coreutils and OpenSSH 8.2 or newer:
-  sha256sum -c --quiet {manifest}       no word means that no file listed there changed
-  for each statement {signatures}/NN-NAME.txt (read it: who signed what, when):
-  sha256sum -c {signatures}/NN-NAME.txt        it is about this very manifest
-  ssh-keygen -Y check-novalidate -n {namespace} -s {signatures}/NN-NAME.txt.sig < {signatures}/NN-NAME.txt
+Check it, in this folder, with nothing but coreutils and OpenSSH 8.2 or newer. No word of this means: nothing changed.
+  sha256sum -c --quiet {manifest}
+Each {signatures}/NN-NAME.txt says who signed what and when. For each (S=...):
+  S={signatures}/NN-NAME.txt; N={namespace}
+  sha256sum -c $S
+  ssh-keygen -Y check-novalidate -n $N -s $S.sig < $S
 That says which key signed. Whose key it is, its owner has to tell you (by another way than this file). Then:
   echo 'a@example.com ssh-ed25519 AAAA...' > allowed
-  ssh-keygen -Y verify -f allowed -I a@example.com -n {namespace} -s {signatures}/NN-NAME.txt.sig < {signatures}/NN-NAME.txt
+  ssh-keygen -Y verify -f allowed -I a@example.com -n $N -s $S.sig < $S
 The toolkit does all this, finds added files, and judges the run again: toolkit verify . --allowed-signers allowed
 """
 

@@ -29,7 +29,10 @@ _RULES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("a vault value", rb"\$ANSIBLE_VAULT;|\"__ansible_vault\""),
         ("a password in a URL", rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,64}:[^\s/@\"'<>]{1,200}@[a-z0-9\[]"),
         ("an Authorization header", rb"\b(?:bearer|basic) +[a-z0-9+/_.=-]{12,}"),
-        ("a password on a command line", rb"\bsshpass +-p *\S|--?(?:password|passwd|token|secret)[ =]+[^\s\"'<>{\[(-]{4,}"),
+        (
+            "a password on a command line",
+            rb"\bsshpass +-p *\S|--?(?:password|passwd|token|secret)[ =]+[^\s\"'<>{\[(-]{4,}",
+        ),
         ("a token", rb"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[a-z0-9]{30,}|\bgithub_pat_[a-z0-9_]{22,}"),
         ("a token", rb"\bglpat-[a-z0-9_-]{20,}|\bxox[abprs]-[a-z0-9-]{10,}|\bhf_[a-z0-9]{30,}|\bnvapi-[a-z0-9_-]{20,}"),
         ("a token", rb"\beyJ[a-z0-9_-]{10,}\.eyJ[a-z0-9_-]{10,}\.[a-z0-9_-]{10,}"),
@@ -152,7 +155,7 @@ def refuse_secrets(run_dir: Path, allowed: Iterable[str] = ()) -> tuple[str, ...
         more = f"\n  and {len(open_) - 20} more" if len(open_) > 20 else ""
         raise ConfigError(
             f"{run_dir}: {len(open_)} places look like secrets; nothing was signed or bundled:{shown}{more}\n"
-            "  what to do: look at each. Where it is a secret, change it, take its cause away, and measure again. Where "
-            "it is none, allow its file: --allow FILE"
+            "  what to do: look at each. Where it is a secret, change it, take its cause away, and measure again. "
+            "Where it is none, allow its file: --allow FILE"
         )
     return tuple(sorted({hit.file for hit in hits}))

@@ -124,7 +124,9 @@ def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:
     if any(statement.manifest_sha256 != manifest for statement in earlier):
         words.insert(0, f"{MANIFEST}: is not the one that was signed")
     if words:
-        shown = "".join(f"\n  {line}" for line in words[:20]) + (f"\n  and {len(words) - 20} more" if words[20:] else "")
+        shown = "".join(f"\n  {line}" for line in words[:20]) + (
+            f"\n  and {len(words) - 20} more" if words[20:] else ""
+        )
         raise ConfigError(
             f"{run_dir}: was changed since it was signed, so nobody else can sign it:{shown}\n"
             "  what to do: restore the files from the bundle"

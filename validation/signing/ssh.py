@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from validation.load import ConfigError
 
@@ -56,12 +57,12 @@ class Checked:
 
 def _run(arguments: Sequence[str], given: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
     # Prompts for a passphrase go to the terminal; without one ssh-keygen must fail, not wait.
-    stdin = {"input": given} if given is not None else {"stdin": None if sys.stdin.isatty() else subprocess.DEVNULL}
+    stdin = None if sys.stdin is not None and sys.stdin.isatty() else subprocess.DEVNULL
+    options: dict[str, Any] = {"stdin": stdin} if given is None else {"input": given}
     environment = {**os.environ, "LC_ALL": "C", "TZ": "UTC"}
+    command = ["ssh-keygen", *arguments]
     try:
-        return subprocess.run(  # type: ignore[call-overload, no-any-return]
-            ["ssh-keygen", *arguments], capture_output=True, check=False, env=environment, **stdin
-        )
+        return subprocess.run(command, capture_output=True, check=False, env=environment, **options)
     except FileNotFoundError:
         raise ConfigError("ssh-keygen is not installed; install OpenSSH's client (openssh-client)") from None
 
@@ -111,7 +112,7 @@ def _why_not(said: str) -> str:
     low = said.lower()
     if "incorrect passphrase" in low:
         return "wrong passphrase, or no terminal to ask for it; add the key to ssh-agent (ssh-add KEY) and try again"
-    if "permissions" in low and "too open" in low or "bad permissions" in low:
+    if ("permissions" in low and "too open" in low) or "bad permissions" in low:
         return "others may read this private key, so ssh-keygen refuses it; run: chmod 600 KEY"
     if "no such file" in low or "no private key" in low:
         return "its private half is neither beside it nor in ssh-agent; run: ssh-add KEY"
@@ -151,7 +152,9 @@ def check_signer(content: bytes, signature: Path, namespace: str, allowed: Path,
         return Checked(False, plain.fingerprint, plain.kind, None, unknown)
     last = ""
     for name in names:
-        ran = _run(["-Y", "verify", when, "-f", str(allowed), "-I", name, "-n", namespace, "-s", str(signature)], content)
+        ran = _run(
+            ["-Y", "verify", when, "-f", str(allowed), "-I", name, "-n", namespace, "-s", str(signature)], content
+        )
         fingerprint, kind = _signed_with(ran)
         if fingerprint is not None:
             return Checked(True, fingerprint, kind, name, f"good; {allowed.name} vouches for the key as {name}")

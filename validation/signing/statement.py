@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 
 from validation.load import ConfigError
 from validation.model import SignOff
@@ -65,8 +65,8 @@ class Statement:
 
     def text(self) -> str:
         """The text that is signed."""
-        values = (self.run, self.site, self.fabric, self.sign_off, self.outcome, self.headline, self.toolkit)
-        values += (self.name, self.company, self.time, self.key)
+        values = [self.run, self.site, self.fabric, self.sign_off, self.outcome, self.headline, self.toolkit]
+        values += [self.name, self.company, self.time, self.key]
         lines = [WORDS[self.sign_off], ""]
         lines += [f"{key + ':':<{_WIDTH}} {value}" for key, value in zip(_KEYS, values, strict=True)]
         lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
@@ -119,6 +119,4 @@ def read_statement(text: str, where: str) -> Statement:
 
 def utc_text(moment: datetime) -> str:
     """A moment (with time zone) as a statement writes it."""
-    from datetime import timezone
-
     return moment.astimezone(timezone.utc).strftime(_TIME)

@@ -152,7 +152,9 @@ def _signatures(run_dir: Path, found: Verification, allowed_signers: Path | None
     names = [name for name in names if not name.startswith(".")]
     statements = [n for n in names if n.endswith(".txt") and f"{n}.sig" in names]
     paired = {*statements, *(f"{n}.sig" for n in statements)}
-    found.faults += [f"{SIGNATURES}/{name}: is no pair of statement and signature" for name in names if name not in paired]
+    found.faults += [
+        f"{SIGNATURES}/{name}: is no pair of statement and signature" for name in names if name not in paired
+    ]
     numbers = [name.partition("-")[0] for name in statements]
     if numbers != [f"{n:02d}" for n in range(1, len(numbers) + 1)]:
         found.faults.append(f"{SIGNATURES}/: numbers are {', '.join(numbers)}: a signature was taken away or added")
@@ -204,8 +206,13 @@ def _contradictions(run_dir: Path, said: Statement, checked: ssh.Checked, found:
         yield f"it signs another {MANIFEST}"
     if checked.fingerprint is not None and said.key != f"{checked.fingerprint} ({checked.kind})":
         yield f"its statement names another key ({said.key})"
-    pairs = (("run", said.run, found.run), ("site", said.site, found.site), ("fabric", said.fabric, found.fabric))
-    pairs += (("sign-off", said.sign_off, found.sign_off), ("headline", said.headline, found.headline))
+    pairs: list[tuple[str, str, str | None]] = [
+        ("run", said.run, found.run),
+        ("site", said.site, found.site),
+        ("fabric", said.fabric, found.fabric),
+        ("sign-off", said.sign_off, found.sign_off),
+        ("headline", said.headline, found.headline),
+    ]
     for what, stated, is_ in pairs:
         if is_ is not None and stated != is_:
             yield f"its statement says {what} {stated}, the run says {is_}"
