@@ -33,7 +33,7 @@ from validation.report.numbers import NONE, number, plural
 
 _MOST_KINDS = 6
 _MOST_CARDS = 20  # of a node; more are in the table only
-_CARD, _GAP, _ROW = 104, 12, 118
+_CARD, _GAP, _ROW = 104, 12, 110
 _GENERATIONS = {2.5: "Gen1", 5.0: "Gen2", 8.0: "Gen3", 16.0: "Gen4", 32.0: "Gen5", 64.0: "Gen6"}
 
 
@@ -130,7 +130,7 @@ def node_figures(documents: RunDocuments) -> tuple[Figure, ...]:
 def _figure(kind: _Kind, index: int, drawn: bool) -> Figure:
     who = f"{many(kind.nodes)}" + (f" ({len(kind.nodes)} nodes, alike)" if len(kind.nodes) > 1 else "")
     virtual = f"; virtual ({kind.virtual})" if kind.virtual else ""
-    caption = f"{who}: {kind.model}{virtual}."
+    caption = " ".join([f"{who}: {kind.model}{virtual}.", *_notes(kind)])
     rows = tuple(_row(place) for place in kind.places)
     table = DataTable(
         caption=f"Cards of {who}; PCI addresses are those of {kind.nodes[0]}.",
@@ -158,18 +158,14 @@ def _row(place: _Place) -> tuple[str, ...]:
 def _draw(kind: _Kind, index: int) -> Markup:
     numas = sorted({p.card.numa for p in kind.places}) or [-1]
     columns = {numa: [p for p in kind.places if p.card.numa == numa] for numa in numas}
-    left_out = 0
     for numa, here in columns.items():
         here.sort(key=lambda p: (p.card.what != "gpu", p.card.interface, p.card.address))
-        room = max(_MOST_CARDS // len(numas), 1)
-        left_out += max(len(here) - room, 0)
-        columns[numa] = here[:room]
+        columns[numa] = here[: max(_MOST_CARDS // len(numas), 1)] if len(kind.places) > _MOST_CARDS else here
     across = 5 if len(numas) == 1 else 3  # cards in one line of a NUMA node
     widths = {n: max(min(len(here), across), 2) * (_CARD + _GAP) + _GAP for n, here in columns.items()}
     lines = max((len(here) + across - 1) // across for here in columns.values())
     width = sum(widths.values()) + 26 * (len(numas) - 1) + 4
-    notes = _notes(kind, left_out)
-    height = 54 + max(lines, 1) * _ROW + 16 * len(notes) + 8
+    height = 40 + max(lines, 1) * _ROW
     body: list[str] = []
     x = 2.0
     for position, numa in enumerate(numas):
@@ -178,20 +174,17 @@ def _draw(kind: _Kind, index: int) -> Markup:
             body.append(f'<path d="M{x - 26:g} 26H{x:g}" stroke="{MUTED}" stroke-width="1.4" stroke-dasharray="2 3"/>')
             body.append(text(x - 13, 18, "?", 11, "middle", MUTED))
         x += widths[numa] + 26
-    for line, words in enumerate(notes):
-        body.append(
-            text(4, 54 + max(lines, 1) * _ROW + 12 + 16 * line, short(words, max(width, 480), 11), 11, fill=MUTED)
-        )
     gpus = sum(p.card.what == "gpu" for p in kind.places)
     description = (
         f"{plural(gpus, 'GPU')} and {plural(len(kind.places) - gpus, 'fabric port')} on "
         + (", ".join(f"NUMA node {n}" if n >= 0 else "an unknown NUMA node" for n in numas))
-        + f". {' '.join(notes)}"
+        + ". "
+        + " ".join(_notes(kind))
     )
     return frame(f"node-{index + 1}-drawing", f"Inside {kind.nodes[0]}", description, max(width, 480), height, body)
 
 
-def _notes(kind: _Kind, left_out: int) -> list[str]:
+def _notes(kind: _Kind) -> list[str]:
     notes = []
     if kind.why_unknown:
         notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
@@ -203,8 +196,8 @@ def _notes(kind: _Kind, left_out: int) -> list[str]:
         notes.append("Dashed: declared by the inventory, not seen on the node.")
     if any(p.short_of for p in kind.places):
         notes.append("Cross: the link is trained below what card and slot can do.")
-    if left_out:
-        notes.append(f"{plural(left_out, 'card')} more: in the table.")
+    if len(kind.places) > _MOST_CARDS:
+        notes.append(f"The first {_MOST_CARDS} of {len(kind.places)} cards are drawn; all are in the table.")
     return notes
 
 
@@ -213,7 +206,7 @@ def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: in
     dash = "" if known else ' stroke-dasharray="4 3"'
     title = f"NUMA node {numa}" if known else "NUMA node not known"
     out = [
-        f'<rect x="{x:g}" y="4" width="{width:g}" height="{40 + lines * _ROW:g}" rx="4" fill="{SOFT}" '
+        f'<rect x="{x:g}" y="4" width="{width:g}" height="{30 + lines * _ROW:g}" rx="4" fill="{SOFT}" '
         f'stroke="{LINE}"{dash}/>',
         f'<rect x="{x + _GAP:g}" y="12" width="{width - 2 * _GAP:g}" height="26" rx="3" fill="#fff" stroke="{INK}"/>',
         text(x + width / 2, 29, title, 12, "middle", weight=600),

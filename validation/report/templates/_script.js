@@ -66,9 +66,9 @@
       return texts.get(row);
     };
 
-    const search = make("input", { type: "search", autocomplete: "off", spellcheck: "false" });
+    const search = make("input", { type: "search", name: "search", autocomplete: "off", spellcheck: "false" });
     const boxes = VERDICTS.filter((name) => counts.get(name)).map((name) => {
-      const box = make("input", { type: "checkbox", value: name });
+      const box = make("input", { type: "checkbox", name: "verdict", value: name });
       box.checked = true;
       return box;
     });
@@ -107,7 +107,7 @@
         opened.clear();
       }
       const rest = VERDICTS.filter((name) => hidden.get(name)).map((name) => `${hidden.get(name)} ${words(name)}`);
-      said.textContent = `${shown} of ${rows.length} ${noun} shown` + (rest.length ? `; hidden: ${rest.join(", ")}` : "");
+      said.textContent = `${shown} of ${rows.length} listed ${noun} shown` + (rest.length ? `; hidden: ${rest.join(", ")}` : "");
     };
     const showAll = () => { form.reset(); apply(); };
     let timer = 0;
