@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.customer_words import take_words
 from toolkit.errors import EXIT_USAGE, UsageFault
 from validation.load import load_json
 from validation.model import VerdictDoc
@@ -42,11 +43,24 @@ def _formats(_: click.Context, __: click.Parameter, text: str | None) -> tuple[s
     metavar="FOLDER",
     help="Write there.  [default: into the run]",
 )
+@click.option(
+    "--words",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Customer's words, copied into the run first.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
 )
-def report(run: str | None, formats: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: Path) -> None:
+def report(
+    run: str | None,
+    formats: tuple[str, ...],
+    out: Path | None,
+    words: Path | None,
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
     """Write the report of a run (default: the newest) and print where it is.
 
     report.html is one file that needs no network, report.pdf the same for paper, report.json all of it for programs,
@@ -57,6 +71,7 @@ def report(run: str | None, formats: tuple[str, ...], out: Path | None, as_json:
     toolkit report
     toolkit report runs/2026-11-21T10-15-00Z-tcp10
     toolkit report --format html,pdf --out /tmp/handover
+    toolkit report --words customer/report.yml
     toolkit report --json | jq -r .report
 
     \b
@@ -65,6 +80,10 @@ def report(run: str | None, formats: tuple[str, ...], out: Path | None, as_json:
     """
     run_dir = rundir.find(runs_dir, run)
     with acceptance.clear_faults():
+        if words is not None:
+            rundir.refuse_signed(run_dir)
+            with rundir.lock(run_dir):
+                take_words(words, run_dir)
         if (run_dir / rundir.VERDICT).exists():
             verdict = load_json(run_dir / rundir.VERDICT, VerdictDoc)
         elif is_signed(run_dir):

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.customer_words import find_words, take_words
 from toolkit.errors import EXIT_INTERRUPTED, UsageFault
 from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
@@ -39,6 +40,12 @@ from validation.suites import DEFAULT, SUITES, make_plan
     metavar="NAME",
     help=f"{', '.join(SUITES)}; repeatable.  [default: the first three]",
 )
+@click.option(
+    "--words",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Customer's words for the report.  [default: report.yml beside the inventory, if there]",
+)
 @click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
@@ -50,6 +57,7 @@ def validate(
     fabric_name: str | None,
     inventory: Path,
     suites: tuple[str, ...],
+    words: Path | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -81,6 +89,8 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
     if (resume or rejudge) and (suites or dry_run):
         raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
+    if words and not fabric_name:
+        raise UsageFault("--words belongs to a new run; to change those of an old one: toolkit report RUN --words FILE")
     with acceptance.clear_faults():
         if rejudge:
             run_dir = rundir.find(runs_dir, rejudge)
@@ -90,7 +100,7 @@ def validate(
         elif resume:
             _resume(rundir.find(runs_dir, resume), as_json)
         elif fabric_name:
-            _begin(fabric_name, inventory, suites, dry_run, as_json, runs_dir)
+            _begin(fabric_name, inventory, suites, words, dry_run, as_json, runs_dir)
         else:
             raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
@@ -105,12 +115,19 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _begin(
-    fabric_name: str, inventory: Path, suites: tuple[str, ...], dry_run: bool, as_json: bool, runs_dir: Path
+    fabric_name: str,
+    inventory: Path,
+    suites: tuple[str, ...],
+    words: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    runs_dir: Path,
 ) -> None:
     fabric = load_fabric(fabric_name)
     suites = _check_suites(suites)
     criteria = load_criteria()
     topology, record = read_site(inventory)
+    report_yml = find_words(words, inventory)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     if dry_run:
         if as_json:
@@ -129,6 +146,7 @@ def _begin(
             named = plan.model_copy(update={"run": run_dir.name})
             info = _info(run_dir, topology, inventory, fabric, named)
             rundir.begin(run_dir, info, topology, named, fabric_name, record)
+            take_words(report_yml, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
 

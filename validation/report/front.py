@@ -18,6 +18,7 @@ from validation.report.numbers import NONE, quantity
 from validation.report.partner import partner_blocks
 from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
+from validation.signing.statement import NAMESPACES
 
 _MOST = 6
 """Failed criteria and waivers that page one names, so that it stays one page."""
@@ -88,15 +89,6 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
         "repeated": sum(1 for n in Counter(r.measurement for r in documents.results).values() if n > 1),
         "namespace": NAMESPACES[verdict.sign_off],
     }
-
-
-NAMESPACES = {
-    "ACCEPTED": "elastic-ai-acceptance",
-    "REJECTED": "elastic-ai-rejection",
-    "INCOMPLETE": "elastic-ai-incomplete",
-    "REHEARSAL": "elastic-ai-rehearsal",
-}
-"""What a signature of a run in this state is made for, as `ssh-keygen -n` wants it."""
 
 
 def _no_partner() -> Mapping[str, Markup | None]:
