@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from validation.model import Judgement
@@ -17,6 +17,7 @@ from validation.report.evidence import Evidence, Missing
 from validation.report.numbers import interval, moment, plural, unit_text
 
 _ORDER = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 3, "pass": 4}
+_ODD = ("fail", "not-measured", "waived")
 _WORDS = {
     "pass": "passed",
     "fail": "failed",
@@ -30,20 +31,36 @@ _WORDS = {
 class Limits:
     """How many rows a medium takes. `unfolded`: up to so many judgements in all, none is folded away.
 
-    `strips`: so many charts of values against their bound. `elsewhere`: where everything stands.
+    `derivations`: so many bounds are derived step by step with a chart, the others in a line. `summed`: where there are
+    more judgements than rows, what passed is only summed up by criterion. `elsewhere`: where everything stands.
     """
 
     judgements: int
     results: int
     missing: int
     unfolded: int
-    strips: int
+    derivations: int
+    summed: bool
     elsewhere: str
 
 
-SCREEN = Limits(judgements=20_000, results=20_000, missing=2_000, unfolded=600, strips=400, elsewhere="report.json")
+SCREEN = Limits(
+    judgements=20_000,
+    results=20_000,
+    missing=2_000,
+    unfolded=600,
+    derivations=400,
+    summed=False,
+    elsewhere="report.json",
+)
 PAPER = Limits(
-    judgements=150, results=50, missing=60, unfolded=10**9, strips=24, elsewhere="report.html and report.json"
+    judgements=150,
+    results=50,
+    missing=60,
+    unfolded=10**9,
+    derivations=24,
+    summed=True,
+    elsewhere="report.html and report.json",
 )
 
 
@@ -56,6 +73,22 @@ class Section:
     shown: tuple[Judgement, ...]
     rest: str | None
     unfolded: bool
+
+
+@dataclass(frozen=True)
+class Summed:
+    """A criterion of which no judgement has a row: none failed, was waived or not measured."""
+
+    row: Row
+    summary: str
+
+
+@dataclass(frozen=True)
+class Judgements:
+    """Annex A: criteria with rows, and those that are summed up in a line each."""
+
+    sections: tuple[Section, ...]
+    summed: tuple[Summed, ...]
 
 
 @dataclass(frozen=True)
@@ -89,13 +122,20 @@ def level(counts: Sequence[int], budget: int) -> int:
     return max(counts, default=1)
 
 
-def sections(rows: Sequence[Row], limits: Limits) -> tuple[Section, ...]:
+def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
     """Annex A: each criterion that was applied to something."""
     judged = [row for row in rows if row.criterion.judgements]
-    counts = [len(row.criterion.judgements) for row in judged]
-    most = level(counts, limits.judgements)
-    unfolded = sum(counts) <= limits.unfolded
-    return tuple(_section(row, most, unfolded, limits) for row in judged)
+    total = sum(len(row.criterion.judgements) for row in judged)
+    if not limits.summed or total <= limits.judgements:
+        most = level([len(row.criterion.judgements) for row in judged], limits.judgements)
+        unfolded = total <= limits.unfolded
+        return Judgements(tuple(_section(row, most, unfolded, limits) for row in judged), ())
+    odd = {row.anchor: sum(j.verdict in _ODD for j in row.criterion.judgements) for row in judged}
+    most = level([count for count in odd.values() if count], limits.judgements)
+    return Judgements(
+        tuple(_section(row, min(most, odd[row.anchor]), True, limits) for row in judged if odd[row.anchor]),
+        tuple(Summed(row, _summary(row.criterion.judgements)) for row in judged if not odd[row.anchor]),
+    )
 
 
 def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
@@ -158,13 +198,11 @@ def _groups(annex: Sequence[Evidence]) -> tuple[ResultGroup, ...]:
     return tuple(out)
 
 
-def _strips(derivations: Sequence[Derivation], most: int) -> tuple[Derivation, ...]:
-    """Derivations with at most so many charts, those with failures first."""
-    if len(derivations) <= most:
-        return tuple(derivations)
-    order = sorted(range(len(derivations)), key=lambda i: not derivations[i].failing)
+def derivations(every: Sequence[Derivation], most: int) -> tuple[tuple[Derivation, ...], tuple[Derivation, ...]]:
+    """Derivations to be shown step by step, those with failures first, and the others; each in its own order."""
+    order = sorted(range(len(every)), key=lambda i: not every[i].failing)
     kept = set(order[:most])
-    return tuple(d if i in kept else replace(d, strip=None) for i, d in enumerate(derivations))
+    return tuple(d for i, d in enumerate(every) if i in kept), tuple(d for i, d in enumerate(every) if i not in kept)
 
 
 def paged(views: Mapping[str, Any], medium: Literal["screen", "paper"]) -> dict[str, Any]:
@@ -173,12 +211,16 @@ def paged(views: Mapping[str, Any], medium: Literal["screen", "paper"]) -> dict[
     provenance = results(views["annex"], limits)
     missing: tuple[Missing, ...] = tuple(views["missing"])
     left = len(missing) - limits.missing
+    judged = judgements(views["rows"], limits)
+    whole, brief = derivations(views["derivations"], limits.derivations)
     return {
         "printed": medium == "paper",
-        "sections": sections(views["rows"], limits),
+        "sections": judged.sections,
+        "summed": judged.summed,
         "provenance": provenance,
         "anchors": {e.result.measurement: e.anchor for e in provenance.shown if e.anchor is not None},
         "missing_shown": missing[: limits.missing],
         "missing_rest": f"{left} more are named in {limits.elsewhere}, key missing." if left > 0 else None,
-        "derivations": _strips(views["derivations"], limits.strips),
+        "derivations": whole,
+        "derivations_brief": brief,
     }
