@@ -74,7 +74,7 @@ def _drawn(documents: RunDocuments, curves: dict[str, dict[int, list[tuple[float
         middle = tuple((size, median(r for r, _ in sizes[size])) for size in sorted(sizes))
         band = tuple((size, min(sizes[size])[0], max(sizes[size])[0]) for size in sorted(sizes))
         series.append(Series(f"{op}: median of the pairs, shaded to worst and best", middle, band))
-    step = max(len(every) // 8, 1)
+    step = -(-len(every) // 7)
     figure = line_chart(
         "sizes-chart",
         "RDMA bandwidth by message size",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, log
 from typing import Literal
 
 from markupsafe import Markup, escape
 
 from validation.report.colour import INK, sequential, stops, text_on
+from validation.report.numbers import number
 
 CellState = Literal["ok", "fail", "unusable", "missing"]
 
@@ -40,7 +41,7 @@ class Heatmap:
 
     `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
     tells which of several cells is the worst, where they have to share one. `with_diagonal`: an end to itself is a
-    pair too.
+    pair too. `log_from`: a logarithmic scale that begins there.
     """
 
     id: str
@@ -58,6 +59,15 @@ class Heatmap:
     guilty_pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
     high_is_bad: bool = False
     with_diagonal: bool = False
+    log_from: float | None = None
+
+    def share(self, value: float) -> float:
+        """Where on the scale a value lies, 0 to 1."""
+        if self.log_from is None:
+            return value / self.top if self.top > 0 else 0.0
+        if value <= self.log_from or self.top <= self.log_from:
+            return 0.0
+        return log(value / self.log_from) / log(self.top / self.log_from)
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bo
 
 def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
     hatched = cell.value is None or cell.state in ("missing", "unusable")
-    share = (cell.value or 0.0) / spec.top if spec.top > 0 else 0.0
+    share = spec.share(cell.value or 0.0)
     fill = f"url(#{escape(spec.id)}-hatch)" if hatched else sequential(share)
     ink = INK if hatched else text_on(fill)
     out = [
@@ -156,11 +166,11 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
         f'<defs><linearGradient id="{name}-scale">{gradient}</linearGradient></defs>',
         f'<g font-size="11" fill="{_MUTED}">',
         f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="url(#{name}-scale)" stroke="{_LINE}"/>',
-        f'<text x="{left}" y="{y + 25}">0</text>',
+        f'<text x="{left}" y="{y + 25}">{number(spec.log_from) if spec.log_from is not None else 0}</text>',
         f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
     ]
     if spec.bound is not None and spec.top > 0:
-        x = left + _LEGEND_WIDTH * min(spec.bound / spec.top, 1.0)
+        x = left + _LEGEND_WIDTH * min(spec.share(spec.bound), 1.0)
         anchor = "end" if spec.bound > spec.top / 2 else "start"
         out.append(f'<path d="M{x:g} {y - 4}v19" stroke="{INK}" stroke-width="2"/>')
         out.append(f'<text x="{x:g}" y="{y - 8}" text-anchor="{anchor}" fill="{INK}">{escape(spec.bound_label)}</text>')
@@ -230,8 +240,7 @@ def _compact(spec: Heatmap, g: _Geometry) -> Iterator[str]:
                 elif cell is None or cell.value is None or cell.state in ("missing", "unusable"):
                     fill = f"url(#{escape(spec.id)}-hatch)"
                 else:
-                    share = cell.value / spec.top if spec.top > 0 else 0.0
-                    fill = sequential(round(share * _LEVELS) / _LEVELS)
+                    fill = sequential(round(spec.share(cell.value) * _LEVELS) / _LEVELS)
                 if cell is not None and cell.state == "fail":
                     corners.append(f"M{g.left + (column + 1) * g.width} {y}h-6l6 6z")
             if fill != run:

@@ -26,8 +26,8 @@ from validation.report.numbers import number
 
 COLOURS = (BLUE, "#9a4a00", "#1d6f5c", "#6b4e9b")
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
-_WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 18, 22, 44
+_WIDTH, _HEIGHT = 540, 290
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 26, 22, 44
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Axis:
     high: float
     log: bool = False
     marks: tuple[float, ...] | None = None
-    words: Callable[[float], str] = number
+    words: Callable[[float], str] = "{:g}".format
 
     def share(self, value: float) -> float:
         """Where a value lies, 0 at the low end."""
@@ -100,7 +100,7 @@ def line_chart(
         body.append(f'<path d="M{px(value):.1f} {base}v5" stroke="{INK}"/>')
         body.append(text(px(value), base + 18, x.words(value), 11, "middle", MUTED))
     body.append(text((_LEFT + _WIDTH - _RIGHT) / 2, base + 35, x.title, 11, "middle", MUTED))
-    last = -100.0
+    last = 8.0  # of the axis' own words
     for value, words in sorted(limits, reverse=True):
         at = py(value)
         body.append(
@@ -184,7 +184,7 @@ def interval_chart(
     id_: str, title: str, description: str, spans: Sequence[Span], axis: str, bound: tuple[float, str] | None = None
 ) -> Markup:
     """Values with their intervals, one row each, and the bound as a line through all of them."""
-    left, right, row = 228, 76, 26
+    left, right, row = 250, 58, 26
     height = 34 + row * len(spans) + 34
     found = [v for s in spans for v in (s.value, s.low, s.high) if v is not None] + ([bound[0]] if bound else [])
     low, high = min(found), max(found)
@@ -198,7 +198,7 @@ def interval_chart(
     body = []
     for value in ticks(low, high):
         body.append(f'<path d="M{px(value):.1f} 24V{base}" stroke="{LINE}" stroke-width="0.7"/>')
-        body.append(text(px(value), base + 16, number(value), 11, "middle", MUTED))
+        body.append(text(px(value), base + 16, f"{value:g}", 11, "middle", MUTED))
     body.append(text((left + _WIDTH - right) / 2, base + 32, axis, 11, "middle", MUTED))
     if bound:
         half = len(bound[1]) * 11 * CHARACTER / 2
@@ -210,7 +210,7 @@ def interval_chart(
     for index, span in enumerate(spans):
         y = 38 + row * index
         colour = ALARM if span.failed else MUTED if span.published else BLUE
-        body.append(text(left - 12, y + 4, short(span.label, left - 14, 11.5), 11.5, "end"))
+        body.append(text(left - 12, y + 4, short(span.label, left - 12, 10.5), 10.5, "end"))
         if span.low is not None and span.high is not None:
             one, other = px(span.low), px(span.high)
             ends = f"M{one:.1f} {y}H{other:.1f}M{one:.1f} {y - 4}v8M{other:.1f} {y - 4}v8"

@@ -114,7 +114,8 @@ def _maps(measurement: Measurement, result: Result, lines: list[str]) -> list[Fi
                 unit=shown,
                 top=top,
                 top_label=f"{number(top)} {shown}",
-                better=better,
+                better=f"{better}; logarithmic",
+                log_from=min(values, default=None),
                 high_is_bad=high_is_bad,
                 with_diagonal=True,
             )
@@ -177,7 +178,7 @@ def _words(parts: str) -> str:
 
 
 def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:
-    left, width, row = 168, 640, 34
+    left, width, row = 138, 540, 34
     body = []
     for index, (label, sizes, whole) in enumerate(bars):
         y, x = 8 + index * row, float(left)
@@ -233,7 +234,7 @@ def _ratios(
         DataTable(f"{words}.", ("Case", "Ratio", "95 % interval", "Verdict", "Source"), tuple(rows)) if rows else None
     )
     if not judged:
-        empty = f"{words}: not measured: {criterion.reason}. Demanded: {demanded or criterion.source}."
+        empty = f"Not measured: {criterion.reason}. Demanded: {demanded or criterion.source}."
         return Figure(id_, f"{words}.", None, table, empty, (criterion.id,))
     limit = next((j.bound.floor for j in judged if j.bound is not None and j.bound.floor is not None), None)
     spans = [

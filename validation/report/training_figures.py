@@ -8,7 +8,7 @@ from validation.report.drawing import DataTable, Figure
 from validation.report.numbers import number, percent
 from validation.report.plots import Axis, Series, line_chart
 from validation.report.published import SCALING, THROUGHPUT, THROUGHPUT_SYSTEMS, WHITEPAPER
-from validation.report.training import KIND, METRIC, Training
+from validation.report.training import KIND, METRIC, Training, title
 
 LOSS = "loss"
 
@@ -60,12 +60,7 @@ def _scaling(jobs: Training | None) -> Figure:
         "; ".join(f"{s.label}: " + ", ".join(f"{number(v)} with {n:g}" for n, v in s.points) for s in series) + ".",
         Axis("ranks (GPUs)", 0.0, top * 1.04, marks=marks),
         Axis("speed-up over one rank", 0.0, top * 1.04),
-        [
-            Series(
-                "ideal: as many times as fast as there are ranks", ((0.0, 0.0), (float(top), float(top))), markers=False
-            ),
-            *series,
-        ],
+        [*series, Series("ideal: N ranks, N times as fast", ((0.0, 0.0), (float(top), float(top))), markers=False)],
     )
     caption += (
         " The job of this run is a small network on synthetic images; the published one is ResNet-50, batch 128 per "
@@ -104,7 +99,7 @@ def _learning(documents: RunDocuments) -> Figure:
         result = latest.get(measurement.id)
         losses = result.values(LOSS) if result is not None and result.status == "ok" else []
         if losses:
-            label = f"{measurement.params.get('label', measurement.id)}, {measurement.params.get('ranks', '?')} rank(s)"
+            label = f"{title(measurement)} ({measurement.params.get('ranks', '?')})"
             warmup = int(str(measurement.params.get("warmup", 0)))
             series.append(Series(label, tuple((float(i + 1), v) for i, v in enumerate(losses)), markers=False))
             picked = sorted({0, len(losses) // 4, len(losses) // 2, 3 * len(losses) // 4, len(losses) - 1})
