@@ -28,7 +28,7 @@ def complete(run_dir: Path, say: Callable[[str], None]) -> None:
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
     if not (run_dir / rundir.INVENTORY).exists():
-        say(f"{rundir.INVENTORY}: is not there, for this run was begun by an older release; it stays away")
+        say(f"{rundir.INVENTORY}: is not there; this run was begun by an older release, and goes on without")
     written = acceptance.write_report(run_dir)
     for name, why in written.left_out.items():
         stale = run_dir / FILES[name]

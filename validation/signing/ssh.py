@@ -104,21 +104,21 @@ def sign(key: Key, namespace: str, content: bytes) -> bytes:
         ran = _run(["-q", "-Y", "sign", "-f", str(key.path), "-n", namespace, str(path)])
         signature = path.with_name("statement.sig")
         if ran.returncode != 0 or not signature.is_file():
-            raise ConfigError(f"{key.path}: {_why_not(_said(ran))}")
+            raise ConfigError(f"{key.path}: {_why_not(ran)}")
         return signature.read_bytes()
 
 
-def _why_not(said: str) -> str:
-    low = said.lower()
+def _why_not(ran: subprocess.CompletedProcess[bytes]) -> str:
+    low = ran.stderr.decode(errors="replace").lower()
     if "incorrect passphrase" in low:
         return "wrong passphrase, or no terminal to ask for it; add the key to ssh-agent (ssh-add KEY) and try again"
-    if ("permissions" in low and "too open" in low) or "bad permissions" in low:
+    if "are too open" in low or "bad permissions" in low:
         return "others may read this private key, so ssh-keygen refuses it; run: chmod 600 KEY"
     if "no such file" in low or "no private key" in low:
         return "its private half is neither beside it nor in ssh-agent; run: ssh-add KEY"
     if "agent refused" in low:
         return "ssh-agent refused to sign with it"
-    return f"cannot sign with this key: {said}"
+    return f"cannot sign with this key: {_said(ran)}"
 
 
 def _signed_with(ran: subprocess.CompletedProcess[bytes]) -> tuple[str | None, str | None]:

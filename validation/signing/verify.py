@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,6 +36,7 @@ class SignatureCheck:
     fingerprint: str | None = None
     principal: str | None = None
     sign_off: str | None = None
+    toolkit: str | None = None
     allowed: tuple[str, ...] = ()
 
 
@@ -96,10 +98,12 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None) -> Verificati
     """Check the run in the folder `run_dir`; changes nothing."""
     found = Verification(path=str(run_dir))
     _identify(run_dir, found)
+    _signatures(run_dir, found, allowed_signers)
     try:
         listed = read_manifest(run_dir)
     except ConfigError as fault:
-        found.faults.append(_inside(fault, run_dir))
+        unsigned = not found.signatures and not (run_dir / MANIFEST).exists()
+        (found.notes if unsigned else found.faults).append(_inside(fault, run_dir))
     else:
         found.files = len(listed)
         found.difference = compare(run_dir, listed)
@@ -107,7 +111,6 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None) -> Verificati
         found.notes.append("verdict and report were not made again, because files are not as they were")
     else:
         _follow(run_dir, found)
-    _signatures(run_dir, found, allowed_signers)
     return found
 
 
@@ -130,20 +133,29 @@ def _follow(run_dir: Path, found: Verification) -> None:
     if found.sign_off is None:
         return
     try:
+        other = _other_release(found)
         verdict, fault = judged_again(run_dir)
         if fault:
-            found.faults.append(fault)
+            found.faults.append(f"{fault}{other}")
         found.judged_again = not fault
         again = made_again(run_dir)
-        found.faults += again.faults
+        (found.notes if other else found.faults).extend(f"{words}{other}" for words in again.faults)
         found.notes += again.notes
         found.made_again = again.same
         readme = run_dir / README
         info = load_json(run_dir / "run.json", RunInfo)
         if readme.is_file() and readme.read_bytes() != readme_text(info, verdict).encode():
-            found.faults.append(f"{README}: is not what this release writes; it was edited, or made by another release")
+            words = f"{README}: is not what this release writes; it was edited, or made by another release{other}"
+            (found.notes if other else found.faults).append(words)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
+
+
+def _other_release(found: Verification) -> str:
+    """Words where the run was signed with other releases of the toolkit than this one, whose reports look different."""
+    here = version("elastic-ai-toolkit")
+    signed = sorted({s.toolkit for s in found.signatures if s.toolkit and s.state != "bad"})
+    return f" (signed with toolkit {', '.join(signed)}, this is {here})" if signed and here not in signed else ""
 
 
 def _signatures(run_dir: Path, found: Verification, allowed_signers: Path | None) -> None:
@@ -192,6 +204,7 @@ def _signature(run_dir: Path, name: str, found: Verification, allowed_signers: P
         fingerprint=checked.fingerprint,
         principal=checked.principal,
         sign_off=statement.sign_off,
+        toolkit=statement.toolkit,
         allowed=statement.allowed,
     )
 
