@@ -33,7 +33,7 @@ _UNSAFE_ELEMENTS = {"script", "foreignobject", "iframe", "object", "embed", "aud
 #: What a partner may put in place of ours. None of them states a verdict.
 TEMPLATES = ("_head.html", "_intro.html", "_closing.html")
 
-Words = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Words = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
 class Customer(Model):

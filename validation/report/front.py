@@ -20,8 +20,8 @@ from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
 from validation.signing.statement import NAMESPACES
 
-_MOST = 6
-"""Failed criteria and waivers that page one names, so that it stays one page."""
+_MOST_FAILED, _MOST_WAIVERS = 6, 5
+"""How many page one names, so that it stays one page."""
 
 _WAIVED = re.compile(r"waived by (?P<who>.+?) on \S+ until (?P<until>\d{4}-\d\d-\d\d): (?P<why>.*?)(?: \(was .*)?$")
 _OP = re.compile(r" \((\w+)\)$")
@@ -125,10 +125,10 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         state=_state(documents, verdict, words),
         sentences=sentences(documents, verdict, words),
         figures=key_figures(documents, rows, words),
-        failed=tuple(failed[:_MOST]),
-        failed_more=max(0, len(failed) - _MOST),
-        waivers=waivers[:_MOST],
-        waivers_more=sum(len(w.ids) for w in waivers[_MOST:]),
+        failed=tuple(failed[:_MOST_FAILED]),
+        failed_more=max(0, len(failed) - _MOST_FAILED),
+        waivers=waivers[:_MOST_WAIVERS],
+        waivers_more=sum(len(w.ids) for w in waivers[_MOST_WAIVERS:]),
         missing=labels["missing_words"].format(missing=missing, planned=verdict.planned) if missing else None,
     )
 

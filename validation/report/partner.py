@@ -7,11 +7,14 @@ restyles, so that no template can change what the report says of the run.
 from __future__ import annotations
 
 import traceback
+from html import escape
 from html.parser import HTMLParser
 from pathlib import PurePosixPath
 from typing import Any
 
 from jinja2 import ChoiceLoader, FunctionLoader, PackageLoader, StrictUndefined, TemplateError
+from jinja2.exceptions import SecurityError
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
@@ -35,12 +38,36 @@ _ATTRIBUTES = {
 _CLASSES = {"mark", "edge", "word", "state", "skip", "v", "outcome"}
 
 
-class _Check(HTMLParser):
-    """Words for the first thing that a partner's block may not hold."""
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja2's sandbox, which also counts: a template of a stranger's bundle may not keep `toolkit verify` busy."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        for name in ("range", "lipsum"):
+            del self.globals[name]
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Products and powers of small numbers alone."""
+        if not all(isinstance(v, (int, float)) and abs(v) < MOST_CHARACTERS for v in (left, right)):
+            raise SecurityError(f"{operator} is for small numbers alone")
+        if operator == "**" and abs(right) > 8:
+            raise SecurityError("an exponent above 8")
+        return super().call_binop(context, operator, left, right)
+
+
+class _Rewriter(HTMLParser):
+    """Writes a partner's block anew, element by element, and keeps words for the first thing that it may not hold.
+
+    What comes out is what was understood here, so that no browser can understand it otherwise.
+    """
 
     def __init__(self, heading: str | None) -> None:
         super().__init__(convert_charrefs=True)
         self.open: list[str] = []
+        self.out: list[str] = []
+        self.headings = 0
         self.fault: str | None = None
         self.allowed = _ELEMENTS | ({heading} if heading else set())
 
@@ -51,8 +78,11 @@ class _Check(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in self.allowed:
             self._say(f"<{tag}> is not allowed here; use plain text elements")
+        self.headings += tag == "h1"
         for name, value in attrs:
             self._attribute(tag, name, value or "")
+        pairs = "".join(f' {name}="{escape(value or "", quote=True)}"' for name, value in attrs)
+        self.out.append(f"<{tag}{pairs}>")
         if tag not in _VOID:
             self.open.append(tag)
 
@@ -73,6 +103,10 @@ class _Check(HTMLParser):
             return
         if not self.open or self.open.pop() != tag:
             self._say(f"</{tag}> closes nothing; balance the elements")
+        self.out.append(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self.out.append(escape(data))
 
     def handle_comment(self, data: str) -> None:
         self._say("HTML comments are not allowed here; use {# ... #}")
@@ -87,15 +121,22 @@ class _Check(HTMLParser):
         self.handle_decl(data)
 
 
-def _fault(html: str, heading: str | None) -> str | None:
+def _rewritten(html: str, heading: str | None) -> str:
+    """The block, looked at; ValueError with words for what it may not hold."""
     if len(html) > MOST_CHARACTERS:
-        return f"more than {MOST_CHARACTERS} characters; shorten it"
-    check = _Check(heading)
-    check.feed(html)
-    check.close()
-    if check.fault is None and check.open:
-        return f"<{check.open[-1]}> is never closed; balance the elements"
-    return check.fault or ("ends inside a tag; close it" if check.rawdata.strip() else None)
+        raise ValueError(f"more than {MOST_CHARACTERS} characters; shorten it")
+    found = _Rewriter(heading)
+    found.feed(html)
+    if "<" in found.rawdata:
+        raise ValueError("ends inside a tag; close it")
+    found.close()
+    if found.fault is None and found.open:
+        found.fault = f"<{found.open[-1]}> is never closed; balance the elements"
+    if found.fault is None and heading and found.headings != 1:
+        found.fault = f"has {found.headings} <{heading}>, and page one needs exactly one"
+    if found.fault is not None:
+        raise ValueError(found.fault)
+    return "".join(found.out)
 
 
 def _context(documents: RunDocuments, verdict: VerdictDoc, language: str) -> dict[str, Any]:
@@ -122,7 +163,7 @@ def partner_blocks(documents: RunDocuments, verdict: VerdictDoc, language: str) 
         # with a file name, so that errors have a line of the template and not of the code made from it
         return (documents.templates[name], name, None) if name in documents.templates else None
 
-    environment = ImmutableSandboxedEnvironment(
+    environment = _Sandbox(
         loader=ChoiceLoader([FunctionLoader(theirs), PackageLoader("validation.report", "templates")]),
         autoescape=True,
         undefined=StrictUndefined,
@@ -140,10 +181,11 @@ def partner_blocks(documents: RunDocuments, verdict: VerdictDoc, language: str) 
             html = environment.get_template(name).render(context)
         except Exception as fault:  # whatever a partner's template does wrong is the partner's to correct
             raise ConfigError(f"{place}:{_line(fault, name)}: {_words(fault)}; correct the template") from None
-        words = _fault(html, "h1" if name == "_head.html" else None)
-        if words:
-            raise ConfigError(f"{place}:1: {words}")
-        blocks[PurePosixPath(name).stem.lstrip("_")] = Markup(html)  # noqa: S704 - escaped by Jinja2, then checked
+        try:
+            block = _rewritten(html, "h1" if name == "_head.html" else None)
+        except ValueError as fault:
+            raise ConfigError(f"{place}:1: {fault}") from None
+        blocks[PurePosixPath(name).stem.lstrip("_")] = Markup(block)  # noqa: S704 - written anew, escaped
     return blocks
 
 
