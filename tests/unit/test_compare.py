@@ -121,11 +121,47 @@ def test_scaling_is_compared_by_its_intervals(made, runs):
         if line["measurement"] == "training-short.inter":
             line["samples"] = [s | {"value": s["value"] * 0.8} for s in line["samples"]]
 
-    found = compare(made["clean"], runs(edit=edit))
+    found = compare(made["real"], runs("real", edit=edit))
     (figure,) = [f for f in found.figures if f.criterion == "tn.inter"]
     assert figure.change == pytest.approx(-0.2, abs=0.001)
     assert figure.change_low < -0.2 < figure.change_high < -0.19
     assert (figure.noise, figure.verdict) == ("beyond", "worse")
+
+
+def test_what_a_rehearsal_cannot_prove_is_no_decline(made, runs):
+    found = compare(made["clean"], runs(edit=scale("training-short.inter", 0.5)))
+    (figure,) = [f for f in found.figures if f.criterion == "tn.inter"]
+    assert (figure.noise, figure.verdict) == ("beyond", "changed")
+    assert found.exit_code == 0
+
+
+def test_one_sample_each_is_no_proof_though_its_interval_is_a_point(made, runs):
+    def edit(line: dict) -> None:
+        if line["measurement"].startswith("tcp-bandwidth"):
+            line["samples"] = [s | {"value": s["value"] * 0.96} for s in line["samples"][:1]]
+
+    after = runs(edit=edit)
+    document = json.loads((after / "verdict.json").read_text())
+    for criterion in document["criteria"]:
+        if criterion["id"] == "tr.tcpbw":
+            criterion |= {"verdict": "pass", "reason_code": "within-bounds"}
+            for judgement in criterion["judgements"]:
+                judgement |= {"verdict": "pass", "reason_code": "within-bounds", "samples": 1}
+                judgement |= {"value": 0.94, "low": 0.94, "high": 0.94}
+    (after / "verdict.json").write_text(json.dumps(document))
+    figures = [f for f in compare(made["clean"], after).figures if f.criterion == "tr.tcpbw"]
+    assert {(f.noise, f.verdict) for f in figures} == {("unknown", "changed")}
+
+
+def test_what_is_exact_has_no_noise(made, runs):
+    def edit(line: dict) -> None:
+        if line["measurement"] == "path-mtu.gpu1-fab0.gpu2-fab0":
+            line["samples"] = [s | {"value": 1500.0} for s in line["samples"]]
+
+    found = compare(made["clean"], runs(edit=edit))
+    (figure,) = [f for f in found.figures if f.criterion == "pf.mtu" and f.verdict != "same"]
+    assert (figure.new, figure.noise) == (1500, "beyond")
+    assert of(found, "pf.mtu").verdict == "worse"
 
 
 def test_too_few_samples_say_nothing_and_are_not_worse(made, runs):

@@ -14,7 +14,7 @@ from validation.compare.model import (
     NotComparable,
     Side,
 )
-from validation.compare.noise import Shift, shift_of_intervals, shift_of_samples
+from validation.compare.noise import LEAST, Shift, shift_of_intervals, shift_of_samples
 from validation.criterion import Criterion
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
 from validation.report.documents import RunDocuments, read_run
@@ -42,7 +42,8 @@ def compare(a: Path, b: Path) -> Comparison:
         b=_side(new, after),
         fabric=new.info.fabric,
         rehearsal=new.virtual,
-        headline=_headline(before, after, criteria, stack),
+        headline=_headline(before, after, criteria, stack)
+        + ("" if all(map(_known, (old, new))) else ", as far as known"),
         stack=stack,
         rules=_rules(old, new, before, after),
         nodes_gone=_only_in(old, new),
@@ -77,6 +78,10 @@ def _refuse(old: RunDocuments, new: RunDocuments) -> None:
         raise no(f"lab links of {words[0]} against {words[1]}", "compare runs of the same lab")
     if not {n.name for n in old.topology.nodes} & {n.name for n in new.topology.nodes}:
         raise no("they have no node in common", "compare two runs of the same site")
+
+
+def _known(documents: RunDocuments) -> bool:
+    return len(fact_texts(documents)) == len(documents.topology.nodes)
 
 
 def _side(documents: RunDocuments, verdict: VerdictDoc) -> Side:
@@ -208,15 +213,24 @@ Latest = Mapping[str, Result]
 def _shift(results: tuple[Latest, Latest], entry: Criterion | None, was: Judgement, now: Judgement) -> Shift:
     assert was.value is not None  # both are figures
     assert now.value is not None
+    if entry is not None and _exact(entry):
+        return Shift(now.value / was.value - 1 if was.value else None, None, None, "beyond")
     before, after = _samples(results[0], entry, was), _samples(results[1], entry, now)
     if before and after:
         return shift_of_samples(before, after)
+    if min(was.samples, now.samples) < LEAST:
+        return Shift(now.value / was.value - 1 if was.value else None, None, None, "unknown")
     return shift_of_intervals((was.value, was.low, was.high), (now.value, now.low, now.high))
+
+
+def _exact(entry: Criterion) -> bool:
+    """True where the value is read or counted and has no noise: an MTU, breaches, holes."""
+    return entry.direction == "equal" or entry.method == "count"
 
 
 def _samples(latest: Latest, entry: Criterion | None, judgement: Judgement) -> list[float]:
     """The samples of which the judged value is the median; [] where it is computed otherwise."""
-    if entry is None or entry.method not in ("value", "mtu", "rdma"):
+    if entry is None or entry.method not in ("value", "rdma"):
         return []
     metric = entry.metric or (judgement.bound.metric if judgement.bound else None)
     results = [latest[id_] for id_ in judgement.evidence if id_ in latest]
@@ -244,16 +258,23 @@ def _figure(entry: Criterion | None, was: Judgement, now: Judgement, shift: Shif
         change_low=shift.low,
         change_high=shift.high,
         noise=shift.noise,
-        verdict=_direction(entry, shift),
+        verdict=_direction(entry, was, now, shift),
     )
 
 
-def _direction(entry: Criterion | None, shift: Shift) -> Change:
-    if shift.change == 0 or shift.noise in ("within", "small"):
+_JUDGED = ("pass", "fail", "waived")
+
+
+def _direction(entry: Criterion | None, was: Judgement, now: Judgement, shift: Shift) -> Change:
+    """Better or worse only where both values were judged: what a rehearsal cannot prove is no decline either."""
+    assert was.value is not None
+    assert now.value is not None
+    if was.value == now.value or shift.noise in ("within", "small"):
         return "same"
-    if shift.noise == "unknown" or shift.change is None or entry is None or entry.direction not in ("higher", "lower"):
+    judged = was.verdict in _JUDGED and now.verdict in _JUDGED
+    if shift.noise == "unknown" or not judged or entry is None or entry.direction not in ("higher", "lower"):
         return "changed"
-    return "better" if (shift.change > 0) == (entry.direction == "higher") else "worse"
+    return "better" if (now.value > was.value) == (entry.direction == "higher") else "worse"
 
 
 # --- criteria --------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ def change_text(figure: Figure) -> str:
 
 def noise_text(figure: Figure) -> str:
     """What the change means, in words."""
-    if figure.change == 0:
+    if figure.old == figure.new:
         return "the same"
+    if figure.change_low is None and figure.noise == "beyond":
+        return "exact"
     return {
         "beyond": "beyond noise",
         "within": "within noise",
@@ -58,7 +60,7 @@ def as_text(comparison: Comparison) -> str:
     lines = ["REHEARSAL on virtual parts: nothing here is an acceptance."] if c.rehearsal else []
     lines += [c.headline, ""]
     rows = [("", "before", "after")]
-    rows += [("run", c.a.run, c.b.run), ("created", c.a.created, c.b.created)]
+    rows += [("run", c.a.run, c.b.run), ("created", numbers.moment(c.a.created), numbers.moment(c.b.created))]
     rows += [("sign-off", f"{c.a.sign_off}, {c.a.outcome}", f"{c.b.sign_off}, {c.b.outcome}")]
     rows += [("measured", f"{c.a.measured}/{c.a.planned}", f"{c.b.measured}/{c.b.planned}")]
     lines += _table(rows)

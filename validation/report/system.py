@@ -152,10 +152,11 @@ Facts = Mapping[str, Scalar | list[str]]
 def _found(documents: RunDocuments) -> dict[str, Facts]:
     """Node -> its facts, of the nodes that answered."""
     found: dict[str, Facts] = {}
+    latest = documents.latest
     for planned in documents.plan.measurements:
         if planned.kind != "facts" or not planned.nodes:
             continue
-        result = documents.latest.get(planned.id)
+        result = latest.get(planned.id)
         if result is not None and result.status == "ok":
             found[planned.nodes[0]] = result.facts
     return found
