@@ -1,8 +1,8 @@
 """inventory.json of a run: what of the inventory a report may hold, by an allow-list.
 
 A variable gets in because its name is known to be harmless, never because nobody knew better: addresses, groups, bill
-of materials, fabric ports, declared versions and states. Everything else stays out whatever it is, vault or not, for
-`ansible-inventory --list` has decrypted vault files by then. Of what is left out only the number is told.
+of materials, fabric ports, versions and states of our roles. Everything else stays out whatever it is, vault or not,
+for `ansible-inventory --list` has decrypted vault files by then. Of what is left out only the number is told.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from validation.model import Bom, LabLink, Node, Scalar, Topology
-from validation.signing.secrets import secret_name, secret_text
+from validation.signing.secrets import secret_text
 
 SCHEMA: Literal["elastic-ai-inventory/1"] = "elastic-ai-inventory/1"
 #: Variables that are taken from the checked model of a host, so that they count as known.
@@ -22,8 +22,18 @@ _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "stack", "training_slots"}
 )
 _MODELLED |= {"elastic_ai_virtual", "lab_link"}
-_NAMED = re.compile(r"[a-z][a-z0-9_]*_(?:version|state|release|mtu|enabled)")
-_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+:~-]{0,63}")
+#: Variables of our roles that say which release, or whether at all; their values are single words.
+NAMES = frozenset(
+    {"fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
+    | {"cuda_cudnn_version", "cuda_nccl_version", "cuda_version", "dcgm_driver_version", "dcgm_version"}
+    | {"docker_containerd_version", "docker_version", "horovod_version", "nvidia_container_toolkit_version"}
+    | {"nvidia_driver_fabric_manager_version", "nvidia_driver_version", "ofed_version", "repos_doca_version"}
+    | {"acceptance_state", "base_state", "cuda_state", "dcgm_state", "docker_state", "fabric_state"}
+    | {"gpudirect_state", "horovod_state", "kernel_state", "monitoring_state", "nvidia_container_toolkit_state"}
+    | {"nvidia_driver_state", "ofed_state", "packages_state", "remoting_client_state", "remoting_server_state"}
+    | {"repos_state", "roce_state", "slurm_state", "tuning_state"}
+)
+_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:~-]{0,39}")
 
 
 class _Model(BaseModel):
@@ -67,11 +77,11 @@ class InventoryRecord(_Model):
 
 def harmless(name: str, value: object) -> bool:
     """True where a variable may stand in inventory.json."""
-    if not _NAMED.fullmatch(name) or secret_name(name):
+    if name not in NAMES:
         return False
     if isinstance(value, (bool, int, float)):
         return True
-    return isinstance(value, str) and _VALUE.fullmatch(value) is not None and not secret_text(f"{name}: {value}")
+    return isinstance(value, str) and _VALUE.fullmatch(value) is not None and not secret_text(value)
 
 
 def record(

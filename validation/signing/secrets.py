@@ -18,7 +18,7 @@ from validation.signing.manifest import entries
 # A line is looked at closely only where one of these stands in it: logs may have hundreds of megabytes.
 _HINTS = (
     b"private key", b"ansible_vault", b"://", b"passw", b"passphrase", b"pwd", b"secret", b"token", b"api", b"access",
-    b"credential", b"bearer", b"basic ", b"sshpass", b"akia", b"asia", b"ghp_", b"gho_", b"ghs_", b"github_pat_",
+    b"credential", b"authorization", b"sshpass", b"akia", b"asia", b"ghp_", b"gho_", b"ghs_", b"github_pat_",
     b"glpat-", b"xox", b"eyj", b"hf_", b"nvapi-", b"$6$", b"$y$",
 )  # fmt: skip
 _NAME = rb"(?:password|passwd|passphrase|pwd|secret|api[_-]?key|access[_-]?key|private[_-]?key|token|credentials?)"
@@ -28,7 +28,7 @@ _RULES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("a private key", rb"-----BEGIN [A-Z ]{0,20}PRIVATE KEY-----"),
         ("a vault value", rb"\$ANSIBLE_VAULT;|\"__ansible_vault\""),
         ("a password in a URL", rb"[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>]{0,64}:[^\s/@\"'<>]{1,200}@[a-z0-9\[]"),
-        ("an Authorization header", rb"\b(?:bearer|basic) +[a-z0-9+/_.=-]{12,}"),
+        ("an Authorization header", rb"authorization[\"']?\s*[:=]\s*[\"']?(?:bearer|basic|token) +\S{8}"),
         (
             "a password on a command line",
             rb"\bsshpass +-p *\S|--?(?:password|passwd|token|secret)[ =]+[^\s\"'<>{\[(-]{4,}",
