@@ -7,8 +7,10 @@ an acceptance of virtual hardware is an error here, not something to print.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -46,7 +48,7 @@ class RunDocuments:
     logo: str | None = None
     templates: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def latest(self) -> dict[str, Result]:
         """Measurement id -> its last result, which is the one that counts."""
         return last_results(self.results)
@@ -77,6 +79,7 @@ def read_run(run_dir: Path) -> RunDocuments:
     elif verdict is not None:
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
     planned = {m.id for m in plan.measurements}
+    root = run_dir.resolve()
     mine = tuple(r for r in results if r.measurement in planned)
     _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))
     return RunDocuments(
@@ -88,7 +91,7 @@ def read_run(run_dir: Path) -> RunDocuments:
         unplanned=tuple(dict.fromkeys(r.measurement for r in results if r.measurement not in planned)),
         torn=torn,
         verdict=verdict,
-        raw={log.path: _raw_state(run_dir, log) for result in mine for log in result.provenance.raw},
+        raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),
@@ -132,13 +135,13 @@ def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None,
             )
 
 
-def _raw_state(run_dir: Path, log: RawLog) -> RawState:
-    path = run_dir / log.path
+def _raw_state(root: Path, log: RawLog) -> RawState:
+    path = os.path.realpath(root / log.path)
     # A path that leads out of the run directory is no part of the run, whatever lies there.
-    if not path.resolve().is_relative_to(run_dir.resolve()) or not path.is_file():
+    if not path.startswith(f"{root}{os.sep}") or not os.path.isfile(path):  # noqa: PTH113 - thousands of logs
         return "missing"
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         while block := file.read(1 << 20):
             digest.update(block)
     return "intact" if digest.hexdigest() == log.sha256 else "changed"

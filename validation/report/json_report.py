@@ -324,6 +324,16 @@ def report_document(documents: RunDocuments) -> ReportDoc:
 
 
 def report_json(documents: RunDocuments) -> bytes:
-    """report.json as UTF-8 text; numbers as Python writes them, keys in the order of the schema."""
-    document = report_document(documents).model_dump(mode="json", by_alias=True)
-    return (json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode()
+    """report.json as UTF-8 text, keys in the order of the schema. Lists of things stand one thing a line."""
+    document = report_document(documents)
+    parts = []
+    for name, field in ReportDoc.model_fields.items():
+        value = getattr(document, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], Model):
+            text = "[\n" + ",\n".join(item.model_dump_json() for item in value) + "\n]"
+        elif isinstance(value, Model):
+            text = value.model_dump_json()
+        else:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        parts.append(f"{json.dumps(field.alias or name)}: {text}")
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from validation.model import Judgement
+from validation.model import Judgement, VerdictName
 from validation.report.criteria import Derivation, Row
 from validation.report.evidence import Evidence, Missing
 from validation.report.numbers import interval, moment, plural, unit_text
 
-_ORDER = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 3, "pass": 4}
+_ORDER: dict[VerdictName, int] = {"fail": 0, "not-measured": 1, "waived": 2, "not-applicable": 3, "pass": 4}
 _ODD = ("fail", "not-measured", "waived")
 _WORDS = {
     "pass": "passed",
@@ -151,7 +151,7 @@ def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
     return Section(row, _summary(every), shown, rest, unfolded)
 
 
-def _count(verdicts: Mapping[str, int]) -> str:
+def _count(verdicts: Counter[VerdictName]) -> str:
     return ", ".join(f"{verdicts[name]} {_WORDS[name]}" for name in _ORDER if verdicts.get(name))
 
 
