@@ -34,9 +34,13 @@ from validation.model import (
     VerdictName,
 )
 from validation.report.criteria import FAMILIES, bound_lines, tally, worst
+from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
+from validation.report.front import sentences
+from validation.report.repeat import limits
 from validation.report.summary import verdict_of
+from validation.report.words import front_words
 
 SCHEMA: Final = "elastic-ai-report/1"
 
@@ -160,6 +164,8 @@ class ReportDoc(Model):
     sign_off: SignOff
     outcome: Literal["passed", "failed", "incomplete"]
     headline: str
+    customer: Customer = Field(description="the customer's words from report.yml")
+    sentences: tuple[str, str, str] = Field(description="page one in English: what was tested, what came out, meaning")
     planned: int
     measured: int
     missing: tuple[MissingEntry, ...]
@@ -167,6 +173,7 @@ class ReportDoc(Model):
     findings: tuple[Finding, ...]
     waivers: tuple[WaiverEntry, ...]
     notes: tuple[str, ...]
+    limits: tuple[str, ...] = Field(description="what this run cannot show, in sentences")
     left_out: tuple[str, ...] = Field(description="what the plan did not cover, in words")
     fabric: Fabric
     lab_link: LabLink | None
@@ -303,6 +310,8 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         sign_off=verdict.sign_off,
         outcome=verdict.outcome,
         headline=verdict.headline,
+        customer=documents.customer,
+        sentences=sentences(documents, verdict, front_words("en")),
         planned=verdict.planned,
         measured=verdict.measured,
         missing=tuple(
@@ -313,6 +322,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         findings=verdict.findings,
         waivers=_waivers(verdict),
         notes=notes(documents, verdict),
+        limits=limits(documents, verdict),
         left_out=documents.plan.left_out,
         fabric=documents.fabric,
         lab_link=documents.topology.lab_link,
