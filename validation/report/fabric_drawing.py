@@ -229,7 +229,8 @@ def _squares(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
         ports = sorted({len(n.ports) for n in members})
         rates = sorted({p.rate_gbps for n in members for p in n.ports if p.rate_gbps})
         said = ", ".join(quantity(r, "Gbit/s") for r in rates) or "rate not declared"
-        words = f"{role}: {plural(len(members), 'node')}, {' or '.join(map(str, ports))} fabric port(s) each, {said}"
+        each = " or ".join(map(str, ports)) + (" fabric port each" if ports == [1] else " fabric ports each")
+        words = f"{role}: {plural(len(members), 'node')}, {each}, {said}"
         body.append(text(8, y + 12, short(words, width - 16, 12), 12, weight=600))
         y += 20
         plain, marks = [], []

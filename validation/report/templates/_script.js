@@ -67,11 +67,8 @@
     };
 
     const search = make("input", { type: "search", name: "search", autocomplete: "off", spellcheck: "false" });
-    const boxes = VERDICTS.filter((name) => counts.get(name)).map((name) => {
-      const box = make("input", { type: "checkbox", name: "verdict", value: name });
-      box.checked = true;
-      return box;
-    });
+    const boxes = VERDICTS.filter((name) => counts.get(name)).map(
+      (name) => make("input", { type: "checkbox", name: "verdict", value: name, checked: "" }));
     const said = make("output", { "aria-live": "polite" });
     const reset = make("button", { type: "reset" }, "Show all");
     const form = make("form", { class: "filter", role: "search", "aria-label": `Filter ${noun}` },
