@@ -10,7 +10,7 @@ import gc
 import logging
 from typing import Any
 
-PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core")
+PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
 
 
 class PdfUnavailable(Exception):
