@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 import weasyprint
-from report_fixture import make_run
+from click.testing import CliRunner
+from report_fixture import make_run, topology
 from test_report import Page
 
+from toolkit.cli import cli
+from toolkit.customer_words import find_words
 from validation.load import ConfigError
 from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result
 from validation.rejudge import judge_files
@@ -195,10 +198,10 @@ def test_bill_of_materials_shows_declared_against_found_and_marks_what_differs(t
 
 def test_odd_node_is_marked_within_its_group_only(tmp_path):
     run = make_run(tmp_path / "run")
-    topology = json.loads((run / "topology.json").read_text())
-    for node in topology["nodes"]:
+    document = json.loads((run / "topology.json").read_text())
+    for node in document["nodes"]:
         node["groups"] = ["gpu_servers"] if node["name"] != "client1" else ["clients"]
-    (run / "topology.json").write_text(json.dumps(topology))
+    (run / "topology.json").write_text(json.dumps(document))
     edit_facts(run, "gpu2", kernel="5.10.0")
     edit_facts(run, "client1", kernel="6.12.0")
     text = write_html(run).read_text()
@@ -220,7 +223,7 @@ def test_each_kind_has_a_command_to_repeat(runs):
     assert iperf.server == "iperf3 -s -p 5201"
     assert iperf.other != iperf.node
     assert iperf.command.startswith("iperf3 -c 10.78.0.")
-    assert found["facts 0.1.0"].command.startswith("python3 -m validation.probes facts")
+    assert found["facts 0.1.0"].command.endswith("/python -m validation.probes facts --interface fab0")
     assert repeats(read_run(runs["unjudged"]))  # from what there is
 
 
@@ -233,7 +236,7 @@ def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
     provenance = Provenance(
         nodes=("a",), tool="ib_write_bw", tool_version="6", command=command, started="", ended="", duration_s=1
     )
-    repeat = _repeat(measurement, Result(measurement="m", status="ok", provenance=provenance), 1)
+    repeat = _repeat(topology(), measurement, Result(measurement="m", status="ok", provenance=provenance), 1)
     assert (repeat.other, repeat.server) == ("b", "ib_write_bw -d mlx5_0")
     assert repeat.command == "ib_write_bw -d mlx5_0 --out_json --out_json_file=/tmp/report.json 10.0.0.2"
 
@@ -321,6 +324,40 @@ def test_bad_words_are_one_line_with_file_and_line(tmp_path, name):
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
     assert list(run.iterdir()) == []
+
+
+def test_words_are_found_beside_the_inventory_or_named(tmp_path):
+    hosts = tmp_path / "site" / "hosts.yml"
+    assert find_words(None, tmp_path / "site") is None
+    beside = write_words(tmp_path / "site", "customer: X\n")
+    hosts.write_text("all: {}\n")
+    assert find_words(None, tmp_path / "site") == find_words(None, hosts) == beside
+    named = write_words(tmp_path / "other", "customer: Y\n")
+    assert find_words(named, hosts) == named
+    named.write_text("custommer: Y\n")
+    with pytest.raises(ConfigError, match="unknown key"):
+        find_words(named, hosts)
+    with pytest.raises(ConfigError, match="no such file"):
+        find_words(tmp_path / "none.yml", hosts)
+
+
+def test_report_takes_words_and_refuses_them_once_somebody_has_signed(tmp_path, runs):
+    run = shutil.copytree(runs["clean"], tmp_path / "run")
+    words = str(write_words(tmp_path / "words", "customer: Newcomer\n"))
+    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--words", words])
+    assert done.exit_code == 0
+    assert "Newcomer" in (run / "report.html").read_text()
+    (run / "signatures").mkdir()
+    (run / "signatures" / "01-x.txt.sig").write_text("signed")
+    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--words", words])
+    assert done.exit_code == 2
+    assert "is signed, so nothing in it may change" in done.output
+
+
+def test_words_of_an_old_run_are_changed_by_report(tmp_path):
+    done = CliRunner().invoke(cli, ["validate", "--resume", "x", "--words", str(tmp_path / NAME)])
+    assert done.exit_code == 2
+    assert "toolkit report RUN --words FILE" in done.output
 
 
 # --- a partner's templates -------------------------------------------------------------------------------------

@@ -18,6 +18,14 @@ _KINDS = {
     "tcp-bandwidth": "TCP bandwidth",
     "tcp-latency": "TCP round-trip time",
     "training-short": "Short distributed training",
+    "rdma-first-light": "RDMA works: ping-pong",
+    "rdma-bandwidth": "RDMA bandwidth",
+    "rdma-latency": "RDMA latency",
+    "rdma-ucx": "RDMA by UCX",
+    "remoting-copy": "Copies to remote GPUs",
+    "remoting-isolate": "Attempts on the isolation of leases",
+    "remoting-fraction": "Memory of fractions of a GPU",
+    "utilisation": "Utilisation of the pool over time",
 }
 
 

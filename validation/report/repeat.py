@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 from dataclasses import dataclass
 
-from validation.model import Measurement, Result, VerdictDoc
+from validation.execute import RunError
+from validation.execute.commands import job_for
+from validation.execute.ssh import PROBE_PYTHON
+from validation.model import Measurement, Result, Topology, VerdictDoc
 from validation.report.criteria import slug
 from validation.report.documents import RunDocuments
 from validation.report.evidence import kind_title
@@ -20,7 +24,8 @@ _SERVERS = {
 }
 _PERFTEST = re.compile(r"ib_\w+_(bw|lat)$")
 _TEMPORARY = re.compile(r"/tmp/elastic-ai-[^/\s]+/")  # noqa: S108 - what a probe left in its command line
-_OWN = ("probes", "facts")
+#: Kinds that a probe of ours takes, by many tools or none: it is the probe that is started again.
+_OWN = {"facts", "rdma-ports", "ib-fabric", "utilisation", "remoting-copy", "remoting-isolate", "remoting-fraction"}
 
 
 @dataclass(frozen=True)
@@ -49,18 +54,20 @@ def repeats(documents: RunDocuments) -> tuple[Repeat, ...]:
         result = latest.get(measurement.id)
         if result is not None and result.status == "ok" and result.provenance.command:
             groups.setdefault((measurement.kind, result.provenance.tool), []).append((measurement, result))
-    return tuple(_repeat(*group[0], len(group)) for group in groups.values())
+    return tuple(_repeat(documents.topology, *group[0], len(group)) for group in groups.values())
 
 
-def _repeat(measurement: Measurement, result: Result, count: int) -> Repeat:
+def _repeat(topology: Topology, measurement: Measurement, result: Result, count: int) -> Repeat:
     provenance = result.provenance
     words = [_TEMPORARY.sub("/tmp/", word) for word in provenance.command]  # noqa: S108
     node, other, server = measurement.nodes[0], None, None
     if len(measurement.endpoints) == 2:
         node, other = measurement.endpoints[0].node, measurement.endpoints[1].node
         server = _server(words, measurement)
-    if provenance.tool in _OWN:  # a probe of ours, which asks many tools
-        words = ["python3", "-m", "validation.probes", *words]
+    if measurement.kind in _OWN:
+        with contextlib.suppress(RunError):  # a run of another release: what it recorded has to do
+            job = job_for(measurement, topology)
+            node, words = job.node, [PROBE_PYTHON, "-m", "validation.probes", *job.probe]
     return Repeat(
         title=kind_title(measurement.kind),
         tool=f"{provenance.tool} {provenance.tool_version}".strip(),
