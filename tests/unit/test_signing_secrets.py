@@ -179,7 +179,8 @@ SECRETS = [
     "-----BEGIN OPENSSH PRIVATE KEY-----", "-----BEGIN RSA PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----",
     "$ANSIBLE_VAULT;1.1;AES256", '{"x": {"__ansible_vault": "..."}}',
     "git clone https://user:geheim99@git.example/x.git", "redis://:geheim99@cache:6379/0",
-    "password=geheim99", "PASSWORD: geheim99", '"db_password": "geheim99"', "DB_PASSWD='geheim 99'",
+    "password=geheim99", "password: geheim", "password: geheim  ", "user=x password=geheim user=y",
+    "PASSWORD: geheim99", '"db_password": "geheim99"', "DB_PASSWD='geheim 99'",
     "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIK7MDENG", "api_key: abcd1234efgh", "export HF_TOKEN=hf_" + "a" * 34,
     "Authorization: Bearer abcdefghijklmnop", "curl -H 'Authorization: Basic dXNlcjpwYXNz'",
     "sshpass -p geheim ssh host", "mysql --password=geheim99", "AKIAIOSFODNN7EXAMPLE", "ghp_" + "a" * 36,
@@ -192,6 +193,7 @@ HARMLESS = [
     "ssh://git@host/x", "tokens/s: 1234.5", "token: 12", "the password is asked for on the terminal",
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFz", "SHA256:aG85OD8JP6YWMOeoaatS11kE7IDzJ1uUHcTJ1G",
     "key_file: /root/.ssh/id_ed25519", "token: /run/elastic-ai/token", "basic authentication", "access: denied",
+    "Where it is a secret: change it first", "ELASTIC_AI_TOKEN_FILE=tokens", "two credentials: one, and another",
 ]  # fmt: skip
 
 

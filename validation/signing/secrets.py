@@ -39,10 +39,13 @@ _RULES: tuple[tuple[str, re.Pattern[bytes]], ...] = tuple(
         ("a password hash", rb"\$(?:6|5|y|2[aby])\$[a-z0-9./$=]{20,}"),
     )
 )
+# Name, quote, sign, value. A word of letters alone after a colon counts only at the end of a line: prose goes on.
 _ASSIGNED = re.compile(
-    _NAME + rb"(?:_?[a-z0-9]{1,12})?[\"']?\s{0,4}[:=]\s{0,4}(?:\"([^\"]{4,400})|'([^']{4,400})|([^\s\"',;<>&]{4,400}))",
+    _NAME + rb"(_?[a-z0-9]{1,12})?[\"']?\s{0,4}(?:=|:(?!\s{1,4}[a-z]+[ ,;.][^\n]*[a-z]))\s{0,4}"
+    rb"(?:\"([^\"]{4,400})|'([^']{4,400})|([^\s\"',;<>&]{4,400}))",
     re.IGNORECASE,
 )
+_PLACE = re.compile(rb"_?(?:file|path|dir|url)s?", re.IGNORECASE)  # where a secret is, not what it is
 _HARMLESS = re.compile(
     rb"(?:none|null|true|false|undefined|unset|hidden|redacted|required|refused|missing|absent|present|changed|wrong|invalid)\b.{0,40}"
     rb"|[*x.]+|\{\{.*|\$[A-Z_({].*|[/~].*|[\d.,:]+",
@@ -70,8 +73,8 @@ def looks_like(line: bytes) -> str | None:
         if pattern.search(line):
             return words
     for match in _ASSIGNED.finditer(line):
-        value = next(group for group in match.groups() if group is not None)
-        if not _HARMLESS.fullmatch(value):
+        value = next(group for group in match.groups()[1:] if group is not None)
+        if not _HARMLESS.fullmatch(value) and not (match.group(1) and _PLACE.fullmatch(match.group(1))):
             return "a password or token"
     return None
 
