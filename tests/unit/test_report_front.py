@@ -120,6 +120,16 @@ def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
     assert "median 94 %" in note  # of the writes
 
 
+def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, runs):
+    lines = front_of(runs["dead"]).missing
+    assert lines[0] == "20 of 43 planned measurements have no usable result."
+    assert lines[1].startswith("These criteria could not be decided: pf.bom, pf.stack, ")
+    assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
+    assert front_of(runs["clean"]).missing == front_of(runs["slow"]).missing == ()
+    hardware = make_run(tmp_path / "run", virtual=False)  # nothing waived, so much that is required is open
+    assert "tr.h2d" in front_of(hardware).missing[0]
+
+
 def test_waivers_say_who_until_when_and_why_and_stand_together(runs):
     page = front_of(runs["real"])
     assert [w.by for w in page.waivers] == ["A. Example, until 2027-11-20"]
@@ -159,7 +169,7 @@ def test_page_one_is_one_a4_page_even_when_it_is_full(tmp_path, language):
         criterion["reason"] = f"waived by Person {number} of a Company on 2026-11-20 until 2027-11-20: {'why ' * 60}"
     for criterion in waived[:12]:
         criterion |= {"verdict": "fail", "reason_code": "below-floor"}
-    document |= {"sign_off": "REJECTED", "outcome": "failed", "missing": document["missing"]}
+    document |= {"sign_off": "REJECTED", "outcome": "failed", "missing": ["facts.head"]}
     (run / "verdict.json").write_text(json.dumps(document))
     words = {key: "Wort " * 16 for key in ("customer", "site", "project", "contact")}
     (tmp_path / "logo.svg").write_text(SVG)

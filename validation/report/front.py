@@ -20,7 +20,7 @@ from validation.report.repeat import limits, repeats
 from validation.report.words import FrontWords, front_words
 from validation.signing.statement import NAMESPACES
 
-_MOST_FAILED, _MOST_WAIVERS = 6, 5
+_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 6, 5, 12
 """How many page one names, so that it stays one page."""
 
 _WAIVED = re.compile(r"waived by (?P<who>.+?) on \S+ until (?P<until>\d{4}-\d\d-\d\d): (?P<why>.*?)(?: \(was .*)?$")
@@ -72,7 +72,7 @@ class Front:
     failed_more: int
     waivers: tuple[WaiverGroup, ...]
     waivers_more: int
-    missing: str | None
+    missing: tuple[str, ...]
 
 
 def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
@@ -113,7 +113,6 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         (labels["run"], documents.info.run),
         (labels["toolkit"], documents.info.toolkit_version),
     )
-    missing = len(verdict.missing)
     return Front(
         words=words,
         language=customer.language,
@@ -129,8 +128,29 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         failed_more=max(0, len(failed) - _MOST_FAILED),
         waivers=waivers[:_MOST_WAIVERS],
         waivers_more=sum(len(w.ids) for w in waivers[_MOST_WAIVERS:]),
-        missing=labels["missing_words"].format(missing=missing, planned=verdict.planned) if missing else None,
+        missing=_missing(verdict, words),
     )
+
+
+def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
+    """What keeps an incomplete run from a sign-off."""
+    lines, labels = [], words.labels
+    if verdict.missing:
+        lines.append(labels["missing_words"].format(missing=len(verdict.missing), planned=verdict.planned))
+    rehearsal = verdict.sign_off == "REHEARSAL"
+    undecided = [
+        c.id
+        for c in verdict.criteria
+        if c.verdict == "not-measured"
+        and (
+            any(j.verdict == "not-measured" and not (rehearsal and j.reason_code == "virtual") for j in c.judgements)
+            or (c.required and not rehearsal)
+        )
+    ]
+    if verdict.outcome == "incomplete" and undecided:
+        ids = ", ".join(undecided[:_MOST_OPEN]) + (", …" if len(undecided) > _MOST_OPEN else "")
+        lines.append(labels["undecided"].format(ids=ids))
+    return tuple(lines)
 
 
 def _state(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> str:
