@@ -9,7 +9,7 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
-from validation.report.colour import INK, sequential, stops, text_on
+from validation.report.colour import INK, sequential, text_on
 from validation.report.numbers import number
 
 CellState = Literal["ok", "fail", "unusable", "missing"]
@@ -160,12 +160,17 @@ def _frames(spec: Heatmap, g: _Geometry) -> str:
 
 
 def _legend(spec: Heatmap, left: int, y: int) -> str:
-    gradient = "".join(f'<stop offset="{offset:g}" stop-color="{colour}"/>' for offset, colour in stops())
+    # steps and no gradient, which not every maker of PDFs draws
+    part = _LEGEND_WIDTH / _LEVELS
+    scale = "".join(
+        f'<rect x="{left + i * part:g}" y="{y}" width="{part:g}" height="11" fill="{sequential(i / (_LEVELS - 1))}"/>'
+        for i in range(_LEVELS)
+    )
     name = escape(spec.id)
     out = [
-        f'<defs><linearGradient id="{name}-scale">{gradient}</linearGradient></defs>',
+        scale,
         f'<g font-size="11" fill="{_MUTED}">',
-        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="url(#{name}-scale)" stroke="{_LINE}"/>',
+        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="none" stroke="{_LINE}"/>',
         f'<text x="{left}" y="{y + 25}">{number(spec.log_from) if spec.log_from is not None else 0}</text>',
         f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
     ]

@@ -199,9 +199,7 @@ def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:
         body.append(text(end + 8, y + 15, f"{number(whole)} MiB", 11))
     y = 8 + len(bars) * row + 10
     body.append(f'<path d="M{left} {y - 6}H{width - 90}" stroke="{LINE}"/>')
-    body.append(
-        text(left, y + 8, "filled: memory of each part, MiB; upright line: memory of the whole GPU", 11, fill=MUTED)
-    )
+    body.append(text(left, y + 8, "memory of each part, MiB; upright line: the whole GPU", 11, fill=MUTED))
     description = "; ".join(
         f"{label}: {' + '.join(number(s) for s in sizes)} of {number(w)} MiB" for label, sizes, w in bars
     )
