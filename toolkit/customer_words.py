@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from validation.fabric import Fabric
+from validation.model import Topology
 
-def find_words(named: Path | None, inventory: Path) -> Path | None:
-    """The report.yml for a run of `inventory`, checked with all that it names; None where there is none.
+
+def find_words(named: Path | None, inventory: Path, fabric: Fabric, topology: Topology) -> Path | None:
+    """The report.yml for a run of `inventory`, tried with all that it names; None where there is none.
 
     Raises ConfigError, one line with file and line, before anything is measured.
     """
-    from validation.report.customer import NAME, load_customer  # only here: templates are slow to load
+    from validation.report.customer import NAME  # only here: templates are slow to load
+    from validation.report.partner import try_templates
 
     path = named or (inventory if inventory.is_dir() else inventory.parent) / NAME
     if named is None and not path.is_file():
         return None
-    load_customer(path)
+    try_templates(path, fabric, topology)
     return path
 
 

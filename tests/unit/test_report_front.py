@@ -16,6 +16,7 @@ from test_report import Page
 
 from toolkit.cli import cli
 from toolkit.customer_words import find_words
+from validation.fabric import load_fabric
 from validation.load import ConfigError
 from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result
 from validation.rejudge import judge_files
@@ -338,17 +339,20 @@ def test_bad_words_are_one_line_with_file_and_line(tmp_path, name):
 
 def test_words_are_found_beside_the_inventory_or_named(tmp_path):
     hosts = tmp_path / "site" / "hosts.yml"
-    assert find_words(None, tmp_path / "site") is None
+    what = (load_fabric("tcp10"), topology())
+    assert find_words(None, tmp_path / "site", *what) is None
     beside = write_words(tmp_path / "site", "customer: X\n")
     hosts.write_text("all: {}\n")
-    assert find_words(None, tmp_path / "site") == find_words(None, hosts) == beside
+    assert find_words(None, tmp_path / "site", *what) == find_words(None, hosts, *what) == beside
     named = write_words(tmp_path / "other", "customer: Y\n")
-    assert find_words(named, hosts) == named
+    assert find_words(named, hosts, *what) == named
     named.write_text("custommer: Y\n")
     with pytest.raises(ConfigError, match="unknown key"):
-        find_words(named, hosts)
+        find_words(named, hosts, *what)
+    with pytest.raises(ConfigError, match=r"words/ours/_intro\.html:2: 'nodez' is undefined"):
+        find_words(partner(tmp_path, _intro="\n{{ nodez }}"), hosts, *what)  # before anything is measured
     with pytest.raises(ConfigError, match="no such file"):
-        find_words(tmp_path / "none.yml", hosts)
+        find_words(tmp_path / "none.yml", hosts, *what)
 
 
 def test_report_takes_words_and_refuses_them_once_somebody_has_signed(tmp_path, runs):
@@ -433,7 +437,7 @@ def test_template_that_cannot_be_used_is_one_line_with_file_and_line(tmp_path, r
     def use() -> None:
         adopt(partner(tmp_path, **{template: text}), run)
         documents = read_run(run)
-        partner_blocks(documents, verdict_of(documents), "en")
+        partner_blocks(documents, verdict_of(documents))
 
     with pytest.raises(ConfigError, match=said) as caught:
         use()

@@ -127,7 +127,7 @@ def _begin(
     suites = _check_suites(suites)
     criteria = load_criteria()
     topology, record = read_site(inventory)
-    report_yml = find_words(words, inventory)
+    report_yml = find_words(words, inventory, fabric, topology)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     if dry_run:
         if as_json:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
-
-from markupsafe import Markup
 
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
 from validation.report.criteria import Row, tally
@@ -83,16 +81,12 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
     page = front(documents, verdict, rows)
     return {
         "front": page,
-        "partner": partner_blocks(documents, verdict, page.language) if documents.templates else _no_partner(),
+        "partner": partner_blocks(documents, verdict),
         "repeats": repeats(documents),
         "limits": limits(documents, verdict),
         "repeated": sum(1 for n in Counter(r.measurement for r in documents.results).values() if n > 1),
         "namespace": NAMESPACES[verdict.sign_off],
     }
-
-
-def _no_partner() -> Mapping[str, Markup | None]:
-    return {"head": None, "intro": None, "closing": None}
 
 
 def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> Front:

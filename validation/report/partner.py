@@ -7,9 +7,10 @@ restyles, so that no template can change what the report says of the run.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Mapping
 from html import escape
 from html.parser import HTMLParser
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from jinja2 import ChoiceLoader, FunctionLoader, PackageLoader, StrictUndefined, TemplateError
@@ -18,9 +19,11 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from markupsafe import Markup
 
+from validation.fabric import Fabric
 from validation.load import ConfigError
-from validation.model import VerdictDoc
+from validation.model import RunInfo, Topology, VerdictDoc
 from validation.report import numbers
+from validation.report.customer import Customer, load_customer, logo_uri, template_texts
 from validation.report.documents import RunDocuments
 
 MOST_CHARACTERS = 200_000
@@ -139,29 +142,49 @@ def _rewritten(html: str, heading: str | None) -> str:
     return "".join(found.out)
 
 
-def _context(documents: RunDocuments, verdict: VerdictDoc, language: str) -> dict[str, Any]:
+def _context(
+    info: RunInfo, customer: Customer, logo: str | None, fabric: Fabric, topology: Topology, sign_off: str, outcome: str
+) -> dict[str, Any]:
     """Plain data only: a model's methods would let a template read files."""
     return {
-        "info": documents.info.model_dump(mode="json"),
-        "customer": documents.customer.model_dump(mode="json"),
-        "logo": documents.logo,
-        "fabric": documents.fabric.model_dump(mode="json"),
-        "nodes": [{"name": n.name, "groups": list(n.groups)} for n in documents.topology.nodes],
-        "sign_off": verdict.sign_off,
-        "outcome": verdict.outcome,
-        "language": language,
+        "info": info.model_dump(mode="json"),
+        "customer": customer.model_dump(mode="json"),
+        "logo": logo,
+        "fabric": fabric.model_dump(mode="json"),
+        "nodes": [{"name": n.name, "groups": list(n.groups)} for n in topology.nodes],
+        "sign_off": sign_off,
+        "outcome": outcome,
+        "language": customer.language,
     }
 
 
-def partner_blocks(documents: RunDocuments, verdict: VerdictDoc, language: str) -> dict[str, Markup | None]:
-    """`head`, `intro` and `closing` as a partner's templates make them; None where there is no template.
+Blocks = dict[str, Markup | None]
+"""`head`, `intro` and `closing`; None where there is no template."""
 
-    Raises ConfigError: `FILE:LINE: what is wrong`.
-    """
 
+def partner_blocks(documents: RunDocuments, verdict: VerdictDoc) -> Blocks:
+    """What a partner's templates make of a run. Raises ConfigError: `FILE:LINE: what is wrong`."""
+    d = documents
+    context = _context(d.info, d.customer, d.logo, d.fabric, d.topology, verdict.sign_off, verdict.outcome)
+    return _blocks(d.templates, f"{d.customer.templates}", context)
+
+
+def try_templates(report_yml: Path, fabric: Fabric, topology: Topology) -> None:
+    """Render a partner's templates for a run that has yet to begin. ConfigError where they cannot be used."""
+    customer = load_customer(report_yml)
+    info = RunInfo(
+        run="trial", created="2000-01-01T00:00:00Z", toolkit_version="0", site=topology.site, inventory="",
+        fabric=fabric.name, suites=(), command=(),
+    )  # fmt: skip
+    texts = template_texts(report_yml, customer)
+    context = _context(info, customer, logo_uri(report_yml, customer), fabric, topology, "REHEARSAL", "passed")
+    _blocks(texts, f"{report_yml.parent / (customer.templates or '')}", context)
+
+
+def _blocks(texts: Mapping[str, str], folder: str, context: dict[str, Any]) -> Blocks:
     def theirs(name: str) -> tuple[str, str, None] | None:
         # with a file name, so that errors have a line of the template and not of the code made from it
-        return (documents.templates[name], name, None) if name in documents.templates else None
+        return (texts[name], name, None) if name in texts else None
 
     environment = _Sandbox(
         loader=ChoiceLoader([FunctionLoader(theirs), PackageLoader("validation.report", "templates")]),
@@ -173,10 +196,9 @@ def partner_blocks(documents: RunDocuments, verdict: VerdictDoc, language: str) 
     environment.filters.update(
         moment=numbers.moment, number=numbers.number, percent=numbers.percent, quantity=numbers.quantity
     )
-    context = _context(documents, verdict, language)
-    blocks: dict[str, Markup | None] = {"head": None, "intro": None, "closing": None}
-    for name in documents.templates:
-        place = f"{documents.customer.templates}/{name}"
+    blocks: Blocks = {"head": None, "intro": None, "closing": None}
+    for name in texts:
+        place = f"{folder}/{name}"
         try:
             html = environment.get_template(name).render(context)
         except Exception as fault:  # whatever a partner's template does wrong is the partner's to correct
