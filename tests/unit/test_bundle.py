@@ -6,6 +6,7 @@ import hashlib
 import shutil
 import struct
 import subprocess
+import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -87,6 +88,21 @@ def test_any_one_byte_change_of_a_bundle_is_found(made, tmp_path, kind, where, b
     path = tmp_path / "changed.zip"
     path.write_bytes(damage(made[1].read_bytes(), kind, where, byte))
     assert not verify(path).good
+
+
+def test_every_bit_of_a_bundle_counts(tmp_path):
+    """All of them, in a small one: also those that no ZIP program reads."""
+    path = tmp_path / "small.zip"
+    write_bundle(path, "run", {"a": b"some words, some words, some words", "b/c": b"", "d": bytes(range(90))})
+    content = path.read_bytes()
+    changes = [("flip", where, 1 << bit) for where in range(len(content)) for bit in range(8)]
+    changes += [(kind, where, 0) for where in range(len(content)) for kind in ("insert", "delete")]
+    extract_bundle(path, Path(tempfile.mkdtemp(dir=tmp_path)))
+    for kind, where, byte in changes:
+        path.write_bytes(damage(content, kind, where, byte))
+        with pytest.raises(Damaged):
+            extract_bundle(path, tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
 
 
 @settings(MANY, max_examples=150)
