@@ -13,7 +13,7 @@ from figures_case import c4140, copies, crowd, fraction, learned, measurement, r
 from report_fixture import make_run
 
 from validation.criterion import load_criteria
-from validation.model import Finding, Sample
+from validation.model import Bom, Finding, Sample
 from validation.report import fabric
 from validation.report.colour import sequential
 from validation.report.curves import size_figure
@@ -139,6 +139,20 @@ def test_nodes_that_are_alike_are_drawn_once_and_a_narrow_link_is_marked(bare: R
     assert "NVLink between the GPUs: not known" in good.caption
     assert "a container (systemd-nspawn)" in container.caption
     assert "not known" in cells(container)
+
+
+def test_many_kinds_of_nodes_are_drawn_no_more_and_all_listed(bare: RunDocuments) -> None:
+    nodes = tuple(
+        bare.topology.nodes[0].model_copy(update={"name": f"odd{i}", "bom": Bom(model=f"model {i}", gpu_count=i % 30)})
+        for i in range(200)
+    )
+    documents = replace(bare, topology=bare.topology.model_copy(update={"nodes": nodes}))
+    found = node_figures(documents)
+    assert len(found) == 7
+    assert sum(f.svg is not None for f in found) == 6
+    assert found[-1].table is not None
+    assert len(found[-1].table.rows) == 194
+    assert "The first 20 of 30 cards are drawn" in found[0].caption
 
 
 def test_node_without_facts_shows_what_is_declared_as_declared(tmp_path: Path) -> None:

@@ -122,12 +122,22 @@ def _kinds(documents: RunDocuments) -> list[_Kind]:
 
 
 def node_figures(documents: RunDocuments) -> tuple[Figure, ...]:
-    """A drawing for each kind of node, GPU nodes first. Kinds beyond the sixth have their table and no drawing."""
+    """A drawing for each kind of node, GPU nodes first. Kinds beyond the sixth share one table and have no drawing."""
     kinds = sorted(_kinds(documents), key=lambda k: -sum(p.card.what == "gpu" for p in k.places))
-    return tuple(_figure(kind, index, index < _MOST_KINDS) for index, kind in enumerate(kinds))
+    drawn = tuple(_figure(kind, index) for index, kind in enumerate(kinds[:_MOST_KINDS]))
+    rest = kinds[_MOST_KINDS:]
+    if not rest:
+        return drawn
+    rows = tuple((", ".join(k.nodes), k.model, "; ".join(" ".join(_row(p)) for p in k.places)) for k in rest)
+    table = DataTable("Further kinds of nodes and their cards.", ("Nodes", "Model", "Cards"), rows)
+    words = f"{plural(len(rest), 'further kind')} of nodes, which differ in cards, links or NUMA nodes."
+    return (
+        *drawn,
+        Figure("node-more", words, None, table, "Not drawn: more than six kinds; the table has their cards."),
+    )
 
 
-def _figure(kind: _Kind, index: int, drawn: bool) -> Figure:
+def _figure(kind: _Kind, index: int) -> Figure:
     who = f"{many(kind.nodes)}" + (f" ({len(kind.nodes)} nodes, alike)" if len(kind.nodes) > 1 else "")
     virtual = f"; virtual ({kind.virtual})" if kind.virtual else ""
     caption = " ".join([f"{who}: {kind.model}{virtual}.", *_notes(kind)])
@@ -137,10 +147,7 @@ def _figure(kind: _Kind, index: int, drawn: bool) -> Figure:
         head=("Card", "PCI address", "NUMA node", "Link as trained", "Link as rated", "Known from"),
         rows=rows or (("none", NONE, NONE, NONE, NONE, "inventory and facts"),),
     )
-    empty = None if drawn else "Not drawn: more than six kinds of nodes; the table has its cards."
-    return Figure(
-        f"node-{index + 1}", caption, _draw(kind, index) if drawn else None, table, empty, ("pf.pcie", "pf.numa")
-    )
+    return Figure(f"node-{index + 1}", caption, _draw(kind, index), table, None, ("pf.pcie", "pf.numa"))
 
 
 def _row(place: _Place) -> tuple[str, ...]:
