@@ -43,7 +43,7 @@ print("peak", used.ru_maxrss * 1024)
 
 
 def measure(run: Path, formats: str) -> dict[str, float]:
-    """Sizes in bytes by file; `seconds`, `cpu` seconds and `peak` bytes of a fresh process that writes these formats."""
+    """Sizes in bytes by file; `seconds`, `cpu` seconds, `peak` bytes of a fresh process that writes these formats."""
     answer = subprocess.run([sys.executable, "-c", PART, str(run), formats], check=True, capture_output=True, text=True)
     return {name: float(value) for name, value in (line.split() for line in answer.stdout.splitlines())}
 
@@ -97,8 +97,9 @@ def main() -> None:
                 found = measure(run, formats)
                 size = sum(v for k, v in found.items() if k in FILES.values()) / 1e6
                 name = formats if formats in FILES else "all"
+                times = f"{found['seconds']:.1f} | {found['cpu']:.1f}"
                 print(
-                    f"| {nodes} nodes x {metrics} metrics | {name} | {found['seconds']:.1f} | {found['cpu']:.1f} | {size:.2f} "
+                    f"| {nodes} nodes x {metrics} metrics | {name} | {times} | {size:.2f} "
                     f"| {found['peak'] / 1e6:.0f} | {load:.1f} |",
                     flush=True,
                 )
