@@ -100,7 +100,7 @@ def line_chart(
         body.append(f'<path d="M{px(value):.1f} {base}v5" stroke="{INK}"/>')
         body.append(text(px(value), base + 18, x.words(value), 11, "middle", MUTED))
     body.append(text((_LEFT + _WIDTH - _RIGHT) / 2, base + 35, x.title, 11, "middle", MUTED))
-    last = 8.0  # of the axis' own words
+    last = 14.0  # of the axis' own words
     for value, words in sorted(limits, reverse=True):
         at = py(value)
         body.append(

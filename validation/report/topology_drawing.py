@@ -139,7 +139,7 @@ def node_figures(documents: RunDocuments) -> tuple[Figure, ...]:
 
 def _figure(kind: _Kind, index: int) -> Figure:
     who = f"{many(kind.nodes)}" + (f" ({len(kind.nodes)} nodes, alike)" if len(kind.nodes) > 1 else "")
-    virtual = f"; virtual ({kind.virtual})" if kind.virtual else ""
+    virtual = f"; virtual: {kind.virtual}" if kind.virtual else ""
     caption = " ".join([f"{who}: {kind.model}{virtual}.", *_notes(kind)])
     rows = tuple(_row(place) for place in kind.places)
     table = DataTable(
@@ -195,6 +195,8 @@ def _notes(kind: _Kind) -> list[str]:
     notes = []
     if kind.why_unknown:
         notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
+    elif kind.places and all(p.card.width is None and p.card.numa < 0 for p in kind.places):
+        notes.append("PCI Express and NUMA: not known: the devices name neither link nor NUMA node.")
     if sum(p.card.what == "gpu" for p in kind.places) > 1:
         notes.append("NVLink between the GPUs: not known: no fact of this release tells it.")
     if len({p.card.numa for p in kind.places if p.card.numa >= 0}) > 1:
