@@ -81,7 +81,7 @@ def test_the_commands_of_the_readme_work(run, key, tmp_path):
     public = key.with_name("key.pub").read_text().strip()
     script = "set -e\n" + "\n".join(commands)
     script = script.replace("S=signatures/NN-NAME.txt", "S=signatures/01-a-example.txt")
-    script = script.replace("ssh-ed25519 AAAA...", public).replace("allowed", str(tmp_path / "allowed"))
+    script = script.replace("ssh-ed25519 AAAA...", public).replace("../allowed", str(tmp_path / "allowed"))
     done = subprocess.run(["bash", "-c", script], cwd=run, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("Good ") == 2

@@ -14,16 +14,16 @@ _TEXT = """\
 
 Run {run}, site {site}. Begin with report.pdf or report.html. Data: report.json, results.jsonl, verdict.json, raw/.
 
-Check it, in this folder, with nothing but coreutils and OpenSSH 8.2 or newer. No word of this means: nothing changed.
+Check it, in this folder, with nothing but coreutils and OpenSSH 8.2 or newer. Silence of the first: nothing changed.
   sha256sum -c --quiet {manifest}
-Each {signatures}/NN-NAME.txt says who signed what and when. For each (S=...):
+Each {signatures}/NN-NAME.txt says who signed what and when. For each of them:
   S={signatures}/NN-NAME.txt; N={namespace}
   sha256sum -c $S
   ssh-keygen -Y check-novalidate -n $N -s $S.sig < $S
 That says which key signed. Whose key it is, its owner has to tell you (by another way than this file). Then:
-  echo 'a@example.com ssh-ed25519 AAAA...' > allowed
-  ssh-keygen -Y verify -f allowed -I a@example.com -n $N -s $S.sig < $S
-The toolkit does all this, finds added files, and judges the run again: toolkit verify . --allowed-signers allowed
+  echo 'a@example.com ssh-ed25519 AAAA...' > ../allowed
+  ssh-keygen -Y verify -f ../allowed -I a@example.com -n $N -s $S.sig < $S
+The toolkit does all this, finds added files, and judges the run again: toolkit verify . --allowed-signers ../allowed
 """
 
 
