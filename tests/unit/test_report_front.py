@@ -247,4 +247,4 @@ def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
 def test_last_page_tells_how_to_check_without_the_toolkit(runs, name, namespace):
     text = Page(write_html(runs[name], runs[name].parent / f"{name}.html").read_text()).text
     assert "sha256sum --quiet -c MANIFEST.sha256" in text
-    assert f"ssh-keygen -Y verify -f allowed_signers -I NAME -n elastic-ai-{namespace} -s" in text
+    assert f"ssh-keygen -Y verify -f ../allowed_signers -I NAME -n elastic-ai-{namespace} -s" in text
