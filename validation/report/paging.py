@@ -58,7 +58,7 @@ PAPER = Limits(
     results=50,
     missing=60,
     unfolded=10**9,
-    derivations=24,
+    derivations=12,
     summed=True,
     elsewhere="report.html and report.json",
 )
