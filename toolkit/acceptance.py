@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import signal
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
-from validation.criterion import load_criteria
 from validation.execute import Launcher, RunError, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import RESULTS, Store
 from validation.fabric import Fabric, fabric_names, load_fabric
-from validation.judge import judge
 from validation.load import read_results
 from validation.model import Node, Plan, Topology, VerdictDoc
+from validation.rejudge import judge_files
+from validation.signing import is_signed
+
+if TYPE_CHECKING:
+    from validation.report import Written
 
 T = TypeVar("T")
 FACTS_TIMEOUT_S = 30.0
@@ -191,13 +195,9 @@ def finished(run_dir: Path) -> set[str]:
 
 def judge_run(run_dir: Path) -> VerdictDoc:
     """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json."""
-    info, topology, plan = rundir.read(run_dir)
-    fabric = load_fabric(str(run_dir / rundir.FABRIC))
-    criteria = load_criteria(run_dir / rundir.CRITERIA)
     if not (run_dir / RESULTS).exists():
         Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
-    results, _ = read_results(run_dir / RESULTS)
-    verdict = judge(info, topology, plan, fabric, criteria, results)
+    verdict = judge_files(run_dir)
     rundir.write_document(run_dir / rundir.VERDICT, verdict)
     return verdict
 
@@ -211,12 +211,21 @@ def rejudge(run_dir: Path) -> VerdictDoc:
     return judge_run(run_dir)
 
 
-def write_report(run_dir: Path) -> Path:
-    """Write the report of a judged run; UsageFault when the disk refuses."""
-    from validation.report import write_html  # only here: templates and figures are slow to load
+def write_report(run_dir: Path, formats: Collection[str] | None = None, out: Path | None = None) -> Written:
+    """Write the report of a judged run in the formats asked for (None = all), into `out` (None = the run directory).
 
+    UsageFault when the disk refuses, and when the run is signed and the report is to go into it.
+    """
+    from validation.report import FILES, write_formats  # only here: templates and figures are slow to load
+
+    inside = out is None or out.resolve().is_relative_to(run_dir.resolve())
+    if inside and is_signed(run_dir):
+        raise UsageFault(
+            f"{run_dir}: is signed, so nothing in it may change; write the report elsewhere: toolkit report "
+            f"{shlex.quote(str(run_dir))} --out FOLDER"
+        )
     try:
-        return write_html(run_dir)
+        return write_formats(run_dir, FILES if formats is None else formats, out)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
 

@@ -12,6 +12,8 @@ from toolkit.lab.sh import LabError
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
+    "bundle": ("toolkit.commands.bundle", "bundle"),
+    "compare": ("toolkit.commands.compare", "compare"),
     "engine": ("toolkit.commands.engine", "engine"),
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
     "gpus": ("toolkit.commands.gpus", "gpus"),
@@ -19,7 +21,9 @@ COMMANDS = {
     "lease": ("toolkit.commands.lease", "lease"),
     "report": ("toolkit.commands.report", "report"),
     "run": ("toolkit.commands.run", "run"),
+    "sign": ("toolkit.commands.sign", "sign"),
     "validate": ("toolkit.commands.validate", "validate"),
+    "verify": ("toolkit.commands.verify", "verify"),
 }
 
 
@@ -51,6 +55,8 @@ def cli() -> None:
       ansible-playbook site.yml -i inventories/lab
       toolkit validate --fabric tcp10
       toolkit report
+      toolkit sign --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"
+      toolkit bundle
 
     \b
     Exit codes: 0 accepted, or rehearsed with all judged criteria passing; 1 a criterion failed;

@@ -19,8 +19,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from toolkit.inventory_lines import locate, syntax_fault
+from toolkit.inventory_record import InventoryRecord, record
 from validation.load import ConfigError, explain
 from validation.model import Bom, LabLink, Node, Port, SshTarget, Topology
+from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
 LAB = Path("inventories/lab")
@@ -229,8 +231,28 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
                 raise _fault(inventory, node.name, place[:2], f"{port.interface} stands twice")
 
 
+def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
+    """What stands in these variables goes into topology.json and the report: no password may be among it."""
+    texts: dict[tuple[str, ...], str] = {
+        ("ansible_ssh_common_args",): given.ansible_ssh_common_args,
+        ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,
+        ("elastic_ai_virtual",): given.elastic_ai_virtual or "",
+        **{("bom", name): str(value) for name, value in given.bom.items()},
+        **{("stack", name): value for name, value in given.stack.items()},
+    }
+    for path, text in texts.items():
+        if secret_text(text) or (path[0] == "stack" and secret_name(path[1])):
+            words = "looks like a password or token, and would reach the report; use a key or ssh-agent, not a password"
+            raise _fault(inventory, host, path, words)
+
+
 def read_inventory(inventory: Path) -> Topology:
     """The topology that an inventory (folder or file) describes; InventoryError with one clear line."""
+    return read_site(inventory)[0]
+
+
+def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
+    """As `read_inventory`, and what of the inventory may be kept with a run: nothing secret."""
     _check_path(inventory)
     broken = syntax_fault(inventory)
     if broken:
@@ -244,6 +266,7 @@ def read_inventory(inventory: Path) -> Topology:
     nodes, links = [], []
     for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
         given = _host_vars(inventory, host, hostvars.get(host, {}))
+        _refuse_secrets(inventory, host, given)
         nodes.append(_node(inventory, host, tuple(g for g in GROUPS if host in members[g]), given))
         if given.lab_link is not None and given.lab_link not in links:
             links.append(given.lab_link)
@@ -251,4 +274,6 @@ def read_inventory(inventory: Path) -> Topology:
         raise InventoryError(f"{inventory}: lab_link differs between hosts; it is one for the whole lab")
     _refuse_duplicates(inventory, nodes)
     folder = inventory if inventory.is_dir() else inventory.parent
-    return Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
+    topology = Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
+    groups = {group: _members(data, group) for group in data if group not in ("_meta", "all", "ungrouped")}
+    return topology, record(topology, hostvars, groups)

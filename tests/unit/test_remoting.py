@@ -84,6 +84,13 @@ def test_a_whole_matrix_is_told_apart_by_kind_of_pair() -> None:
     assert facts["engine"] == "reference"
 
 
+def test_a_matrix_keeps_every_pair_for_the_report() -> None:
+    facts = copied(copybench())[1]
+    assert len(facts["matrix"]) == 8
+    assert facts["matrix"][0] == "H to 0: 1 GB/s, 80 us"
+    assert facts["device_servers"] == ["gpu1", "gpu2"]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -154,8 +161,9 @@ PARTS = {"server": "gpu1", "parts": "3/4,5/20"}
 
 
 def test_parts_that_fill_the_whole() -> None:
-    samples, _ = parse("remoting-fraction", cut(), PARTS)
+    samples, facts = parse("remoting-fraction", cut(), PARTS)
     assert [(s.metric, s.value) for s in samples] == [("memory_error_mib", 0.0)]
+    assert sum(float(mib) for mib in facts["part_mib"]) == facts["memory_mib"]
     samples, _ = parse("remoting-fraction", cut(total_bytes=[190 * MIB, 64 * MIB], taken_bytes=[190 * MIB, 64 * MIB]))
     assert samples[0].value == 2.0
 

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from validation.parsers.operations import utilisation as parse
 from validation.probes.utilisation import probe
 
 RECORDED_S = 60.0  # recording began a minute ago
@@ -57,3 +58,6 @@ def test_what_was_recorded_in_the_last_minute_is_seen(url: str, days: float) -> 
     assert facts["leased_ratio"]
     assert set(facts["leased_ratio"]) == {0.5}
     assert facts["leased_ratio_from_s"] <= RECORDED_S
+    samples, kept = parse({"facts": facts, "stdout": ""}, {"days": days})
+    assert kept["step_s"] == facts["step_s"]  # how far the report's readings are apart
+    assert len([s for s in samples if s.metric == "leased_ratio"]) == len(facts["leased_ratio"])

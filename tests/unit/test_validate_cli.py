@@ -152,7 +152,10 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
 
     report = toolkit(site, "report")
     assert report.returncode == 0
-    assert report.stdout.strip() == f"runs/{run.name}/report.html"
+    assert report.stdout.split()[0] == f"runs/{run.name}/report.html"
+    names = {Path(line).name for line in report.stdout.split()}
+    assert names == {"report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom"}
+    assert all((site / line).stat().st_size for line in report.stdout.split())
     assert json.loads(toolkit(site, "report", run.name, "--json").stdout)["sign_off"] == "REHEARSAL"
 
 

@@ -8,39 +8,101 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.customer_words import take_words
+from toolkit.errors import EXIT_USAGE, UsageFault
 from validation.load import load_json
 from validation.model import VerdictDoc
+from validation.signing import is_signed
+
+FORMATS = ("html", "pdf", "json", "junit", "prom")
+
+
+def _formats(_: click.Context, __: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """The formats of a comma-separated list; all where none is named."""
+    if text is None:
+        return FORMATS
+    asked = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in asked if name not in FORMATS]
+    if unknown or not asked:
+        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}: no such format; there are: {', '.join(FORMATS)}")
+    return tuple(name for name in FORMATS if name in asked)
 
 
 @click.command()
 @click.argument("run", required=False)
+@click.option(
+    "--format",
+    "formats",
+    metavar="LIST",
+    callback=_formats,
+    help=f"Comma-separated: {', '.join(FORMATS)}.  [default: all]",
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write there.  [default: into the run]",
+)
+@click.option(
+    "--words",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Customer's words, copied into the run first.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
 )
-def report(run: str | None, as_json: bool, runs_dir: Path) -> None:
+def report(
+    run: str | None,
+    formats: tuple[str, ...],
+    out: Path | None,
+    words: Path | None,
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
     """Write the report of a run (default: the newest) and print where it is.
 
-    The report is one HTML file that needs no network. A run that was interrupted is judged as it stands, which makes
-    it INCOMPLETE. Exit code 0 means that the report was written, whatever its verdict is.
+    report.html is one file that needs no network, report.pdf the same for paper, report.json all of it for programs,
+    junit.xml for continuous integration, metrics.prom for Prometheus. A run that was interrupted is judged as it
+    stands, which makes it INCOMPLETE. Nothing is written into a signed run; give --out there.
 
     \b
     toolkit report
     toolkit report runs/2026-11-21T10-15-00Z-tcp10
+    toolkit report --format html,pdf --out /tmp/handover
+    toolkit report --words customer/report.yml
     toolkit report --json | jq -r .report
+
+    \b
+    Exit codes: 0 everything asked for was written, whatever the verdict is; 2 usage or input error, or a format that
+    was asked for by name cannot be made here (PDF without its libraries).
     """
     run_dir = rundir.find(runs_dir, run)
     with acceptance.clear_faults():
+        if words is not None:
+            rundir.refuse_signed(run_dir)
+            with rundir.lock(run_dir):
+                take_words(words, run_dir)
         if (run_dir / rundir.VERDICT).exists():
             verdict = load_json(run_dir / rundir.VERDICT, VerdictDoc)
+        elif is_signed(run_dir):
+            raise UsageFault(f"{run_dir / rundir.VERDICT}: is missing, but the run is signed; restore it from a copy")
         else:
             with rundir.lock(run_dir):
                 verdict = acceptance.judge_run(run_dir)
             click.echo("this run was never judged; judged as it stands", err=True)
-        path = acceptance.write_report(run_dir)
+        written = acceptance.write_report(run_dir, formats, out)
+    for why in written.left_out.values():
+        click.echo(why, err=True)
     if as_json:
         keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
-        click.echo(json.dumps({"report": str(path), "run_dir": str(run_dir), **verdict.model_dump(include=set(keys))}))
-        return
-    click.echo(verdict.headline, err=True)
-    click.echo(str(path))
+        paths = {name: str(path) for name, path in written.paths.items()}
+        answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
+        click.echo(json.dumps({**answer, **verdict.model_dump(include=set(keys))}))
+    else:
+        click.echo(verdict.headline, err=True)
+        for path in written.paths.values():
+            click.echo(str(path))
+    if written.left_out and formats != FORMATS:
+        raise SystemExit(EXIT_USAGE)

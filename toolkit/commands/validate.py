@@ -11,8 +11,9 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.customer_words import find_words, take_words
 from toolkit.errors import EXIT_INTERRUPTED, UsageFault
-from toolkit.inventory import LAB, read_inventory
+from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
 from validation.criterion import load_criteria
@@ -39,6 +40,12 @@ from validation.suites import DEFAULT, SUITES, make_plan
     metavar="NAME",
     help=f"{', '.join(SUITES)}; repeatable.  [default: the first three]",
 )
+@click.option(
+    "--words",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Customer's words for the report.  [default: report.yml beside the inventory, if there]",
+)
 @click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
@@ -50,6 +57,7 @@ def validate(
     fabric_name: str | None,
     inventory: Path,
     suites: tuple[str, ...],
+    words: Path | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -81,15 +89,18 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
     if (resume or rejudge) and (suites or dry_run):
         raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
+    if words and not fabric_name:
+        raise UsageFault("--words belongs to a new run; to change those of an old one: toolkit report RUN --words FILE")
     with acceptance.clear_faults():
         if rejudge:
             run_dir = rundir.find(runs_dir, rejudge)
+            rundir.refuse_signed(run_dir)
             with rundir.lock(run_dir):
                 _finish(run_dir, acceptance.rejudge(run_dir), as_json)
         elif resume:
             _resume(rundir.find(runs_dir, resume), as_json)
         elif fabric_name:
-            _begin(fabric_name, inventory, suites, dry_run, as_json, runs_dir)
+            _begin(fabric_name, inventory, suites, words, dry_run, as_json, runs_dir)
         else:
             raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
@@ -104,12 +115,19 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _begin(
-    fabric_name: str, inventory: Path, suites: tuple[str, ...], dry_run: bool, as_json: bool, runs_dir: Path
+    fabric_name: str,
+    inventory: Path,
+    suites: tuple[str, ...],
+    words: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    runs_dir: Path,
 ) -> None:
     fabric = load_fabric(fabric_name)
     suites = _check_suites(suites)
     criteria = load_criteria()
-    topology = read_inventory(inventory)
+    topology, record = read_site(inventory)
+    report_yml = find_words(words, inventory, fabric, topology)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     if dry_run:
         if as_json:
@@ -126,7 +144,9 @@ def _begin(
         run_dir = rundir.create(runs_dir, fabric.name)
         with rundir.lock(run_dir):
             named = plan.model_copy(update={"run": run_dir.name})
-            rundir.begin(run_dir, _info(run_dir, topology, inventory, fabric, named), topology, named, fabric_name)
+            info = _info(run_dir, topology, inventory, fabric, named)
+            rundir.begin(run_dir, info, topology, named, fabric_name, record)
+            take_words(report_yml, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
 
@@ -159,6 +179,7 @@ async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: 
 
 def _resume(run_dir: Path, as_json: bool) -> None:
     info, topology, plan = rundir.read(run_dir)
+    rundir.refuse_signed(run_dir)
     with rundir.lock(run_dir):
         done = acceptance.finished(run_dir)
         needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
@@ -192,7 +213,10 @@ def _interrupted(run_dir: Path | None) -> None:
 def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
     """Report, print, and end with the verdict's exit code."""
     info, _, _ = rundir.read(run_dir)
-    report = acceptance.write_report(run_dir)
+    written = acceptance.write_report(run_dir)
+    report = written.paths["html"]
+    for why in written.left_out.values():
+        click.echo(why, err=True)
     if as_json:
         click.echo(json.dumps({"run_dir": str(run_dir), "report": str(report), **verdict.model_dump(mode="json")}))
     else:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, number
+from validation.parsers.common import Facts, Parsed, ParseError, number
 from validation.probes import ProbeDoc
 
 
@@ -24,4 +24,7 @@ def utilisation(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     if not facts["leased_ratio"]:
         raise ParseError("utilisation: nothing has been recorded yet; monitoring has just begun, or Slurm is silent")
     recorded = number(facts["leased_ratio_from_s"] or 1, "utilisation: recorded seconds")
-    return samples, {"emulated": facts["emulated"], "recorded_s": recorded, "days": facts["days"]}
+    kept: Facts = {"emulated": facts["emulated"], "recorded_s": recorded, "days": facts["days"]}
+    if "step_s" in facts:  # how far readings are apart
+        kept["step_s"] = number(facts["step_s"], "utilisation: seconds between readings")
+    return samples, kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ AGREEMENT = 0.01
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """`images_per_s` of the whole job, one sample per measured step."""
+    """`images_per_s` of the whole job, one sample per measured step; `loss` of every step, warm-up included."""
     lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
     if len(lines) != 1:
         # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
@@ -40,5 +41,17 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         # a step is reported to the microsecond, which matters where it is a short one
         if abs(rate * seconds - images) > AGREEMENT * images + rate * 1e-6:
             raise ParseError(f"training: step {position}: {rate:g} images/s do not fit {seconds:g} s")
-    facts = plain(doc["facts"] or report, drop=("step_s", "images_per_s"))
-    return [Sample(metric="images_per_s", value=rate, unit="images/s") for rate in rates], facts
+    facts = plain(doc["facts"] or report, drop=("step_s", "images_per_s", "losses"))
+    samples = [Sample(metric="images_per_s", value=rate, unit="images/s") for rate in rates]
+    losses = report.get("losses")
+    if losses is not None:  # older programs report the first and the last only
+        if len(losses) != report["warmup"] + report["steps"]:
+            raise ParseError(f"training: {len(losses)} losses of {report['warmup'] + report['steps']} steps")
+        samples += [Sample(metric="loss", value=_loss(v), unit="nats") for v in losses]
+    return samples, facts
+
+
+def _loss(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ParseError(f"training: a loss is {value!r}")
+    return float(value)

@@ -36,8 +36,9 @@ utilisation      facts: leased_ratio, gpu_utilization_ratio, gpu_memory_ratio (l
                  its _from_s (seconds since the oldest), days, step_s, emulated. stdout: the same as JSON.
 training-short   stdout: mpirun's output, in it one line of JSON from rank 0. facts: that line's fields: world_size,
                  hosts (one per rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each
-                 step), images_per_s (list of float, whole job, one per measured step), loss_first, loss_last,
-                 loss_finite, parameters, threads, python, torch, horovod, and mpi (mpirun's version).
+                 step), images_per_s (list of float, whole job, one per measured step), losses (list of float, mean
+                 of the ranks, one per step with warm-up), loss_first, loss_last, loss_finite, parameters, threads,
+                 python, torch, horovod, and mpi (mpirun's version).
 """
 
 from __future__ import annotations

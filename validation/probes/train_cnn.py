@@ -88,6 +88,7 @@ def train(args: argparse.Namespace, torch: Any, hvd: Any) -> dict[str, Any]:
         "steps": args.steps,
         "step_s": [round(s, 6) for s in slowest],
         "images_per_s": [round(args.batch * hvd.size() / s, 3) for s in slowest],
+        "losses": [round(value, 5) for value in mean],
         "loss_first": mean[0],
         "loss_last": mean[-1],
         "loss_finite": all(math.isfinite(value) for value in mean),

@@ -4,6 +4,7 @@
 templates. Further formats take the same views.
 """
 
+from validation.report.formats import FILES, Written, make, write_formats
 from validation.report.render import write_html
 
-__all__ = ["write_html"]
+__all__ = ["FILES", "Written", "make", "write_formats", "write_html"]

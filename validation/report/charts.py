@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
@@ -15,6 +15,8 @@ _MUTED = "#55606e"
 _LINE = "#c9d1da"
 _BLUE = "#2f6ba6"
 
+_MAX_DOTS = 150
+_DOT_PX = 4  # values closer than this are one dot, where there are more than _MAX_DOTS
 TALLY_COLOURS = {
     "pass": "#1d6f5c",
     "fail": ALARM,
@@ -73,6 +75,23 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
+def _thinned(dots: Sequence[Dot], at: Callable[[float], float]) -> Sequence[Dot]:
+    """`dots`, or, of more than a strip can show, one for all of a kind that would lie on each other."""
+    if len(dots) <= _MAX_DOTS:
+        return dots
+    places: dict[tuple[bool, int], list[Dot]] = {}
+    for dot in dots:
+        places.setdefault((dot.failed, round(at(dot.value) / _DOT_PX)), []).append(dot)
+    out = []
+    for (failed, _), group in places.items():
+        lows = [d.low for d in group if d.low is not None]
+        highs = [d.high for d in group if d.high is not None]
+        others = f" and {len(group) - 1} more close to it" if len(group) > 1 else ""
+        ends = (min(lows, default=None), max(highs, default=None))
+        out.append(Dot(group[0].label + others, group[0].value, *ends, failed=failed))
+    return out
+
+
 def bound_strip(
     id_: str,
     dots: Sequence[Dot],
@@ -115,7 +134,7 @@ def bound_strip(
             f'<text x="{centre:.1f}" y="{baseline}" text-anchor="middle" font-size="11" fill="{INK}">'
             f"{escape(text)}</text>"
         )
-    for dot in dots:
+    for dot in _thinned(dots, at):
         x = at(dot.value)
         colour = ALARM if dot.failed else _BLUE
         label = escape(f"{dot.label}: {quantity(dot.value, unit)}")

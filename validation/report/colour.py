@@ -34,11 +34,6 @@ def sequential(fraction: float) -> str:
     return _hex((red, green, blue))
 
 
-def stops() -> tuple[tuple[float, str], ...]:
-    """(offset 0..1, colour) of the scale's anchors, for a gradient in a legend."""
-    return tuple((i / (len(_ANCHORS) - 1), _hex(c)) for i, c in enumerate(_ANCHORS))
-
-
 def luminance(colour: str) -> float:
     """Relative luminance, 0 black to 1 white (WCAG 2.2, definition "relative luminance")."""
     channels = []

@@ -164,22 +164,6 @@ def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion]) -> tuple[F
     )
 
 
-_HIGHLIGHTS = {
-    "tr.tcpbw": "TCP bandwidth, weakest pair",
-    "tr.netlat": "Round trip, slowest pair",
-    "tn.intra": "Scaling inside a node",
-    "tn.inter": "Scaling across nodes",
-}
-
-
-def highlights(rows: Iterable[Row]) -> tuple[tuple[str, Row], ...]:
-    """The figures for page one, each with its words: the decisive value of the criteria that people ask for first."""
-    by_id = {r.criterion.id: r for r in rows}
-    return tuple(
-        (words, by_id[id_]) for id_, words in _HIGHLIGHTS.items() if id_ in by_id and by_id[id_].measured != NONE
-    )
-
-
 def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
     """How each bound came about, once per criterion and distinct derivation, with the values measured under it."""
     out = []

@@ -7,8 +7,10 @@ an acceptance of virtual hardware is an error here, not something to print.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +19,7 @@ from validation.fabric import Fabric, load_fabric
 from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json, read_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
+from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
 
 RawState = Literal["intact", "changed", "missing"]
 
@@ -27,7 +30,8 @@ class RunDocuments:
 
     `results` are those of planned measurements; `unplanned` names the measurements of others, which count nowhere.
     `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
-    whether the file still has the hash that was recorded.
+    whether the file still has the hash that was recorded. `customer`, `logo` (a data: URI) and `templates` (name ->
+    text) are the customer's words and what came with them.
     """
 
     info: RunInfo
@@ -40,8 +44,11 @@ class RunDocuments:
     verdict: VerdictDoc | None
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
+    customer: Customer = field(default_factory=Customer)
+    logo: str | None = None
+    templates: dict[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def latest(self) -> dict[str, Result]:
         """Measurement id -> its last result, which is the one that counts."""
         return last_results(self.results)
@@ -60,6 +67,7 @@ def read_run(run_dir: Path) -> RunDocuments:
     topology = load_json(run_dir / "topology.json", Topology)
     plan = load_json(run_dir / "plan.json", Plan)
     fabric = load_fabric(str(run_dir / "fabric.yml"))
+    customer = customer_of(run_dir)
     copied = run_dir / "criteria"
     criteria = load_criteria(copied if copied.is_dir() else None)
     verdict_path, results_path = run_dir / "verdict.json", run_dir / "results.jsonl"
@@ -71,6 +79,7 @@ def read_run(run_dir: Path) -> RunDocuments:
     elif verdict is not None:
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
     planned = {m.id for m in plan.measurements}
+    root = run_dir.resolve()
     mine = tuple(r for r in results if r.measurement in planned)
     _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))
     return RunDocuments(
@@ -82,8 +91,11 @@ def read_run(run_dir: Path) -> RunDocuments:
         unplanned=tuple(dict.fromkeys(r.measurement for r in results if r.measurement not in planned)),
         torn=torn,
         verdict=verdict,
-        raw={log.path: _raw_state(run_dir, log) for result in mine for log in result.provenance.raw},
+        raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
+        customer=customer,
+        logo=logo_uri(run_dir / NAME, customer),
+        templates=template_texts(run_dir / NAME, customer),
     )
 
 
@@ -123,13 +135,13 @@ def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None,
             )
 
 
-def _raw_state(run_dir: Path, log: RawLog) -> RawState:
-    path = run_dir / log.path
+def _raw_state(root: Path, log: RawLog) -> RawState:
+    path = os.path.realpath(root / log.path)
     # A path that leads out of the run directory is no part of the run, whatever lies there.
-    if not path.resolve().is_relative_to(run_dir.resolve()) or not path.is_file():
+    if not path.startswith(f"{root}{os.sep}") or not os.path.isfile(path):  # noqa: PTH113 - thousands of logs
         return "missing"
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         while block := file.read(1 << 20):
             digest.update(block)
     return "intact" if digest.hexdigest() == log.sha256 else "changed"

@@ -18,7 +18,20 @@ _KINDS = {
     "tcp-bandwidth": "TCP bandwidth",
     "tcp-latency": "TCP round-trip time",
     "training-short": "Short distributed training",
+    "rdma-first-light": "RDMA works: ping-pong",
+    "rdma-bandwidth": "RDMA bandwidth",
+    "rdma-latency": "RDMA latency",
+    "rdma-ucx": "RDMA by UCX",
+    "remoting-copy": "Copies to remote GPUs",
+    "remoting-isolate": "Attempts on the isolation of leases",
+    "remoting-fraction": "Memory of fractions of a GPU",
+    "utilisation": "Utilisation of the pool over time",
 }
+
+
+def kind_title(kind: str) -> str:
+    """A kind of measurement in words."""
+    return _KINDS.get(kind, kind)
 
 
 @dataclass(frozen=True)
@@ -101,11 +114,6 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     return (*out, *(note for note in verdict.notes if note not in left_out))
 
 
-def anchors(documents: RunDocuments) -> dict[str, str]:
-    """Measurement id -> fragment of its place in the annex; only for those that have a result."""
-    return {r.measurement: slug(r.measurement) for r in documents.results}
-
-
 def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
     """What ran, one line per kind; parameters that differ between measurements are left to the annex."""
     without = {m.measurement.id for m in missing(documents)}
@@ -120,7 +128,7 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
         groups.setdefault(measurement.kind, []).append(measurement)
     return tuple(
         Kind(
-            title=_KINDS.get(kind, kind),
+            title=kind_title(kind),
             kind=kind,
             suite=", ".join(dict.fromkeys(m.suite for m in group)),
             planned=len(group),

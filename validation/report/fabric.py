@@ -10,15 +10,16 @@ from markupsafe import Markup
 
 from validation.model import Bound, CriterionVerdict, Judgement, Measurement
 from validation.report.documents import RunDocuments
-from validation.report.heatmap import Cell, CellState, Heatmap, heat_map
-from validation.report.numbers import number, quantity, unit_text
+from validation.report.drawing import DataTable
+from validation.report.heatmap import MAX_WITH_NUMBERS, Cell, CellState, Heatmap, heat_map
+from validation.report.numbers import NONE, number, quantity, unit_text
 
 _MAX_STRETCH = 2.5
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A heat map with its caption. `criterion` links it to its row in the criteria table."""
+    """A heat map with its caption and its numbers. `criterion` links it to its row in the criteria table."""
 
     criterion: str
     caption: str
@@ -26,6 +27,7 @@ class Matrix:
     measured: int
     pairs: int
     judged: bool
+    table: DataTable
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,8 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         top = max(top, 2 * median(values)) if values else limit
         top = limit if top < limit <= _MAX_STRETCH * top else top
     # the diagonal is no pair; cells that do not belong to two known ports cannot be drawn
-    drawn = {pair: cell for pair, cell in cells.items() if pair[0] in labels and pair[1] in labels}
+    known = frozenset(labels)
+    drawn = {pair: cell for pair, cell in cells.items() if pair[0] in known and pair[1] in known}
     pairs = len({m.endpoints for m in documents.plan.measurements if spec.draws(m)})
     ends, marked_pairs = guilty(documents, spec.criterion)
     measured = sum(1 for c in drawn.values() if c.value is not None)
@@ -191,6 +194,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
             better=spec.better + (f"; {name} {number(limit)} {unit}" if limit is not None and limit > top else ""),
             guilty=ends,
             guilty_pairs=marked_pairs,
+            high_is_bad=spec.unit != "Gbit/s",
         )
     )
     judged = "" if criterion else " Not judged: medians of the samples."
@@ -206,4 +210,39 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         measured=measured,
         pairs=pairs,
         judged=bool(judgements),
+        table=_numbers(spec, labels, drawn),
     )
+
+
+def _numbers(spec: _Spec, labels: tuple[str, ...], cells: dict[tuple[str, str], Cell]) -> DataTable:
+    """All values as a matrix; of many ports one line each, with its typical and its worst value."""
+    unit = unit_text(spec.unit)
+    if len(labels) <= MAX_WITH_NUMBERS:
+
+        def words(source: str, destination: str) -> str:
+            if source == destination:
+                return NONE
+            cell = cells.get((source, destination))
+            missed = " (bound missed)" if cell is not None and cell.state == "fail" else ""
+            return f"{cell.text}{missed}" if cell is not None and cell.text else "not measured"
+
+        rows = tuple((a, *(words(a, b) for b in labels)) for a in labels)
+        return DataTable(f"{spec.title}, {unit}; the row is the source.", ("Source", *labels), rows, in_figure=True)
+    ways: tuple[dict[str, list[tuple[float, str]]], ...] = ({}, {})
+    for (source, destination), cell in cells.items():
+        if cell.value is not None:
+            ways[0].setdefault(source, []).append((cell.value, destination))
+            ways[1].setdefault(destination, []).append((cell.value, source))
+    worst = min if spec.unit == "Gbit/s" else max
+
+    def line(label: str) -> tuple[str, ...]:
+        out = [label]
+        for way in ways:
+            found = way.get(label, [])
+            value, other = worst(found) if found else (None, NONE)
+            out += [number(median(v for v, _ in found)) if found else "not measured", quantity(value, ""), other]
+        return tuple(out)
+
+    head = ("Port", "Median as source", "Worst", "to", "Median as destination", "Worst", "from")
+    caption = f"{spec.title} of each port, {unit}. Each pair's value stands in annex A."
+    return DataTable(caption, head, tuple(line(label) for label in labels))

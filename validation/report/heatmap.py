@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import ceil, log
 from typing import Literal
 
 from markupsafe import Markup, escape
 
-from validation.report.colour import INK, sequential, stops, text_on
+from validation.report.colour import INK, sequential, text_on
+from validation.report.numbers import number
 
 CellState = Literal["ok", "fail", "unusable", "missing"]
 
@@ -16,7 +19,10 @@ _MUTED = "#55606e"
 _LINE = "#c9d1da"
 _LEGEND_WIDTH = 240
 # Above this many endpoints a number no longer fits into its cell; the annex has them all.
-_MAX_WITH_NUMBERS = 32
+MAX_WITH_NUMBERS = 32
+# Above this many endpoints neighbours share a cell, which shows the worst of them.
+MAX_CELLS_ACROSS = 64
+_LEVELS = 24  # colours of a map without numbers: cells of one colour are one path, or the file grows by megabytes
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,9 @@ class Cell:
 class Heatmap:
     """What a heat map shows. The scale runs from 0 to `top`; `bound` is marked on the legend.
 
-    `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination).
+    `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
+    tells which of several cells is the worst, where they have to share one. `with_diagonal`: an end to itself is a
+    pair too. `log_from`: a logarithmic scale that begins there.
     """
 
     id: str
@@ -49,6 +57,17 @@ class Heatmap:
     better: str = ""
     guilty: frozenset[str] = field(default_factory=frozenset)
     guilty_pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    high_is_bad: bool = False
+    with_diagonal: bool = False
+    log_from: float | None = None
+
+    def share(self, value: float) -> float:
+        """Where on the scale a value lies, 0 to 1."""
+        if self.log_from is None:
+            return value / self.top if self.top > 0 else 0.0
+        if value <= self.log_from or self.top <= self.log_from:
+            return 0.0
+        return log(value / self.log_from) / log(self.top / self.log_from)
 
 
 @dataclass(frozen=True)
@@ -65,7 +84,7 @@ def _geometry(labels: tuple[str, ...]) -> _Geometry:
     count = len(labels)
     longest = max((len(part) for label in labels for part in label.split("/", 1)), default=1)
     width, height, font = (74, 46, 13.0) if count <= 8 else (50, 32, 11.0) if count <= 16 else (36, 24, 9.0)
-    if count > _MAX_WITH_NUMBERS:
+    if count > MAX_WITH_NUMBERS:
         width, height, font = 14, 14, 8.0
     label_width = round(longest * font * 0.62)
     rotated = label_width > width - 4
@@ -92,14 +111,14 @@ def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bo
 
 def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
     hatched = cell.value is None or cell.state in ("missing", "unusable")
-    share = (cell.value or 0.0) / spec.top if spec.top > 0 else 0.0
+    share = spec.share(cell.value or 0.0)
     fill = f"url(#{escape(spec.id)}-hatch)" if hatched else sequential(share)
     ink = INK if hatched else text_on(fill)
     out = [
         f"<g><title>{escape(cell.title)}</title>"
         f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="{fill}" stroke="#fff"/>'
     ]
-    if len(spec.labels) <= _MAX_WITH_NUMBERS and cell.text:
+    if len(spec.labels) <= MAX_WITH_NUMBERS and cell.text:
         weight = "700" if cell.state == "fail" else "400"
         cx, cy = x + g.width / 2, y + g.height / 2 + g.font * 0.36
         if hatched:  # a clear ground, or the hatch eats the number
@@ -141,17 +160,22 @@ def _frames(spec: Heatmap, g: _Geometry) -> str:
 
 
 def _legend(spec: Heatmap, left: int, y: int) -> str:
-    gradient = "".join(f'<stop offset="{offset:g}" stop-color="{colour}"/>' for offset, colour in stops())
+    # steps and no gradient, which not every maker of PDFs draws
+    part = _LEGEND_WIDTH / _LEVELS
+    scale = "".join(
+        f'<rect x="{left + i * part:g}" y="{y}" width="{part:g}" height="11" fill="{sequential(i / (_LEVELS - 1))}"/>'
+        for i in range(_LEVELS)
+    )
     name = escape(spec.id)
     out = [
-        f'<defs><linearGradient id="{name}-scale">{gradient}</linearGradient></defs>',
+        scale,
         f'<g font-size="11" fill="{_MUTED}">',
-        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="url(#{name}-scale)" stroke="{_LINE}"/>',
-        f'<text x="{left}" y="{y + 25}">0</text>',
+        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="none" stroke="{_LINE}"/>',
+        f'<text x="{left}" y="{y + 25}">{number(spec.log_from) if spec.log_from is not None else 0}</text>',
         f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
     ]
     if spec.bound is not None and spec.top > 0:
-        x = left + _LEGEND_WIDTH * min(spec.bound / spec.top, 1.0)
+        x = left + _LEGEND_WIDTH * min(spec.share(spec.bound), 1.0)
         anchor = "end" if spec.bound > spec.top / 2 else "start"
         out.append(f'<path d="M{x:g} {y - 4}v19" stroke="{INK}" stroke-width="2"/>')
         out.append(f'<text x="{x:g}" y="{y - 8}" text-anchor="{anchor}" fill="{INK}">{escape(spec.bound_label)}</text>')
@@ -174,8 +198,78 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
     return "".join(out) + "".join(keys) + "</g>"
 
 
+def _binned(spec: Heatmap) -> Heatmap:
+    """The map of neighbours together: each cell has the worst value of its pairs and the worst of their states."""
+    size = ceil(len(spec.labels) / MAX_CELLS_ACROSS)
+    bin_of, labels = {}, []
+    for start in range(0, len(spec.labels), size):
+        members = spec.labels[start : start + size]
+        label = members[0].partition("/")[0] + (f" … {members[-1].partition('/')[0]}" if len(members) > 1 else "")
+        labels.append(label if label not in labels else f"{label} ({start})")
+        bin_of.update(dict.fromkeys(members, labels[-1]))
+    cells: dict[tuple[str, str], Cell] = {}
+    order = {"missing": 0, "unusable": 1, "ok": 2, "fail": 3}
+    sign = 1 if spec.high_is_bad else -1
+
+    def weight(cell: Cell) -> tuple[int, float]:
+        return order[cell.state], sign * (cell.value if cell.value is not None else 0.0)
+
+    for (source, destination), cell in spec.cells.items():
+        place = bin_of[source], bin_of[destination]
+        if place not in cells or weight(cell) > weight(cells[place]):
+            cells[place] = cell
+    said = f" Each cell shows the worst of the pairs of {size} by {size} neighbouring ports."
+    return replace(
+        spec,
+        labels=tuple(labels),
+        cells=cells,
+        description=spec.description.rstrip() + said,
+        guilty=frozenset(bin_of[label] for label in spec.guilty),
+        guilty_pairs=frozenset((bin_of[a], bin_of[b]) for a, b in spec.guilty_pairs if a in bin_of and b in bin_of),
+    )
+
+
+def _compact(spec: Heatmap, g: _Geometry) -> Iterator[str]:
+    """The cells of a large map: one path for each colour, without numbers and titles."""
+    fills: dict[str, list[str]] = {}
+    corners = []
+    for row, source in enumerate(spec.labels):
+        y, run, start = g.top + row * g.height, "", 0
+        for column in range(len(spec.labels) + 1):
+            fill = ""
+            if column < len(spec.labels):
+                destination = spec.labels[column]
+                cell = spec.cells.get((source, destination))
+                if cell is None and source == destination and not spec.with_diagonal:
+                    fill = "#f6f7f9"
+                elif cell is None or cell.value is None or cell.state in ("missing", "unusable"):
+                    fill = f"url(#{escape(spec.id)}-hatch)"
+                else:
+                    fill = sequential(round(spec.share(cell.value) * _LEVELS) / _LEVELS)
+                if cell is not None and cell.state == "fail":
+                    corners.append(f"M{g.left + (column + 1) * g.width} {y}h-6l6 6z")
+            if fill != run:
+                if run:
+                    width = (column - start) * g.width
+                    fills.setdefault(run, []).append(f"M{g.left + start * g.width} {y}h{width}v{g.height}h-{width}z")
+                run, start = fill, column
+    for fill, paths in fills.items():
+        yield f'<path d="{"".join(paths)}" fill="{fill}"/>'
+    count = len(spec.labels)
+    across = "".join(f"M{g.left + i * g.width} {g.top}v{count * g.height}" for i in range(1, count))
+    down = "".join(f"M{g.left} {g.top + i * g.height}h{count * g.width}" for i in range(1, count))
+    yield f'<path d="{across}{down}" stroke="#fff" stroke-width="0.6"/>'
+    if corners:
+        yield f'<path d="{"".join(corners)}" fill="{ALARM}" stroke="#fff" stroke-width="0.6"/>'
+
+
 def heat_map(spec: Heatmap) -> Markup:
-    """The heat map as one `<svg>` element with title, description, axes and legend; nothing outside it is needed."""
+    """The heat map as one `<svg>` element with title, description, axes and legend; nothing outside it is needed.
+
+    Beyond 32 ports the cells carry no numbers, beyond 64 neighbouring ports share a cell.
+    """
+    if len(spec.labels) > MAX_CELLS_ACROSS:
+        spec = _binned(spec)
     g = _geometry(spec.labels)
     count = len(spec.labels)
     bottom = g.top + count * g.height
@@ -203,10 +297,12 @@ def heat_map(spec: Heatmap) -> Markup:
             out.append(_label(label, x + 4, g.top - 6, "start", g, guilty, rotate=True))
         else:
             out.append(_label(label, x, g.top - 22, "middle", g, guilty))
-    for row, source in enumerate(spec.labels):
+    if count > MAX_WITH_NUMBERS:
+        out += _compact(spec, g)
+    for row, source in enumerate(spec.labels if count <= MAX_WITH_NUMBERS else ()):
         for column, destination in enumerate(spec.labels):
             x, y = g.left + column * g.width, g.top + row * g.height
-            if source == destination:
+            if source == destination and (source, destination) not in spec.cells:
                 out.append(
                     f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>'
                 )

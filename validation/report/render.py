@@ -5,18 +5,22 @@ The templates hold all words and layout; what they are given is made by the pure
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from validation.load import ConfigError
-from validation.report import criteria, evidence, fabric, numbers
+from validation.report import criteria, evidence, numbers
 from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
+from validation.report.figures import figures_context
+from validation.report.files import replace
+from validation.report.front import front_context
+from validation.report.paging import paged
 from validation.report.summary import verdict_of
 from validation.report.system import system
-from validation.report.training import training
 
 _TRANSPORTS = {"tcp": "TCP", "roce": "RoCE", "ib": "InfiniBand verbs", "pvrdma": "PVRDMA"}
 
@@ -55,13 +59,12 @@ def _environment() -> Environment:
     return environment
 
 
-def render(documents: RunDocuments) -> str:
-    """The report of a run as HTML text; reads no file and no clock, so that the same run gives the same report."""
+def view(documents: RunDocuments) -> dict[str, Any]:
+    """What the templates are given; reads no file and no clock, so that the same run gives the same report."""
     verdict = verdict_of(documents)
     families = criteria.families(verdict, documents.catalogue)
     rows = [row for family in families for row in family.rows]
-    template = _environment().get_template("report.html")
-    return template.render(
+    return dict(
         info=documents.info,
         topology=documents.topology,
         plan=documents.plan,
@@ -73,36 +76,36 @@ def render(documents: RunDocuments) -> str:
         rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
         families=families,
         rows=rows,
-        highlights=criteria.highlights(rows),
         counts=criteria.tally(verdict.criteria),
         tally=tally(criteria.tally(verdict.criteria)),
         tally_words=criteria.summary(verdict),
         derivations=criteria.derivations(verdict),
         transport_name=_TRANSPORTS.get(documents.fabric.transport, documents.fabric.transport),
-        matrices=fabric.matrices(documents),
-        training=training(documents),
+        **figures_context(documents, verdict),
+        **front_context(documents, verdict, rows),
         system=system(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),
         annex=evidence.annex(documents),
-        anchors=evidence.anchors(documents),
     )
+
+
+def fill(views: Mapping[str, Any], printed: bool = False) -> str:
+    """The templates filled with `view`. `printed`: for paper, where long annexes are summed up and name the rest."""
+    values = {**views, **paged(views, "paper" if printed else "screen")}
+    return _environment().get_template("report.html").render(values)
+
+
+def render(documents: RunDocuments) -> str:
+    """The report of a run as HTML text."""
+    return fill(view(documents))
 
 
 def write_html(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of the run in `run_dir` and return where it is (default: `report.html` in the run directory).
 
-    The file is complete in itself: no script, no font, no picture from elsewhere. It is replaced in one step, so that
-    no reader sees half of it. Raises ConfigError with one line for a damaged run directory or a place that cannot be
-    written.
+    The file is complete in itself: no font, no picture from elsewhere. It is replaced in one step, so that no reader
+    sees half of it. Raises ConfigError with one line for a damaged run directory or a place that cannot be written.
     """
     text = render(read_run(run_dir))
-    target = out if out is not None else run_dir / "report.html"
-    part = target.with_name(f".{target.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(target)
-    except OSError as e:
-        part.unlink(missing_ok=True)
-        raise ConfigError(f"{target}: cannot write the report: {e.strerror or e}; give another place") from None
-    return target
+    return replace(out if out is not None else run_dir / "report.html", text.encode())

@@ -53,6 +53,11 @@ def _label(measurement: Measurement) -> str:
     return str(measurement.params.get("label", measurement.id))
 
 
+def title(measurement: Measurement) -> str:
+    """What a job is called in the report."""
+    return _TITLES.get(_label(measurement), _label(measurement))
+
+
 def _rank(measurement: Measurement) -> tuple[int, str]:
     label = _label(measurement)
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), label)
@@ -83,7 +88,7 @@ def training(documents: RunDocuments) -> Training | None:
         rows.append(
             TrainingRow(
                 measurement=m.id,
-                title=_TITLES.get(_label(m), _label(m)),
+                title=title(m),
                 ranks=ranks,
                 hosts=str(m.params.get("hosts", "")).replace(",", ", ") or ", ".join(m.nodes),
                 steps=len(values),

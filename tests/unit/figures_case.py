@@ -1,0 +1,193 @@
+"""A run with something for every figure, in memory. The numbers are invented; nothing here was measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from report_fixture import make_run
+
+from validation.model import (
+    Bom,
+    Bound,
+    Endpoint,
+    Judgement,
+    LabLink,
+    Measurement,
+    Node,
+    Port,
+    Provenance,
+    Result,
+    Sample,
+    SshTarget,
+)
+from validation.report.documents import RunDocuments, read_run
+
+PROVENANCE = Provenance(
+    nodes=("x",), tool="t", tool_version="1", command=("t",), started="2026-11-21T10:15:00Z",
+    ended="2026-11-21T10:15:01Z", duration_s=1.0,
+)  # fmt: skip
+
+
+def measurement(kind: str, label: str, nodes: tuple[str, ...], **more: Any) -> Measurement:
+    base = {"suite": "x", "criteria": (), "estimated_s": 1.0, "timeout_s": 2.0}
+    return Measurement(id=f"{kind}.{label}", kind=kind, nodes=nodes, **(base | more))
+
+
+def result(of: Measurement, samples: tuple[Sample, ...] = (), status: str = "ok", **facts: Any) -> Result:
+    return Result.model_validate(
+        {"measurement": of.id, "status": status, "samples": samples, "facts": facts, "provenance": PROVENANCE}
+    )
+
+
+def added(documents: RunDocuments, pairs: list[tuple[Measurement, Result | None]]) -> RunDocuments:
+    """The run with more measurements; a measurement that was planned already gets another result."""
+    known = {m.id for m in documents.plan.measurements}
+    new = tuple(m for m, _ in pairs if m.id not in known)
+    plan = documents.plan.model_copy(update={"measurements": (*documents.plan.measurements, *new)})
+    return replace(documents, plan=plan, results=(*documents.results, *(r for _, r in pairs if r is not None)))
+
+
+def sweeps(ports: list[str], gbps: float = 0.93) -> list[tuple[Measurement, Result | None]]:
+    out: list[tuple[Measurement, Result | None]] = []
+    for number, (a, b) in enumerate(permutations(ports, 2)):
+        ends = tuple(Endpoint(node=p.partition("/")[0], port=p.partition("/")[2]) for p in (a, b))
+        m = measurement(
+            "rdma-bandwidth", f"write-sweep.{number}", (ends[0].node, ends[1].node), endpoints=ends,
+            params={"op": "write", "size_bytes": 0},
+        )  # fmt: skip
+        share = 0.3 if "gpu2" in (ends[0].node, ends[1].node) else 1.0
+        lines = [f"{2**i} bytes: {share * gbps * 2**i / (2**i + 3000):g} Gbit/s" for i in range(1, 24)]
+        out.append((m, result(m, sweep=lines)))
+    return out
+
+
+def copies(client: str = "client1", gpus: int = 8) -> tuple[Measurement, Result]:
+    m = measurement("remoting-copy", client, (client, "gpu1", "gpu2"))
+    ends = ["H", *map(str, range(gpus))]
+    lines = []
+    for a in ends:
+        for b in ends:
+            if (a, b) != ("H", "H"):
+                same = a == b
+                near = a != "H" and b != "H" and int(a) // 4 == int(b) // 4
+                speed, latency = (700.0, 4.1) if same else (42.0, 9.5) if near else (1.1, 61.0)
+                lines.append(f"{a} to {b}: {speed + len(lines) / 100:g} GB/s, {latency + len(lines) / 50:g} us")
+    facts = {
+        "engine": "reference", "engine_release": "0.1.0", "emulated": True, "client": client, "matrix": lines,
+        "devices": [f"V100 GPU-{i}" for i in range(gpus)],
+        "device_servers": ["gpu1" if i < gpus / 2 else "gpu2" for i in range(gpus)],
+    }  # fmt: skip
+    return m, result(m, **facts)
+
+
+def fraction(parts: str, sizes: list[float], server: str = "gpu1") -> tuple[Measurement, Result]:
+    m = measurement("remoting-fraction", f"{server}.{parts.replace('/', '-')}", ("client1", server),
+                    params={"server": server, "parts": parts})  # fmt: skip
+    sample = Sample(metric="memory_error_mib", value=0.5, unit="MiB")
+    facts = {"emulated": True, "parts": parts.split(","), "memory_mib": 256, "part_mib": [f"{s:g}" for s in sizes]}
+    return m, result(m, (sample,), **facts)
+
+
+def utilisation(readings: int = 120) -> tuple[Measurement, Result]:
+    m = measurement("utilisation", "head", ("head",), params={"days": 7.0})
+    samples = []
+    for i in range(readings):
+        for metric, value in (
+            ("leased_ratio", 0.5 + 0.25 * (i // 30 % 2)), ("gpu_utilization_ratio", 0.12 + 0.1 * (i % 9) / 9),
+            ("gpu_memory_ratio", 0.4),
+        ):  # fmt: skip
+            samples.append(Sample(metric=metric, value=value, unit="ratio"))
+    return m, result(m, tuple(samples), emulated=True, recorded_s=1.0, days=7.0, step_s=1210)
+
+
+def learned(documents: RunDocuments) -> list[tuple[Measurement, Result | None]]:
+    """The training jobs measured again, with their losses."""
+    out: list[tuple[Measurement, Result | None]] = []
+    for m in documents.plan.measurements:
+        if m.kind == "training-short":
+            old = documents.latest[m.id]
+            ranks = int(str(m.params["ranks"]))
+            losses = tuple(
+                Sample(metric="loss", value=2.4 / (1 + i / 30 * ranks**0.3), unit="nats") for i in range(110)
+            )
+            out.append((m, old.model_copy(update={"samples": (*old.samples, *losses)})))
+    return out
+
+
+def c4140(documents: RunDocuments) -> RunDocuments:
+    """GPU servers with four GPUs on two NUMA nodes, one of them linked below its rating in gpu2."""
+    link = "max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16"
+    nodes = []
+    for node in documents.topology.nodes:
+        gpu = "gpu_servers" in node.groups
+        nodes.append(
+            node.model_copy(update={"bom": Bom(gpu_count=4, gpu_model="V100", model="PowerEdge C4140")})
+            if gpu
+            else node
+        )
+    topology = documents.topology.model_copy(update={"nodes": tuple(nodes)})
+    pairs: list[tuple[Measurement, Result | None]] = []
+    for m in documents.plan.measurements:
+        if m.kind == "facts" and m.nodes[0] in ("gpu1", "gpu2"):
+            width = 8 if m.nodes[0] == "gpu2" else 16
+            cards = [
+                f"gpu - 0000:{18 + i}:00.0 speed=8.0 width={width if i == 3 else 16} {link} numa={i // 2}"
+                for i in range(4)
+            ]
+            cards.append(f"nic fab0 0000:3b:00.0 speed=8.0 width=16 {link} numa=0")
+            old = documents.latest[m.id]
+            facts = old.facts | {
+                "pci": cards,
+                "virt": "none",
+                "model": "PowerEdge C4140",
+                "gpu_model": "V100",
+                "gpu_count": 4,
+            }
+            pairs.append((m, old.model_copy(update={"facts": facts})))
+    return added(replace(documents, topology=topology), pairs)
+
+
+def ratios(documents: RunDocuments) -> RunDocuments:
+    """Judged ratios of remote over native, as a probe of a later release would leave them."""
+    assert documents.verdict is not None
+    bound = Bound(metric="ratio", unit="ratio", floor=0.95, source="s")
+    judged = [
+        Judgement(criterion="rm.ratio", subject=f"{model}, batch {batch}", verdict="pass" if v >= 0.95 else "fail",
+                  reason_code="within-bounds" if v >= 0.95 else "below-floor", reason="r", value=v, low=v - 0.012,
+                  high=v + 0.009, samples=9, bound=bound)
+        for model, batch, v in (("resnet50", 32, 0.902), ("resnet50", 128, 0.968), ("inception3", 64, 0.981))
+    ]  # fmt: skip
+    criteria = tuple(
+        c.model_copy(update={"judgements": tuple(judged)}) if c.id == "rm.ratio" else c
+        for c in documents.verdict.criteria
+    )
+    return replace(documents, verdict=documents.verdict.model_copy(update={"criteria": criteria}))
+
+
+def rich(folder: Path, **how: Any) -> RunDocuments:
+    """A run with something for every figure; `how` as `make_run` takes it."""
+    documents = read_run(make_run(folder, **({"slow": "gpu2"} | how)))
+    ports = [f"{n.name}/{p.interface}" for n in documents.topology.nodes for p in n.ports]
+    documents = added(documents, [*sweeps(ports), copies(), utilisation(), *learned(documents)])
+    parts = [
+        fraction("1/2,1/2", [128, 128]),
+        fraction("1/7," * 6 + "1/7", [36] * 7),
+        fraction("3/4,5/20", [192, 64], "gpu2"),
+    ]
+    return ratios(c4140(added(documents, list(parts))))
+
+
+def crowd(documents: RunDocuments, count: int) -> RunDocuments:
+    """The run with `count` more nodes, of which nothing but the inventory is known."""
+    more = tuple(
+        Node(name=f"node-{i:04d}", groups=("gpu_servers",), ssh=SshTarget(host="h"),
+             ports=(Port(interface="fab0", address=f"10.9.{i // 250}.{i % 250 + 1}", prefix=16, rate_gbps=10.0),))
+        for i in range(count)
+    )  # fmt: skip
+    topology = documents.topology.model_copy(
+        update={"nodes": (*documents.topology.nodes, *more), "lab_link": LabLink(rate_gbps=1.0, rtt_max_us=1000)}
+    )
+    return replace(documents, topology=topology)

@@ -1,0 +1,250 @@
+"""Page one, the system as built, how to repeat a measurement, the last page."""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from pathlib import Path
+
+import pytest
+import weasyprint
+from report_fixture import make_run, topology
+from test_report import Page
+
+from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result
+from validation.rejudge import judge_files
+from validation.report import criteria, write_html
+from validation.report.customer import NAME, adopt
+from validation.report.documents import read_run
+from validation.report.front import _line_share, front, waiver_groups
+from validation.report.render import fill, view
+from validation.report.repeat import _repeat, repeats
+from validation.report.summary import verdict_of
+from validation.report.words import LANGUAGES, front_words
+
+RUNS = {
+    "clean": {},
+    "slow": {"slow": "gpu2"},
+    "dead": {"dead": "gpu2"},
+    "real": {"virtual": False, "waive": True},
+    "unjudged": {"judged": False, "cut_after": 20},
+}
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4" fill="#0a5"/></svg>'
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    base = tmp_path_factory.mktemp("runs")
+    return {name: make_run(base / name, **how) for name, how in RUNS.items()}
+
+
+def front_of(run: Path):
+    documents = read_run(run)
+    verdict = verdict_of(documents)
+    rows = [row for family in criteria.families(verdict, documents.catalogue) for row in family.rows]
+    return front(documents, verdict, rows)
+
+
+# --- page one --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "43 of 43", "accepts no hardware")),
+        ("slow", ("over virtual links of 1 Gbit/s", "1 failed, 0 were waived", "correct what failed")),
+        ("dead", ("preflight, network transport, training", "23 of 43", "an incomplete one")),
+        ("real", ("on 10 Gbit/s Ethernet, TCP: ", "27 were waived, 0 were not measured", "both sides sign")),
+        ("unjudged", ("On 2026-11-21", "0 passed", "verdict.json is missing")),
+    ],
+)
+def test_three_sentences_say_what_was_tested_what_came_out_and_what_it_means(runs, name, words):
+    sentences = front_of(runs[name]).sentences
+    for sentence, part in zip(sentences, words, strict=True):
+        assert part in sentence
+        assert sentence.endswith(".")
+        assert "{" not in sentence
+
+
+def test_the_guilty_is_named_in_the_second_sentence(runs):
+    assert front_of(runs["slow"]).sentences[1].endswith("; at fault: gpu2/fab0.")
+    assert "at fault" not in front_of(runs["clean"]).sentences[1]
+
+
+def test_figures_that_matter_stand_there_measured_or_not(runs):
+    lab = {f.label: f for f in front_of(runs["slow"]).figures}
+    assert list(lab) == [
+        "GPU over the network / native GPU",
+        "Scaling inside a node",
+        "Scaling across nodes",
+        "Fabric, weakest pair",
+        "Fractions of a GPU, sum / whole",
+    ]
+    ratio = lab["GPU over the network / native GPU"]
+    assert (ratio.value, ratio.verdict, ratio.chip) == (None, "not-measured", False)
+    fabric = lab["Fabric, weakest pair"]
+    assert fabric.value == "9.81 %"  # 0.0981 of the lab link's 1 Gbit/s
+    assert fabric.note == "of 1 Gbit/s declared for the lab's link; median 54.1 %"
+    assert lab["Scaling inside a node"].verdict_words == "not judged"  # measured, but virtual hardware proves nothing
+    real = {f.label: f for f in front_of(runs["real"]).figures}
+    assert real["Fabric, weakest pair"].note.startswith("of 10 Gbit/s line rate")
+    assert real["Scaling inside a node"].verdict == "pass"
+
+
+def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
+    def judged(subject: str, value: float) -> Judgement:
+        return Judgement(
+            criterion="tr.rdmabw", subject=subject, verdict="pass", reason_code="within-bounds", reason="", value=value
+        )
+
+    criterion = CriterionVerdict(
+        id="tr.rdmabw", statement="", source="", required=True, verdict="pass", reason_code="within-bounds", reason="",
+        coverage="", judgements=(
+            judged("a/p>b/p (write)", 9.5), judged("b/p>a/p (write)", 9.3), judged("a/p>b/p (read)", 9.6),
+            judged("a/p>b/p (write, both ways)", 4.0),
+        ),
+    )  # fmt: skip
+    value, note = _line_share(read_run(runs["real"]), criterion, front_words("en"))
+    assert value == "93 %"
+    assert "median 94 %" in note  # of the writes
+
+
+def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, runs):
+    lines = front_of(runs["dead"]).missing
+    assert lines[0] == "20 of 43 planned measurements have no usable result."
+    assert lines[1].startswith("These criteria could not be decided: pf.bom, pf.stack, ")
+    assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
+    assert front_of(runs["clean"]).missing == front_of(runs["slow"]).missing == ()
+    hardware = make_run(tmp_path / "run", virtual=False)  # nothing waived, so much that is required is open
+    assert "tr.h2d" in front_of(hardware).missing[0]
+
+
+def test_waivers_say_who_until_when_and_why_and_stand_together(runs):
+    page = front_of(runs["real"])
+    assert [w.by for w in page.waivers] == ["A. Example, until 2027-11-20"]
+    assert page.waivers[0].why == "not part of this delivery"
+    assert len(page.waivers[0].ids) == 27
+    assert waiver_groups(verdict_of(read_run(runs["clean"])).criteria, front_words("en")) == ()
+
+
+def test_waiver_of_one_subject_is_named_without_what_it_was():
+    words = "waived by B. Boss, CTO on 2026-11-20 until 2027-01-01: old cable (was fail: below: the floor)"
+    judgement = Judgement(criterion="tr.tcpbw", subject="a", verdict="waived", reason_code="waived", reason=words)
+    criterion = CriterionVerdict(
+        id="tr.tcpbw", statement="", source="", required=True, verdict="waived", reason_code="waived", reason="1 of 2",
+        coverage="", judgements=(judgement,),
+    )  # fmt: skip
+    (group,) = waiver_groups([criterion], front_words("en"))
+    assert (group.by, group.why, group.ids) == ("B. Boss, CTO, until 2027-01-01", "old cable", ("tr.tcpbw",))
+
+
+def test_all_languages_have_the_same_words_and_placeholders():
+    def leaves(value, path=()):
+        if isinstance(value, dict):
+            return {k: v for key, sub in value.items() for k, v in leaves(sub, (*path, key)).items()}
+        return {path: {field for _, field, _, _ in string.Formatter().parse(value) if field}}
+
+    first = leaves(front_words("en").model_dump())
+    for language in LANGUAGES:
+        assert leaves(front_words(language).model_dump()) == first
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_page_one_is_one_a4_page_even_when_it_is_full(tmp_path, language):
+    run = make_run(tmp_path / "run", virtual=False, slow="gpu2", waive=True)
+    document = json.loads((run / "verdict.json").read_text())
+    waived = [c for c in document["criteria"] if c["verdict"] == "waived"]
+    for number, criterion in enumerate(waived):
+        criterion["reason"] = f"waived by Person {number} of a Company on 2026-11-20 until 2027-11-20: {'why ' * 60}"
+    for criterion in waived[:12]:
+        criterion |= {"verdict": "fail", "reason_code": "below-floor"}
+    document |= {"sign_off": "REJECTED", "outcome": "failed", "missing": ["facts.head"]}
+    (run / "verdict.json").write_text(json.dumps(document))
+    words = {key: "Wort " * 16 for key in ("customer", "site", "project", "contact")}
+    (tmp_path / "logo.svg").write_text(SVG)
+    (tmp_path / NAME).write_text(json.dumps({**words, "language": language, "logo": "logo.svg"}))
+    adopt(tmp_path / NAME, run)
+    html = fill(view(read_run(run)), printed=True)
+    styles = "".join(re.findall(r"<style>.*?</style>", html, re.DOTALL))
+    (header,) = re.findall(r'<header class="front".*?</header>', html, re.DOTALL)
+    assert header.count("<li>") >= 12
+    page = f"<!doctype html><html><head>{styles}</head><body><main>{header}</main></body></html>"
+    assert len(weasyprint.HTML(string=page).render().pages) == 1
+
+
+# --- as built, method, last page -------------------------------------------------------------------------------
+
+
+def edit_facts(run: Path, node: str, **facts: object) -> None:
+    lines = [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["measurement"] == f"facts.{node}":
+            line["facts"] |= facts
+    (run / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (run / "verdict.json").write_text(judge_files(run).model_dump_json())
+
+
+def test_bill_of_materials_shows_declared_against_found_and_marks_what_differs(tmp_path):
+    run = make_run(tmp_path / "run", virtual=False)
+    edit_facts(run, "gpu2", nic_model="ConnectX-4", docker="19.03")
+    text = write_html(run).read_text()
+    assert '<td><span class="odd">ConnectX-4</span></td><td>NO</td><td>gpu2</td>' in text
+    assert "<td>ConnectX-5</td><td>yes</td><td>head, client1, gpu1</td>" in text
+    assert '<td><span class="odd">19.03</span></td><td>NO</td><td>gpu2</td>' in text
+    assert '<th scope="row">GPU model</th><td>none</td><td>none</td><td>yes</td>' in text
+    assert "not confirmed" in text  # the rate of ports that say none
+
+
+def test_odd_node_is_marked_within_its_group_only(tmp_path):
+    run = make_run(tmp_path / "run")
+    document = json.loads((run / "topology.json").read_text())
+    for node in document["nodes"]:
+        node["groups"] = ["gpu_servers"] if node["name"] != "client1" else ["clients"]
+    (run / "topology.json").write_text(json.dumps(document))
+    edit_facts(run, "gpu2", kernel="5.10.0")
+    edit_facts(run, "client1", kernel="6.12.0")
+    text = write_html(run).read_text()
+    assert '5.10.0</td><td>gpu2 <span class="odd">gpu2</span></td>' in text
+    assert "6.12.0</td><td>client1</td>" in text  # another group: different, and not odd
+
+
+def test_each_kind_has_a_command_to_repeat(runs):
+    documents = read_run(runs["clean"])
+    found = {r.tool: r for r in repeats(documents)}
+    assert set(found) == {
+        "facts 0.1.0",
+        "ping 20221126",
+        "iperf3 3.12",
+        "sockperf 3.7",
+        "mpirun + horovod 4.1.4 + 0.28.1",
+    }
+    iperf = found["iperf3 3.12"]
+    assert iperf.server == "iperf3 -s -p 5201"
+    assert iperf.other != iperf.node
+    assert iperf.command.startswith("iperf3 -c 10.78.0.")
+    assert found["facts 0.1.0"].command.endswith("/python -m validation.probes facts --interface fab0")
+    assert repeats(read_run(runs["unjudged"]))  # from what there is
+
+
+def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
+    measurement = Measurement(
+        id="m", suite="transport", kind="rdma-bandwidth", nodes=("a", "b"), criteria=(), estimated_s=1, timeout_s=1,
+        endpoints=({"node": "a", "port": "p"}, {"node": "b", "port": "p"}),
+    )  # fmt: skip
+    command = ("ib_write_bw", "-d", "mlx5_0", "--out_json", "--out_json_file=/tmp/elastic-ai-x/report.json", "10.0.0.2")
+    provenance = Provenance(
+        nodes=("a",), tool="ib_write_bw", tool_version="6", command=command, started="", ended="", duration_s=1
+    )
+    repeat = _repeat(topology(), measurement, Result(measurement="m", status="ok", provenance=provenance), 1)
+    assert (repeat.other, repeat.server) == ("b", "ib_write_bw -d mlx5_0")
+    assert repeat.command == "ib_write_bw -d mlx5_0 --out_json --out_json_file=/tmp/report.json 10.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"), [("clean", "rehearsal"), ("real", "acceptance"), ("unjudged", "incomplete")]
+)
+def test_last_page_tells_how_to_check_without_the_toolkit(runs, name, namespace):
+    text = Page(write_html(runs[name], runs[name].parent / f"{name}.html").read_text()).text
+    assert "sha256sum --quiet -c MANIFEST.sha256" in text
+    assert f"ssh-keygen -Y verify -f ../allowed_signers -I NAME -n elastic-ai-{namespace} -s" in text

@@ -1,0 +1,58 @@
+"""`toolkit bundle`: one file for the customer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from toolkit import acceptance, handover, rundir
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there.  [default: RUN.zip]"
+)
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="FILE",
+    help="Go on although this file of the run looks as if it held a secret. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
+    """Put a run (default: the newest) into one ZIP file: report, data, logs, inventory without secrets, signatures.
+
+    It opens anywhere; README.txt in it says how to check it without this toolkit. Any change of any byte is found by
+    toolkit verify. Sign first: a bundle of a run that nobody signed proves nothing.
+
+    \b
+    toolkit bundle
+    toolkit bundle runs/2026-11-21T10-15-00Z-tcp10 -o handover.zip
+    toolkit bundle --json | jq -r .bundle
+
+    \b
+    Exit codes: 0 the bundle was written; 2 usage or input error: a run that changed since it was signed, something
+    that looks like a secret, a full disk; 130 interrupted.
+    """
+    from validation.signing.pack import bundle_run
+
+    run_dir = rundir.find(runs_dir, run)
+    with acceptance.clear_faults(), rundir.lock(run_dir):
+        handover.complete(run_dir, lambda words: click.echo(words, err=True))
+        made = bundle_run(run_dir, output, allowed)
+    if not made.signatures:
+        click.echo("note: nobody has signed this run; see: toolkit sign --help", err=True)
+    for file in made.allowed:
+        click.echo(f"note: it holds a file that looks as if it held a secret: {file}", err=True)
+    if as_json:
+        document = {"bundle": str(made.path), "run_dir": str(run_dir), "size_bytes": made.size_bytes}
+        click.echo(json.dumps({**document, "files": made.files, "signatures": made.signatures}))
+        return
+    click.echo(str(made.path))

@@ -1,0 +1,60 @@
+"""`toolkit compare`: two runs of a site against each other, e.g. before and after an upgrade."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from toolkit import rundir
+from toolkit.errors import UsageFault
+
+
+@click.command()
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@click.option(
+    "--format", "form", type=click.Choice(("text", "html", "json")), default="text", show_default=True, help="Of what."
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
+)
+@click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path) -> None:
+    """What changed from run A to run B: stack, verdicts, figures.
+
+    A figure counts as changed where the 95 % interval of the change does not hold zero and the change is 3 % or more.
+    Runs of different fabrics, or a rehearsal and a run on hardware, are refused. Nothing is written into the runs.
+
+    \b
+    toolkit compare runs/2026-11-21T10-15-00Z-roce40 runs/2026-12-01T09-00-00Z-roce40
+    toolkit compare 2026-11-21T10-15-00Z-roce40 2026-12-01T09-00-00Z-roce40 --format html --out upgrade.html
+    toolkit compare A B --format json | jq '.criteria[] | select(.verdict == "worse") | .id'
+
+    \b
+    Exit codes: 0 no criterion got worse; 1 a criterion got worse: its verdict, or a figure beyond noise;
+    2 usage or input error, or the runs are not comparable.
+    """
+    from validation.compare import NotComparable, as_html, as_text
+    from validation.compare import compare as compared  # only here: statistics and templates are slow to load
+
+    a, b = rundir.find(runs_dir, before), rundir.find(runs_dir, after)
+    if a.resolve() == b.resolve():
+        raise UsageFault(f"{a}: is both A and B; name two runs")
+    try:
+        found = compared(a, b)
+    except NotComparable as fault:
+        raise UsageFault(str(fault)) from None
+    if form == "json":
+        text = found.model_dump_json(indent=2, by_alias=True) + "\n"
+    else:
+        text = as_html(found) if form == "html" else as_text(found)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        rundir.write_text(out, text)
+        click.echo(found.headline, err=True)
+        click.echo(str(out))
+    raise SystemExit(found.exit_code)

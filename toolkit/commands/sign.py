@@ -1,0 +1,70 @@
+"""`toolkit sign`: sign a run with an OpenSSH key."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from toolkit import acceptance, handover, rundir
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="OpenSSH key to sign with.")
+@click.option("--as", "who", required=True, metavar='"NAME, COMPANY"', help="Who signs.")
+@click.option(
+    "--allow",
+    "allowed",
+    multiple=True,
+    metavar="FILE",
+    help="Sign although this file of the run looks as if it held a secret; the statement says so. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
+    """Sign a run (default: the newest), as what it was judged to be.
+
+    The first signer's report is written anew, every file of the run is listed with its hash in MANIFEST.sha256, and a
+    statement about that is signed. Who signs later signs the same manifest; where a file changed, nobody can any more.
+    A rehearsal can be signed as a rehearsal only, an incomplete run as incomplete. From the first signature on nothing
+    is written into the run.
+
+    FILE is a private key (its passphrase is asked for on the terminal), or a public key whose private half is in
+    ssh-agent or on a security key.
+
+    \b
+    toolkit sign --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
+    toolkit sign runs/2026-11-21T10-15-00Z-tcp10 --key ~/.ssh/id_ed25519.pub --as "C. Customer, Example Bank"
+
+    \b
+    Exit codes: 0 signed; 2 usage or input error: an unusable key, a run that changed since it was signed, a verdict
+    that its results do not give, something that looks like a secret; 130 interrupted.
+    """
+    from validation.signing import ssh
+    from validation.signing.sign import sign_run
+    from validation.signing.statement import signer
+
+    run_dir = rundir.find(runs_dir, run)
+    name, company = signer(who)
+    found = ssh.read_key(key.expanduser())
+    with acceptance.clear_faults(), rundir.lock(run_dir):
+        handover.complete(run_dir, lambda words: click.echo(words, err=True))
+        if found.on_token:
+            click.echo("touch the security key when it blinks", err=True)
+        signed = sign_run(run_dir, key.expanduser(), name, company, allowed)
+    statement = signed.statement
+    for note in signed.notes:
+        click.echo(f"note: {note}", err=True)
+    if as_json:
+        click.echo(json.dumps({"run_dir": str(run_dir), "signed": str(signed.path), **asdict(statement)}))
+        return
+    click.echo(statement.headline)
+    click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")
+    for file in statement.allowed:
+        click.echo(f"kept although it looks as if it held a secret: {file}")
+    click.echo(str(signed.path))

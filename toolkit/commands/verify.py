@@ -1,0 +1,101 @@
+"""`toolkit verify`: check a bundle or a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from toolkit import rundir
+
+if TYPE_CHECKING:
+    from validation.signing.verify import Verification
+
+_SHOWN = 50
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path), metavar="BUNDLE|RUN")
+@click.option(
+    "--allowed-signers",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Whose keys count: a file of OpenSSH's form ALLOWED SIGNERS (man ssh-keygen).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@click.option(
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+)
+def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_dir: Path) -> None:
+    """Check a bundle, or a run (default: the newest): files, verdict, report, signatures.
+
+    Each file that changed, is missing or was added is named. The verdict is judged once more from the results, the
+    report made once more and compared. Without --allowed-signers a good signature says that the run is as somebody
+    signed it, and nobody vouches for whose key it was; a line of that file is `a@example.com ssh-ed25519 AAAA...`.
+    Nothing is written.
+
+    \b
+    toolkit verify handover.zip
+    toolkit verify handover.zip --allowed-signers signers
+    toolkit verify runs/2026-11-21T10-15-00Z-tcp10 --json | jq .changed
+
+    \b
+    Exit codes: 0 everything is as it was signed, and all signatures are good; 1 something changed, a signature is bad
+    or unknown, or nobody signed; 2 usage or input error; 130 interrupted.
+    """
+    from validation.signing.verify import verify as check
+
+    if path is None or (not path.exists() and (runs_dir / path).is_dir()):
+        path = rundir.find(runs_dir, str(path) if path else None)
+    found = check(path, allowed_signers)
+    if as_json:
+        click.echo(json.dumps(found.document()))
+    else:
+        for line in _lines(found, allowed_signers):
+            click.echo(line)
+    raise SystemExit(0 if found.good else 1)
+
+
+def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
+    lines = []
+    if found.sign_off == "REHEARSAL":
+        lines.append("REHEARSAL: virtual hardware took part; whatever is signed here accepts nothing")
+    elif found.sign_off:
+        lines.append(f"{found.sign_off}: what this run was judged to be")
+    lines.append(f"{found.path}: run {found.run or '?'}, site {found.site or '?'}, fabric {found.fabric or '?'}")
+    if found.headline:
+        lines.append(found.headline)
+    words = [*found.difference.words(), *found.faults]
+    lines += [f"  {word}" for word in words[:_SHOWN]]
+    if len(words) > _SHOWN:
+        lines.append(f"  and {len(words) - _SHOWN} more; --json lists all")
+    if found.files and not found.difference:
+        lines.append(f"files: all {found.files} as in the manifest")
+    if found.judged_again:
+        lines.append("verdict: judged again from the results, the same")
+    if found.made_again:
+        lines.append(f"report: made again from the data, the same bytes: {', '.join(found.made_again)}")
+    lines += [f"note: {note}" for note in found.notes]
+    for s in found.signatures:
+        who = f"{s.name}, {s.company}, {s.time}: " if s.name else ""
+        lines.append(f"{s.file}: {'BAD: ' if s.state == 'bad' else ''}{who}{s.why}")
+        if s.fingerprint:
+            lines.append(f"  key {s.fingerprint}, signed as {s.sign_off}")
+        lines += [f"  kept although it looks as if it held a secret: {file}" for file in s.allowed]
+    if not found.signatures:
+        lines.append("signatures: none; nobody has signed this run")
+    lines.append(_conclusion(found, allowed_signers))
+    return lines
+
+
+def _conclusion(found: Verification, allowed_signers: Path | None) -> str:
+    if not found.intact:
+        count = len(found.difference.words()) + len(found.faults)
+        return f"NOT INTACT: {count} {'thing is' if count == 1 else 'things are'} not as signed"
+    if not found.good:
+        return "NOT VERIFIED: the files are intact, the signatures are not good" if found.signatures else "NOT SIGNED"
+    if allowed_signers is None:
+        return "INTACT: as it was signed; whose keys these are say --allowed-signers, or their owners"
+    return "VERIFIED: intact, and signed with keys of the allowed signers only"

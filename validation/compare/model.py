@@ -1,0 +1,117 @@
+"""What a comparison says, as documents: `toolkit compare --format json` prints `Comparison`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from validation.model import Finding, Model, SignOff, VerdictName
+
+Change = Literal["same", "better", "worse", "changed"]
+"""`changed`: different, and neither better nor worse can be said of it."""
+
+NoiseName = Literal["beyond", "within", "small", "unknown"]
+"""`beyond` noise; `within` noise; `small`: beyond the samples' noise, but under SMALL, which runs differ by anyway;
+`unknown`: too few samples for an interval."""
+
+
+class NotComparable(Exception):
+    """Two runs that say nothing about each other. `str(e)` is one line that says why and what to do."""
+
+
+class Side(Model):
+    """One of the two runs."""
+
+    run: str
+    site: str
+    created: str
+    toolkit_version: str
+    sign_off: SignOff
+    outcome: Literal["passed", "failed", "incomplete"]
+    planned: int
+    measured: int
+
+
+class Difference(Model):
+    """Something of the stack, the rules or the fabric profile that is not the same; `nodes` is empty where it is not of
+    nodes. None means that it was not there or not known.
+    """
+
+    what: str
+    old: str | None
+    new: str | None
+    nodes: tuple[str, ...] = ()
+
+
+class Figure(Model):
+    """A measured quantity of one subject in both runs.
+
+    `change` is new / old - 1, with its 95 % interval `change_low` to `change_high` (bootstrap of the difference, where
+    both runs have samples; None where there is none). None as well where the old value is 0.
+    """
+
+    criterion: str
+    subject: str
+    unit: str
+    old: float
+    old_low: float | None
+    old_high: float | None
+    old_samples: int
+    new: float
+    new_low: float | None
+    new_high: float | None
+    new_samples: int
+    change: float | None
+    change_low: float | None
+    change_high: float | None
+    noise: NoiseName
+    verdict: Change
+
+
+class CriterionChange(Model):
+    """A criterion in both runs. `verdict` is `worse` where its verdict is, or a figure of it beyond noise; `why` says
+    which. `old` or `new` None: the criterion is not in that run's catalogue.
+    """
+
+    id: str
+    statement: str
+    old: VerdictName | None
+    new: VerdictName | None
+    old_reason: str
+    new_reason: str
+    verdict: Change
+    why: str
+    new_failures: tuple[str, ...] = ()
+    mended: tuple[str, ...] = ()
+
+
+class Comparison(Model):
+    """Run `a` (before) against run `b` (after). `findings` are those of `b`: who is at fault now, and what to do."""
+
+    schema_: Literal["elastic-ai-compare/1"] = Field(default="elastic-ai-compare/1", alias="schema")
+    a: Side
+    b: Side
+    fabric: str
+    rehearsal: bool
+    headline: str
+    stack: tuple[Difference, ...]
+    rules: tuple[Difference, ...]
+    nodes_gone: tuple[str, ...]
+    nodes_new: tuple[str, ...]
+    criteria: tuple[CriterionChange, ...]
+    figures: tuple[Figure, ...]
+    subjects_gone: tuple[str, ...]
+    subjects_new: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def worse(self) -> tuple[CriterionChange, ...]:
+        """The criteria that got worse."""
+        return tuple(c for c in self.criteria if c.verdict == "worse")
+
+    @property
+    def exit_code(self) -> int:
+        """0 no criterion got worse, 1 one did."""
+        return 1 if self.worse else 0

@@ -1,0 +1,254 @@
+"""The fabric between the nodes: ports with their rates, and the node, port or link that the findings name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+
+from markupsafe import Markup, escape
+
+from validation.model import Node, Port
+from validation.report.colour import INK
+from validation.report.documents import RunDocuments
+from validation.report.drawing import (
+    ALARM,
+    BLUE,
+    LINE,
+    MUTED,
+    SOFT,
+    DataTable,
+    Figure,
+    cross,
+    frame,
+    many,
+    short,
+    text,
+)
+from validation.report.numbers import NONE, plural, quantity
+
+_DRAWN_NODES = 16  # more are drawn as squares without their ports
+_BOX, _GAP = 150, 16
+_ACROSS = 4
+
+
+class _Guilt:
+    """What the findings name: nodes, ports "node/port", and links (port, port)."""
+
+    def __init__(self, documents: RunDocuments) -> None:
+        self.nodes: set[str] = set()
+        self.ports: set[str] = set()
+        self.links: set[tuple[str, str]] = set()
+        for finding in documents.verdict.findings if documents.verdict else ():
+            one, arrow, other = finding.subject.partition("<>" if "<>" in finding.subject else ">")
+            if arrow:
+                self.links.add((one, other) if one < other else (other, one))
+            elif finding.kind == "port":
+                self.ports.add(finding.subject)
+            elif finding.kind == "node":
+                self.nodes.add(finding.subject)
+
+    def touches(self, node: Node) -> bool:
+        ends = {end.partition("/")[0] for pair in self.links for end in pair}
+        return node.name in self.nodes | {p.partition("/")[0] for p in self.ports} | ends
+
+    @property
+    def words(self) -> str:
+        named = [*(f"node {n}" for n in sorted(self.nodes)), *(f"port {p}" for p in sorted(self.ports))]
+        named += [f"link {a} to {b}" for a, b in sorted(self.links)]
+        return f"Marked as guilty: {many(named, 12)}." if named else "Nothing is marked as guilty."
+
+
+def fabric_figure(documents: RunDocuments) -> Figure:
+    """Nodes, their fabric ports, and the fabric that joins them. Switches are not drawn: no fact shows them."""
+    nodes, guilt = documents.topology.nodes, _Guilt(documents)
+    large = len(nodes) > _DRAWN_NODES
+    rate = documents.topology.lab_link.rate_gbps if documents.topology.lab_link else documents.fabric.line_rate_gbps
+    what = "lab links shaped to" if documents.topology.lab_link else "nominal line rate"
+    bar = f"{documents.fabric.title}: {what} {quantity(rate, 'Gbit/s')}"
+    svg = _squares(nodes, guilt, bar) if large else _boxes(nodes, guilt, bar)
+    links = _links(documents)
+    caption = (
+        f"{plural(len(nodes), 'node')} with {plural(sum(len(n.ports) for n in nodes), 'fabric port')} on {bar}. "
+        f"{guilt.words} "
+        + (
+            "Switches and cables: as ibnetdiscover shows them, in the table of links below."
+            if links
+            else "Switches and cables between the ports: not known; nothing in this run tells them."
+        )
+    )
+    found = _found(documents)
+    table = DataTable(
+        caption="Fabric ports: declared by the inventory, and as the nodes show them.",
+        head=("Port", "Address", "Declared rate", "RDMA", "Found on the node"),
+        rows=tuple(
+            (
+                f"{node.name}/{port.interface}",
+                f"{port.address}/{port.prefix}",
+                quantity(port.rate_gbps, "Gbit/s") if port.rate_gbps else "not declared",
+                "yes" if port.rdma and documents.fabric.needs_rdma else "not asked for",
+                found.get((node.name, port.interface), "not known"),
+            )
+            for node in nodes
+            for port in node.ports
+        ),
+    )
+    return Figure("fabric-drawing", caption, svg, table)
+
+
+def link_figure(documents: RunDocuments) -> Figure | None:
+    """Links of an InfiniBand fabric as a table; None where no tool listed them."""
+    links = _links(documents)
+    if not links:
+        return None
+    rows = []
+    for line in links:
+        rate, _, ends = line.partition(" | ")
+        one, _, other = ends.partition(" | ")
+        rows.append((rate, one, other or NONE))
+    table = DataTable("Links as ibnetdiscover shows them.", ("Width and speed", "One end", "Other end"), tuple(rows))
+    return Figure("fabric-links", f"{plural(len(rows), 'link')} of the InfiniBand fabric.", None, table)
+
+
+def _links(documents: RunDocuments) -> list[str]:
+    kinds = {m.id for m in documents.plan.measurements if m.kind == "ib-fabric"}
+    found: dict[str, None] = {}
+    for id_, result in documents.latest.items():
+        lines = result.facts.get("links") if id_ in kinds and result.status == "ok" else None
+        found.update(dict.fromkeys(lines if isinstance(lines, list) else ()))
+    return list(found)
+
+
+def _found(documents: RunDocuments) -> Mapping[tuple[str, str], str]:
+    out = {}
+    for measurement in documents.plan.measurements:
+        result = documents.latest.get(measurement.id) if measurement.kind == "facts" else None
+        lines = result.facts.get("fabric_ports") if result is not None and result.status == "ok" else None
+        for line in lines if isinstance(lines, list) else ():
+            interface, _, state = str(line).partition("=")
+            out[measurement.nodes[0], interface] = state.replace(",", ", ").replace("=", " ")
+    return out
+
+
+def _role(node: Node) -> str:
+    return ", ".join(g.replace("_", " ") for g in node.groups) or "no group"
+
+
+def _boxes(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
+    """Each node as a box with its ports on the fabric's bar: half of the nodes above it, half below."""
+    above = nodes[: ceil(len(nodes) / 2)] if len(nodes) > _ACROSS else nodes
+    below = nodes[len(above) :]
+    rows = [r for r in (above, below) if r]
+    across = max(len(r) for r in rows)
+    box = max((900 - _GAP * across) // across, 84) if across > _ACROSS else _BOX
+    width = max(across * (box + _GAP) + _GAP, 460)
+    box_height, wire = 58, 74
+    bar_y = box_height + wire + 8
+    height = bar_y + 34 + (wire + box_height + 8 if below else 8) + 24
+    body = [
+        f'<rect x="2" y="{bar_y}" width="{width - 4:g}" height="30" rx="3" fill="{SOFT}" stroke="{INK}"/>',
+        text(width / 2, bar_y + 20, short(bar, width - 20, 12), 12, "middle", weight=600),
+    ]
+    places: dict[str, tuple[float, float]] = {}
+    for row, group in enumerate(rows):
+        left = (width - len(group) * (box + _GAP) + _GAP) / 2
+        for index, node in enumerate(group):
+            x = left + index * (box + _GAP)
+            y = 4.0 if row == 0 else bar_y + 30.0 + wire
+            edge = y + box_height if row == 0 else y
+            body += _node(node, x, y, box, box_height, node.name in guilt.nodes)
+            for position, port in enumerate(node.ports):
+                px = x + box * (position + 1) / (len(node.ports) + 1)
+                places[f"{node.name}/{port.interface}"] = (px, edge)
+                bad = f"{node.name}/{port.interface}" in guilt.ports
+                body += _port(node, port, px, edge, bar_y if row == 0 else bar_y + 30.0, box / len(node.ports), bad)
+    for one, other in sorted(guilt.links):
+        if one in places and other in places:
+            body += _guilty_link(places[one], places[other], bar_y + 15)
+    y = height - 8
+    body.append(cross(10, y - 4, 5))
+    body.append(text(22, y, "found guilty (node, port or link)", 11, fill=MUTED))
+    ports = sum(len(n.ports) for n in nodes)
+    description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {guilt.words}"
+    return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
+
+
+def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) -> list[str]:
+    colour, stroke = (ALARM, 3) if bad else (BLUE, 1.4)
+    slots = plural(node.bom.gpu_count, "GPU") if node.bom.gpu_count else "no GPU declared"
+    out = [
+        f'<rect x="{x:g}" y="{y:g}" width="{box:g}" height="{height:g}" rx="4" fill="#fff" stroke="{colour}" '
+        f'stroke-width="{stroke}"/>',
+        text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, 600),
+        text(x + box / 2, y + 35, short(_role(node), box - 6, 10.5), 10.5, "middle", MUTED),
+        text(x + box / 2, y + 50, short(node.virtual or slots, box - 6, 10.5), 10.5, "middle", MUTED),
+    ]
+    return [*out, cross(x + box - 11, y + 11, 6)] if bad else out
+
+
+def _port(node: Node, port: Port, x: float, edge: float, bar: float, room: float, bad: bool) -> list[str]:
+    colour, dash, thick = (ALARM, ' stroke-dasharray="6 3"', 3.4) if bad else (INK, "", 1.8)
+    middle = (edge + bar) / 2
+    rate = quantity(port.rate_gbps, "Gbit/s") if port.rate_gbps else "rate not declared"
+    out = [
+        f"<g><title>{escape(node.name)}/{escape(port.interface)}, {escape(port.address)}: {escape(rate)}</title>",
+        f'<path d="M{x:g} {edge:g}V{bar:g}" stroke="{colour}" stroke-width="{thick}"{dash}/>',
+    ]
+    for line, words in ((-4, port.interface), (10, rate)):
+        fitting = short(words, room - 6, 10.5)
+        half = len(fitting) * 3.2 + 3
+        out.append(f'<rect x="{x - half:g}" y="{middle + line - 10:g}" width="{2 * half:g}" height="14" fill="#fff"/>')
+        out.append(text(x, middle + line, fitting, 10.5, "middle", ALARM if bad else INK, 600 if line < 0 else 400))
+    if bad:
+        out.append(cross(x, middle - 22 if edge < bar else middle + 24, 6))
+    return [*out, "</g>"]
+
+
+def _guilty_link(one: tuple[float, float], other: tuple[float, float], middle: float) -> list[str]:
+    way = f"M{one[0]:g} {one[1]:g}C{one[0]:g} {middle:g} {other[0]:g} {middle:g} {other[0]:g} {other[1]:g}"
+    x = (one[0] + other[0]) / 2
+    y = (one[1] + other[1]) / 8 + middle * 0.75
+    return [
+        f'<path d="{way}" fill="none" stroke="#fff" stroke-width="7"/>',
+        f'<path d="{way}" fill="none" stroke="{ALARM}" stroke-width="3.4" stroke-dasharray="6 3"/>',
+        cross(x, y, 7),
+    ]
+
+
+def _squares(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
+    """Many nodes: a square each, by role; the guilty ones crossed and named."""
+    side, pitch, across = 12, 16, 38
+    roles: dict[str, list[Node]] = {}
+    for node in nodes:
+        roles.setdefault(_role(node), []).append(node)
+    width, y = across * pitch + 20, 44.0
+    body = [
+        f'<rect x="2" y="2" width="{width - 4}" height="28" rx="3" fill="{SOFT}" stroke="{INK}"/>',
+        text(width / 2, 21, short(bar, width - 20, 12), 12, "middle", weight=600),
+    ]
+    for role, members in roles.items():
+        ports = sorted({len(n.ports) for n in members})
+        rates = sorted({p.rate_gbps for n in members for p in n.ports if p.rate_gbps})
+        said = ", ".join(quantity(r, "Gbit/s") for r in rates) or "rate not declared"
+        each = " or ".join(map(str, ports)) + (" fabric port each" if ports == [1] else " fabric ports each")
+        words = f"{role}: {plural(len(members), 'node')}, {each}, {said}"
+        body.append(text(8, y + 12, short(words, width - 16, 12), 12, weight=600))
+        y += 20
+        plain, marks = [], []
+        for index, node in enumerate(members):
+            x, at = 8 + index % across * pitch, y + index // across * pitch
+            plain.append(f"M{x} {at:g}h{side}v{side}h-{side}z")
+            if guilt.touches(node):
+                marks.append(
+                    f"<g><title>{escape(node.name)}: named by the findings</title>{cross(x + 6, at + 6, 6)}</g>"
+                )
+        body.append(f'<path d="{"".join(plain)}" fill="#dfe9f3" stroke="{BLUE}"/>')
+        body += marks
+        y += ceil(len(members) / across) * pitch + 12
+    named = [n.name for n in nodes if guilt.touches(n)]
+    if named:
+        body.append(cross(14, y + 6, 5))
+        body.append(text(26, y + 10, short(f"named by the findings: {many(named, 8)}", width - 40, 11), 11))
+        y += 20
+    body.append(f'<path d="M8 {y + 2:g}H{width - 8}" stroke="{LINE}"/>')
+    description = f"{len(nodes)} nodes as squares, by role, on {bar}. {guilt.words}"
+    return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, y + 8, body)

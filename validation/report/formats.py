@@ -1,0 +1,84 @@
+"""All formats of a report, made from the same documents: HTML, PDF, JSON, JUnit, OpenMetrics.
+
+The same run directory gives the same bytes in each of them: no clock, no machine name. For PDF that holds as long as
+the PDF library and the fonts are the same, for their version stands in the file and the fonts are embedded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from validation.load import ConfigError
+from validation.report.documents import RunDocuments, read_run
+from validation.report.files import replace
+from validation.report.json_report import report_json
+from validation.report.junit import junit_xml
+from validation.report.openmetrics import open_metrics
+from validation.report.pdf import PdfUnavailable, pdf_bytes
+from validation.report.render import fill, view
+
+FILES: dict[str, str] = {
+    "html": "report.html",
+    "pdf": "report.pdf",
+    "json": "report.json",
+    "junit": "junit.xml",
+    "prom": "metrics.prom",
+}
+"""Name of a format, as `--format` takes it -> name of its file in a run directory."""
+
+Views = Mapping[str, Any]
+
+_MAKERS: dict[str, Callable[[RunDocuments, Views], bytes]] = {
+    "html": lambda documents, views: fill(views).encode(),
+    "pdf": lambda documents, views: pdf_bytes(fill(views, printed=True)),
+    "json": lambda documents, views: report_json(documents),
+    "junit": lambda documents, views: junit_xml(documents),
+    "prom": lambda documents, views: open_metrics(documents),
+}
+_FROM_VIEWS = ("html", "pdf")
+
+
+@dataclass
+class Written:
+    """`paths`: format -> the file that was written. `left_out`: format -> one line why it could not be made."""
+
+    paths: dict[str, Path] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def make(documents: RunDocuments, formats: Iterable[str] = tuple(FILES)) -> tuple[dict[str, bytes], dict[str, str]]:
+    """The asked formats in memory, and for each that cannot be made here (PDF without its library) one line why.
+
+    `formats` are keys of FILES. Reads no file of the run and writes nothing.
+    """
+    names = [name for name in FILES if name in set(formats)]
+    views = view(documents) if any(name in _FROM_VIEWS for name in names) else {}
+    made: dict[str, bytes] = {}
+    left_out: dict[str, str] = {}
+    for name in names:
+        try:
+            made[name] = _MAKERS[name](documents, views)
+        except PdfUnavailable as fault:
+            left_out[name] = str(fault)
+    return made, left_out
+
+
+def write_formats(run_dir: Path, formats: Iterable[str] = tuple(FILES), out: Path | None = None) -> Written:
+    """Write the asked formats of the run in `run_dir` into `out` (default: the run directory), each in one step.
+
+    Nothing is written when one of them fails for another reason than a missing library. Raises ConfigError with one
+    line for a damaged run directory or a place that cannot be written.
+    """
+    made, left_out = make(read_run(run_dir), formats)
+    folder = run_dir if out is None else out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise ConfigError(f"{folder}: cannot be made: {e.strerror or e}; give another place") from None
+    written = Written(left_out=left_out)
+    for name, content in made.items():
+        written.paths[name] = replace(folder / FILES[name], content)
+    return written

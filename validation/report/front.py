@@ -1,0 +1,269 @@
+"""Page one: what was tested, what came out, what it means, and the figures that matter. Made from the data alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from validation.model import CriterionVerdict, Judgement, VerdictDoc
+from validation.report.criteria import Row, tally
+from validation.report.documents import RunDocuments
+from validation.report.numbers import NONE, quantity
+from validation.report.partner import partner_blocks
+from validation.report.repeat import limits, repeats
+from validation.report.words import FrontWords, front_words
+from validation.signing.statement import NAMESPACES
+
+_MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 6, 5, 12
+"""How many page one names, so that it stays one page."""
+
+_WAIVED = re.compile(r"waived by (?P<who>.+?) on \S+ until (?P<until>\d{4}-\d\d-\d\d): (?P<why>.*?)(?: \(was .*)?$")
+_OP = re.compile(r" \((\w+)\)$")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of page one. `value` is None where nothing was measured; `note` and `reason` are in words."""
+
+    label: str
+    value: str | None
+    note: str | None
+    verdict: str
+    verdict_words: str
+    reason: str | None
+    anchor: str
+
+    @property
+    def chip(self) -> bool:
+        """False where the words in place of the value say the verdict already."""
+        return self.value is not None or self.verdict not in ("not-measured", "not-applicable")
+
+
+@dataclass(frozen=True)
+class WaiverGroup:
+    """Criteria that the same person waived for the same reason."""
+
+    by: str
+    why: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Front:
+    """What page one shows. `sentences` are three: what was tested, what came out, what it means."""
+
+    words: FrontWords
+    language: str
+    title: str
+    meta: tuple[tuple[str, str], ...]
+    logo: str | None
+    logo_alt: str
+    partner_files: tuple[str, ...]
+    state: str
+    sentences: tuple[str, str, str]
+    figures: tuple[Figure, ...]
+    failed: tuple[Row, ...]
+    failed_more: int
+    waivers: tuple[WaiverGroup, ...]
+    waivers_more: int
+    missing: tuple[str, ...]
+
+
+def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
+    """The template values of page one, of the method and of the last page: `front`, `partner`, `repeats`, `namespace`.
+
+    Raises ConfigError, one line with file and line, for a partner's template that cannot be used.
+    """
+    page = front(documents, verdict, rows)
+    return {
+        "front": page,
+        "partner": partner_blocks(documents, verdict),
+        "repeats": repeats(documents),
+        "limits": limits(documents, verdict),
+        "repeated": sum(1 for n in Counter(r.measurement for r in documents.results).values() if n > 1),
+        "namespace": NAMESPACES[verdict.sign_off],
+    }
+
+
+def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> Front:
+    """Page one of a run."""
+    customer, words = documents.customer, front_words(documents.customer.language)
+    failed = [r for r in rows if r.criterion.verdict == "fail"]
+    waivers = waiver_groups(verdict.criteria, words)
+    site = customer.site or documents.info.site
+    labels = words.labels
+    meta = (
+        (labels["customer"], customer.customer),
+        (labels["site"], customer.site and f"{customer.site} ({documents.info.site})"),
+        (labels["project"], customer.project),
+        (labels["contact"], customer.contact),
+        (labels["fabric"], f"{documents.fabric.title} ({documents.info.fabric})"),
+        (labels["date"], documents.info.created[:10]),
+        (labels["nodes"], str(len(documents.topology.nodes))),
+        (labels["run"], documents.info.run),
+        (labels["toolkit"], documents.info.toolkit_version),
+    )
+    return Front(
+        words=words,
+        language=customer.language,
+        title=f"{customer.customer or site}: {customer.project or documents.fabric.title}",
+        meta=tuple((label, value) for label, value in meta if value),
+        logo=documents.logo,
+        logo_alt=customer.customer or "Logo",
+        partner_files=tuple(documents.templates),
+        state=_state(documents, verdict, words),
+        sentences=sentences(documents, verdict, words),
+        figures=key_figures(documents, rows, words),
+        failed=tuple(failed[:_MOST_FAILED]),
+        failed_more=max(0, len(failed) - _MOST_FAILED),
+        waivers=waivers[:_MOST_WAIVERS],
+        waivers_more=sum(len(w.ids) for w in waivers[_MOST_WAIVERS:]),
+        missing=_missing(verdict, words),
+    )
+
+
+def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
+    """What keeps an incomplete run from a sign-off."""
+    lines, labels = [], words.labels
+    if verdict.missing:
+        lines.append(labels["missing_words"].format(missing=len(verdict.missing), planned=verdict.planned))
+    rehearsal = verdict.sign_off == "REHEARSAL"
+    undecided = [
+        c.id
+        for c in verdict.criteria
+        if c.verdict == "not-measured"
+        and (
+            any(j.verdict == "not-measured" and not (rehearsal and j.reason_code == "virtual") for j in c.judgements)
+            or (c.required and not rehearsal)
+        )
+    ]
+    if verdict.outcome == "incomplete" and undecided:
+        ids = ", ".join(undecided[:_MOST_OPEN]) + (", …" if len(undecided) > _MOST_OPEN else "")
+        lines.append(labels["undecided"].format(ids=ids))
+    return tuple(lines)
+
+
+def _state(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> str:
+    if verdict.sign_off == "REHEARSAL":
+        return str(getattr(words.outcome, verdict.outcome))
+    return str(getattr(words.state, verdict.sign_off))
+
+
+def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> tuple[str, str, str]:
+    """What was tested, what came out, what it means and the next step."""
+    groups: dict[str, int] = {}
+    for node in documents.topology.nodes:
+        for group in node.groups[:1]:
+            groups[group] = groups.get(group, 0) + 1
+    link = documents.topology.lab_link
+    tested = words.tested.format(
+        date=documents.info.created[:10],
+        nodes=words.count(len(documents.topology.nodes), "node"),
+        site=documents.customer.site or documents.info.site,
+        groups=", ".join(words.count(n, g) for g, n in groups.items()),
+        fabric=documents.fabric.title,
+        lab=words.on_lab.format(rate=quantity(link.rate_gbps, "Gbit/s")) if link else "",
+        suites=", ".join(words.suites.get(s, s) for s in documents.info.suites),
+    )
+    counts = tally(verdict.criteria)
+    named = dict.fromkeys(f.subject.replace("<>", " ↔ ").replace(">", " → ") for f in verdict.findings)
+    names = ", ".join(list(named)[:4]) + (", …" if len(named) > 4 else "")
+    came = words.came.format(
+        measured=verdict.measured,
+        planned=verdict.planned,
+        criteria=words.count(len(verdict.criteria), "criterion"),
+        passed=counts["pass"],
+        failed=counts["fail"],
+        waived=counts["waived"],
+        open=counts["not-measured"],
+        other=counts["not-applicable"],
+        guilty=words.guilty.format(names=names) if named else "",
+    )
+    return tested, came, str(getattr(words.meaning, _meaning(documents, verdict)))
+
+
+def _meaning(documents: RunDocuments, verdict: VerdictDoc) -> str:
+    if documents.verdict is None:
+        return "unjudged"
+    if verdict.sign_off == "REHEARSAL":
+        return f"rehearsal_{verdict.outcome}"
+    return verdict.sign_off.lower()
+
+
+def key_figures(documents: RunDocuments, rows: Sequence[Row], words: FrontWords) -> tuple[Figure, ...]:
+    """The figures that people ask for, whether they were measured or not."""
+    by_id = {r.criterion.id: r for r in rows}
+    fabric = "tr.rdmabw" if documents.fabric.needs_rdma else "tr.tcpbw"
+    wanted = {
+        "ratio": "rm.ratio", "intra": "tn.intra", "inter": "tn.inter", "fabric": fabric,
+        "fraction": "rm.fraction", "memory": "rm.memory",
+    }  # fmt: skip
+    return tuple(
+        _figure(documents, key, by_id[id_], words)
+        for key, id_ in wanted.items()
+        if id_ in by_id and (key != "memory" or by_id[id_].measured != NONE)
+    )
+
+
+def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> Figure:
+    value: str | None = row.measured if row.measured != NONE else None
+    note = f"{words.labels['bound']} {row.bounds[0]}" if row.bounds and row.applied else None
+    if key == "fabric" and (share := _line_share(documents, row.criterion, words)) is not None:
+        value, note = share
+    criterion = row.criterion
+    undecided = criterion.verdict in ("not-measured", "not-applicable")
+    measured_only = value is not None and criterion.verdict == "not-measured"
+    return Figure(
+        label=words.figures[key],
+        value=value,
+        note=note,
+        verdict=criterion.verdict,
+        verdict_words=words.labels["not_judged"] if measured_only else words.verdicts[criterion.verdict],
+        reason=words.reasons.get(criterion.reason_code, criterion.reason_code) if undecided else None,
+        anchor=row.anchor,
+    )
+
+
+def _line_share(documents: RunDocuments, criterion: CriterionVerdict, words: FrontWords) -> tuple[str, str] | None:
+    """The weakest pair's bandwidth as a share of the line rate, and the note beside it; None without a value."""
+    one_way = [j for j in criterion.judgements if j.value is not None and ", both ways" not in j.subject]
+    if not one_way:
+        return None
+    link = documents.topology.lab_link
+    rate = link.rate_gbps if link else documents.fabric.line_rate_gbps
+    worst = min(one_way, key=_value)
+    alike = [_value(j) for j in one_way if _op(j) == _op(worst)]
+    of = words.labels["lab_rate" if link else "line_rate"]
+    note = words.labels["share_of"].format(rate=quantity(rate, "Gbit/s"), of=of)
+    if len(alike) > 1:
+        note += f"; {words.labels['median']} {quantity(median(alike) / rate, 'ratio', 3)}"
+    return quantity(_value(worst) / rate, "ratio", 3), note
+
+
+def _value(judgement: Judgement) -> float:
+    assert judgement.value is not None  # asked of judgements with a value only
+    return judgement.value
+
+
+def _op(judgement: Judgement) -> str:
+    found = _OP.search(judgement.subject)
+    return found.group(1) if found else ""
+
+
+def waiver_groups(criteria: Sequence[CriterionVerdict], words: FrontWords) -> tuple[WaiverGroup, ...]:
+    """Who waived what until when, criteria of the same waiver together."""
+    groups: dict[tuple[str, str, str], dict[str, None]] = {}
+    for criterion in criteria:
+        reasons = [j.reason for j in criterion.judgements if j.verdict == "waived"]
+        for reason in reasons or ([criterion.reason] if criterion.verdict == "waived" else []):
+            found = _WAIVED.search(reason)
+            key = (found["who"], found["until"], found["why"]) if found else ("", "", reason)
+            groups.setdefault(key, {})[criterion.id] = None
+    return tuple(
+        WaiverGroup(by=who and words.labels["by"].format(who=who, until=until), why=why, ids=tuple(ids))
+        for (who, until, why), ids in groups.items()
+    )

@@ -1,0 +1,349 @@
+"""The report as one JSON document, `elastic-ai-report/1`: everything that the HTML shows, for programs.
+
+Its JSON Schema is published as docs/schema/report-1.json. A key may be added within version 1; one that goes away or
+changes its meaning makes a version 2. Bounds stand once in `bounds`, and judgements name them by position.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from statistics import median
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from validation.fabric import Fabric
+from validation.model import (
+    Bom,
+    Bound,
+    CriterionVerdict,
+    Finding,
+    Judgement,
+    LabLink,
+    Model,
+    Node,
+    Port,
+    ReasonCode,
+    Result,
+    ResultStatus,
+    RunInfo,
+    Scalar,
+    SignOff,
+    VerdictDoc,
+    VerdictName,
+)
+from validation.report.criteria import FAMILIES, bound_lines, tally, worst
+from validation.report.customer import Customer
+from validation.report.documents import RawState, RunDocuments
+from validation.report.evidence import missing, notes
+from validation.report.front import sentences
+from validation.report.repeat import limits
+from validation.report.summary import verdict_of
+from validation.report.words import front_words
+
+SCHEMA: Final = "elastic-ai-report/1"
+
+
+class Judged(Model):
+    """A criterion applied to one subject. `bound` is a position in the document's `bounds`."""
+
+    subject: str
+    verdict: VerdictName
+    reason_code: ReasonCode
+    reason: str
+    value: float | None
+    low: float | None = Field(description="lower end of the 95 % interval, in the bound's unit")
+    high: float | None
+    samples: int
+    text: str | None
+    bound: int | None
+    evidence: tuple[str, ...] = Field(description="ids of results")
+
+
+class CriterionEntry(Model):
+    """A criterion with its verdict. `decisive` is the position of the judgement that decides, None where there is none.
+
+    `bound_words` are the bounds as the report prints them; `provisional` marks one that is no published figure.
+    """
+
+    id: str
+    family: str
+    statement: str
+    source: str
+    required: bool
+    provisional: bool
+    bound_words: tuple[str, ...]
+    verdict: VerdictName
+    reason_code: ReasonCode
+    reason: str
+    coverage: str
+    decisive: int | None
+    judgements: tuple[Judged, ...]
+
+
+class WaiverEntry(Model):
+    """Something that was waived; `words` say by whom, when, until when and why."""
+
+    criterion: str
+    subject: str | None
+    words: str
+
+
+class MissingEntry(Model):
+    """A planned measurement without a usable result."""
+
+    measurement: str
+    criteria: tuple[str, ...]
+    reason: str
+
+
+class NodeEntry(Model):
+    """A node as declared, and `found`: what its own facts said, None where none were collected."""
+
+    name: str
+    groups: tuple[str, ...]
+    virtual: str | None
+    slots: int
+    ports: tuple[Port, ...]
+    declared: Bom
+    declared_stack: dict[str, str]
+    found: dict[str, Scalar | list[str]] | None
+
+
+class Distribution(Model):
+    """All samples of one metric of a result."""
+
+    metric: str
+    unit: str
+    count: int
+    minimum: float
+    median: float
+    maximum: float
+
+
+class RawEntry(Model):
+    """A raw log with its recorded hash, and whether the file still has it."""
+
+    path: str
+    sha256: str
+    state: RawState
+
+
+class ResultEntry(Model):
+    """A result with its provenance. `counts` False: a later attempt took its place."""
+
+    measurement: str
+    kind: str
+    suite: str
+    status: ResultStatus
+    error: str | None
+    counts: bool
+    nodes: tuple[str, ...]
+    devices: tuple[str, ...]
+    tool: str
+    tool_version: str
+    command: str = Field(description="as a shell takes it")
+    started: str
+    ended: str
+    duration_s: float
+    samples: tuple[Distribution, ...]
+    raw: tuple[RawEntry, ...]
+
+
+class ReportDoc(Model):
+    """report.json. `rehearsal` True: virtual or emulated parts took part, and nothing is accepted.
+
+    `judged` False: the run was stopped before its end, and no criterion has passed anything.
+    """
+
+    schema_: Literal["elastic-ai-report/1"] = Field(default="elastic-ai-report/1", alias="schema")
+    run: RunInfo
+    rehearsal: bool
+    judged: bool
+    sign_off: SignOff
+    outcome: Literal["passed", "failed", "incomplete"]
+    headline: str
+    customer: Customer = Field(description="the customer's words from report.yml")
+    sentences: tuple[str, str, str] = Field(description="page one in English: what was tested, what came out, meaning")
+    planned: int
+    measured: int
+    missing: tuple[MissingEntry, ...]
+    counts: dict[str, int] = Field(description="verdict -> how many criteria have it; every verdict is named")
+    findings: tuple[Finding, ...]
+    waivers: tuple[WaiverEntry, ...]
+    notes: tuple[str, ...]
+    limits: tuple[str, ...] = Field(description="what this run cannot show, in sentences")
+    left_out: tuple[str, ...] = Field(description="what the plan did not cover, in words")
+    fabric: Fabric
+    lab_link: LabLink | None
+    nodes: tuple[NodeEntry, ...]
+    bounds: tuple[Bound, ...]
+    criteria: tuple[CriterionEntry, ...]
+    results: tuple[ResultEntry, ...]
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of report.json, as published in docs/schema."""
+    schema = ReportDoc.model_json_schema(by_alias=True, mode="serialization")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": SCHEMA}
+
+
+class _Bounds:
+    """Every distinct bound once, in the order of first use."""
+
+    def __init__(self) -> None:
+        self.positions: dict[Bound, int] = {}
+
+    def place(self, bound: Bound | None) -> int | None:
+        if bound is None:
+            return None
+        return self.positions.setdefault(bound, len(self.positions))
+
+
+def _judged(judgement: Judgement, bounds: _Bounds) -> Judged:
+    fields = {name: getattr(judgement, name) for name in Judged.model_fields if name != "bound"}
+    return Judged.model_construct(**fields, bound=bounds.place(judgement.bound))
+
+
+def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bounds) -> CriterionEntry:
+    entry = documents.catalogue.get(criterion.id)
+    decisive = worst(criterion.judgements)
+    words = bound_lines(decisive.bound if decisive else None) or ((entry.bound.words,) if entry else ())
+    key = criterion.id.partition(".")[0]
+    return CriterionEntry(
+        id=criterion.id,
+        family=FAMILIES.get(key, key),
+        statement=criterion.statement,
+        source=criterion.source,
+        required=criterion.required,
+        provisional=entry is not None and entry.bound.provisional,
+        bound_words=words,
+        verdict=criterion.verdict,
+        reason_code=criterion.reason_code,
+        reason=criterion.reason,
+        coverage=criterion.coverage,
+        decisive=None if decisive is None else criterion.judgements.index(decisive),
+        judgements=tuple(_judged(j, bounds) for j in criterion.judgements),
+    )
+
+
+def _waivers(verdict: VerdictDoc) -> tuple[WaiverEntry, ...]:
+    out = []
+    for c in verdict.criteria:
+        waived = [j for j in c.judgements if j.verdict == "waived"]
+        out += [WaiverEntry(criterion=c.id, subject=j.subject, words=j.reason) for j in waived]
+        if c.verdict == "waived" and not waived:
+            out.append(WaiverEntry(criterion=c.id, subject=None, words=c.reason))
+    return tuple(out)
+
+
+def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
+    found = facts.get(node.name)
+    return NodeEntry(
+        name=node.name,
+        groups=node.groups,
+        virtual=node.virtual,
+        slots=node.slots,
+        ports=node.ports,
+        declared=node.bom,
+        declared_stack=node.stack,
+        found=None if found is None else found.facts,
+    )
+
+
+def _distributions(result: Result) -> tuple[Distribution, ...]:
+    groups: dict[tuple[str, str], list[float]] = {}
+    for sample in result.samples:
+        groups.setdefault((sample.metric, sample.unit), []).append(sample.value)
+    return tuple(
+        Distribution(metric=metric, unit=unit, count=len(v), minimum=min(v), median=median(v), maximum=max(v))
+        for (metric, unit), v in groups.items()
+    )
+
+
+def _results(documents: RunDocuments) -> tuple[ResultEntry, ...]:
+    planned = {m.id: (index, m) for index, m in enumerate(documents.plan.measurements)}
+    last = {r.measurement: index for index, r in enumerate(documents.results)}
+    ordered = sorted(enumerate(documents.results), key=lambda item: (planned[item[1].measurement][0], item[0]))
+    return tuple(
+        ResultEntry(
+            measurement=r.measurement,
+            kind=planned[r.measurement][1].kind,
+            suite=planned[r.measurement][1].suite,
+            status=r.status,
+            error=r.error,
+            counts=last[r.measurement] == index,
+            nodes=r.provenance.nodes,
+            devices=r.provenance.devices,
+            tool=r.provenance.tool,
+            tool_version=r.provenance.tool_version,
+            command=shlex.join(r.provenance.command),
+            started=r.provenance.started,
+            ended=r.provenance.ended,
+            duration_s=r.provenance.duration_s,
+            samples=_distributions(r),
+            raw=tuple(
+                RawEntry(path=log.path, sha256=log.sha256, state=documents.raw[log.path]) for log in r.provenance.raw
+            ),
+        )
+        for index, r in ordered
+    )
+
+
+def report_document(documents: RunDocuments) -> ReportDoc:
+    """Everything that the report says about a run."""
+    verdict = verdict_of(documents)
+    bounds = _Bounds()
+    criteria = tuple(_criterion(c, documents, bounds) for c in verdict.criteria)
+    latest = documents.latest
+    facts = {
+        m.nodes[0]: latest[m.id]
+        for m in documents.plan.measurements
+        if m.kind == "facts" and m.nodes and m.id in latest and latest[m.id].status == "ok"
+    }
+    return ReportDoc(
+        schema=SCHEMA,
+        run=documents.info,
+        rehearsal=documents.virtual or verdict.sign_off == "REHEARSAL",
+        judged=documents.verdict is not None,
+        sign_off=verdict.sign_off,
+        outcome=verdict.outcome,
+        headline=verdict.headline,
+        customer=documents.customer,
+        sentences=sentences(documents, verdict, front_words("en")),
+        planned=verdict.planned,
+        measured=verdict.measured,
+        missing=tuple(
+            MissingEntry(measurement=m.measurement.id, criteria=m.measurement.criteria, reason=m.reason)
+            for m in missing(documents)
+        ),
+        counts=tally(verdict.criteria),
+        findings=verdict.findings,
+        waivers=_waivers(verdict),
+        notes=notes(documents, verdict),
+        limits=limits(documents, verdict),
+        left_out=documents.plan.left_out,
+        fabric=documents.fabric,
+        lab_link=documents.topology.lab_link,
+        nodes=tuple(_node(n, facts) for n in documents.topology.nodes),
+        bounds=tuple(bounds.positions),
+        criteria=criteria,
+        results=_results(documents),
+    )
+
+
+def report_json(documents: RunDocuments) -> bytes:
+    """report.json as UTF-8 text, keys in the order of the schema. Lists of things stand one thing a line."""
+    document = report_document(documents)
+    parts = []
+    for name, field in ReportDoc.model_fields.items():
+        value = getattr(document, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], Model):
+            text = "[\n" + ",\n".join(item.model_dump_json() for item in value) + "\n]"
+        elif isinstance(value, Model):
+            text = value.model_dump_json()
+        else:
+            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        parts.append(f"{json.dumps(field.alias or name)}: {text}")
+    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()

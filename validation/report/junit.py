@@ -1,0 +1,104 @@
+"""The verdict as JUnit XML, for continuous integration: one suite per family, one case per criterion.
+
+What failed is a failure. What was planned and has no usable result is an error. What was not measured, waived or does
+not apply is skipped, with its reason: nothing is green that was not measured.
+"""
+
+from __future__ import annotations
+
+import re
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from validation.model import CriterionVerdict, Judgement, VerdictDoc
+from validation.report.criteria import FAMILIES
+from validation.report.documents import RunDocuments
+from validation.report.summary import verdict_of
+
+# A planned measurement that did not deliver is a fault of the run, not a choice.
+_ERRORS = ("missing-result", "tool-failed", "missing-metric", "above-ceiling", "too-noisy")
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+SIGN_OFF = "Sign-off"
+
+
+def _clean(text: str) -> str:
+    """`text` without the characters that XML cannot hold, each replaced visibly."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _case(suite: Element, classname: str, name: str) -> Element:
+    return SubElement(suite, "testcase", {"classname": _clean(classname), "name": _clean(name), "time": "0"})
+
+
+def _say(case: Element, verdict: str, code: str, reason: str) -> None:
+    if verdict == "pass":
+        return
+    tag = {"fail": "failure"}.get(verdict) or ("error" if code in _ERRORS and verdict != "waived" else "skipped")
+    message = _clean(reason if verdict in ("fail", "not-measured") else f"{verdict}: {reason}")
+    attributes = {"message": message} if tag == "skipped" else {"message": message, "type": code}
+    SubElement(case, tag, attributes).text = message
+
+
+def _judged(suite: Element, classname: str, criterion: CriterionVerdict, judgement: Judgement) -> None:
+    case = _case(suite, classname, f"{criterion.id} {judgement.subject}")
+    _say(case, judgement.verdict, judgement.reason_code, judgement.reason)
+
+
+def _sign_off(root: Element, verdict: VerdictDoc, rehearsal: bool) -> None:
+    suite = SubElement(root, "testsuite", {"name": SIGN_OFF})
+    case = _case(suite, SIGN_OFF, "sign-off")
+    words = _clean(verdict.headline)
+    if verdict.outcome == "failed":
+        SubElement(case, "failure", {"message": words, "type": verdict.sign_off}).text = words
+    elif verdict.outcome == "incomplete":
+        SubElement(case, "error", {"message": words, "type": verdict.sign_off}).text = words
+    elif rehearsal:
+        SubElement(case, "skipped", {"message": f"a rehearsal accepts nothing: {words}"})
+
+
+def junit_xml(documents: RunDocuments) -> bytes:
+    """JUnit XML of the run. Failed judgements of a criterion stand as cases of their own beside it."""
+    verdict = verdict_of(documents)
+    rehearsal = documents.virtual or verdict.sign_off == "REHEARSAL"
+    root = Element("testsuites", {"name": _clean(f"{verdict.site} {verdict.run}")})
+    _sign_off(root, verdict, rehearsal)
+    groups: dict[str, list[CriterionVerdict]] = {}
+    for criterion in verdict.criteria:
+        groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
+    for key in [*(k for k in FAMILIES if k in groups), *sorted(k for k in groups if k not in FAMILIES)]:
+        title = FAMILIES.get(key, key)
+        suite = SubElement(root, "testsuite", {"name": title})
+        for criterion in groups[key]:
+            case = _case(suite, title, criterion.id)
+            _say(case, criterion.verdict, criterion.reason_code, f"{criterion.statement}: {criterion.reason}")
+            if len(criterion.judgements) > 1:
+                for judgement in criterion.judgements:
+                    if judgement.verdict == "fail":
+                        _judged(suite, title, criterion, judgement)
+    properties = {
+        "run": verdict.run,
+        "site": verdict.site,
+        "fabric": verdict.fabric,
+        "sign_off": verdict.sign_off,
+        "outcome": verdict.outcome,
+        "rehearsal": "true" if rehearsal else "false",
+        "planned": str(verdict.planned),
+        "measured": str(verdict.measured),
+    }
+    for suite in root:
+        first = Element("properties")
+        for name, value in properties.items():
+            SubElement(first, "property", {"name": name, "value": _clean(value)})
+        suite.insert(0, first)
+        suite.set("timestamp", _clean(documents.info.created.removesuffix("Z")))
+        _count(suite)
+    _count(root)
+    indent(root)
+    return ('<?xml version="1.0" encoding="utf-8"?>\n' + tostring(root, encoding="unicode") + "\n").encode()
+
+
+def _count(element: Element) -> None:
+    cases = list(element.iter("testcase"))
+    element.set("tests", str(len(cases)))
+    for key, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        element.set(key, str(sum(case.find(tag) is not None for case in cases)))
+    element.set("time", "0")

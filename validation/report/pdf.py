@@ -1,0 +1,76 @@
+"""The report as PDF, laid out by WeasyPrint from the same HTML.
+
+WeasyPrint is the only part that needs libraries of the operating system (Pango). It is loaded here and nowhere else,
+and fetches nothing: whatever the document refers to must stand in it.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import re
+from base64 import b64encode
+from typing import Any
+from xml.etree.ElementTree import ParseError, fromstring
+
+from markupsafe import escape
+
+PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
+
+_SVG = "{http://www.w3.org/2000/svg}"
+_FONTS = "'Liberation Sans', 'DejaVu Sans', sans-serif"
+
+
+class PdfUnavailable(Exception):
+    """PDF cannot be made on this machine. `str(e)` is one line: what is missing, and what to do."""
+
+
+def _weasyprint() -> Any:
+    try:
+        import weasyprint  # type: ignore[import-untyped]  # slow to load, and needs Pango
+    except ImportError:
+        raise PdfUnavailable("PDF left out: the library WeasyPrint is not installed; pip install weasyprint") from None
+    except OSError as fault:
+        missing = str(fault).partition("'")[2].partition("'")[0] or str(fault).splitlines()[0]
+        raise PdfUnavailable(
+            f"PDF left out: the system library {missing} is missing; apt-get install {' '.join(PACKAGES)}"
+        ) from None
+    return weasyprint
+
+
+def _as_image(found: re.Match[str]) -> str:
+    """An inline drawing as an image, with its title and description as the alternative text."""
+    text = found[0]
+    try:
+        root = fromstring(text)  # noqa: S314 - our own drawing; what is not well formed stays as it is
+    except ParseError:
+        return text
+    words = " ".join(filter(None, (root.findtext(f"{_SVG}title"), root.findtext(f"{_SVG}desc"))))
+    drawing = text.replace("<svg", f'<svg font-family="{_FONTS}"', 1)
+    kind = escape(root.get("class", ""))
+    data = b64encode(drawing.encode()).decode("ascii")
+    return f'<img class="{kind}" alt="{escape(words)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def pdf_bytes(html: str) -> bytes:
+    """`html` as a tagged PDF with bookmarks. PdfUnavailable where the libraries are missing.
+
+    Links between places in the document work; nothing is fetched from file or network, data: URIs are read.
+    """
+    weasyprint = _weasyprint()
+    for name in ("weasyprint", "fontTools"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # it reports each rule that is for browsers only
+    inside = weasyprint.urls.URLFetcher(allowed_protocols=("data",))  # a logo; whatever else is not fetched
+    collecting = gc.isenabled()
+    gc.disable()  # a sixth faster: layout makes millions of objects that all live until its end
+    try:
+        # a matrix has ten thousand elements, which need no style sheet: as images they take a third of the time
+        html = re.sub(r"<svg\b[^>]*>.*?</svg>", _as_image, html, flags=re.DOTALL)
+        document = weasyprint.HTML(string=html, base_url=None, url_fetcher=inside)
+        return bytes(document.write_pdf(pdf_tags=True))
+    except Exception as fault:  # whatever goes wrong in there, the other formats are still to be written
+        words = f"{type(fault).__name__}: {fault}".partition("\n")[0].rstrip(": ")
+        raise PdfUnavailable(f"PDF left out: WeasyPrint fails on this report ({words}); print report.html") from fault
+    finally:
+        if collecting:
+            gc.enable()

@@ -1,0 +1,254 @@
+"""GPUs over the network: copy matrices through the engine, fractions of memory, remote against native."""
+
+from __future__ import annotations
+
+import re
+from statistics import median
+
+from markupsafe import Markup
+
+from validation.criterion import Criterion
+from validation.model import CriterionVerdict, Measurement, Result, VerdictDoc
+from validation.report.colour import INK
+from validation.report.documents import RunDocuments
+from validation.report.drawing import (
+    BLUE,
+    LINE,
+    MUTED,
+    DataTable,
+    Figure,
+    frame,
+    short,
+    text,
+)
+from validation.report.heatmap import Cell, Heatmap, heat_map
+from validation.report.numbers import NONE, interval, number, plural, quantity
+from validation.report.plots import Span, interval_chart
+from validation.report.published import REMOTE_RATIOS
+
+_PAIR = re.compile(r"(\S+) to (\S+): ([\d.e+-]+) GB/s, ([\d.e+-]+) us")
+_SIDES = (
+    ("GB/s", "Bandwidth of copies", "dark = more = better", False),
+    ("us", "Latency of a copy of 4 bytes", "pale = shorter = better", True),
+)
+_FILLS = ("#dfe9f3", "#b9cfe4")
+
+
+def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
+    """Figures of the suite remoting; empty frames with the reason where something was not measured."""
+    figures = [*_matrices(documents), *_fractions(documents)]
+    for id_, words, published in (
+        ("rm.ratio", "Remote over native throughput, one GPU", REMOTE_RATIOS),
+        ("rm.layout", "Layouts L4, L2R2, R4 over N4 (native)", ()),
+        ("rm.fraction", "Aggregate of fractions over one full GPU", ()),
+    ):
+        criterion = next((c for c in verdict.criteria if c.id == id_), None)
+        if criterion is not None:
+            figures.append(_ratios(documents, criterion, words, published, documents.catalogue.get(id_)))
+    return tuple(figures)
+
+
+def _ends(result: Result) -> dict[str, str]:
+    """H and device numbers as the matrix names them -> label "where/what" of the drawing."""
+    servers = result.facts.get("device_servers")
+    devices = result.facts.get("devices")
+    count = len(devices) if isinstance(devices, list) else 0
+    named = servers if isinstance(servers, list) and len(servers) == count else [""] * count
+    labels = {"H": f"{result.facts.get('client', 'client')}/host"}
+    return labels | {str(i): f"{named[i] or 'GPU'}/{i}" if named[i] else f"GPU {i}" for i in range(count)}
+
+
+def _matrices(documents: RunDocuments) -> list[Figure]:
+    planned = [m for m in documents.plan.measurements if m.kind == "remoting-copy"]
+    if not planned:
+        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        return [
+            Figure("copies", "Copies between a client's memory and remote GPUs.", empty=why, criteria=("rm.matrix",))
+        ]
+    figures = []
+    for measurement in planned:
+        result = documents.latest.get(measurement.id)
+        lines = result.facts.get("matrix") if result is not None and result.status == "ok" else None
+        caption = f"Copies through the engine, client {measurement.nodes[0]}."
+        if result is None or result.status != "ok":
+            why = (result.error or result.status) if result else "no result was recorded"
+            figures.append(
+                Figure(
+                    f"copies-{measurement.nodes[0]}", caption, empty=f"Not measured: {why}.", criteria=("rm.matrix",)
+                )
+            )
+        elif not isinstance(lines, list):
+            why = "Not drawn: an older release kept the single pairs in the raw log only (annex B)."
+            figures.append(Figure(f"copies-{measurement.nodes[0]}", caption, empty=why, criteria=("rm.matrix",)))
+        else:
+            figures += _maps(measurement, result, [str(line) for line in lines])
+    return figures
+
+
+def _maps(measurement: Measurement, result: Result, lines: list[str]) -> list[Figure]:
+    ends = _ends(result)
+    found = [m for m in map(_PAIR.fullmatch, lines) if m]
+    emulated = " GPUs are emulated." if result.facts.get("emulated") else ""
+    engine = f"engine {result.facts.get('engine')} {result.facts.get('engine_release')}"
+    figures = []
+    for side, (unit, title, better, high_is_bad) in enumerate(_SIDES):
+        shown = "µs" if unit == "us" else unit
+        cells = {}
+        for pair in found:
+            source, target = ends.get(pair[1], pair[1]), ends.get(pair[2], pair[2])
+            value = float(pair[3 + side])
+            cells[source, target] = Cell(
+                number(value, 3), f"{source} to {target}: {quantity(value, unit)}", "ok", value
+            )
+        values = [c.value for c in cells.values() if c.value is not None]
+        top = max(values, default=1.0)
+        id_ = f"copies-{measurement.nodes[0]}-{'bandwidth' if side == 0 else 'latency'}"
+        svg = heat_map(
+            Heatmap(
+                id=id_,
+                title=f"{title}, {shown}",
+                description=f"{len(values)} ordered pairs of client memory and {plural(len(ends) - 1, 'GPU')}, "
+                + (f"from {number(min(values))} to {number(top)} {shown}." if values else "none has a value."),
+                labels=tuple(ends.values()),
+                cells=cells,
+                unit=shown,
+                top=top,
+                top_label=f"{number(top)} {shown}",
+                better=f"{better}; logarithmic",
+                log_from=min(values, default=None),
+                high_is_bad=high_is_bad,
+                with_diagonal=True,
+            )
+        )
+        labels = tuple(ends.values())
+        rows = tuple((a, *(cells[a, b].text if (a, b) in cells else NONE for b in labels)) for a in labels)
+        table = DataTable(f"{title}, {shown}; the row is the source.", ("Source", *labels), rows, in_figure=True)
+        caption = (
+            f"{title} in {shown}, client {measurement.nodes[0]}, {engine}; the row is the source, the diagonal a copy "
+            f"inside a GPU. The values are reported; what is judged is that no pair is missing.{emulated}"
+        )
+        figures.append(Figure(id_, caption, svg, table, None, ("rm.matrix",)))
+    return figures
+
+
+def _fractions(documents: RunDocuments) -> list[Figure]:
+    planned = [m for m in documents.plan.measurements if m.kind == "remoting-fraction"]
+    caption = "Memory of the fractions of a GPU, as their tenants could fill it."
+    if not planned:
+        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        return [Figure("fractions", caption, empty=why, criteria=("rm.memory",))]
+    bars, rows = [], []
+    for measurement in planned:
+        result = documents.latest.get(measurement.id)
+        server, parts = str(measurement.params.get("server", "")), str(measurement.params.get("parts", ""))
+        if result is None or result.status != "ok":
+            why = (result.error or result.status) if result else "no result was recorded"
+            rows.append((server, parts.replace(",", " + "), "not measured", why, NONE))
+            continue
+        sizes = result.facts.get("part_mib")
+        whole = result.facts.get("memory_mib")
+        error = result.values("memory_error_mib")
+        listed = [float(s) for s in sizes] if isinstance(sizes, list) else []
+        rows.append(
+            (
+                server,
+                parts.replace(",", " + "),
+                " + ".join(number(v) for v in listed) or "in the raw log only (older release)",
+                f"{whole}",
+                number(max(error)) if error else NONE,
+            )
+        )
+        if listed and isinstance(whole, (int, float)):
+            bars.append((f"{server}: {_words(parts)}", listed, float(whole)))
+    emulated = any(
+        r.facts.get("emulated") for m in planned if (r := documents.latest.get(m.id)) is not None and r.status == "ok"
+    )
+    head = ("Server", "Parts", "Memory of each, MiB", "Whole GPU, MiB", "Largest deviation, MiB")
+    table = DataTable("Fractions of memory.", head, tuple(rows))
+    caption += " GPUs are emulated." if emulated else ""
+    if not bars:
+        why = "Not drawn: no result tells the memory of its parts; what is known stands in the table."
+        return [Figure("fractions", caption, None, table, why, ("rm.memory",))]
+    return [Figure("fractions", caption, _stacks(bars), table, None, ("rm.memory",))]
+
+
+def _words(parts: str) -> str:
+    each = parts.split(",")
+    return f"{len(each)} \u00d7 {each[0]}" if len(set(each)) == 1 else " + ".join(each)
+
+
+def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:
+    left, width, row = 138, 540, 34
+    body = []
+    for index, (label, sizes, whole) in enumerate(bars):
+        y, x = 8 + index * row, float(left)
+        body.append(text(left - 10, y + 15, short(label, left - 12, 11.5), 11.5, "end"))
+        scale = (width - left - 92) / max(whole, sum(sizes))
+        for position, size in enumerate(sizes):
+            wide = size * scale
+            body.append(
+                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="22" fill="{_FILLS[position % 2]}" '
+                f'stroke="{BLUE}" stroke-width="0.8"/>'
+            )
+            words = number(size, 3)
+            if wide > len(words) * 6.6 + 4:
+                body.append(text(x + wide / 2, y + 15, words, 10.5, "middle"))
+            x += wide
+        end = left + whole * scale
+        body.append(f'<path d="M{end:.1f} {y - 4}v30" stroke="{INK}" stroke-width="2"/>')
+        body.append(text(end + 8, y + 15, f"{number(whole)} MiB", 11))
+    y = 8 + len(bars) * row + 10
+    body.append(f'<path d="M{left} {y - 6}H{width - 90}" stroke="{LINE}"/>')
+    body.append(text(left, y + 8, "memory of each part, MiB; upright line: the whole GPU", 11, fill=MUTED))
+    description = "; ".join(
+        f"{label}: {' + '.join(number(s) for s in sizes)} of {number(w)} MiB" for label, sizes, w in bars
+    )
+    return frame("fractions-chart", "Fractions of a GPU's memory", description, width, y + 16, body)
+
+
+def _ratios(
+    documents: RunDocuments,
+    criterion: CriterionVerdict,
+    words: str,
+    published: tuple[tuple[str, float, str], ...],
+    entry: Criterion | None,
+) -> Figure:
+    id_ = criterion.id.replace(".", "-")
+    demanded = entry.bound.words if entry else ""
+    judged = [j for j in criterion.judgements if j.value is not None]
+    rows: list[tuple[str, ...]] = [
+        (
+            j.subject,
+            number(j.value),
+            interval(j.low, j.high) or NONE,
+            j.verdict,
+            "this run",
+        )
+        for j in judged
+        if j.value is not None
+    ]
+    rows += [(case, number(value), NONE, "published, not judged", source) for case, value, source in published]
+    table = (
+        DataTable(f"{words}.", ("Case", "Ratio", "95 % interval", "Verdict", "Source"), tuple(rows)) if rows else None
+    )
+    if not judged:
+        empty = f"Not measured: {criterion.reason}. Demanded: {demanded or criterion.source}."
+        return Figure(id_, f"{words}.", None, table, empty, (criterion.id,))
+    limit = next((j.bound.floor for j in judged if j.bound is not None and j.bound.floor is not None), None)
+    spans = [
+        Span(j.subject, j.value, j.low, j.high, failed=j.verdict in ("fail", "waived"))
+        for j in judged
+        if j.value is not None
+    ]
+    spans += [Span(case, value, published=True) for case, value, _ in published]
+    svg = interval_chart(
+        f"{id_}-chart",
+        words,
+        f"{plural(len(judged), 'case')}, median {number(median(j.value for j in judged if j.value is not None))}; "
+        + (f"bound {number(limit)}." if limit is not None else "no bound."),
+        spans,
+        "ratio; bars are 95 % intervals",
+        (limit, f"bound ≥ {number(limit)}") if limit is not None else None,
+    )
+    hollow = " Hollow diamonds: published figures of other systems, for reference." if published else ""
+    return Figure(id_, f"{words}, with 95 % intervals and the bound.{hollow}", svg, table, None, (criterion.id,))

@@ -1,0 +1,262 @@
+"""The insides of the nodes as the facts tell them: NUMA nodes, GPUs, adapters and the links to them.
+
+One drawing for each kind of node: nodes whose cards sit alike are drawn once. What no fact tells is drawn as not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from markupsafe import Markup
+
+from validation.judging.case import CONTAINERS
+from validation.judging.hardware import Card, cards
+from validation.model import Node, Result
+from validation.report.colour import INK
+from validation.report.documents import RunDocuments
+from validation.report.drawing import (
+    ALARM,
+    BLUE,
+    LINE,
+    MUTED,
+    SOFT,
+    DataTable,
+    Figure,
+    cross,
+    frame,
+    many,
+    short,
+    text,
+)
+from validation.report.numbers import NONE, number, plural
+
+_MOST_KINDS = 6
+_MOST_CARDS = 20  # of a node; more are in the table only
+_CARD, _GAP, _ROW = 104, 12, 110
+_GENERATIONS = {2.5: "Gen1", 5.0: "Gen2", 8.0: "Gen3", 16.0: "Gen4", 32.0: "Gen5", 64.0: "Gen6"}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A card in the drawing. `seen` False: declared by the inventory, and no fact shows it."""
+
+    card: Card
+    seen: bool = True
+
+    @property
+    def short_of(self) -> bool:
+        card = self.card
+        pairs = ((card.width, card.rated_width), (card.speed, card.rated_speed))
+        return any(now is not None and rated is not None and now < rated for now, rated in pairs)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    nodes: tuple[str, ...]
+    model: str
+    gpu: str
+    virtual: str | None
+    places: tuple[_Place, ...]
+    why_unknown: str | None
+
+
+def _link(speed: float | None, width: float | None) -> str:
+    if width is None and speed is None:
+        return "not known"
+    generation = _GENERATIONS.get(speed, f"{number(speed)} GT/s") if speed is not None else "speed not known"
+    return f"{generation} x{width:g}" if width is not None else generation
+
+
+def _unplaced(what: str, interface: str = "-") -> Card:
+    return Card(what, interface, "", None, None, None, None, -1)
+
+
+def _places(node: Node, result: Result | None) -> tuple[tuple[_Place, ...], str | None]:
+    """The cards of a node, and why nothing is known of how they are plugged in."""
+    facts = result.facts if result is not None and result.status == "ok" else None
+    declared = tuple(_Place(_unplaced("gpu"), seen=False) for _ in range(node.bom.gpu_count or 0))
+    ports = tuple(_Place(_unplaced("nic", port.interface), seen=facts is not None) for port in node.ports)
+    if facts is None:
+        return (*declared, *ports), "no facts were collected from this kind of node"
+    lines = facts.get("pci")
+    counted = facts.get("gpu_count")
+    count = counted if isinstance(counted, int) else 0
+    if not isinstance(lines, list) or str(facts.get("virt")) in CONTAINERS:
+        gpus = tuple(_Place(_unplaced("gpu")) for _ in range(count)) or declared
+        why = (
+            f"a container ({facts.get('virt')}): the PCI devices that it shows are its host's"
+            if isinstance(lines, list)
+            else "its facts lack the PCI Express links"
+        )
+        return (*gpus, *ports), why
+    found = cards([str(line) for line in lines])
+    shown = {c.interface for c in found if c.what == "nic"}
+    rest = tuple(p for p in ports if p.card.interface not in shown)
+    missing = max((node.bom.gpu_count or 0) - sum(c.what == "gpu" for c in found), 0)
+    return (*(_Place(c) for c in found), *rest, *declared[:missing]), None
+
+
+def _kinds(documents: RunDocuments) -> list[_Kind]:
+    latest = documents.latest
+    results = {m.nodes[0]: latest.get(m.id) for m in documents.plan.measurements if m.kind == "facts"}
+    groups: dict[object, list[str]] = {}
+    first: dict[object, _Kind] = {}
+    for node in documents.topology.nodes:
+        result = results.get(node.name)
+        facts = result.facts if result is not None and result.status == "ok" else {}
+        places, why = _places(node, result)
+        kind = _Kind(
+            nodes=(),
+            model=str(facts.get("model") or node.bom.model or "model not known"),
+            gpu=str(facts.get("gpu_model") or node.bom.gpu_model or ""),
+            virtual=node.virtual or (str(facts["virt"]) if facts.get("virt") not in (None, "none") else None),
+            places=places,
+            why_unknown=why,
+        )
+        # addresses differ between machines of one kind; what counts is where the cards sit and how they are linked
+        alike = replace(kind, places=tuple(replace(p, card=replace(p.card, address="")) for p in places))
+        groups.setdefault(alike, []).append(node.name)
+        first.setdefault(alike, kind)
+    return [replace(first[key], nodes=tuple(names)) for key, names in groups.items()]
+
+
+def node_figures(documents: RunDocuments) -> tuple[Figure, ...]:
+    """A drawing for each kind of node, GPU nodes first. Kinds beyond the sixth share one table and have no drawing."""
+    kinds = sorted(_kinds(documents), key=lambda k: -sum(p.card.what == "gpu" for p in k.places))
+    drawn = tuple(_figure(kind, index) for index, kind in enumerate(kinds[:_MOST_KINDS]))
+    rest = kinds[_MOST_KINDS:]
+    if not rest:
+        return drawn
+    rows = tuple((", ".join(k.nodes), k.model, "; ".join(" ".join(_row(p)) for p in k.places)) for k in rest)
+    table = DataTable("Further kinds of nodes and their cards.", ("Nodes", "Model", "Cards"), rows)
+    words = f"{plural(len(rest), 'further kind')} of nodes, which differ in cards, links or NUMA nodes."
+    return (
+        *drawn,
+        Figure("node-more", words, None, table, "Not drawn: more than six kinds; the table has their cards."),
+    )
+
+
+def _figure(kind: _Kind, index: int) -> Figure:
+    who = f"{many(kind.nodes)}" + (f" ({len(kind.nodes)} nodes, alike)" if len(kind.nodes) > 1 else "")
+    virtual = f"; virtual: {kind.virtual}" if kind.virtual else ""
+    caption = " ".join([f"{who}: {kind.model}{virtual}.", *_notes(kind)])
+    rows = tuple(_row(place) for place in kind.places)
+    table = DataTable(
+        caption=f"Cards of {who}; PCI addresses are those of {kind.nodes[0]}.",
+        head=("Card", "PCI address", "NUMA node", "Link as trained", "Link as rated", "Known from"),
+        rows=rows or (("none", NONE, NONE, NONE, NONE, "inventory and facts"),),
+    )
+    return Figure(f"node-{index + 1}", caption, _draw(kind, index), table, None, ("pf.pcie", "pf.numa"))
+
+
+def _row(place: _Place) -> tuple[str, ...]:
+    card = place.card
+    return (
+        "GPU" if card.what == "gpu" else f"fabric port {card.interface}",
+        card.address or "not known",
+        str(card.numa) if card.numa >= 0 else "not known",
+        _link(card.speed, card.width) + (" (BELOW its rating)" if place.short_of else ""),
+        _link(card.rated_speed, card.rated_width),
+        "facts" if place.seen else "the inventory only",
+    )
+
+
+def _draw(kind: _Kind, index: int) -> Markup:
+    numas = sorted({p.card.numa for p in kind.places}) or [-1]
+    columns = {numa: [p for p in kind.places if p.card.numa == numa] for numa in numas}
+    for numa, here in columns.items():
+        here.sort(key=lambda p: (p.card.what != "gpu", p.card.interface, p.card.address))
+        columns[numa] = here[: max(_MOST_CARDS // len(numas), 1)] if len(kind.places) > _MOST_CARDS else here
+    across = 5 if len(numas) == 1 else 3  # cards in one line of a NUMA node
+    widths = {n: max(min(len(here), across), 2) * (_CARD + _GAP) + _GAP for n, here in columns.items()}
+    lines = max((len(here) + across - 1) // across for here in columns.values())
+    width = sum(widths.values()) + 26 * (len(numas) - 1) + 4
+    height = 40 + max(lines, 1) * _ROW
+    body: list[str] = []
+    x = 2.0
+    for position, numa in enumerate(numas):
+        body += _socket(numa, columns[numa], x, widths[numa], lines, across)
+        if position and numa >= 0 and numas[position - 1] >= 0:
+            body.append(f'<path d="M{x - 26:g} 26H{x:g}" stroke="{MUTED}" stroke-width="1.4" stroke-dasharray="2 3"/>')
+            body.append(text(x - 13, 18, "?", 11, "middle", MUTED))
+        x += widths[numa] + 26
+    gpus = sum(p.card.what == "gpu" for p in kind.places)
+    description = (
+        f"{plural(gpus, 'GPU')} and {plural(len(kind.places) - gpus, 'fabric port')} on "
+        + (", ".join(f"NUMA node {n}" if n >= 0 else "an unknown NUMA node" for n in numas))
+        + ". "
+        + " ".join(_notes(kind))
+    )
+    return frame(f"node-{index + 1}-drawing", f"Inside {kind.nodes[0]}", description, max(width, 480), height, body)
+
+
+def _notes(kind: _Kind) -> list[str]:
+    notes = []
+    if kind.why_unknown:
+        notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
+    elif kind.places and all(p.card.width is None and p.card.numa < 0 for p in kind.places):
+        notes.append("PCI Express and NUMA: not known: the devices name neither link nor NUMA node.")
+    if sum(p.card.what == "gpu" for p in kind.places) > 1:
+        notes.append("NVLink between the GPUs: not known: no fact of this release tells it.")
+    if len({p.card.numa for p in kind.places if p.card.numa >= 0}) > 1:
+        notes.append("Link between the NUMA nodes (?): not known.")
+    if any(not p.seen for p in kind.places):
+        notes.append("Dashed: declared by the inventory, not seen on the node.")
+    if any(p.short_of for p in kind.places):
+        notes.append("Cross: the link is trained below what card and slot can do.")
+    if len(kind.places) > _MOST_CARDS:
+        notes.append(f"The first {_MOST_CARDS} of {len(kind.places)} cards are drawn; all are in the table.")
+    return notes
+
+
+def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: int, across: int) -> list[str]:
+    known = numa >= 0
+    dash = "" if known else ' stroke-dasharray="4 3"'
+    title = f"NUMA node {numa}" if known else "NUMA node not known"
+    out = [
+        f'<rect x="{x:g}" y="4" width="{width:g}" height="{30 + lines * _ROW:g}" rx="4" fill="{SOFT}" '
+        f'stroke="{LINE}"{dash}/>',
+        f'<rect x="{x + _GAP:g}" y="12" width="{width - 2 * _GAP:g}" height="26" rx="3" fill="#fff" stroke="{INK}"/>',
+        text(x + width / 2, 29, title, 12, "middle", weight=600),
+    ]
+    for index, place in enumerate(here):
+        line, column = divmod(index, across)
+        out += _card(place, x + _GAP + column * (_CARD + _GAP), 38 + line * _ROW, line)
+    if not here:
+        out.append(text(x + width / 2, 70, "no GPU, no fabric port", 11, "middle", MUTED))
+    return out
+
+
+def _card(place: _Place, x: float, y: float, line: int) -> list[str]:
+    card, middle = place.card, x + _CARD / 2
+    top = y + 46
+    is_gpu = card.what == "gpu"
+    start = y if line == 0 else y + 4
+    known = card.width is not None
+    colour = ALARM if place.short_of else INK if known else MUTED
+    thick = 1.2 + (card.width or 0) / 5
+    dash = "" if known else ' stroke-dasharray="2 4"'
+    out = [f'<path d="M{middle:g} {start:g}V{top:g}" stroke="{colour}" stroke-width="{thick:g}"{dash}/>']
+    label = _link(card.speed, card.width) if known else "link not known"
+    half = len(label) * 3.3 + 3
+    out.append(f'<rect x="{middle - half:g}" y="{y + 16:g}" width="{2 * half:g}" height="15" fill="{SOFT}"/>')
+    out.append(text(middle, y + 27, label, 10.5, "middle", ALARM if place.short_of else INK))
+    if place.short_of:
+        out.append(cross(middle, y + 39, 5))
+    # a GPU is a filled box, an adapter an outlined one with a cut corner
+    edge = ' stroke-dasharray="4 3"' if not place.seen else ""
+    if is_gpu:
+        fill = "#dfe9f3" if place.seen else "#fff"
+        out.append(
+            f'<rect x="{x:g}" y="{top:g}" width="{_CARD}" height="44" rx="3" fill="{fill}" stroke="{BLUE}" '
+            f'stroke-width="1.4"{edge}/>'
+        )
+    else:
+        shape = f"M{x:g} {top:g}h{_CARD - 12}l12 12v32h-{_CARD}z"
+        out.append(f'<path d="{shape}" fill="#fff" stroke="{INK}" stroke-width="1.4"{edge}/>')
+    name = "GPU" if is_gpu else short(card.interface, _CARD - 20, 12)
+    out.append(text(middle, top + 18, name, 12, "middle", weight=600))
+    detail = card.address or ("declared, not seen" if not place.seen else "no PCI address")
+    out.append(text(middle, top + 34, short(detail, _CARD - 4, 9.5), 9.5, "middle", MUTED))
+    return out

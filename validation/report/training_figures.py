@@ -1,0 +1,149 @@
+"""Scaling beside the published figures, the course of the loss, and what of the published was not measured."""
+
+from __future__ import annotations
+
+from validation.model import VerdictDoc
+from validation.report.documents import RunDocuments
+from validation.report.drawing import DataTable, Figure
+from validation.report.numbers import number, percent
+from validation.report.plots import Axis, Series, line_chart
+from validation.report.published import SCALING, THROUGHPUT, THROUGHPUT_SYSTEMS, WHITEPAPER
+from validation.report.training import KIND, METRIC, Training, title
+
+LOSS = "loss"
+
+
+def training_figures(documents: RunDocuments, jobs: Training | None, verdict: VerdictDoc) -> tuple[Figure, ...]:
+    """Figures of the training section; empty frames with the reason where nothing was measured."""
+    return (_scaling(jobs), _throughput(jobs), _learning(documents), _long(verdict))
+
+
+def _scaling(jobs: Training | None) -> Figure:
+    caption = "Speed-up over one rank, against the ideal and the published."
+    rows: list[tuple[str, ...]] = []
+    mine: list[tuple[float, float]] = []
+    measured = [r for r in (jobs.rows if jobs else ()) if r.rate is not None]
+    single = next((r.rate for r in measured if r.ranks == 1), None)
+    for row in measured:
+        if single and row.rate is not None:
+            mine.append((row.ranks, row.rate / single))
+            rows.append(
+                (f"this run, {row.title}", str(row.ranks), number(row.rate), number(row.rate / single),
+                 percent(row.rate / single / row.ranks), "measured")
+            )  # fmt: skip
+    published = []
+    for system, rates in SCALING.items():
+        points = tuple((float(n), rate / rates[1]) for n, rate in rates.items())
+        published.append(Series(f"published: {system}", points, hollow=True))
+        rows += [
+            (
+                f"{system}, ResNet-50",
+                str(n),
+                number(rate),
+                number(rate / rates[1]),
+                percent(rate / rates[1] / n),
+                WHITEPAPER,
+            )
+            for n, rate in rates.items()
+        ]
+    head = ("System", "Ranks (GPUs)", "Images/s", "Speed-up", "Efficiency", "Source")
+    table = DataTable("Scaling; published rows are reference points of other systems, not judged.", head, tuple(rows))
+    if len(mine) < 2:
+        why = "Not measured: no jobs of one rank and of several can be compared. The table has the published figures."
+        return Figure("scaling-published", caption, None, table, why, ("tn.intra", "tn.inter"))
+    top = max(max(n for n, _ in mine), max(n for rates in SCALING.values() for n in rates))
+    series = [Series("this run", tuple(sorted(mine))), *published]
+    marks = tuple(sorted({float(n) for n, _ in mine} | {1.0, 2.0, 4.0, 8.0}))
+    svg = line_chart(
+        "scaling-published-chart",
+        "Speed-up over one rank",
+        "; ".join(f"{s.label}: " + ", ".join(f"{number(v)} with {n:g}" for n, v in s.points) for s in series) + ".",
+        Axis("ranks (GPUs)", 0.0, top * 1.04, marks=marks),
+        Axis("speed-up over one rank", 0.0, top * 1.04),
+        [*series, Series("ideal: N ranks, N times as fast", ((0.0, 0.0), (float(top), float(top))), markers=False)],
+    )
+    caption += (
+        " The job of this run is a small network on synthetic images; the published one is ResNet-50, batch 128 per "
+        f"GPU, fp16 ({WHITEPAPER}). Only the shape can be compared, not the rate."
+    )
+    return Figure("scaling-published", caption, svg, table, None, ("tn.intra", "tn.inter"))
+
+
+def _throughput(jobs: Training | None) -> Figure:
+    rows = tuple((model, *(number(v) for v in values), "not measured") for model, values in THROUGHPUT.items())
+    table = DataTable(
+        f"Published throughput on 8 GPUs, batch 128 per GPU, fp16, images/s; source: {WHITEPAPER}.",
+        ("Model", *THROUGHPUT_SYSTEMS, "This run"),
+        rows,
+    )
+    ran = (
+        "this run's short test trains a small network of its own" if jobs and jobs.rows else "this run trained nothing"
+    )
+    return Figure(
+        "throughput",
+        "Throughput by model, batch and number of GPUs against the published.",
+        None,
+        table,
+        f"Not measured: no probe of this release trains the published models; {ran}. The table has what is published.",
+        ("tn.short",),
+    )
+
+
+def _learning(documents: RunDocuments) -> Figure:
+    caption = "Learning curve: loss of each step, mean of the ranks."
+    planned = [m for m in documents.plan.measurements if m.kind == KIND]
+    latest = documents.latest
+    series, rows = [], []
+    warmup = 0
+    for measurement in planned:
+        result = latest.get(measurement.id)
+        losses = result.values(LOSS) if result is not None and result.status == "ok" else []
+        if losses:
+            label = f"{title(measurement)} ({measurement.params.get('ranks', '?')})"
+            warmup = int(str(measurement.params.get("warmup", 0)))
+            series.append(Series(label, tuple((float(i + 1), v) for i, v in enumerate(losses)), markers=False))
+            picked = sorted({0, len(losses) // 4, len(losses) // 2, 3 * len(losses) // 4, len(losses) - 1})
+            rows += [(label, str(i + 1), number(losses[i])) for i in picked]
+    if not series:
+        measured = [m for m in planned if (r := latest.get(m.id)) is not None and r.values(METRIC)]
+        why = (
+            "the results hold no loss of single steps (measured by an older release)"
+            if measured
+            else "no training job has a result"
+            if planned
+            else "the suite training is not part of this run"
+        )
+        return Figure("learning", caption, empty=f"Not measured: {why}.")
+    most = max(v for s in series for _, v in s.points)
+    length = max(len(s.points) for s in series)
+    svg = line_chart(
+        "learning-chart",
+        "Loss by step",
+        "; ".join(f"{s.label}: from {number(s.points[0][1])} to {number(s.points[-1][1])}" for s in series) + ".",
+        Axis("step", 0.0, float(length)),
+        Axis("loss (cross entropy, nats)", 0.0, most * 1.08),
+        series,
+    )
+    words = f" The first {warmup} steps are warm-up." if warmup else ""
+    return Figure(
+        "learning",
+        f"{caption}{words} The images are synthetic: the curve shows that the job learns, not how accurate it gets.",
+        svg,
+        DataTable(
+            "Loss at five steps of each job; results.jsonl has every step.", ("Job", "Step", "Loss"), tuple(rows)
+        ),
+        None,
+        ("tn.short",),
+    )
+
+
+def _long(verdict: VerdictDoc) -> Figure:
+    criterion = next((c for c in verdict.criteria if c.id == "tn.long"), None)
+    words = "Accuracy over 90 epochs."
+    found = [(j.subject, percent(j.value)) for j in (criterion.judgements if criterion else ()) if j.value is not None]
+    if found:
+        return Figure(
+            "accuracy", words, None, DataTable(words, ("Subject", "Accuracy"), tuple(found)), None, ("tn.long",)
+        )
+    reason = criterion.reason if criterion else "no criterion asks for it"
+    return Figure("accuracy", words, empty=f"Not measured: {reason}.", criteria=("tn.long",))

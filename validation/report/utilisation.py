@@ -1,0 +1,88 @@
+"""What was leased and used of the pool over time, as its monitoring recorded it."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from validation.report.documents import RunDocuments
+from validation.report.drawing import DataTable, Figure
+from validation.report.numbers import duration, number
+from validation.report.plots import Axis, Series, line_chart
+
+_KIND = "utilisation"
+_SERIES = {
+    "leased_ratio": "GPUs leased",
+    "gpu_utilization_ratio": "GPU utilisation",
+    "gpu_memory_ratio": "GPU memory used",
+}
+_CAPTION = "Pool over time, as the head's Prometheus recorded it."
+_LEAST = 2  # readings; one is no course over time
+
+
+def utilisation_figure(documents: RunDocuments) -> Figure:
+    """Shares of the pool over the recorded time; readings are apart by the step of the query."""
+    planned = [m for m in documents.plan.measurements if m.kind == _KIND]
+    if not planned:
+        return Figure(_KIND, _CAPTION, empty="Not measured: the suite operations is not part of this run.")
+    result = documents.latest.get(planned[0].id)
+    if result is None or result.status != "ok":
+        why = (result.error or result.status) if result else "no result was recorded"
+        return Figure(_KIND, _CAPTION, empty=f"Not measured: {why}.", criteria=("op.util", "op.leased"))
+    found = {name: result.values(name) for name in _SERIES}
+    emulated = " The GPUs are emulated: their figures show that recording works, and nothing of hardware."
+    caption = _CAPTION + (emulated if result.facts.get("emulated") else "")
+    rows = tuple(
+        (
+            _SERIES[name],
+            str(len(values)),
+            f"{number(values[0] * 100)} %",
+            f"{number(min(values) * 100)} %",
+            f"{number(median(values) * 100)} %",
+            f"{number(max(values) * 100)} %",
+            f"{number(values[-1] * 100)} %",
+        )
+        if values
+        else (_SERIES[name], "0", *["not measured"] * 5)
+        for name, values in found.items()
+    )
+    table = DataTable(
+        "Readings of each series.", ("Series", "Readings", "Oldest", "Least", "Median", "Most", "Newest"), rows
+    )
+    longest = max(len(v) for v in found.values())
+    step = result.facts.get("step_s")
+    if longest < _LEAST or not isinstance(step, (int, float)):
+        why = (
+            f"{longest} reading was recorded so far, and a course over time needs more"
+            if longest < _LEAST
+            else "the result does not say how far its readings are apart"
+        )
+        return Figure(
+            _KIND, caption, None, table, f"Not drawn: {why}. The readings stand in the table.", ("op.util", "op.leased")
+        )
+    span_s = (longest - 1) * float(step)
+    scale, unit = (86400, "days") if span_s > 2 * 86400 else (3600, "hours") if span_s > 7200 else (60, "minutes")
+    series = [
+        Series(
+            _SERIES[name],
+            tuple(((i - len(values) + 1) * float(step) / scale, value * 100) for i, value in enumerate(values)),
+            markers=len(values) <= 24,
+        )
+        for name, values in found.items()
+        if values
+    ]
+    svg = line_chart(
+        "utilisation-chart",
+        "Pool over time",
+        "; ".join(f"{row[0]}: median {row[4]}, from {row[3]} to {row[5]}" for row in rows) + ".",
+        Axis(f"{unit} before the end of the recording", -span_s / scale, 0.0),
+        Axis("% of the pool", 0.0, 100.0),
+        series,
+    )
+    return Figure(
+        _KIND,
+        f"{caption} {duration(span_s)}, a reading every {number(float(step))} s.",
+        svg,
+        table,
+        None,
+        ("op.util", "op.leased"),
+    )

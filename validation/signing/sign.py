@@ -1,0 +1,163 @@
+"""Signing a run: the manifest once, then one statement and signature for each person."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+from validation.load import ConfigError, load_json
+from validation.model import RunInfo, VerdictDoc
+from validation.report.files import replace
+from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
+from validation.signing.again import judged_again, made_again
+from validation.signing.manifest import compare, make_manifest, read_manifest
+from validation.signing.readme import README, readme_text
+from validation.signing.secrets import refuse_secrets
+from validation.signing.statement import Statement, one_line, read_statement, utc_text
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A signature: the statement, where it stands, and notes on what could not be compared."""
+
+    statement: Statement
+    path: Path
+    notes: tuple[str, ...]
+
+
+def signature_files(run_dir: Path) -> list[Path]:
+    """The signed statements of a run, in order."""
+    folder = run_dir / SIGNATURES
+    return sorted(path.with_suffix("") for path in folder.glob("*.txt.sig"))
+
+
+def read_signed(path: Path) -> Statement:
+    """The statement in a file of `signatures/`; ConfigError where it is unreadable or its words were changed."""
+    try:
+        return read_statement(path.read_bytes().decode(), f"{SIGNATURES}/{path.name}")
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f"{SIGNATURES}/{path.name}: cannot be read as a statement") from None
+
+
+def allowed_before(run_dir: Path) -> set[str]:
+    """Files that a signer has allowed already, although they look as if they held a secret."""
+    return {name for path in signature_files(run_dir) for name in read_signed(path).allowed}
+
+
+def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, tuple[str, ...]]:
+    """The verdict and notes; ConfigError where verdict or report do not follow from the data: nobody signs that.
+
+    `pdf` says whether the PDF is made again too; who has just written it need not.
+    """
+    verdict, fault = judged_again(run_dir)
+    if fault:
+        raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
+    again = made_again(run_dir, pdf)
+    if again.faults:
+        raise ConfigError(f"{run_dir / again.faults[0]}; run: toolkit report {run_dir}")
+    return verdict, again.notes if pdf else ()
+
+
+def prepare(run_dir: Path) -> None:
+    """Put README.txt into a run that is not signed yet, so that the manifest covers it too."""
+    info = load_json(run_dir / "run.json", RunInfo)
+    verdict = load_json(run_dir / "verdict.json", VerdictDoc)
+    replace(run_dir / README, readme_text(info, verdict).encode())
+
+
+def sign_run(
+    run_dir: Path, key_file: Path, name: str, company: str, allowed: Iterable[str] = (), moment: datetime | None = None
+) -> Signed:
+    """Sign the run in `run_dir` as it stands; the reports must be there already.
+
+    `moment` defaults to now. ConfigError with what to do: an unusable key, files that changed since somebody signed,
+    a verdict or report that does not follow from the data, something that looks like a secret.
+    """
+    key = ssh.read_key(key_file)
+    first = not is_signed(run_dir)
+    earlier = [read_signed(path) for path in signature_files(run_dir)]
+    for path, statement in zip(signature_files(run_dir), earlier, strict=True):
+        if key.fingerprint in statement.key:
+            raise ConfigError(f"{run_dir}: is signed with this key already ({SIGNATURES}/{path.name})")
+    if not first:
+        _unchanged(run_dir, earlier)
+    verdict, notes = check_data(run_dir, pdf=not first)
+    info = load_json(run_dir / "run.json", RunInfo)
+    kept = refuse_secrets(run_dir, {*allowed, *(n for s in earlier for n in s.allowed)})
+    if first:
+        prepare(run_dir)
+        replace(run_dir / MANIFEST, make_manifest(run_dir).encode())
+    statement = Statement(
+        run=one_line(info.run),
+        site=one_line(info.site),
+        fabric=one_line(verdict.fabric),
+        sign_off=verdict.sign_off,
+        outcome=verdict.outcome,
+        headline=one_line(verdict.headline),
+        toolkit=version("elastic-ai-toolkit"),
+        name=name,
+        company=company,
+        time=utc_text(moment or datetime.now(timezone.utc)),
+        key=f"{key.fingerprint} ({key.kind})",
+        manifest_sha256=hashlib.sha256((run_dir / MANIFEST).read_bytes()).hexdigest(),
+        allowed=kept,
+    )
+    text = statement.text().encode()
+    signature = ssh.sign(key, statement.namespace, text)
+    path = run_dir / SIGNATURES / f"{len(earlier) + 1:02d}-{_slug(name)}.txt"
+    _place(path, text, signature, statement)
+    return Signed(statement, path, notes)
+
+
+def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:
+    difference = compare(run_dir, read_manifest(run_dir))
+    manifest = hashlib.sha256((run_dir / MANIFEST).read_bytes()).hexdigest()
+    words = difference.words()
+    if any(statement.manifest_sha256 != manifest for statement in earlier):
+        words.insert(0, f"{MANIFEST}: is not the one that was signed")
+    if words:
+        shown = "".join(f"\n  {line}" for line in words[:20]) + (
+            f"\n  and {len(words) - 20} more" if words[20:] else ""
+        )
+        raise ConfigError(
+            f"{run_dir}: was changed since it was signed, so nobody else can sign it:{shown}\n"
+            "  what to do: restore the files from the bundle"
+        )
+
+
+def _place(path: Path, text: bytes, signature: bytes, statement: Statement) -> None:
+    """Both files or neither: the signature comes last, and until then the run does not count as signed."""
+    sig = path.with_name(f"{path.name}.sig")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        replace(path, text)
+        part = path.with_name(f".{sig.name}.part")
+        part.write_bytes(signature)
+        done = ssh.check(text, part, statement.namespace)
+        if not done.good or done.fingerprint not in statement.key.split():
+            part.unlink()
+            path.unlink()
+            raise ConfigError(f"{path.name}: the signature was not made with the key named: {done.why}")
+        part.replace(sig)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as fault:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: cannot be written: {fault.strerror or fault}; make room") from None
+
+
+def _slug(name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40] or "signer"

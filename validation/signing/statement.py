@@ -1,0 +1,122 @@
+"""The statement that a person signs: a text to read, and at the same time input for `sha256sum -c`.
+
+Its words and the namespace of its signature follow from the sign-off of the run, so that nobody can sign a rehearsal
+as an acceptance.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from validation.load import ConfigError
+from validation.model import SignOff
+from validation.signing import MANIFEST
+
+NAMESPACES: dict[SignOff, str] = {
+    "ACCEPTED": "elastic-ai-acceptance",
+    "REJECTED": "elastic-ai-rejection",
+    "INCOMPLETE": "elastic-ai-incomplete",
+    "REHEARSAL": "elastic-ai-rehearsal",
+}
+WORDS: dict[SignOff, str] = {
+    "ACCEPTED": "ACCEPTED. I sign this run as an acceptance of the system that it measured.",
+    "REJECTED": "REJECTED. I sign this run as a rejection; it accepts nothing.",
+    "INCOMPLETE": "INCOMPLETE. I sign this run as incomplete; it accepts nothing.",
+    "REHEARSAL": "REHEARSAL. This is a rehearsal on virtual hardware; it accepts nothing.",
+}
+_KEYS = ("run", "site", "fabric", "sign-off", "outcome", "headline", "toolkit", "name", "company", "time", "key")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+_WIDTH = 10
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What somebody signs. `time` is UTC (2026-11-21T12:00:00Z) by the signer's clock, `key` its fingerprint.
+
+    `allowed` names files that were kept although something in them looks like a secret.
+    """
+
+    run: str
+    site: str
+    fabric: str
+    sign_off: SignOff
+    outcome: str
+    headline: str
+    toolkit: str
+    name: str
+    company: str
+    time: str
+    key: str
+    manifest_sha256: str
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the signature."""
+        return NAMESPACES[self.sign_off]
+
+    @property
+    def compact_time(self) -> str:
+        """The time as ssh-keygen takes it: 20261121120000."""
+        return re.sub(r"\D", "", self.time)
+
+    def text(self) -> str:
+        """The text that is signed."""
+        values = [self.run, self.site, self.fabric, self.sign_off, self.outcome, self.headline, self.toolkit]
+        values += [self.name, self.company, self.time, self.key]
+        lines = [WORDS[self.sign_off], ""]
+        lines += [f"{key + ':':<{_WIDTH}} {value}" for key, value in zip(_KEYS, values, strict=True)]
+        lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
+        lines += ["", "The hash of the manifest, which holds the hash of every file; check with: sha256sum -c"]
+        return "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
+
+
+def one_line(text: str) -> str:
+    """Text of any origin as one printable line."""
+    return " ".join("".join(c if unicodedata.category(c)[0] != "C" else " " for c in text).split())
+
+
+def signer(given: str) -> tuple[str, str]:
+    """Name and company out of "NAME, COMPANY"; ConfigError where one is missing."""
+    name, _, company = given.partition(",")
+    if not name.strip() or not company.strip() or one_line(given) != " ".join(given.split(" ")).strip():
+        raise ConfigError(f'--as: {one_line(given)!r} is not of the form "NAME, COMPANY"')
+    return one_line(name), one_line(company)
+
+
+def read_statement(text: str, where: str) -> Statement:
+    """The statement in a text; ConfigError where it is not word by word what a statement with these values says."""
+    fault = ConfigError(f"{where}: is no statement of this toolkit, or its words were changed")
+    found: dict[str, str] = {}
+    allowed = []
+    for line in text.splitlines():
+        match = re.fullmatch(r"# ([a-z-]+): +(\S.*)", line)
+        if match and match.group(1) == "allowed":
+            allowed.append(match.group(2))
+        elif match and match.group(1) in _KEYS:
+            if match.group(1) in found:
+                raise fault
+            found[match.group(1)] = match.group(2)
+    sum_ = re.search(rf"^([0-9a-f]{{64}})  {re.escape(MANIFEST)}$", text, re.MULTILINE)
+    if set(found) != set(_KEYS) or sum_ is None or found["sign-off"] not in NAMESPACES:
+        raise fault
+    try:
+        datetime.strptime(found["time"], _TIME)
+    except ValueError:
+        raise fault from None
+    statement = Statement(
+        **{key.replace("-", "_"): found[key] for key in _KEYS},  # type: ignore[arg-type]
+        manifest_sha256=sum_.group(1),
+        allowed=tuple(allowed),
+    )
+    if statement.text() != text:
+        raise fault
+    return statement
+
+
+def utc_text(moment: datetime) -> str:
+    """A moment (with time zone) as a statement writes it."""
+    return moment.astimezone(timezone.utc).strftime(_TIME)
