@@ -44,7 +44,7 @@ def until(what, limit_s=60):
 def test_prometheus_reads_every_node(host):
     def all_up():
         up = values(host, 'up{job="node",node!=""}')  # the package's own first minute has none
-        return up if len(up) == 3 and set(up.values()) == {1.0} else None
+        return {dict(labels)["node"] for labels in up} == {"head", "gpu1"} and set(up.values()) == {1.0}
 
     assert until(all_up), ask(host, "targets")
     assert host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml").rc == 0
@@ -67,7 +67,7 @@ def test_the_pools_figures_follow_slurm(host):
             host, "elastic_ai_pool_leased_gpus"
         )
         running = values(host, "elastic_ai_pool_leases")
-        assert running == {(("state", "running"), ("account", "root")): 2.0}
+        assert running == {(("account", "root"), ("node", "head"), ("state", "running")): 2.0}
         assert until(lambda: values(host, "elastic_ai:pool_leased:ratio") == {(): 0.3125})
         # With leases in the pool, every query of the dashboard has something to show.
         panels = json.loads(host.file(DASHBOARD).content_string)["panels"]
