@@ -111,6 +111,12 @@ def request(
     click.echo(f"lease {number}: {wish.text} until {clock(item.end)}: {running.describe(endpoints)}")
 
 
+def _waits_for(item: Lease) -> str:
+    """Slurm's reason in place of where it is, '' where there is none."""
+    reason = item.jobs[0].reason
+    return f"({reason})" if reason not in ("", "None") else ""
+
+
 @lease.command("list")
 @head_options
 @click.option("--static", help="Those without Slurm, on this server.")
@@ -135,7 +141,7 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
         click.echo("no leases" if everyone else f"{manage.me()} has no leases")
         return
     rows = [
-        [str(i.id), i.jobs[0].user, i.what, i.where or f"({i.jobs[0].reason})", i.state, clock(i.end)] for i in found
+        [str(i.id), i.jobs[0].user, i.what, i.where or _waits_for(i), i.state, clock(i.end)] for i in found
     ]
     click.echo(table(("LEASE", "USER", "WHAT", "WHERE", "STATE", "UNTIL"), rows))
 
