@@ -140,9 +140,7 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
     if not found:
         click.echo("no leases" if everyone else f"{manage.me()} has no leases")
         return
-    rows = [
-        [str(i.id), i.jobs[0].user, i.what, i.where or _waits_for(i), i.state, clock(i.end)] for i in found
-    ]
+    rows = [[str(i.id), i.jobs[0].user, i.what, i.where or _waits_for(i), i.state, clock(i.end)] for i in found]
     click.echo(table(("LEASE", "USER", "WHAT", "WHERE", "STATE", "UNTIL"), rows))
 
 
