@@ -127,8 +127,8 @@ def test_gpu_servers_alone_get_devices(spec: LabSpec, made: Emulation):
         assert devices.node_files(spec, spec.node(name), made) == {}
     assert devices.node_files(spec, spec.node("gpu1"), None) == {}
     files = devices.node_files(spec, spec.node("gpu1"), made)
-    assert files["opt/elastic-ai/emulated/lib/libcuda.so.1"] == (b"libcuda.so.1", 0o755)
-    described = json.loads(files["etc/elastic-ai/emulated-gpus.json"][0])["gpus"]
+    assert files["opt/elastic-ai-emulated/lib/libcuda.so.1"] == (b"libcuda.so.1", 0o755)
+    described = json.loads(files["etc/elastic-ai-emulated/gpus.json"][0])["gpus"]
     assert len(described) == inventory.POOL_GPUS["count"]
     assert all(g["name"].startswith("Emulated") for g in described)
     assert len({g["pci_bus_id"] for g in described}) == len(described)

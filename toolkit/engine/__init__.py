@@ -20,7 +20,7 @@ Server, one instance per lease, on the GPU host:
                         libcuda.so.1 by the ordinary search; with emulated devices CUDA_VISIBLE_DEVICES works as well.
     SIGTERM             ends all connections, removes the port file, exit 0. Exit 2: arguments; 1: anything else.
     sandbox             needs: its port, read of the token file, write of the port file's folder, with emulated devices
-                        read-write /dev/shm/elastic-ai-devices and read /etc/elastic-ai/emulated-gpus.json.
+                        read-write /dev/shm/elastic-ai-devices and read /etc/elastic-ai-emulated/gpus.json.
                         Forks one child per connection, no threads; a child dies with its connection or its parent.
 
 Client, any CUDA driver API program:
@@ -31,6 +31,6 @@ Client, any CUDA driver API program:
     reachable within 5 s, or connection lost.
     `elasticAiServerInfo(char *json, size_t size)`, exported beside the driver API: what each server reports of itself.
 
-Emulated devices in a lab: /opt/elastic-ai/emulated/lib/{libcuda.so.1,libnvidia-ml.so.1} on GPU servers, found through
-ld.so.conf.d, described by /etc/elastic-ai/emulated-gpus.json. Processes and memory of the node: through NVML.
+Emulated devices in a lab: /opt/elastic-ai-emulated/lib/{libcuda.so.1,libnvidia-ml.so.1} on GPU servers, found through
+ld.so.conf.d, described by /etc/elastic-ai-emulated/gpus.json. Processes and memory of the node: through NVML.
 """

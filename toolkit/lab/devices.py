@@ -28,7 +28,7 @@ from toolkit.engine.build import (
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, cache_root
 
-LIBRARIES = "opt/elastic-ai/emulated/lib"
+LIBRARIES = "opt/elastic-ai-emulated/lib"
 UNIT = "elastic-ai-emulated.service"
 #: As many as the reference architecture's machine has, of its kind; the memory is what a lab's machine can spare.
 GPU_COUNT = 4
@@ -92,7 +92,7 @@ def _cached(say: Say) -> Emulation:
 
 
 def describe_gpus(spec: LabSpec, node: NodeSpec) -> list[dict[str, Any]]:
-    """The node's entries of emulated-gpus.json; the same each time the lab of that name is made."""
+    """The entries of the node's gpus.json; the same each time the lab of that name is made."""
     return [
         {
             "uuid": f"GPU-{uuid.uuid5(UUID_SPACE, f'{spec.name}/{node.name}/{i}')}",
@@ -112,7 +112,7 @@ def node_files(spec: LabSpec, node: NodeSpec, built: Emulation | None) -> dict[s
         return {}
     described = json.dumps({"gpus": describe_gpus(spec, node)}, indent=2) + "\n"
     files = {
-        "etc/elastic-ai/emulated-gpus.json": described,
+        "etc/elastic-ai-emulated/gpus.json": described,
         # The first of the folder, so that these are found also where a driver's own libraries get installed.
         "etc/ld.so.conf.d/00-elastic-ai-emulated.conf": f"/{LIBRARIES}\n",
         "etc/tmpfiles.d/elastic-ai-emulated.conf": "f /dev/shm/elastic-ai-devices 0666 root root -\n",

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATH "/etc/elastic-ai/emulated-gpus.json"
+#define PATH "/etc/elastic-ai-emulated/gpus.json"
 
 struct reader {
     const char *at;

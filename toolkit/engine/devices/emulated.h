@@ -19,7 +19,7 @@ struct gpu {
     int sm_count, capability_major, capability_minor;
 };
 
-/* config.c: the GPUs of /etc/elastic-ai/emulated-gpus.json (or $ELASTIC_AI_EMULATED_GPUS); their number, or -1 after a
+/* config.c: the GPUs of /etc/elastic-ai-emulated/gpus.json (or $ELASTIC_AI_EMULATED_GPUS); their number, or -1 after a
  * sentence on stderr. */
 int config_read(struct gpu gpus[MAX_GPUS]);
 
