@@ -17,7 +17,10 @@ from test_vm_lab import MISSING
 
 NAME = "itroce"
 STAGES = "tests/playbooks/machines.yml"
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}")
+pytestmark = [
+    MINUTES_EMULATED,
+    pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +92,6 @@ def test_what_is_wrong_with_a_node_is_found_before_anything_is_sent(lab: Lab, tm
     assert {f["subject"].split("/")[0] for f in document["findings"]} == {"gpu1", "gpu2"}
 
 
-@MINUTES_EMULATED
 def test_a_firewall_in_the_way_of_roce_is_found_at_its_node(lab: Lab, tmp_path: Path):
     where = ("--name", lab.name, "gpu2")
     assert toolkit("lab", "fault", "set", *where, "firewall-4791").returncode == 0
