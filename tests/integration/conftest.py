@@ -65,7 +65,7 @@ class Lab:
     ) -> subprocess.CompletedProcess[str]:
         """ansible-playbook on this lab; what changed goes to the file `changes`, one JSON line per task and host."""
         env = {} if changes is None else {**RECORD_CHANGES, "ELASTIC_AI_CHANGES_FILE": str(changes)}
-        return call([BIN / "ansible-playbook", name, "-i", self.inventory, *args], env=env)
+        return call([BIN / "ansible-playbook", name, "-i", self.inventory, *args], timeout_s=1800, env=env)
 
 
 @pytest.fixture(scope="session")
