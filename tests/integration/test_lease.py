@@ -75,13 +75,15 @@ def left(lab: Lab) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def pool(provisioned: Provisioned) -> Lab:
-    """The lab with two users on all nodes."""
+def pool(provisioned: Provisioned) -> Iterator[Lab]:
+    """The lab with two users on all nodes, who are gone afterwards."""
     lab = provisioned.lab
     for node in NODES:
         for uid, name in ((2001, "alice"), (2002, "bob")):
             lab.ssh(node, f"id {name} 2>/dev/null || useradd -m -u {uid} {name}")
-    return lab
+    yield lab
+    for node in NODES:
+        shell(lab, node, "userdel -r alice; userdel -r bob; rm -f /root/lease_*.py /root/stop; ls /home")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from conftest import Provisioned
 from snapshot import differences, snapshot
 
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
-LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/")
+LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")
 
 # By its name the last file of the session: it takes away what the others need.
 
