@@ -83,7 +83,7 @@ def pool(provisioned: Provisioned) -> Iterator[Lab]:
             lab.ssh(node, f"id {name} 2>/dev/null || useradd -m -u {uid} {name}")
     yield lab
     for node in NODES:
-        shell(lab, node, "userdel -r alice; userdel -r bob; rm -f /root/lease_*.py /root/stop; ls /home")
+        shell(lab, node, "userdel -rf alice; userdel -rf bob; rm -f /root/lease_*.py /root/stop; ls /home")
 
 
 @pytest.fixture
