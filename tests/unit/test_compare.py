@@ -128,6 +128,13 @@ def test_scaling_is_compared_by_its_intervals(made, runs):
     assert (figure.noise, figure.verdict) == ("beyond", "worse")
 
 
+def test_a_figure_without_an_interval_of_its_own_is_not_called_beyond_noise():
+    """As the spread of a job: one figure, of which one run does not say how far it varies."""
+    shift = shift_of_intervals((0.035, 0.035, 0.035), (0.046, 0.046, 0.046))
+    assert (shift.noise, shift.low, shift.high) == ("unknown", None, None)
+    assert shift.change == pytest.approx(0.314, abs=0.001)
+
+
 def test_what_a_rehearsal_cannot_prove_is_no_decline(made, runs):
     found = compare(made["clean"], runs(edit=scale("training-short.inter", 0.5)))
     (figure,) = [f for f in found.figures if f.criterion == "tn.inter"]

@@ -67,6 +67,8 @@ def shift_of_intervals(old: Value, new: Value) -> Shift:
     change = after / before - 1
     if old[1] is None or old[2] is None or new[1] is None or new[2] is None:
         return Shift(change, None, None, "unknown")
+    if old[1] == old[2] or new[1] == new[2]:  # a spread is one figure of a job: nothing says how far it varies itself
+        return Shift(change, None, None, "unknown")
     difference = after - before
     low = (difference - hypot(after - new[1], old[2] - before)) / abs(before)
     high = (difference + hypot(new[2] - after, before - old[1])) / abs(before)
