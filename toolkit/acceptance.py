@@ -188,7 +188,7 @@ async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any
 
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
-    results, _ = read_results(run_dir / RESULTS)
+    results, _ = read_results(run_dir / RESULTS, rundir.read(run_dir)[0].run)
     last = {result.measurement: result.status for result in results}
     return {id_ for id_, status in last.items() if status == "ok"}
 

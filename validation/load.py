@@ -137,11 +137,20 @@ def load_yaml(path: Path, model: type[T]) -> T:
         raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
 
 
+def _last_line_with(text: str, key: str) -> int:
+    """Line (from 1) of the last place where a JSON text has `key` as a key."""
+    return text.count("\n", 0, text.rfind(json.dumps(key))) + 1
+
+
 def load_json(path: Path, model: type[T]) -> T:
     """Read a JSON file into `model`; ConfigError with file and line where it does not fit."""
     text = _read(path)
     try:
-        return model.model_validate_json(text)
+        document = model.model_validate_json(text, strict=True)
+        repeated = _repeated_key(text)
+        if repeated is not None:
+            raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: {repeated}: stands twice; keep one")
+        return document
     except ValidationError as e:
         try:
             data = json.loads(text)
@@ -159,11 +168,13 @@ def load_json(path: Path, model: type[T]) -> T:
         raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
 
 
-def read_results(path: Path) -> tuple[list[Result], str | None]:
-    """All results of a run, and words about a torn last line that was dropped (None where there was none).
+def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
+    """All results of the run called `run`, and words about a torn last line that was dropped (None where there was
+    none).
 
     A writer that is killed leaves at most its last line incomplete: that one is dropped and told. A bad line
-    elsewhere means that the file was edited or damaged: ConfigError with its line.
+    elsewhere means that the file was edited or damaged, a line of another run that files were mixed up: ConfigError
+    with its line.
     """
     try:
         raw = path.read_bytes()
@@ -180,18 +191,43 @@ def read_results(path: Path) -> tuple[list[Result], str | None]:
             torn = f"{path.name}:{number}: torn last line ({len(line)} bytes, cut in the middle) was dropped"
             break
         try:
-            results.append(Result.model_validate_json(line))
+            result = Result.model_validate_json(line, strict=True)
+            repeated = _repeated_key(line)
         except ValidationError as e:
             location, words = explain(e)
             field = ".".join(str(p) for p in location)
-            raise ConfigError(
-                f"{path}:{number}: {field + ': ' if field else ''}{words}; "
-                "restore the file from a copy or delete this line to measure it again with --resume"
-            ) from None
+            raise ConfigError(f"{path}:{number}: {field + ': ' if field else ''}{words}; {_RESTORE}") from None
+        if repeated is not None:
+            raise ConfigError(f"{path}:{number}: {repeated}: stands twice; {_RESTORE}")
+        if result.run != run:
+            raise ConfigError(f"{path}:{number}: run: is {result.run!r}, but this run is {run!r}; {_RESTORE}")
+        results.append(result)
     if unfinished:
         # without its newline the line was never acknowledged, even where it happens to parse
         torn = f"{path.name}:{len(lines) + 1}: torn last line ({len(unfinished)} bytes without a newline) was dropped"
     return results, torn
+
+
+_RESTORE = "restore the file from a copy or delete this line to measure it again with --resume"
+
+
+class _RepeatedKey(ValueError):
+    pass
+
+
+def _unique(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) != len(pairs):
+        names = [key for key, _ in pairs]
+        raise _RepeatedKey(next(key for key in names if names.count(key) > 1))
+
+
+def _repeated_key(text: str | bytes) -> str | None:
+    """The key that stands twice in one object of a JSON text, None where none does: a mistake, not a choice."""
+    try:
+        json.loads(text, object_pairs_hook=_unique)
+    except _RepeatedKey as fault:
+        return str(fault)
+    return None
 
 
 def is_json(line: bytes) -> bool:

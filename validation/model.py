@@ -184,10 +184,13 @@ class Plan(Model):
 
 
 class Sample(Model):
-    """One number with its unit. Several samples of one metric in a result are its distribution."""
+    """One number with its unit. Several samples of one metric in a result are its distribution.
+
+    A number is a number: text, true, infinity and NaN are none.
+    """
 
     metric: str
-    value: float
+    value: float = Field(strict=True, allow_inf_nan=False)
     unit: str
 
 
@@ -213,8 +216,11 @@ class Provenance(Model):
 
 
 class Result(Model):
-    """One line of results.jsonl. `facts` hold what is not a number (versions, models, addresses)."""
+    """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
+    every run of a site. `facts` hold what is not a number (versions, models, addresses).
+    """
 
+    run: str
     measurement: str
     status: ResultStatus
     error: str | None = None

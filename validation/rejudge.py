@@ -13,9 +13,10 @@ from validation.model import Plan, RunInfo, Topology, VerdictDoc
 
 def judge_files(run_dir: Path) -> VerdictDoc:
     """The verdict on the run in `run_dir`; writes nothing. ConfigError with one line where a document is damaged."""
-    results, _ = read_results(run_dir / "results.jsonl")
+    info = load_json(run_dir / "run.json", RunInfo)
+    results, _ = read_results(run_dir / "results.jsonl", info.run)
     return judge(
-        load_json(run_dir / "run.json", RunInfo),
+        info,
         load_json(run_dir / "topology.json", Topology),
         load_json(run_dir / "plan.json", Plan),
         load_fabric(str(run_dir / "fabric.yml")),

@@ -27,6 +27,7 @@ from validation.model import (
 from validation.suites import make_plan
 
 CRITERIA = load_criteria()
+RUN = "run-1"
 ALL = ("preflight", "transport", "training")
 STACK = {"os": "debian 12", "openmpi": "4.1.4"}
 BOM = Bom(model="nspawn", gpu_model="", gpu_count=0, nic_model="", fabric_port_count=1)
@@ -80,7 +81,7 @@ def hardware(names: Iterable[str] = ("head", "client1", "gpu1", "gpu2")) -> Topo
 
 
 def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10") -> Plan:
-    return make_plan("run-1", topology, load_fabric(fabric), CRITERIA, tuple(suites))
+    return make_plan(RUN, topology, load_fabric(fabric), CRITERIA, tuple(suites))
 
 
 def around(value: float, count: int, unit: str, metric: str, spread: float = 0.002, seed: str = "") -> list[Sample]:
@@ -100,7 +101,7 @@ def result(measurement: Measurement, samples: Iterable[Sample] = (), **changes: 
         ended="2026-11-21T10:00:01Z",
         duration_s=1,
     )
-    values: dict[str, Any] = {"measurement": measurement.id, "status": "ok", "samples": tuple(samples)}
+    values: dict[str, Any] = {"run": RUN, "measurement": measurement.id, "status": "ok", "samples": tuple(samples)}
     return Result(**{**values, "provenance": provenance, **changes})
 
 

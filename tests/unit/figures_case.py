@@ -7,7 +7,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from report_fixture import make_run
+from report_fixture import RUN, make_run
 
 from validation.model import (
     Bom,
@@ -38,7 +38,14 @@ def measurement(kind: str, label: str, nodes: tuple[str, ...], **more: Any) -> M
 
 def result(of: Measurement, samples: tuple[Sample, ...] = (), status: str = "ok", **facts: Any) -> Result:
     return Result.model_validate(
-        {"measurement": of.id, "status": status, "samples": samples, "facts": facts, "provenance": PROVENANCE}
+        {
+            "run": RUN,
+            "measurement": of.id,
+            "status": status,
+            "samples": samples,
+            "facts": facts,
+            "provenance": PROVENANCE,
+        }
     )
 
 

@@ -135,6 +135,7 @@ def results(
         out.append(
             Result.model_validate(
                 dict(
+                    run=RUN,
                     measurement=m.id,
                     status="unreachable" if failed else "ok",
                     error=error if failed else None,

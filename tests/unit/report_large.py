@@ -110,6 +110,7 @@ def _result(run_dir: Path, m: Measurement, index: int, slow: str) -> Result:
     tool, version = TOOLS.get(m.kind, ("generated", "1.0"))
     return Result.model_validate(
         dict(
+            run=RUN,
             measurement=m.id,
             status="ok",
             samples=samples,

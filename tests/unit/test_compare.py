@@ -42,11 +42,11 @@ def runs(made, tmp_path) -> Callable[..., Path]:
         for document in ("run", "plan", "verdict"):
             text = json.loads((path / f"{document}.json").read_text())
             (path / f"{document}.json").write_text(json.dumps(text | {"run": run}))
+        lines = [json.loads(line) | {"run": run} for line in (path / "results.jsonl").read_text().splitlines()]
+        for line in lines if edit else ():
+            edit(line)
+        (path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         if edit:
-            lines = [json.loads(line) for line in (path / "results.jsonl").read_text().splitlines()]
-            for line in lines:
-                edit(line)
-            (path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             (path / "verdict.json").write_text(judge_files(path).model_dump_json())
         return path
 

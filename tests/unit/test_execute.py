@@ -68,7 +68,7 @@ def test_every_kind_is_measured_and_kept_with_its_raw_output(tmp_path: Path) -> 
     ids = ("facts.gpu1", "path-mtu.gpu1-lo.gpu2-lo", BANDWIDTH, LATENCY)
     progress = execute(tmp_path, with_port(only(whole, *ids), 15301), topo)
     assert {i: (r.status, r.error) for i, r in progress.results.items()} == dict.fromkeys(ids, ("ok", None))
-    results, torn = read_results(tmp_path / RESULTS)
+    results, torn = read_results(tmp_path / RESULTS, "test")
     assert (results, torn) == (list(progress.results.values()), None)
     assert progress.results[BANDWIDTH].values("tcp_bandwidth_gbps")
     assert len(progress.results[LATENCY].values("tcp_rtt_us")) >= 10
@@ -151,7 +151,7 @@ def test_a_torn_line_is_cut_and_measured_again(tmp_path: Path) -> None:
     progress = execute(tmp_path, whole, topo, done={"facts.gpu1"})
     assert list(progress.results) == ["facts.gpu2"]
     assert any("torn last line" in line for line in progress.lines)
-    results, torn = read_results(path)
+    results, torn = read_results(path, "test")
     assert [r.measurement for r in results] == ["facts.gpu1", "facts.gpu2"]
     assert torn is None
     assert path.read_bytes().startswith(content[: content.index(b"\n")])
@@ -162,7 +162,7 @@ def some_result(number: int) -> Result:
     provenance = Provenance(
         nodes=("gpu1",), tool="t", tool_version="1", command=("t",), started="s", ended="e", duration_s=1
     )
-    return Result(measurement=f"m{number}", status="ok", provenance=provenance)
+    return Result(run="test", measurement=f"m{number}", status="ok", provenance=provenance)
 
 
 def test_every_cut_of_the_results_leaves_whole_lines(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_every_cut_of_the_results_leaves_whole_lines(tmp_path: Path) -> None:
         store = Store(tmp_path)
         store.append(some_result(3))
         store.close()
-        kept = [r.measurement for r in read_results(tmp_path / RESULTS)[0]]
+        kept = [r.measurement for r in read_results(tmp_path / RESULTS, "test")[0]]
         assert kept == [*["m1", "m2"][: whole[:end].count(b"\n")], "m3"]
         assert (store.torn is None) == (end in (0, len(lines[0]), len(whole)))
 
@@ -196,7 +196,7 @@ def test_a_full_disk_is_one_clear_error_and_damages_nothing(tmp_path: Path, monk
     assert (tmp_path / RESULTS).read_bytes() == before
     store.append(some_result(3))
     store.close()
-    assert [r.measurement for r in read_results(tmp_path / RESULTS)[0]] == ["m1", "m3"]
+    assert [r.measurement for r in read_results(tmp_path / RESULTS, "test")[0]] == ["m1", "m3"]
 
 
 @TOOLS
@@ -240,7 +240,7 @@ def test_cancelling_stops_every_process_and_keeps_results(tmp_path: Path) -> Non
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(work())
     assert processes_of("15306") == []
-    assert [r.measurement for r in read_results(tmp_path / RESULTS)[0]] == ["facts.gpu3"]
+    assert [r.measurement for r in read_results(tmp_path / RESULTS, "test")[0]] == ["facts.gpu3"]
 
 
 @TOOLS

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from engine_case import lab, plan_of, results_of
 from hypothesis import given, settings
@@ -18,8 +20,8 @@ TEXT = "".join(r.model_dump_json() + "\n" for r in RESULTS)
 def test_whole_file(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(TEXT)
-    assert read_results(path) == (RESULTS, None)
-    assert read_results(tmp_path / "none.jsonl") == ([], None)
+    assert read_results(path, PLAN.run) == (RESULTS, None)
+    assert read_results(tmp_path / "none.jsonl", PLAN.run) == ([], None)
 
 
 @settings(max_examples=60, deadline=None)
@@ -28,7 +30,7 @@ def test_cut_anywhere_loses_at_most_the_last_line(tmp_path_factory, share):
     path = tmp_path_factory.mktemp("cut") / "results.jsonl"
     cut = TEXT[: int(share * len(TEXT))]
     path.write_text(cut)
-    results, torn = read_results(path)
+    results, torn = read_results(path, PLAN.run)
     assert results == RESULTS[: cut.count("\n")]
     assert (torn is not None) == (cut != "" and not cut.endswith("\n"))
 
@@ -36,7 +38,7 @@ def test_cut_anywhere_loses_at_most_the_last_line(tmp_path_factory, share):
 def test_a_last_line_cut_in_the_middle_is_dropped_and_told(tmp_path):
     path = tmp_path / "results.jsonl"
     path.write_text(TEXT + '{"measurement": "facts.gp\n')
-    results, torn = read_results(path)
+    results, torn = read_results(path, PLAN.run)
     assert results == RESULTS
     assert "results.jsonl:7: torn last line" in torn
 
@@ -46,10 +48,41 @@ def test_a_bad_line_elsewhere_is_refused(tmp_path):
     lines = TEXT.splitlines()
     path.write_text("\n".join([lines[0], lines[1][:40], *lines[2:]]) + "\n")
     with pytest.raises(ConfigError, match=r"results\.jsonl:2: "):
-        read_results(path)
+        read_results(path, PLAN.run)
     path.write_text("\n".join([*lines, lines[0].replace('"ok"', '"fine"')]) + "\n")
     with pytest.raises(ConfigError, match=r"results\.jsonl:7: status: "):
-        read_results(path)
+        read_results(path, PLAN.run)
+
+
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda line: line.replace('"run":"run-1"', '"run":"run-2"'), "run: is 'run-2', but this run is 'run-1'"),
+        (lambda line: line.replace('"run":"run-1",', ""), "run: is missing"),
+        (lambda line: line.replace('"value":9000.0', '"value":"9000.0"'), "samples.0.value: "),
+        (lambda line: line.replace('"value":9000.0', '"value":true'), "samples.0.value: "),
+        (lambda line: line.replace('"value":9000.0', '"value":Infinity'), "samples.0.value: "),
+        (lambda line: line.replace('"value":9000.0', '"value":NaN'), "samples.0.value: "),
+        (lambda line: line.replace('"value":9000.0', '"value":1500.0,"value":9000.0'), "value: stands twice"),
+        (lambda line: line.replace('"status":"ok"', '"status":"failed","status":"ok"'), "status: stands twice"),
+        (lambda line: line.replace('"duration_s":1.0', '"duration_s":"1.0"'), "provenance.duration_s: "),
+    ],
+)
+def test_a_line_of_another_run_or_with_something_that_is_no_number_is_refused(tmp_path, edit, words):
+    path = tmp_path / "results.jsonl"
+    lines = TEXT.splitlines()
+    at = next(i for i, line in enumerate(lines) if "path-mtu" in line)
+    assert edit(lines[at]) != lines[at]
+    path.write_text("\n".join([*lines[:at], edit(lines[at]), *lines[at + 1 :]]) + "\n")
+    with pytest.raises(ConfigError, match=rf"results\.jsonl:{at + 1}: {re.escape(words)}"):
+        read_results(path, PLAN.run)
+
+
+def test_a_key_that_stands_twice_in_a_document_is_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text(PLAN.model_dump_json(indent=2).replace('"fabric": ', '"run": "other",\n  "fabric": ', 1))
+    with pytest.raises(ConfigError, match=r"plan\.json:3: run: stands twice"):
+        load_json(path, Plan)
 
 
 def test_json_document(tmp_path):

@@ -22,7 +22,14 @@ def result(id_: str, status: str = "ok", *values: float) -> Result:
     samples = tuple(Sample(metric="tcp_bandwidth_gbps", value=v, unit="Gbit/s") for v in values)
     error = None if status == "ok" else "it broke"
     return Result.model_validate(
-        {"measurement": id_, "status": status, "error": error, "samples": samples, "provenance": provenance}
+        {
+            "run": "test",
+            "measurement": id_,
+            "status": status,
+            "error": error,
+            "samples": samples,
+            "provenance": provenance,
+        }
     )
 
 

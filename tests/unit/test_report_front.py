@@ -236,7 +236,7 @@ def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
     provenance = Provenance(
         nodes=("a",), tool="ib_write_bw", tool_version="6", command=command, started="", ended="", duration_s=1
     )
-    repeat = _repeat(topology(), measurement, Result(measurement="m", status="ok", provenance=provenance), 1)
+    repeat = _repeat(topology(), measurement, Result(run="r", measurement="m", status="ok", provenance=provenance), 1)
     assert (repeat.other, repeat.server) == ("b", "ib_write_bw -d mlx5_0")
     assert repeat.command == "ib_write_bw -d mlx5_0 --out_json --out_json_file=/tmp/report.json 10.0.0.2"
 

@@ -225,7 +225,7 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     done = toolkit(site, "validate", "--resume", str(run))
     assert "8 measurements in" in done.stderr
     assert "4 of them finished earlier" in done.stderr
-    after, torn = read_results(run / "results.jsonl")
+    after, torn = read_results(run / "results.jsonl", run.name)
     assert torn is None
     assert (run / "results.jsonl").read_bytes().startswith(before), (
         "finished measurements are neither lost nor repeated"
@@ -245,7 +245,7 @@ def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path)
     judged = toolkit(site, "validate", "--rejudge", run.name, "--json")
     assert json.loads(judged.stdout)["missing"] == [broken["measurement"]]
     done = toolkit(site, "validate", "--resume", run.name)
-    results, _ = read_results(run / "results.jsonl")
+    results, _ = read_results(run / "results.jsonl", run.name)
     assert [r.measurement for r in results].count(broken["measurement"]) == 2
     assert len(results) == len(lines) + 1
     assert done.returncode == first.returncode

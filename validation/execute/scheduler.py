@@ -93,6 +93,7 @@ class _Runner:
         logs = [log for node, out, err in taken.outputs for log in self.store.raw(m.id, node, out, err)]
         doc = taken.doc
         result = Result(
+            run=self.plan.run,
             measurement=m.id,
             status=taken.status,
             error=taken.error,

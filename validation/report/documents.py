@@ -75,7 +75,7 @@ def read_run(run_dir: Path) -> RunDocuments:
     results: list[Result] = []
     torn: str | None = None
     if results_path.exists():
-        results, torn = read_results(results_path)
+        results, torn = read_results(results_path, info.run)
     elif verdict is not None:
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
     planned = {m.id for m in plan.measurements}
