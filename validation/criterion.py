@@ -1,4 +1,4 @@
-"""Criteria: what must hold, as data (`criteria/*.yml`), and waivers.
+"""Criteria: what must hold, as data (`criteria/*.yml`).
 
 A criterion has a statement, a bound and a source. Criteria without a measurement in this release carry `no_probe` and
 come out as not-measured in every report, so that nobody takes their absence for a pass.
@@ -6,7 +6,6 @@ come out as not-measured in every report, so that nobody takes their absence for
 
 from __future__ import annotations
 
-import datetime
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -131,26 +130,6 @@ class _CriteriaFile(Model):
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
 
-class Waiver(Model):
-    """A named person's decision to accept a criterion that does not pass, until a date.
-
-    `subject` None waives the whole criterion. `expires` is the last day on which the waiver counts.
-    """
-
-    criterion: str
-    subject: str | None = None
-    who: str = Field(min_length=1)
-    when: datetime.date
-    why: str = Field(min_length=1)
-    expires: datetime.date
-
-
-class WaiverFile(Model):
-    """A waivers file: `waivers:` with a list."""
-
-    waivers: tuple[Waiver, ...] = ()
-
-
 def _folder() -> Path:
     return Path(str(resources.files("validation") / "criteria"))
 
@@ -177,8 +156,3 @@ def load_criteria(folder: Path | None = None) -> tuple[Criterion, ...]:
 def criteria_texts() -> dict[str, str]:
     """The packaged criteria files, name to text, to be copied into a run directory."""
     return {path.name: path.read_text(encoding="utf-8") for path in sorted(_folder().glob("*.yml"))}
-
-
-def load_waivers(path: Path) -> tuple[Waiver, ...]:
-    """The waivers of a file."""
-    return load_yaml(path, WaiverFile).waivers

@@ -6,11 +6,10 @@ two-sided, and a measurement that cannot decide says so instead of guessing. See
 
 from __future__ import annotations
 
-import datetime
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from validation.criterion import Criterion, Waiver
+from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case, last_results, virtual_facts
 from validation.judging.counts import judge_counts
@@ -22,6 +21,7 @@ from validation.judging.mtu import judge_mtu
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.values import judge_scaling, judge_values
+from validation.judging.waivers import apply_waivers
 from validation.model import (
     CriterionVerdict,
     Finding,
@@ -35,6 +35,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
+from validation.waiver import Waiver
 
 METHODS = {
     "value": judge_values,
@@ -82,10 +83,8 @@ def judge(
         latest=latest,
         virtual=topology.virtual or bool(shown),
     )
-    judged = {
-        c.id: METHODS[c.method](case, c) if c.kind is not None and _applies(c, case) else [] for c in case.criteria
-    }
-    judged, whole, notes = _waive(case, judged, waivers, _day(info.created))
+    judged = {c.id: METHODS[c.method](case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria}
+    judged, whole, notes = apply_waivers(case, judged, waivers, info.created)
     verdicts = tuple(_verdict(case, c, judged[c.id], whole.get(c.id)) for c in case.criteria)
     missing = case.missing()
     outcome = _outcome(case, verdicts, missing)
@@ -111,55 +110,6 @@ def judge(
     )
 
 
-def _day(created: str) -> datetime.date | None:
-    try:
-        return datetime.date.fromisoformat(created[:10])
-    except ValueError:
-        return None
-
-
-def _applies(criterion: Criterion, case: Case) -> bool:
-    return criterion.applies is None or criterion.applies.to(case.fabric)
-
-
-def _waive(
-    case: Case, judged: dict[str, list[Judgement]], waivers: Sequence[Waiver], today: datetime.date | None
-) -> tuple[dict[str, list[Judgement]], dict[str, str], list[str]]:
-    """Judgements with waivers applied, criteria waived as a whole (id -> words), notes on waivers without effect."""
-    whole: dict[str, str] = {}
-    notes: list[str] = []
-    judged = {k: list(v) for k, v in judged.items()}
-    for waiver in waivers:
-        name = f"waiver of {waiver.criterion}" + (f" for {waiver.subject}" if waiver.subject else "")
-        if waiver.criterion not in judged:
-            notes.append(f"{name} ({waiver.who}): no such criterion; it has no effect")
-            continue
-        if today is None or not waiver.when <= today <= waiver.expires:
-            notes.append(f"{name} ({waiver.who}): valid from {waiver.when} to {waiver.expires}; it has no effect")
-            continue
-        words = f"waived by {waiver.who} on {waiver.when} until {waiver.expires}: {waiver.why}"
-        used = False
-        for position, judgement in enumerate(judged[waiver.criterion]):
-            hit = waiver.subject in (None, judgement.subject)
-            if hit and judgement.verdict in ("fail", "not-measured"):
-                judged[waiver.criterion][position] = judgement.model_copy(
-                    update={
-                        "verdict": "waived",
-                        "reason_code": "waived",
-                        "reason": f"{words} (was {judgement.verdict}: {judgement.reason})",
-                    }
-                )
-                used = True
-        if waiver.subject is None and not judged[waiver.criterion]:
-            criterion = next(c for c in case.criteria if c.id == waiver.criterion)
-            if _applies(criterion, case):
-                whole[waiver.criterion] = words
-                used = True
-        if not used:
-            notes.append(f"{name} ({waiver.who}): nothing to waive; remove it")
-    return judged, whole, notes
-
-
 def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: str | None) -> CriterionVerdict:
     """A criterion over all its subjects: the worst of them."""
 
@@ -178,7 +128,7 @@ def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: 
 
     things = {"scaling": "jobs", "rdma": "results"}.get(criterion.method) or _SCOPES[criterion.scope]
     if not judged:
-        if criterion.applies is not None and not _applies(criterion, case):
+        if criterion.applies is not None and not case.applies(criterion):
             return say("not-applicable", "not-applicable", f"{case.fabric.name}: {criterion.applies.why}", "none")
         if waived:
             return say("waived", "waived", waived, f"0 {things}")

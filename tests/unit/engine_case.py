@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from validation.criterion import Waiver, load_criteria
+from validation.criterion import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.model import (
@@ -25,6 +25,7 @@ from validation.model import (
     VerdictDoc,
 )
 from validation.suites import make_plan
+from validation.waiver import Waiver
 
 CRITERIA = load_criteria()
 RUN = "run-1"

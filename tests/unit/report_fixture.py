@@ -10,7 +10,7 @@ import hashlib
 from itertools import permutations
 from pathlib import Path
 
-from validation.criterion import Waiver, criteria_texts, load_criteria
+from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
 from validation.judge import judge
 from validation.model import (
@@ -29,6 +29,7 @@ from validation.model import (
     Topology,
 )
 from validation.suites import make_plan
+from validation.waiver import Waiver
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
 GROUPS = {"head": ("heads",), "client1": ("clients",), "gpu1": ("gpu_servers",), "gpu2": ("gpu_servers",)}

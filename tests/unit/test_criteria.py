@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validation.criterion import criteria_texts, load_criteria, load_waivers
+from validation.criterion import criteria_texts, load_criteria
 from validation.load import ConfigError
 from validation.parsers import PARSERS
+from validation.waiver import load_waivers
 
 IDS = [
     "pf.bom",

@@ -25,8 +25,8 @@ from engine_case import (
     verdict_of,
 )
 
-from validation.criterion import Waiver
 from validation.model import Port, Sample
+from validation.waiver import Waiver
 
 
 def scaled(m):

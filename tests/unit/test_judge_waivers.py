@@ -7,7 +7,7 @@ import datetime
 import pytest
 from engine_case import LAB, PLAN, criterion, judged, results_of, spoil, verdict_of
 
-from validation.criterion import Waiver
+from validation.waiver import Waiver
 
 SICK = spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)
 

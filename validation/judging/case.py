@@ -43,6 +43,10 @@ class Case:
         """Planned measurements that serve the criterion, in the plan's order."""
         return [m for m in self.plan.measurements if criterion.id in m.criteria]
 
+    def applies(self, criterion: Criterion) -> bool:
+        """True where the criterion has a meaning on this fabric."""
+        return criterion.applies is None or criterion.applies.to(self.fabric)
+
     def usable(self, measurement: str) -> Result | None:
         """The measurement's result where it was measured, else None."""
         result = self.latest.get(measurement)
