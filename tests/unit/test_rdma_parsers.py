@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from validation.parsers import ParseError, parse, rdma
 
 DATA = Path(__file__).parent.parent / "data" / "rdma"
+TIME = "2026-11-22T01:00:00.000+00:00"
 PACKETS = 16  # of a message of 64 KiB at an RDMA MTU of 4096
 
 
@@ -31,7 +32,7 @@ def doc(kind: str, text: str, facts: dict[str, Any] | None = None, **changes: An
     given_ = {**end(13), "op": "write", "cm": "socket", "peer": end(14), **(facts or {})}
     return {
         "kind": kind, "tool": kind, "tool_version": "", "command": [], "returncode": 0, "stdout": text, "stderr": "",
-        "facts": given_, "started": "", "ended": "", "duration_s": 1.0, "error": None, **changes,
+        "facts": given_, "started": TIME, "ended": TIME, "duration_s": 1.0, "error": None, **changes,
     }  # fmt: skip
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from validation.execute.commands import Job
 from validation.execute.ends import culprit
@@ -42,12 +46,45 @@ def utc_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-def _document(output: Output) -> ProbeDoc | None:
-    """The probe's document: the last JSON object with all of its keys."""
+class _Report(BaseModel):
+    """Types of a ProbeDoc, held against what a node sent; keys beyond it are nobody's business here."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    kind: str
+    tool: str
+    tool_version: str
+    command: list[str]
+    returncode: int
+    stdout: str
+    stderr: str
+    facts: dict[str, Any]
+    started: str
+    ended: str
+    duration_s: float = Field(ge=0)
+    error: str | None
+
+    @field_validator("started", "ended")
+    @classmethod
+    def _time(cls, value: str) -> str:
+        datetime.fromisoformat(value)
+        return value
+
+
+def _document(output: Output) -> tuple[ProbeDoc | None, str]:
+    """The probe's document: the last JSON object with all of its keys. Or None, and what is wrong with it, if it is."""
     for value in reversed(output.documents()):
         if ProbeDoc.__required_keys__ <= set(value):
-            return cast(ProbeDoc, value)
-    return None
+            try:
+                json.dumps(value, ensure_ascii=False).encode()
+                _Report.model_validate(value)
+            except UnicodeEncodeError:
+                return None, "the probe's report: holds text that is no Unicode"
+            except ValidationError as fault:
+                first = fault.errors(include_url=False)[0]
+                return None, f"the probe's report: {first['loc'][0]}: {first['msg']}"
+            return cast(ProbeDoc, value), ""
+    return None, ""
 
 
 def _text(output: Output) -> tuple[str, str]:
@@ -64,13 +101,15 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
 
     `peer` is the serving end's document: of an RDMA measurement its facts are half of the proof.
     """
-    doc = _document(output)
+    doc, wrong = _document(output)
     if doc is None:
         taken = Taken("failed", f"the probe on {node} ended without a report: {_last(output)}")
         if output.returncode == EXIT_SSH:
             taken = Taken("unreachable", f"connection to {node} lost: {_last(output)}")
         elif output.returncode == EXIT_DEADLINE:
             taken = Taken("timeout", f"did not end within {m.timeout_s:g} s on {node}")
+        elif wrong:
+            taken = Taken("unparseable", f"{node}: {wrong}")
         elif output.returncode == 0:
             taken = Taken("unparseable", f"the probe on {node} printed no report")
         taken.outputs = [(node, *_text(output))]
@@ -90,8 +129,15 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
     try:
         samples, facts = parse(m.kind, doc, m.params)
     except ParseError as fault:
+        if fault.__cause__ is not None:  # not foreseen: for those who mend the parser
+            outputs.append(unforeseen(fault.__cause__))
         return Taken("unparseable", f"{node}: {fault}", doc, (), known, outputs)
     return Taken("ok", None, doc, tuple(samples), facts, outputs)
+
+
+def unforeseen(fault: BaseException) -> tuple[str, str, str]:
+    """The traceback of an error of the toolkit's own, as an output to be kept beside those of the nodes."""
+    return ("controller", "", "".join(traceback.format_exception(fault)))
 
 
 def _rdma(m: Measurement) -> bool:
@@ -145,13 +191,15 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
     finally:
         client_end.cancel()
         server_end.cancel()
-    doc = _document(served)
+    doc, wrong = _document(served)
     taken = read(m, job.node, measured, doc)
     if served.returncode == EXIT_SSH and doc is None:
         return Taken("unreachable", f"connection to {job.server_node} lost: {_last(served)}", outputs=taken.outputs)
     if abandoned and taken.status == "failed":
         why = doc["error"] if doc and doc["error"] else _last(served)
         taken.error = f"the server on {job.server_node} ended in the middle: {why}"
+    if wrong and taken.status == "unparseable":
+        taken.error = f"{job.server_node}: {wrong}"
     if _rdma(m) and taken.status in ("failed", "timeout", "unparseable"):
         name_culprit(taken, m, doc)
     out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)

@@ -31,7 +31,7 @@ class Output:
         """Every line of stdout that is a JSON object, in order; other lines are left out."""
         found = []
         for line in self.stdout.splitlines():
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(line)
                 if isinstance(value, dict):
                     found.append(value)

@@ -11,10 +11,11 @@ from typing import Protocol
 
 from validation.execute.commands import Job, job_for
 from validation.execute.errors import RunError
-from validation.execute.measure import Taken, take, utc_now
+from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import Store
 from validation.model import Endpoint, Measurement, Plan, Provenance, Result, Topology
+from validation.parsers.common import place
 
 
 class Progress(Protocol):
@@ -81,13 +82,23 @@ class _Runner:
             taken = Taken("failed", f"not tried, for first light failed: {light.error}", facts=dict(light.facts))
         else:
             self.progress.started(m)
-            taken = await take(m, self.jobs[m.id], self.launcher)
+            taken = await self.take(m)
             # a wrong MTU slows RDMA down and stops nothing
             if m.kind == "rdma-first-light" and taken.facts.get("fault") not in (None, "mtu"):
                 self.dark[m.endpoints] = taken
         result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
         return result
+
+    async def take(self, m: Measurement) -> Taken:
+        """One measurement. An error that nobody foresaw costs it alone; its traceback is kept with the raw output."""
+        try:
+            return await take(m, self.jobs[m.id], self.launcher)
+        except RunError:
+            raise
+        except Exception as fault:
+            words = f"the toolkit could not take this measurement: {place(fault)}; the raw log has the traceback"
+            return Taken("failed", words, outputs=[unforeseen(fault)])
 
     def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
         logs = [log for node, out, err in taken.outputs for log in self.store.raw(m.id, node, out, err)]

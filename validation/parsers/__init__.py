@@ -22,7 +22,7 @@ from validation.parsers import (
     sockperf,
     training,
 )
-from validation.parsers.common import Facts, Parsed, ParseError
+from validation.parsers.common import Facts, Parsed, ParseError, fit, place
 from validation.probes import ProbeDoc
 
 __all__ = ["PARSERS", "Facts", "ParseError", "Parser", "parse"]
@@ -51,7 +51,8 @@ PARSERS: dict[str, Parser] = {
 def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Scalar] | None = None) -> tuple[list[Sample], Facts]:
     """Samples and facts of a probe's document. `params` are the measurement's, checked against what the tool did.
 
-    ParseError where the tool failed, did something else, or its output cannot be used whole.
+    ParseError where the tool failed, did something else, or its output cannot be used whole; where the parser itself
+    did not foresee the output, the exception is its cause and the place stands in its words.
     """
     if kind not in PARSERS:
         raise ParseError(f"no parser for {kind!r}; known: {', '.join(PARSERS)}")
@@ -62,6 +63,10 @@ def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Scalar] | None = None) 
             raise ParseError(f"{doc['tool']}: {doc['error']}")
         if doc["returncode"] != 0:
             raise ParseError(f"{doc['tool']} ended with exit status {doc['returncode']}")
-        return PARSERS[kind](doc, params or {})
-    except (KeyError, IndexError, TypeError, AttributeError) as e:
-        raise ParseError(f"{kind}: the output lacks what it must hold ({type(e).__name__}: {e})") from None
+        samples, facts = PARSERS[kind](doc, params or {})
+        fit(samples, facts)
+    except ParseError:
+        raise
+    except Exception as fault:  # whatever it is, it costs this measurement alone
+        raise ParseError(f"{kind}: the output is not as this parser knows it ({place(fault)})") from fault
+    return samples, facts

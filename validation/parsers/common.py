@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from validation.model import Sample, Scalar
 
@@ -16,12 +18,36 @@ class ParseError(Exception):
     """Output that cannot be used: the tool failed, was cut off, or did not do what was asked."""
 
 
+def place(fault: BaseException) -> str:
+    """Where an exception that nobody foresaw was raised, and its words: `ping.py:40 in parse: KeyError: 3`."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    at = f"{PurePath(frames[-1].filename).name}:{frames[-1].lineno} in {frames[-1].name}: " if frames else ""
+    return f"{at}{type(fault).__name__}: {short(' '.join(str(fault).split()))}"
+
+
+def short(value: object, limit: int = 200) -> str:
+    """A value in the words of an error: tools print numbers of any length."""
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def real(value: object, what: str) -> float:
+    """`value`, a number or text that holds one, as a finite float; ParseError names it as `what`."""
+    try:
+        result = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        result = math.nan
+    if not math.isfinite(result):
+        raise ParseError(f"{what}: {short(value)} is no number")
+    return result
+
+
 def number(value: object, what: str) -> float:
     """`value` as a finite float above zero; ParseError names it as `what`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ParseError(f"{what}: {value!r} is no number")
-    result = float(value)
-    if not math.isfinite(result) or result <= 0:
+    if isinstance(value, str):
+        raise ParseError(f"{what}: {short(repr(value))} is no number")
+    result = real(value, what)
+    if result <= 0:
         raise ParseError(f"{what}: {result} is no usable value")
     return result
 
@@ -29,8 +55,8 @@ def number(value: object, what: str) -> float:
 def count(value: object, what: str) -> float:
     """`value` as a whole number of at least zero; ParseError names it as `what`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParseError(f"{what}: {value!r} is no count")
-    return float(value)
+        raise ParseError(f"{what}: {short(value)} is no count")
+    return real(value, what)
 
 
 def expect(params: Mapping[str, Scalar], key: str, found: object, what: str) -> None:
@@ -50,6 +76,19 @@ def plain(raw: Mapping[str, object], drop: tuple[str, ...] = ()) -> Facts:
         elif isinstance(value, list) and all(isinstance(v, str) for v in value):
             facts[key] = list(value)
     return facts
+
+
+def fit(samples: Sequence[Sample], facts: Facts) -> None:
+    """ParseError where a result could not hold what a parser made, or could not be read back as it was written."""
+    for sample in samples:
+        real(sample.value, sample.metric)
+    for key, value in facts.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            continue
+        if isinstance(value, float):
+            real(value, key)
+        elif value is not None and not isinstance(value, (str, int, bool)):
+            raise ParseError(f"{key}: {short(value)} is no text, number or list of text")
 
 
 def json_object(text: str, what: str) -> dict[str, object]:

@@ -1,0 +1,195 @@
+"""Whatever a tool or probe prints, it costs its own measurement: `unparseable` with the place, never a traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from local_launcher import LocalLauncher
+from rdma_case import card, document
+from run_case import plan, topology
+from test_execute import execute
+from test_parsers import DATA, FACTS, SOCKPERF_FACTS, training
+from test_parsers import doc as tcp_doc
+from test_rdma_execute import LIGHT, ends, one, planned
+from test_rdma_parsers import CASES
+from test_rdma_parsers import doc as rdma_doc
+
+from validation import parsers
+from validation.execute import Output, Remote
+from validation.execute.measure import read
+from validation.execute.store import RESULTS
+from validation.load import read_results
+from validation.model import Port
+from validation.parsers import ParseError, parse
+
+M = plan(topology(2)).measurement("facts.gpu1")
+GOOD = {**tcp_doc("facts", facts=FACTS), "started": "2026-11-22T01:00:00.000+00:00",
+        "ended": "2026-11-22T01:00:01.000+00:00"}  # fmt: skip
+SOCKPERF = (DATA / "sockperf/3.7-tcp.out").read_text()
+IPERF = json.loads((DATA / "iperf3/3.12-1stream.json").read_text())
+WRITE = CASES["4.5-write_bw"]
+HUGE = "9" * 400
+PORT = Port(interface="fab0", address="10.78.0.12", prefix=24)
+
+
+def printed(value: Any, code: int = 0) -> Output:
+    return Output(code, json.dumps(value).encode() + b"\n", b"")
+
+
+def spoilt_iperf(**changes: Any) -> Any:
+    server = IPERF["server_output_json"]
+    first, *others = server["intervals"]
+    intervals = [{**first, "sum": {**first["sum"], "omitted": False, **changes}}, *others]
+    return json.dumps({**IPERF, "server_output_json": {**server, "intervals": intervals}})
+
+
+def ported(**changes: Any) -> Any:
+    port = {**card(PORT), **changes}
+    return document({"ports": [port], "memlock": {"bytes": 1, "user": "nobody", "unread": ""}, "policy": None})
+
+
+def ucx(old: str, new: str) -> Any:
+    kind, text, facts, _ = CASES["ucx-1.13-put_lat"]
+    return rdma_doc(kind, text.replace(old, new), facts)
+
+
+ODD = {
+    "perftest-messages": rdma_doc(WRITE[0], WRITE[1].replace(" 200 ", f" {HUGE} "), WRITE[2]),
+    "perftest-qps": rdma_doc(WRITE[0], WRITE[1].replace("Number of qps   : 2", f"Number of qps   : {'9' * 5000}")),
+    "perftest-json": rdma_doc(WRITE[0], WRITE[1], {**WRITE[2], "json": '{"results": {"BW_peak": "much"}}'}),
+    "sockperf-run-time": tcp_doc("tcp-latency", SOCKPERF.replace("RunTime=1.000", "RunTime=1.0.0"), SOCKPERF_FACTS),
+    "sockperf-p50": tcp_doc("tcp-latency", SOCKPERF, {**SOCKPERF_FACTS, "p50_us": int(HUGE)}),
+    "sockperf-said": tcp_doc("tcp-latency", SOCKPERF.replace("16.694", "16.6.94"), SOCKPERF_FACTS),
+    "ucx-figure": ucx("774.000", "7.74.000"),
+    "ucx-iterations": ucx("  100 ", f"  {HUGE} "),
+    "pingpong": rdma_doc(
+        "rdma-first-light", CASES["pingpong"][1].replace("21457.54", "2.1.4"), CASES["pingpong"][2]
+    ),
+    "fraction": {**tcp_doc("remoting-fraction"), "facts": {"parts": ["1/0"]}},
+    "utilisation": {**tcp_doc("utilisation"), "facts": {"leased_ratio": [int(HUGE)]}},
+    "iperf3-seconds": tcp_doc("tcp-bandwidth", spoilt_iperf(seconds="soon")),
+    "iperf3-start": tcp_doc("tcp-bandwidth", spoilt_iperf(start="soon")),
+    "ports-port": ported(port="first"),
+    "ports-rate": ported(rate_gbps="fast"),
+    "ports-mtu": ported(active_mtu_bytes="all"),
+    "training-batch": tcp_doc("training-short", training(batch=int(HUGE))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_number_is_refused_by_the_parser(name: str) -> None:
+    with pytest.raises(ParseError):
+        parse(ODD[name]["kind"], ODD[name])
+
+
+def test_what_no_parser_foresaw_is_refused_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(doc: Any, params: Any) -> Any:
+        raise ZeroDivisionError("division by\nzero")
+
+    monkeypatch.setitem(parsers.PARSERS, "facts", broken)
+    with pytest.raises(ParseError, match=r"facts: .*test_odd_documents\.py:\d+ in broken: ZeroDivisionError: division"):
+        parse("facts", GOOD)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1], {"a": 1}, [None]], ids=repr)
+def test_what_a_result_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    monkeypatch.setitem(parsers.PARSERS, "facts", lambda *_: ([], {"size": value}))
+    with pytest.raises(ParseError, match="size"):
+        parse("facts", GOOD)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("facts", None), ("facts", []), ("facts", "none"), ("kind", 3), ("tool", None), ("tool_version", 3.12),
+        ("command", "iperf3"), ("command", [1]), ("returncode", "0"), ("returncode", False), ("stdout", None),
+        ("stderr", ["x"]), ("started", 1), ("started", "soon"), ("ended", None), ("duration_s", "1"),
+        ("duration_s", float("nan")), ("duration_s", -1.0), ("error", False),
+    ],
+)  # fmt: skip
+def test_a_document_with_a_wrong_type_costs_its_measurement(key: str, value: Any) -> None:
+    assert read(M, "gpu1", printed(GOOD)).status == "ok"
+    taken = read(M, "gpu1", printed({**GOOD, key: value}))
+    assert (taken.status, taken.samples, taken.facts, taken.doc) == ("unparseable", (), {}, None)
+    assert f"gpu1: the probe's report: {key}: " in str(taken.error)
+
+
+@pytest.mark.parametrize("changes", [{"tool_version": "\ud800"}, {"facts": {"model": "\ud800"}}], ids=repr)
+def test_text_that_no_result_can_hold_costs_its_measurement(changes: dict[str, Any]) -> None:
+    taken = read(M, "gpu1", printed({**GOOD, **changes}))
+    assert (taken.status, taken.doc) == ("unparseable", None)
+    assert "no Unicode" in str(taken.error)
+
+
+def test_facts_that_are_none_on_either_end_of_an_rdma_measurement(tmp_path: Path) -> None:
+    """D4: `plain(doc["facts"])` of a document whose facts are null or a list ended the whole run."""
+    client, server = ends("4.5-write_bw")
+    for number, (mine, others) in enumerate([(None, server["facts"]), ([], server["facts"]), (client["facts"], None)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        result = one(folder, {**client, "facts": mine}, {**server, "facts": others}, iterations=100)
+        assert result.status == "unparseable"
+        assert result.samples == ()
+
+
+def test_nested_too_deeply_to_be_read_is_no_report() -> None:
+    taken = read(M, "gpu1", Output(0, b'{"facts":' + b"[" * 100_000 + b"\n", b""))
+    assert (taken.status, "printed no report" in str(taken.error)) == ("unparseable", True)
+
+
+class Broken(LocalLauncher):
+    """Starting a probe on gpu2 fails in a way that nobody foresaw."""
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        if node == "gpu2":
+            await asyncio.sleep(0)
+            raise ValueError("too many\nopen files")
+        return await super().start(node, probe)
+
+
+def test_an_unexpected_exception_costs_one_measurement_and_keeps_its_traceback(tmp_path: Path) -> None:
+    topo = topology(3)
+    whole = plan(topo)
+    ids = ("facts.gpu1", "facts.gpu2", "facts.gpu3")
+    whole = whole.model_copy(update={"measurements": tuple(map(whole.measurement, ids)), "rounds": (ids,)})
+    progress = execute(tmp_path, whole, topo, Broken())
+    assert {i: r.status for i, r in progress.results.items()} == {
+        "facts.gpu1": "ok", "facts.gpu2": "failed", "facts.gpu3": "ok",
+    }  # fmt: skip
+    result = progress.results["facts.gpu2"]
+    assert "ValueError: too many open files" in str(result.error)
+    assert "test_odd_documents.py:" in str(result.error)
+    logs = [(tmp_path / log.path).read_text() for log in result.provenance.raw]
+    assert any("Traceback (most recent call last)" in log and "too many\nopen files" in log for log in logs)
+    assert len(read_results(tmp_path / RESULTS)[0]) == 3
+
+
+def test_a_parser_that_breaks_costs_its_measurement_and_keeps_its_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(doc: Any, params: Any) -> Any:
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setitem(parsers.PARSERS, "facts", broken)
+    topo = topology(2)
+    whole = plan(topo)
+    ids = ("facts.gpu1", "facts.gpu2")
+    whole = whole.model_copy(update={"measurements": tuple(map(whole.measurement, ids)), "rounds": (ids,)})
+    progress = execute(tmp_path, whole, topo)
+    assert {r.status for r in progress.results.values()} == {"unparseable"}
+    result = progress.results["facts.gpu2"]
+    logs = [(tmp_path / log.path).read_text() for log in result.provenance.raw]
+    assert any('"virt"' in log for log in logs), "the tool's output is kept"
+    assert any("RuntimeError: nobody thought of this" in log for log in logs)
+
+
+def test_first_light_with_an_odd_document_does_not_end_the_run(tmp_path: Path) -> None:
+    client, server = ends("pingpong")
+    result = one(tmp_path, {**client, "facts": {**client["facts"], "active_mtu": "all"}}, server, LIGHT, iterations=100)
+    assert result.status == "unparseable"
+    assert planned(LIGHT)[0].measurements[0].id == result.measurement
