@@ -1,16 +1,17 @@
 """Judging RDMA ports: up and of the right kind, lossless RoCE as provisioned, memory to register. Pure.
 
 Each port is read before anything runs and again after the suites that load it; only growth between the two counts as
-an error of this run, for drivers count from their start.
+an error of this run, for drivers count from their start. What a reading lacks is not known, and never fine.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
+from validation.judging import counters
 from validation.judging.case import Case, judgement, unusable
 from validation.model import Bound, Judgement, Measurement, Node, Port, ReasonCode, Result, VerdictName
 
@@ -18,28 +19,13 @@ BEFORE, AFTER = "rdma-ports", "rdma-ports-after"
 UP = ("ACTIVE", "LinkUp")
 UNLIMITED = -1
 
-LINK_ERRORS = frozenset(
-    {
-        *("symbol_error", "link_error_recovery", "link_downed", "local_link_integrity_errors", "port_rcv_errors"),
-        *("port_rcv_remote_physical_errors", "port_rcv_constraint_errors", "port_xmit_constraint_errors"),
-        *("excessive_buffer_overrun_errors", "rx_icrc_encapsulated"),
-    }
-)
-"""Counters of a bad cable, transceiver or port: InfiniBand specification, volume 1, 16.1.3.5, as sysfs names them, and
-mlx5's broken invariant checksums."""
-
-LOSS = frozenset(
-    {
-        *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),  # mlx5
-        *("out_of_seq_request", "rcvd_seq_err"),  # rxe
-        *("tx_pause_storm_warning_events", "tx_pause_storm_error_events"),  # ethtool -S of mlx5
-    }
-)
-"""Counters that grow where a fabric loses packets, or where its flow control jams."""
-
 GUIDANCE = {"roce_mode": "RoCE v2", "tos": 106, "trust": "dscp", "dscp_prio": ["26:3", "48:6"], "pfc": ["3"]}
 """What RoCE ports have where no policy was provisioned: NVIDIA RoCE configuration guidance, DSCP 26 and ECN-capable
 (26 x 4 + 2), priority 3, notifications DSCP 48 on priority 6."""
+
+MUST_NOT_GROW = ", ".join(
+    [*sorted(counters.LOST), "rx_prioN_buf_discard, rx_prioN_cong_discard", *sorted(counters.STORMS)]
+)
 
 NAMES = {
     "roce_mode": "default RoCE version of RDMA-CM",
@@ -48,6 +34,9 @@ NAMES = {
     "dscp_prio": "DSCP map",
     "pfc": "PFC priorities",
 }
+MORE = {"pause": "global pause", "ecn": "ECN of RoCE"}
+"""Settings without a value of the policy. A traffic class of the port alone may be absent: then nothing overrides the
+type of service."""
 
 
 @dataclass(frozen=True)
@@ -75,21 +64,24 @@ class Seen:
         """`rxe_fab0`, "" without one."""
         return str(self.fact("device") or "")
 
-    def growth(self, names: Iterable[str] | None = None) -> list[str]:
-        """Counters that grew during the run, `link_downed +1`; one that fell was reset, which is told as such."""
-        first, last = _counters(self.fact("counters")), _counters(self.fact("counters", self.after))
-        found = []
-        for name in sorted(set(first) & set(last) & set(first if names is None else names)):
-            change = last[name] - first[name]
-            if change:
-                found.append(f"{name} {change:+d}" + (" (reset in between)" if change < 0 else ""))
-        return found
+    @property
+    def looked_at(self) -> bool:
+        """True where the probe looked for this port at all."""
+        ports = self.before.facts.get("ports") if self.before is not None else None
+        return isinstance(ports, list) and self.port.interface in ports
 
+    @property
+    def readings(self) -> tuple[counters.Reading, counters.Reading]:
+        """The port's counters, before and after."""
+        return counters.reading(self.fact("counters")), counters.reading(self.fact("counters", self.after))
 
-def _counters(fact: object) -> dict[str, int]:
-    if not isinstance(fact, list):
-        return {}
-    return {name: int(value) for name, _, value in (str(line).partition(" ") for line in fact)}
+    def growth(self, judged: Callable[[str], bool]) -> list[str]:
+        """Judged counters that grew during the run, `link_downed +1`."""
+        return counters.growth(*self.readings, judged) if self.after is not None else []
+
+    def gaps(self, groups: dict[str, Callable[[str], bool]]) -> list[str]:
+        """Why growth of these groups of counters is not known; empty where it is, or where nothing was to grow."""
+        return counters.gaps(*self.readings, groups) if self.after is not None else []
 
 
 def seen(case: Case, criterion: Criterion) -> list[Seen | Judgement]:
@@ -126,21 +118,25 @@ def judge_rdma_port(case: Case, criterion: Criterion) -> list[Judgement]:
             judged.append(one)
             continue
         bound = _port_bound(case, criterion, one)
-        wrong = _port_faults(case, one)
+        wrong, unknown = _port_faults(case, one)
         text = _port_text(one)
+
+        def say(
+            verdict: VerdictName, code: ReasonCode, why: str, one: Seen = one, text: str = text, bound: Bound = bound
+        ) -> Judgement:
+            return judgement(criterion, one.subject, verdict, code, why, one.ids, text=text, bound=bound)
+
         if wrong:
-            judged.append(
-                judgement(
-                    criterion, one.subject, "fail", "not-equal", "; ".join(wrong), one.ids, text=text, bound=bound
-                )
-            )
+            judged.append(say("fail", "not-equal", "; ".join(wrong)))
             continue
         late = unusable(case, criterion, one.subject, one.ids, bound)
         if late is not None:
             judged.append(late)
-            continue
-        why = text + ("" if len(one.ids) > 1 else "; read once: no suite of this run loads the port")
-        judged.append(judgement(criterion, one.subject, "pass", "within-bounds", why, one.ids, text=text, bound=bound))
+        elif unknown:
+            judged.append(say("not-measured", "missing-metric", f"not judged because {'; '.join(unknown)}; {text}"))
+        else:
+            why = text + ("" if len(one.ids) > 1 else "; read once: no suite of this run loads the port")
+            judged.append(say("pass", "within-bounds", why))
     return judged
 
 
@@ -166,25 +162,43 @@ def _port_text(one: Seen) -> str:
     )
 
 
-def _port_faults(case: Case, one: Seen) -> list[str]:
+def _port_faults(case: Case, one: Seen) -> tuple[list[str], list[str]]:
+    """What is wrong with a port, and what of it is not known."""
     name, fabric = one.port.interface, case.fabric
+    if not one.looked_at:
+        return [], [f"the probe did not look at {name}"]
     if not one.device:
         there = f"{name} is {one.fact('operstate') or 'of unknown state'}" if one.fact("present") else f"no {name}"
-        return [f"no RDMA device on {name} ({there})"]
+        return [f"no RDMA device on {name} ({there})"], []
     wrong = _down(one, one.before, "")
+    unknown: list[str] = []
+    readings: list[tuple[Result | None, str]] = [(one.before, "")]
     if one.after is not None:
-        if not one.fact("device", one.after):
+        last = one.fact("device", one.after)
+        if not last:
             wrong.append(f"{one.device} is gone at the end of the run")
-        elif not wrong:
-            wrong += _down(one, one.after, " at the end of the run")
-    if one.fact("link_layer") != fabric.link_layer:
-        wrong.append(f"link layer of {name} is {one.fact('link_layer')}, {fabric.link_layer} wanted")
-    elif fabric.link_layer == "Ethernet" and not _down(one, one.before, "") and not _has_gid(one):  # down: none left
+        else:
+            wrong += _down(one, one.after, " at the end of the run") if not wrong else []
+            unknown += [f"its device is {last} at the end of the run, {one.device} before"] * (last != one.device)
+            readings.append((one.after, " at the end of the run"))
+    for result, when in readings:
+        if one.fact("link_layer", result) != fabric.link_layer:
+            wrong.append(f"link layer of {name} is {one.fact('link_layer', result)}{when}, {fabric.link_layer} wanted")
+            break
+        rate = one.fact("rate_gbps", result)
+        if case.virtual or rate == fabric.line_rate_gbps:
+            continue
+        if isinstance(rate, (int, float)) and not isinstance(rate, bool):
+            wrong.append(f"{one.device} runs at {rate:g} Gbit/s{when}, {fabric.line_rate_gbps:g} wanted")
+            break
+        else:
+            unknown.append(f"the rate of {one.device}{when} is not known")
+    down = bool(_down(one, one.before, ""))  # where it is, no GID is left
+    if fabric.link_layer == "Ethernet" and one.fact("link_layer") == "Ethernet" and not down and not _has_gid(one):
         wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}")
-    if not case.virtual and one.fact("rate_gbps") != fabric.line_rate_gbps:
-        wrong.append(f"{one.device} runs at {one.fact('rate_gbps')} Gbit/s, {fabric.line_rate_gbps:g} wanted")
-    grown = [words for words in one.growth(LINK_ERRORS) if "reset" not in words]
-    return wrong + ([f"link errors during the run: {', '.join(grown)}"] if grown else [])
+    grown = one.growth(counters.of_links)
+    wrong += [f"link errors during the run: {', '.join(grown)}"] if grown else []
+    return wrong, unknown + one.gaps({"link errors": counters.of_links})
 
 
 def _down(one: Seen, result: Result | None, when: str) -> list[str]:
@@ -202,7 +216,10 @@ def _has_gid(one: Seen) -> bool:
         index, _, rest = str(line).partition(" ")
         if not rest.startswith("RoCE v2 "):
             continue
-        gid = ipaddress.IPv6Address(rest.removeprefix("RoCE v2 ").split()[0])
+        try:
+            gid = ipaddress.IPv6Address(rest.removeprefix("RoCE v2 ").partition(" ")[0])
+        except ValueError:
+            continue  # no address, so not this port's
         if index and wanted in (gid, gid.ipv4_mapped):
             return True
     return False
@@ -222,7 +239,7 @@ def judge_lossless(case: Case, criterion: Criterion) -> list[Judgement]:
             metric="roce_settings",
             unit="",
             equal="; ".join(f"{NAMES[key]} {_show(value)}" for key, value in wanted.items()),
-            derivation=(source, f"counters that must not grow during the run: {', '.join(sorted(LOSS))}"),
+            derivation=(source, f"counters that must not grow during the run: {MUST_NOT_GROW}"),
             source=criterion.source,
         )
         judged.append(_lossless(case, criterion, one, wanted, bound))
@@ -264,19 +281,25 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
         wrong.append("ECN of RoCE is off")
     if one.fact("traffic_class") not in (None, 0, wanted["tos"]):
         wrong.append(f"traffic class is {one.fact('traffic_class')}, {wanted['tos']} wanted")
-    lost = [words for words in one.growth(LOSS) if "reset" not in words]
+    lost = one.growth(lambda name: counters.of_loss(name) or counters.of_storms(name))
     if lost and not case.virtual:
         wrong.append(f"lost packets or jams during the run: {', '.join(lost)}")
     if wrong:
         return say("fail", "not-equal", "; ".join(wrong))
+    gaps = one.gaps({"lost packets": counters.of_loss})
     unread = one.fact("unread")
     reasons = [str(reason) for reason in unread] if isinstance(unread, list) else []
-    reasons += [f"{NAMES[key]} cannot be read" for key, value in have.items() if value is None and not reasons]
+    if not reasons:
+        there = {**{NAMES[key]: value for key, value in have.items()}, **{w: one.fact(k) for k, w in MORE.items()}}
+        reasons = [f"{words} cannot be read" for words, value in there.items() if value is None]
     if lost:
         reasons.append(f"during the run {', '.join(lost)}, which a virtual switch without flow control allows")
-    if reasons:
+    if not gaps:  # what no card has cannot be asked of a virtual one
+        reasons += one.gaps({"pause storms": counters.of_storms})
+    if gaps or reasons:
         fine = f"as wanted: {text}; " if text else ""
-        return say("not-measured", _missing(case), f"{fine}not judged because {'; '.join(reasons)}")
+        code = "missing-metric" if gaps else _missing(case)
+        return say("not-measured", code, f"{fine}not judged because {'; '.join([*reasons, *gaps])}")
     if len(one.ids) < 2:
         return say(
             "not-measured", "not-selected", f"settings as wanted; lost packets: no suite loads the port ({text})"
@@ -305,9 +328,10 @@ def judge_memlock(case: Case, criterion: Criterion) -> list[Judgement]:
         verdict: VerdictName = "pass"
         code: ReasonCode = "within-bounds"
         why = f"a new session of {user} may lock memory without a limit"
-        if limit is None:
+        unread = result.facts.get("memlock_unread")
+        if unread or isinstance(limit, bool) or not isinstance(limit, int):
             verdict, code = "not-measured", "missing-metric"
-            why = f"the limit of lockable memory cannot be told: {result.facts.get('memlock_unread')}"
+            why = f"the limit of lockable memory cannot be told: {unread or f'{limit!r} bytes are no limit'}"
         elif limit != UNLIMITED:
             verdict, code = "fail", "not-equal"
             why = f"a new session of {user} may lock {limit} bytes of memory, unlimited wanted"

@@ -1,0 +1,225 @@
+"""Counters of RDMA ports that are absent, fall, stick or contradict each other prove nothing (D1, D2, D3, D12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from engine_case import criterion
+from rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
+
+Change = Callable[[dict[str, Any], bool], None]
+
+
+def counters(before: dict[str, int] | None = None, after: dict[str, int] | None = None) -> Change:
+    """Sets counters of gpu2's port in the first and in the second reading; the rest stays as it is."""
+
+    def spoil(facts: dict[str, Any], last: bool) -> None:
+        facts["ports"][0]["counters"].update((after if last else before) or {})
+
+    return spoil
+
+
+def only(*names: str, before: bool = True, after: bool = True) -> Change:
+    """Nothing but these counters in the readings that are named."""
+
+    def spoil(facts: dict[str, Any], last: bool) -> None:
+        port = facts["ports"][0]
+        if after if last else before:
+            port["counters"] = {name: port["counters"][name] for name in names}
+
+    return spoil
+
+
+def of_gpu2(spoil: Change, id_: str, topology: Any = REAL) -> Any:
+    verdict = judged(spoil, topology=topology)
+    return next(j for j in criterion(verdict, id_).judgements if j.subject == "gpu2/fab0")
+
+
+@pytest.mark.parametrize("which", [{}, {"before": False}, {"after": False}], ids=["both", "after", "before"])
+def test_d1_without_counters_nothing_is_known_of_errors_and_losses(which: dict[str, bool]) -> None:
+    verdict = judged(only(**which), topology=REAL)
+    assert failed(verdict) == []
+    for id_ in ("pf.rdmaport", "pf.lossless"):
+        found = of_gpu2(only(**which), id_)
+        assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric"), found.reason
+        assert "counter" in found.reason
+    assert verdict.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "id_", "words"),
+    [
+        (("out_of_sequence", "tx_pause_storm_error_events"), "pf.rdmaport", "no counter of link errors"),
+        (("link_downed", "symbol_error", "tx_pause_storm_error_events"), "pf.lossless", "no counter of lost packets"),
+        (("link_downed", "symbol_error", "out_of_sequence"), "pf.lossless", "no counter of pause storms"),
+    ],
+)
+def test_d1_each_group_of_counters_must_be_there(kept: tuple[str, ...], id_: str, words: str) -> None:
+    found = of_gpu2(only(*kept), id_)
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert words in found.reason
+
+
+def test_d1_a_counter_that_vanishes_between_the_readings_did_not_stand_still() -> None:
+    left = ("symbol_error", "out_of_sequence", "tx_pause_storm_error_events")
+    found = of_gpu2(only(*left, before=False), "pf.rdmaport")
+    assert found.verdict == "not-measured"
+    assert "link_downed in one of the two readings only" in found.reason
+
+
+def test_d1_on_a_virtual_machine_too() -> None:
+    verdict = judged(only(), topology=VMS)
+    assert criterion(verdict, "pf.rdmaport").reason_code == "missing-metric"
+    assert verdict.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ({"symbol_error": 9}, {"symbol_error": 3}),
+        ({"link_downed": 2}, {"link_downed": 1}),
+        ({"out_of_sequence": 500}, {"out_of_sequence": 7}),
+        ({"rcvd_pkts": 90_000}, {"rcvd_pkts": 12}),
+    ],
+)
+def test_d2_a_counter_that_fell_began_anew_and_says_nothing_of_the_run(
+    first: dict[str, int], last: dict[str, int]
+) -> None:
+    """A driver or firmware that starts again in mid-run counts from zero, whatever there was before."""
+    for id_ in ("pf.rdmaport", "pf.lossless"):
+        found = of_gpu2(counters(first, last), id_)
+        name = next(iter(first))
+        assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric"), found.reason
+        assert f"{name} fell from {first[name]} to {last[name]}" in found.reason
+    assert judged(counters(first, last), topology=REAL).exit_code == 3
+
+
+def test_d2_a_gauge_may_fall() -> None:
+    found = judged(counters({"active_qps": 9}, {"active_qps": 2}), topology=REAL)
+    assert criterion(found, "pf.rdmaport").verdict == criterion(found, "pf.lossless").verdict == "pass"
+
+
+def test_d2_errors_that_grew_outweigh_a_fall() -> None:
+    found = of_gpu2(
+        counters({"symbol_error": 9, "link_downed": 1}, {"symbol_error": 3, "link_downed": 2}), "pf.rdmaport"
+    )
+    assert found.verdict == "fail"
+    assert "link_downed +1" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        *(("link_downed", 255), ("link_error_recovery", 255), ("port_xmit_constraint_errors", 255)),
+        *(("symbol_error", 65535), ("port_rcv_errors", 65535), ("port_rcv_remote_physical_errors", 65535)),
+        *(("local_link_integrity_errors", 15), ("excessive_buffer_overrun_errors", 15)),
+    ],
+)
+def test_d3_a_counter_at_its_maximum_cannot_grow(name: str, most: int) -> None:
+    """InfiniBand's counters stick (recorded: link_downed 255 of an H100 server, symbol_error 65535 of an SX6036)."""
+    found = of_gpu2(counters({name: most}, {name: most}), "pf.rdmaport")
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert f"{name} stands at its maximum of {most}" in found.reason
+    assert "perfquery -R" in found.reason
+
+
+def test_d3_of_losses_too_and_below_the_maximum_all_is_well() -> None:
+    assert of_gpu2(counters({"port_xmit_discards": 65535}, {"port_xmit_discards": 65535}), "pf.lossless").verdict == (
+        "not-measured"
+    )
+    assert of_gpu2(counters({"link_downed": 254}, {"link_downed": 254}), "pf.rdmaport").verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("port_xmit_discards", "rx_discards_phy", "tx_discards_phy", "out_of_buffer", "rx_out_of_buffer"),
+        *("rx_prio3_buf_discard", "rx_prio3_cong_discard", "rx_prio0_buf_discard"),
+        *("tx_pause_storm_warning_events", "tx_pause_storm_error_events"),
+    ],
+)
+def test_d12_discards_and_pause_storms_are_losses(name: str) -> None:
+    found = of_gpu2(counters({name: 4}, {name: 1_000_004}), "pf.lossless")
+    assert found.verdict == "fail"
+    assert f"{name} +1000000" in found.reason
+    old = of_gpu2(counters({name: 4}, {name: 4}), "pf.lossless")
+    assert old.verdict == "pass"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [["link_downed"], ["link_downed 1.5"], ["link_downed -1"], ["link_downed x"], ["link_downed 1", "link_downed 9"]],
+)
+def test_counters_that_cannot_be_read_are_no_counters(lines: list[str]) -> None:
+    plan = plan_of(REAL, ("preflight", "transport"), "roce40")
+    found = []
+    for one in results(REAL, plan):
+        if one.measurement.endswith("-after.gpu2"):
+            odd = [*one.facts["fab0.counters"], *lines]  # type: ignore[misc]
+            one = one.model_copy(update={"facts": {**one.facts, "fab0.counters": odd}})
+        found.append(one)
+    judgements = criterion(verdict_of(REAL, plan, found, fabric="roce40"), "pf.rdmaport").judgements
+    mine = next(j for j in judgements if j.subject == "gpu2/fab0")
+    assert mine.verdict == "not-measured"
+    assert "link_downed" in mine.reason
+
+
+def facts_of(change: dict[str, Any], after: bool = False) -> Any:
+    """gpu2's judgements where one reading's facts are changed behind the parser; None drops a fact."""
+    plan = plan_of(REAL, ("preflight", "transport"), "roce40")
+    wanted = "rdma-ports-after.gpu2" if after else "rdma-ports.gpu2"
+    found = []
+    for one in results(REAL, plan):
+        if one.measurement == wanted:
+            facts = {k: v for k, v in {**one.facts, **change}.items() if v is not None}
+            one = one.model_copy(update={"facts": facts})
+        found.append(one)
+    verdict = verdict_of(REAL, plan, found, fabric="roce40")
+    return {c.id: next((j for j in c.judgements if j.subject in ("gpu2/fab0", "gpu2")), None) for c in verdict.criteria}
+
+
+def test_a_port_that_ends_slower_than_it_began_is_found() -> None:
+    found = facts_of({"fab0.rate_gbps": 10.0}, after=True)["pf.rdmaport"]
+    assert found.verdict == "fail"
+    assert "runs at 10 Gbit/s at the end of the run, 40 wanted" in found.reason
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("key", ["device", "state", "physical_state", "link_layer", "rate_gbps", "counters"])
+def test_a_fact_that_is_missing_is_no_pass_of_the_port(key: str, after: bool) -> None:
+    assert facts_of({f"fab0.{key}": None}, after)["pf.rdmaport"].verdict != "pass"
+
+
+def test_a_port_that_nobody_looked_at_is_not_measured() -> None:
+    found = facts_of({"ports": ["eth9"]})["pf.rdmaport"]
+    assert found.verdict == "not-measured"
+    assert "did not look at fab0" in found.reason
+
+
+def test_another_device_at_the_end_is_another_port() -> None:
+    found = facts_of({"fab0.device": "mlx5_7"}, after=True)["pf.rdmaport"]
+    assert found.verdict == "not-measured"
+    assert "mlx5_7" in found.reason
+
+
+@pytest.mark.parametrize("gid", ["1 RoCE v2 ", "1 RoCE v2 no-address fab0", "1 RoCE v2"])
+def test_a_gid_that_is_none_is_no_gid(gid: str) -> None:
+    found = facts_of({"fab0.gids": [gid]})["pf.rdmaport"]
+    assert found.verdict == "fail"
+    assert "no RoCE v2 GID" in found.reason
+
+
+@pytest.mark.parametrize("key", ["roce_mode", "tos", "trust", "dscp_prio", "pfc", "pause", "ecn"])
+def test_a_setting_that_nobody_read_is_no_pass_of_lossless(key: str) -> None:
+    found = facts_of({f"fab0.{key}": None})["pf.lossless"]
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric"), found.reason
+    assert "cannot be read" in found.reason
+
+
+@pytest.mark.parametrize(
+    "change", [{"memlock_bytes": "-1"}, {"memlock_bytes": True}, {"memlock_unread": "runuser: not found"}]
+)
+def test_a_limit_that_contradicts_itself_is_not_measured(change: dict[str, Any]) -> None:
+    assert facts_of(change)["pf.memlock"].verdict == "not-measured"

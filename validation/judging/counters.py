@@ -1,0 +1,113 @@
+"""Counters of an RDMA port, read before and after the load: what grew, and what cannot be said of them.
+
+A counter that is absent, fell, or stands at its maximum does not show that nothing happened: then the growth is not
+known, and says so. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LINK_ERRORS = frozenset(
+    {
+        *("symbol_error", "link_error_recovery", "link_downed", "local_link_integrity_errors", "port_rcv_errors"),
+        *("port_rcv_remote_physical_errors", "port_rcv_constraint_errors", "port_xmit_constraint_errors"),
+        *("excessive_buffer_overrun_errors", "rx_icrc_encapsulated"),
+    }
+)
+"""Counters of a bad cable, transceiver or port: InfiniBand specification, volume 1, 16.1.3.5, as sysfs names them, and
+mlx5's broken invariant checksums."""
+
+LOST = frozenset(
+    {
+        *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),  # mlx5
+        *("out_of_seq_request", "rcvd_seq_err"),  # rxe
+        *("port_xmit_discards", "rx_discards_phy", "tx_discards_phy", "out_of_buffer", "rx_out_of_buffer"),
+    }
+)
+LOST_BY_PRIORITY = re.compile(r"rx_prio\d+_(buf|cong)_discard")
+STORMS = frozenset({"tx_pause_storm_warning_events", "tx_pause_storm_error_events"})
+"""Counters that grow where a fabric loses packets, and where its flow control jams (`ethtool -S` of mlx5)."""
+
+MAXIMA = {
+    **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), 2**4 - 1),
+    **dict.fromkeys(("link_downed", "link_error_recovery"), 2**8 - 1),
+    **dict.fromkeys(("port_xmit_constraint_errors", "port_rcv_constraint_errors"), 2**8 - 1),
+    **dict.fromkeys(("symbol_error", "port_rcv_errors", "port_rcv_remote_physical_errors"), 2**16 - 1),
+    "port_xmit_discards": 2**16 - 1,
+}
+"""Where InfiniBand's counters stop: the widths of PortCounters, InfiniBand specification, volume 1, 16.1.3.5."""
+WIDEST = frozenset({2**32 - 1, 2**64 - 1})  # where any other counter of a card stops, if it stops
+CLEAR = "clear it with perfquery -R and measure again"
+
+GAUGES = re.compile(r"(active|watermark|pacing|db_fifo)_.*")  # bnxt_re counts its queue pairs among them
+
+
+def of_links(name: str) -> bool:
+    """True for a counter of link errors."""
+    return name in LINK_ERRORS
+
+
+def of_loss(name: str) -> bool:
+    """True for a counter of lost packets."""
+    return name in LOST or LOST_BY_PRIORITY.fullmatch(name) is not None
+
+
+def of_storms(name: str) -> bool:
+    """True for a counter of pause storms."""
+    return name in STORMS
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters by name, and in words what of them could not be read."""
+
+    values: dict[str, int]
+    odd: tuple[str, ...]
+
+
+def reading(fact: object) -> Reading:
+    """A port's fact `counters`, lines of `NAME VALUE`. One that stands there twice has no value."""
+    values: dict[str, int] = {}
+    odd: list[str] = []
+    for line in fact if isinstance(fact, list) else []:
+        name, _, value = str(line).partition(" ")
+        if name in values:
+            odd.append(f"{name} stands there twice")
+        elif not re.fullmatch(r"\d+", value):
+            odd.append(f"{name} is {value or 'nothing'}")
+        else:
+            values[name] = int(value)
+    return Reading(values, tuple(odd))
+
+
+def growth(first: Reading, last: Reading, judged: Callable[[str], bool]) -> list[str]:
+    """Judged counters that grew between the readings, `link_downed +1`."""
+    both = sorted(set(first.values) & set(last.values))
+    changes = {name: last.values[name] - first.values[name] for name in both if judged(name)}
+    return [f"{name} {change:+d}" for name, change in changes.items() if change > 0]
+
+
+def gaps(first: Reading, last: Reading, groups: dict[str, Callable[[str], bool]]) -> list[str]:
+    """Why growth of these groups (in words -> their counters) is not known; empty where every counter tells."""
+    found = [f"of the counters {words}" for words in dict.fromkeys((*first.odd, *last.odd))]
+    fell = [n for n in sorted(set(first.values) & set(last.values)) if last.values[n] < first.values[n]]
+    found += [
+        f"{name} fell from {first.values[name]} to {last.values[name]}: the port's counters began anew during the run"
+        for name in fell
+        if not GAUGES.fullmatch(name)
+    ]
+    for words, judged in groups.items():
+        before, after = ({name for name in each.values if judged(name)} for each in (first, last))
+        if not before & after:
+            found.append(f"no counter of {words} is in both readings of the port")
+        elif before != after:
+            found.append(f"{', '.join(sorted(before ^ after))} in one of the two readings only")
+        found += [
+            f"{name} stands at its maximum of {first.values[name]} and cannot grow: {CLEAR}"
+            for name in sorted(before)
+            if first.values[name] == MAXIMA.get(name) or first.values[name] in WIDEST
+        ]
+    return found
