@@ -288,6 +288,7 @@ def test_samples_that_are_not_finite_decide_nothing():
     def nan(m):
         if m.kind != "tcp-latency":
             return None
-        return result(m, [Sample(metric="tcp_rtt_us", value=float("nan"), unit="us")] * 20)
+        # a document cannot hold it; the judge does not rely on that
+        return result(m, [Sample.model_construct(metric="tcp_rtt_us", value=float("nan"), unit="us")] * 20)
 
     assert criterion(judged(nan), "tr.netlat").reason_code == "missing-metric"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from validation.load import ConfigError, load_json
 from validation.model import VerdictDoc
@@ -27,21 +25,10 @@ class Again:
     notes: tuple[str, ...]
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("a key stands twice")
-    return dict(pairs)
-
-
 def judged_again(run_dir: Path) -> tuple[VerdictDoc, str | None]:
     """verdict.json, and one line where judging the run's files again gives another verdict."""
     path = run_dir / "verdict.json"
     stands = load_json(path, VerdictDoc)
-    try:
-        json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique)
-    except ValueError as fault:
-        return stands, f"verdict.json: {fault}; it was edited"
     fresh = judge_files(run_dir)
     if fresh == stands:
         return stands, None
