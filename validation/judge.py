@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import Case, last_results, virtual_facts
+from validation.judging.case import Case, last_results, unsaid, virtual_facts
 from validation.judging.counts import judge_counts
 from validation.judging.findings import findings
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -182,7 +182,7 @@ def _outcome(case: Case, verdicts: Sequence[CriterionVerdict], missing: Sequence
 
 def _shows_hardware(result: Result | None) -> bool:
     """True where the node's own facts say what it runs on; without them nobody knows whether it is virtual."""
-    return result is not None and result.status == "ok" and bool(result.facts.get("virt"))
+    return result is not None and result.status == "ok" and not unsaid(result)
 
 
 def _headline(
@@ -226,9 +226,10 @@ def _notes(
         who = ", ".join(f"{node} ({what})" for node, what in shown)
         notes.append(f"the inventory does not say so, but the nodes' own facts show virtual parts: {who}")
     for result in facts:
-        if result.status == "ok" and not result.facts.get("virt"):
+        if result.status == "ok" and unsaid(result):
             notes.append(
-                f"{result.measurement}: the facts do not say whether the node is virtual; it cannot be accepted"
+                f"{result.measurement}: the facts do not say whether the node is virtual "
+                f"(they lack {', '.join(unsaid(result))}); it cannot be accepted"
             )
     planned = {m.id for m in case.plan.measurements}
     strange = sorted({r.measurement for r in results} - planned)

@@ -51,6 +51,9 @@ FACTS: dict[str, Any] = {
     "horovod": "",
     "torch": "",
     "probes": "0.1.0",
+    **dict.fromkeys(("driver", "fabric_manager", "cuda", "cudnn", "nccl", "ofed", "container_toolkit", "dcgm"), ""),
+    **dict.fromkeys(("slurm", "stack_release"), ""),
+    **{key: [] for key in ("stand_ins", "not_applicable", "drift", "reboot_pending")},
 }
 RATES = {"1": 500.0, "intra": 620.0, "inter": 900.0}
 

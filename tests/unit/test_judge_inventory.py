@@ -76,11 +76,11 @@ def test_groups_may_differ_from_each_other():
 
 
 def test_a_declared_component_that_nobody_looked_at():
-    nodes = tuple(n.model_copy(update={"stack": {**STACK, "nccl": "2.2.15"}}) for n in LAB.nodes)
+    nodes = tuple(n.model_copy(update={"stack": {**STACK, "scheduler": "2.2.15"}}) for n in LAB.nodes)
     stack = criterion(judged(None, LAB.model_copy(update={"nodes": nodes})), "pf.stack")
     assert (stack.verdict, stack.reason_code) == ("not-measured", "missing-metric")
-    assert "nccl" in stack.reason
-    assert "nccl" not in FACTS
+    assert "scheduler" in stack.reason
+    assert "scheduler" not in FACTS
 
 
 def test_path_mtu():

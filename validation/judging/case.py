@@ -88,6 +88,17 @@ def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, 
     return shown
 
 
+def unsaid(result: Result) -> list[str]:
+    """What a node's facts lack of that which tells real from virtual; empty where they say it all."""
+    facts = result.facts
+    told = {
+        "virt": isinstance(facts.get("virt"), str) and bool(facts["virt"]),
+        "lab": isinstance(facts.get("lab"), str),
+        "stand_ins": isinstance(facts.get("stand_ins"), list),
+    }
+    return [key for key, said in told.items() if not said]
+
+
 def judgement(
     criterion: Criterion,
     subject: str,

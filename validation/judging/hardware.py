@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
 from validation.judging.case import CONTAINERS, Case, judgement, unusable
-from validation.model import Bound, Judgement, ReasonCode, Result, VerdictName
+from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
 
 @dataclass(frozen=True)
@@ -43,39 +45,68 @@ def _or(value: float | None) -> str:
     return "?" if value is None else f"{value:g}"
 
 
+LINE = re.compile(r"(nic \S+|gpu -) (\S+)((?: \w+=\S*)*)")
+NUMBER = re.compile(r"\d+(\.\d+)?")
+
+
 def cards(lines: list[str]) -> list[Card]:
-    """The fact `pci` as cards. What a link is rated is the lesser of card and slot: neither end can do more."""
-    found = []
-    for line in lines:
-        what, interface, address, *rest = line.split(" ")
-        values = {key: value for key, _, value in (word.partition("=") for word in rest)}
+    """The fact `pci` as cards; a line that is none is left out (`malformed`)."""
+    return [_card(found) for line in lines if (found := LINE.fullmatch(line))]
 
-        def number(key: str, values: dict[str, str] = values) -> float | None:
-            return float(values[key]) if values.get(key) else None
 
-        def rated(kind: str, values: dict[str, str] = values) -> float | None:
-            known = [float(values[key]) for key in (f"max_{kind}", f"slot_{kind}") if values.get(key)]
-            return min(known) if values.get(f"max_{kind}") else None
+def malformed(lines: list[str]) -> list[str]:
+    """Lines of the fact `pci` that describe no card."""
+    return [line for line in lines if LINE.fullmatch(line) is None]
 
-        numa = values.get("numa", "")
-        found.append(
-            Card(
-                what=what,
-                interface=interface,
-                address="" if address == "none" else address,
-                speed=number("speed"),
-                width=number("width"),
-                rated_speed=rated("speed"),
-                rated_width=rated("width"),
-                numa=int(numa) if numa.lstrip("-").isdigit() else -1,
-            )
-        )
+
+def _card(line: re.Match[str]) -> Card:
+    """What a link is rated is the lesser of card and slot: neither end can do more. Words are no numbers."""
+    what, _, interface = line[1].partition(" ")
+    values = {key: value for key, _, value in (word.partition("=") for word in line[3].split())}
+
+    def number(key: str) -> float | None:
+        text = values.get(key, "")
+        return float(text) or None if NUMBER.fullmatch(text) else None
+
+    def rated(kind: str) -> float | None:
+        card, slot = number(f"max_{kind}"), number(f"slot_{kind}")
+        return min(card, slot) if card is not None and slot is not None else card
+
+    numa = values.get("numa", "")
+    return Card(
+        what=what,
+        interface=interface,
+        address="" if line[2] == "none" else line[2],
+        speed=number("speed"),
+        width=number("width"),
+        rated_speed=rated("speed"),
+        rated_width=rated("width"),
+        numa=int(numa) if re.fullmatch(r"-?\d+", numa) else -1,
+    )
+
+
+def _unseen(node: Node, facts: Mapping[str, object], lines: list[str], mine: list[Card]) -> list[str]:
+    """What of a node's GPUs and fabric ports the fact `pci` does not show, or shows in two ways."""
+    found = [f"a line of the cards cannot be read: {line[:60]!r}" for line in malformed(lines)]
+    counted, declared = facts.get("gpu_count"), node.bom.gpu_count or 0
+    gpus = len({card.address for card in mine if card.what == "gpu"})
+    if isinstance(counted, bool) or not isinstance(counted, int):
+        found.append("nothing says how many GPUs there are")
+    elif gpus < max(counted, declared):
+        found.append(f"it shows {gpus} of {max(counted, declared)} GPUs")
+    for port in node.ports:
+        there = [card for card in mine if card.interface == port.interface]
+        if not there:
+            found.append(f"it shows nothing of {port.interface}")
+        elif len(there) > 1:
+            found.append(f"{port.interface} stands there twice")
     return found
 
 
 def _facts(
     case: Case, criterion: Criterion, node: str, id_: str, bound: Bound
-) -> tuple[Result, list[Card]] | Judgement:
+) -> tuple[list[Card], list[str]] | Judgement:
+    """A node's cards, and what of them was not seen; a judgement where the node's facts cannot tell."""
     gone = unusable(case, criterion, node, (id_,), bound)
     result = case.usable(id_)
     if gone is not None or result is None:
@@ -88,7 +119,9 @@ def _facts(
     if str(result.facts.get("virt")) in CONTAINERS:
         why = f"{node} is a container ({result.facts['virt']}), whose PCI devices are its host's"
         return judgement(criterion, node, "not-measured", _missing(case), why, [id_], bound=bound)
-    return result, cards(lines)
+    lines = [str(line) for line in lines]
+    mine = cards(lines)
+    return mine, _unseen(case.topology.node(node), result.facts, lines, mine)
 
 
 def _missing(case: Case) -> ReasonCode:
@@ -115,29 +148,41 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        mine = got[1]
+        mine, unseen = got
         text = "; ".join(card.link for card in mine if card.address)
+
+        def say(
+            verdict: VerdictName, code: ReasonCode, why: str, node: str = node, text: str = text, id_: str = evidence[0]
+        ) -> Judgement:
+            return judgement(criterion, node, verdict, code, why, [id_], text=text, bound=bound)
+
         wrong = [c.link for c in mine if _short_of(c.width, c.rated_width) or (c.what == "nic" and _slow(c))]
         silent = [c.name for c in mine if None in (c.speed, c.width, c.rated_speed, c.rated_width)]
+        beyond = [c.link for c in mine if _short_of(c.rated_speed, c.speed) or _short_of(c.rated_width, c.width)]
         idle = [c.link for c in mine if c.what == "gpu" and _slow(c)]
+        why = list(unseen)
+        if silent:
+            virtual = ": a virtual device has none" if case.virtual else ""
+            why.append(f"no PCI Express link is shown of {', '.join(silent)}{virtual}")
+        if not mine:
+            why.append("neither GPU nor fabric port")
+        if beyond:
+            why.append(f"above what it is rated: {'; '.join(beyond)}")
         if wrong:
-            judged.append(
-                judgement(criterion, node, "fail", "not-equal", "; ".join(wrong), evidence, text=text, bound=bound)
-            )
-        elif silent or not mine:
-            why = f"no PCI Express link is shown of {', '.join(silent)}" if silent else "neither GPU nor fabric port"
-            why += ": a virtual device has none" if case.virtual else ""
-            judged.append(
-                judgement(criterion, node, "not-measured", _missing(case), why, evidence, text=text, bound=bound)
-            )
+            judged.append(say("fail", "not-equal", "; ".join(wrong)))
+        elif why:
+            judged.append(say("not-measured", _missing(case), "; ".join([*why, *_idle(idle)])))
         elif idle:
-            why = f"a GPU that idles lowers its link's speed, so it must be read under load: {'; '.join(idle)}"
-            judged.append(
-                judgement(criterion, node, "not-measured", "missing-metric", why, evidence, text=text, bound=bound)
-            )
+            judged.append(say("not-measured", "missing-metric", "; ".join(_idle(idle))))
         else:
-            judged.append(judgement(criterion, node, "pass", "within-bounds", text, evidence, text=text, bound=bound))
+            judged.append(say("pass", "within-bounds", text))
     return judged
+
+
+def _idle(links: list[str]) -> list[str]:
+    """In words, that these links of GPUs cannot be judged."""
+    said = "a GPU that idles lowers its link's speed, so it must be read under load"
+    return [f"{said}: {'; '.join(links)}"] if links else []
 
 
 def _short_of(value: float | None, rated: float | None) -> bool:
@@ -166,18 +211,19 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        gpus = [c for c in got[1] if c.what == "gpu"]
-        ports = [c for c in got[1] if c.what == "nic"]
+        mine, unseen = got
+        gpus = [c for c in mine if c.what == "gpu"]
+        ports = [c for c in mine if c.what == "nic"]
         text = "; ".join(f"{c.name}: NUMA node {c.numa}" for c in (*gpus, *ports) if c.address)
         nowhere = [c.name for c in (*gpus, *ports) if c.numa < 0]
         far = [c for c in gpus if c.numa not in {p.numa for p in ports}]
         said = ", ".join(f"{p.interface} on {p.numa}" for p in ports)
         code: ReasonCode = _missing(case)
         verdict: VerdictName = "not-measured"
-        if not gpus:
-            why = "no GPU in this node"
-        elif not ports:
-            why = "no fabric port in this node"
+        if not gpus or not ports:
+            why = "; ".join([f"no {'fabric port' if gpus else 'GPU'} in this node", *unseen])
+        elif unseen:
+            why = "; ".join(unseen)
         elif nowhere:
             why = f"the firmware assigns no NUMA node to {', '.join(nowhere)}"
         elif far:

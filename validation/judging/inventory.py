@@ -36,8 +36,9 @@ def _bom(criterion: Criterion, node: Node, result: Result | None, id_: str) -> J
     ports = facts.get("fabric_ports")
     keys = ("model", "gpu_model", "gpu_count", "nic_model")
     found: dict[str, str] = {key: str(facts[key]) for key in keys if key in facts}
+    lines = [str(line) for line in ports] if isinstance(ports, list) else []
     if isinstance(ports, list):
-        found["fabric_port_count"] = str(sum(1 for p in ports if "=absent" not in p))
+        found["fabric_port_count"] = str(len({m[1] for line in lines if (m := PORT.fullmatch(line))} - _absent(lines)))
     declared = _declared(node)
     bound = Bound(
         metric="bom",
@@ -52,9 +53,13 @@ def _bom(criterion: Criterion, node: Node, result: Result | None, id_: str) -> J
         why = f"the node's facts lack {', '.join(lacking)}"
         return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
     wrong = [f"{k} is {found[k] or 'none'}, {v or 'none'} declared" for k, v in declared.items() if found[k] != v]
-    wrong += _port_rates(node, ports if isinstance(ports, list) else [])
+    off, unknown = _ports(node, lines)
+    wrong += off
     if wrong:
         return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
+    if unknown:
+        why = f"not judged because {'; '.join(unknown)}"
+        return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
     undeclared = sorted(set(found) - set(declared))
     if undeclared:
         why = f"the inventory's bom does not declare {', '.join(undeclared)}; found: {text}"
@@ -64,16 +69,42 @@ def _bom(criterion: Criterion, node: Node, result: Result | None, id_: str) -> J
     )
 
 
-def _port_rates(node: Node, ports: list[str]) -> list[str]:
-    """Ports of real hardware whose negotiated rate differs from the declared one (veth speeds mean nothing)."""
+PORT = re.compile(r"([^=,\s]+)=(\w+),mtu=(\d*),speed=(-?\d*)")
+NO_SPEED = 2**32 - 1
+"""Mbit/s that sysfs shows of a port without a link where it shows -1 as a number without sign."""
+
+
+def _absent(lines: list[str]) -> set[str]:
+    return {m[1] for line in lines if (m := PORT.fullmatch(line)) and m[2] == "absent"}
+
+
+def _ports(node: Node, lines: list[str]) -> tuple[list[str], list[str]]:
+    """What is wrong with the declared ports of real hardware, and what of them is not known.
+
+    Each must be there, up, and of the declared rate. Of virtual nodes no port is looked at: veth speeds mean nothing.
+    """
     if node.virtual:
-        return []
-    speeds = {m[1]: int(m[2]) / 1000 for p in ports if (m := re.match(r"([^=]+)=.*speed=(\d+)", p))}
-    return [
-        f"{port.interface} runs at {speeds[port.interface]:g} Gbit/s, {port.rate_gbps:g} declared"
-        for port in node.ports
-        if port.rate_gbps is not None and port.interface in speeds and speeds[port.interface] != port.rate_gbps
+        return [], []
+    wrong: list[str] = []
+    unknown = [
+        f"a line of the fabric ports cannot be read: {line[:60]!r}" for line in lines if not PORT.fullmatch(line)
     ]
+    for port in node.ports:
+        name = port.interface
+        there = [m for line in lines if (m := PORT.fullmatch(line)) and m[1] == name]
+        if len(there) != 1:
+            unknown.append(f"the facts say nothing of {name}" if not there else f"{name} stands there twice")
+            continue
+        state, speed = there[0][2], there[0][4]
+        if state == "unknown":
+            unknown.append(f"{name} is unknown, neither up nor down")
+        elif state != "up":
+            wrong.append(f"{name} is {state}, up wanted")
+        elif not speed.isdigit() or int(speed) in (0, NO_SPEED):
+            unknown.append(f"the speed of {name} is not known")
+        elif port.rate_gbps is not None and int(speed) / 1000 != port.rate_gbps:
+            wrong.append(f"{name} runs at {int(speed) / 1000:g} Gbit/s, {port.rate_gbps:g} declared")
+    return wrong, unknown
 
 
 def _odd_ones(case: Case, criterion: Criterion) -> dict[str, list[str]]:
@@ -83,7 +114,7 @@ def _odd_ones(case: Case, criterion: Criterion) -> dict[str, list[str]]:
     for group in sorted({g for n in case.topology.nodes for g in n.groups}):
         members = [n.name for n in case.topology.nodes if group in n.groups and n.name in facts]
         for component in COMPONENTS:
-            versions = {name: str(facts[name].get(component, "")) for name in members}
+            versions = {name: str(facts[name][component]) for name in members if component in facts[name]}
             ranking = Counter(versions.values()).most_common()
             if len(ranking) < 2:
                 continue
@@ -115,9 +146,12 @@ def judge_stack(case: Case, criterion: Criterion) -> list[Judgement]:
     return judged
 
 
+SETTLED = ("drift", "reboot_pending")
+
+
 def _unsettled(facts: Mapping[str, object]) -> list[str]:
     """What left the provisioned state: packages of another version than was provisioned, reboots that wait."""
-    drift, pending = facts.get("drift"), facts.get("reboot_pending")
+    drift, pending = (facts.get(key) for key in SETTLED)
     said = [str(d) for d in drift] if isinstance(drift, list) else []
     return said + ([f"a reboot waits: {reason}" for reason in pending] if isinstance(pending, list) else [])
 
@@ -140,7 +174,8 @@ def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, od
     wrong += odd + _unsettled(facts)
     if wrong:
         return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
-    unseen = sorted(set(node.stack) - set(facts))
+    unseen = sorted({*node.stack, *COMPONENTS, *SETTLED} - set(facts))
+    unseen += [key for key in SETTLED if key in facts and not isinstance(facts[key], list)]
     if unseen:
         why = f"the node's facts say nothing of {', '.join(unseen)}"
         return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
