@@ -202,7 +202,9 @@ class RawLog(Model):
 
 
 class Provenance(Model):
-    """Where a result comes from. Times are ISO 8601 in UTC."""
+    """Where a result comes from. `started` and `ended` are ISO 8601 in UTC by the clock of the machine that runs the
+    validation, ways to the nodes included; `duration_s` is the tool's own.
+    """
 
     nodes: tuple[str, ...]
     devices: tuple[str, ...] = ()
@@ -217,11 +219,13 @@ class Provenance(Model):
 
 class Result(Model):
     """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
-    every run of a site. `facts` hold what is not a number (versions, models, addresses).
+    every run of a site. The k-th line of a measurement is its `attempt` k. `facts` hold what is not a number
+    (versions, models, addresses).
     """
 
     run: str
     measurement: str
+    attempt: int = Field(default=1, ge=1)
     status: ResultStatus
     error: str | None = None
     samples: tuple[Sample, ...] = ()

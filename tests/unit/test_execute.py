@@ -74,7 +74,7 @@ def test_every_kind_is_measured_and_kept_with_its_raw_output(tmp_path: Path) -> 
     assert len(progress.results[LATENCY].values("tcp_rtt_us")) >= 10
     assert progress.results["path-mtu.gpu1-lo.gpu2-lo"].values("path_mtu_bytes")[0] >= 9000
     logs = [log for r in results for log in r.provenance.raw]
-    assert len(logs) == 2 + 2 + 4 + 4  # out and err of each end
+    assert len(logs) == 3 + 3 + 5 + 5  # out and err of each end, the report of the measuring one
     for log in logs:
         assert hashlib.sha256((tmp_path / log.path).read_bytes()).hexdigest() == log.sha256
     assert progress.results[BANDWIDTH].provenance.tool_version

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Collection
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
@@ -101,11 +102,17 @@ class _Runner:
             return Taken("failed", words, outputs=[unforeseen(fault)])
 
     def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
-        logs = [log for node, out, err in taken.outputs for log in self.store.raw(m.id, node, out, err)]
         doc = taken.doc
+        logs = [
+            log
+            for position, (node, out, err) in enumerate(taken.outputs)  # the report belongs to the first: it measured
+            for log in self.store.raw(m.id, node, out, err, doc if position == 0 else None)
+        ]
+        ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)
         result = Result(
             run=self.plan.run,
             measurement=m.id,
+            attempt=self.store.attempt(m.id),
             status=taken.status,
             error=taken.error,
             samples=taken.samples,
@@ -116,8 +123,8 @@ class _Runner:
                 tool=doc["tool"] if doc else "",
                 tool_version=doc["tool_version"] if doc else "",
                 command=tuple(doc["command"]) if doc else (),
-                started=doc["started"] if doc else started,
-                ended=doc["ended"] if doc else utc_now(),
+                started=started,
+                ended=ended.isoformat(timespec="milliseconds"),
                 duration_s=doc["duration_s"] if doc else round(took_s, 3),  # the tool's, not ssh's
                 raw=tuple(logs),
             ),

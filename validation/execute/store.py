@@ -6,14 +6,20 @@ Raw output is on the disk before the result that names its hash, and a result is
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections import Counter
 from pathlib import Path
 
 from validation.execute.errors import RunError
 from validation.load import is_json
 from validation.model import RawLog, Result
+from validation.probes import ProbeDoc
 
 RESULTS = "results.jsonl"
+REPORT = "probe.json"
+"""End of the name under which a probe's report is kept, without the output that stands beside it: a result can be read
+from the two once more."""
 
 
 def _fsync_folder(folder: Path) -> None:
@@ -35,6 +41,7 @@ class Store:
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = self._cut()
+            self._lines = self._count()
             _fsync_folder(run_dir)
         except OSError as fault:
             raise self._fault(fault, self._path) from fault
@@ -52,25 +59,40 @@ class Store:
             os.fsync(self._fd)
         return whole
 
+    def _count(self) -> Counter[str]:
+        lines = (json.loads(line) for line in os.pread(self._fd, self._size, 0).splitlines() if is_json(line))
+        return Counter(str(line.get("measurement")) for line in lines if isinstance(line, dict))
+
+    def attempt(self, measurement: str) -> int:
+        """The number of the attempt that the next line of this measurement is."""
+        return self._lines[measurement] + 1
+
     def _fault(self, fault: OSError, path: Path) -> RunError:
         return RunError(
             f"{path}: cannot be written: {fault.strerror or fault}; what was finished is safe: make room, then "
             f"toolkit validate --resume {self._dir}"
         )
 
-    def raw(self, measurement: str, node: str, stdout: str, stderr: str) -> tuple[RawLog, ...]:
-        """Keep a tool's output, flushed to the disk. An earlier attempt's files stay: the next gets a number."""
+    def raw(
+        self, measurement: str, node: str, stdout: str, stderr: str, report: ProbeDoc | None = None
+    ) -> tuple[RawLog, ...]:
+        """Keep a tool's output, and the probe's `report` where there is one, flushed to the disk.
+
+        An earlier attempt's files stay: the next gets a number.
+        """
+        texts = {"out": stdout, "err": stderr}
+        if report is not None:
+            rest = {key: value for key, value in report.items() if key not in ("stdout", "stderr")}
+            texts[REPORT] = json.dumps(rest) + "\n"
         folder = self._dir / "raw" / measurement
         logs = []
         path = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             attempt = 1
-            while (folder / f"{_stem(node, attempt)}.out").exists() or (
-                folder / f"{_stem(node, attempt)}.err"
-            ).exists():
+            while any((folder / f"{_stem(node, attempt)}.{suffix}").exists() for suffix in ("out", "err", REPORT)):
                 attempt += 1
-            for suffix, text in (("out", stdout), ("err", stderr)):
+            for suffix, text in texts.items():
                 path = folder / f"{_stem(node, attempt)}.{suffix}"
                 content = text.encode("utf-8", "replace")
                 with path.open("xb") as file:
@@ -98,6 +120,7 @@ class Store:
             os.ftruncate(self._fd, self._size)
             raise self._fault(fault, self._path) from fault
         self._size += len(line)
+        self._lines[result.measurement] += 1
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
