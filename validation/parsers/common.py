@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
@@ -57,6 +58,16 @@ def count(value: object, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ParseError(f"{what}: {short(value)} is no count")
     return real(value, what)
+
+
+def once(pattern: str | re.Pattern[str], text: str, what: str) -> re.Match[str]:
+    """The one match of `pattern`; ParseError where there is none, or more than one: two reports are no report."""
+    found = list(re.finditer(pattern, text, re.MULTILINE if isinstance(pattern, str) else 0))
+    if not found:
+        raise ParseError(f"no {what} in the output; is it cut?")
+    if len(found) > 1:
+        raise ParseError(f"{what} stands {len(found)} times in the output: more than one report")
+    return found[0]
 
 
 def expect(params: Mapping[str, Scalar], key: str, found: object, what: str) -> None:

@@ -5,17 +5,35 @@ The client's own intervals count what entered its socket buffer; what arrived is
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, count, expect, json_object, number, plain
+from validation.parsers.common import Parsed, ParseError, count, expect, json_object, number, plain, real
 from validation.probes import ProbeDoc
 
 CONSISTENT = 0.25
 """How far the mean of the intervals may be from the rate over the whole test: they count the same bytes. Ours."""
+
+
+ROUNDED = 0.001
+"""By what share a rate may differ from its bytes and seconds, which iperf3 prints unrounded. Ours."""
+NEAR = 0.1
+"""Share of an interval by which times may miss each other. Ours: a busy node's timers fire late, but by one clock."""
+LATE = 1.5
+"""How much longer than planned, and a second, the receiver may take until all has arrived. Ours."""
+SAME = ("protocol", "num_streams", "omit", "duration", "reverse")
+"""What both ends say of the test."""
+
+
+def _rate(part: dict[str, Any], what: str) -> float:
+    """bit/s of an interval or of the whole, held against its bytes and seconds."""
+    rate, seconds = real(part["bits_per_second"], f"{what}: rate"), number(part["seconds"], f"{what}: seconds")
+    carried = count(part["bytes"], f"{what}: bytes") * 8 / seconds
+    if rate < 0 or abs(rate - carried) > ROUNDED * carried:
+        raise ParseError(f"{what}: {rate / 1e9:.4g} Gbit/s, but its bytes and seconds are {carried / 1e9:.4g}")
+    return rate
 
 
 def _server(report: dict[str, Any]) -> dict[str, Any]:
@@ -24,30 +42,59 @@ def _server(report: dict[str, Any]) -> dict[str, Any]:
         raise ParseError("iperf3: no JSON from the server; start it with -J and the client with --get-server-output")
     if server.get("error"):
         raise ParseError(f"iperf3 server: {server['error']}")
+    mine, others = report["start"], server["start"]
+    for key in SAME:
+        if others["test_start"][key] != mine["test_start"][key]:
+            raise ParseError(
+                f"iperf3: {key} is {mine['test_start'][key]} by its client, {others['test_start'][key]} by its server"
+            )
+    if others["cookie"] != mine["cookie"]:
+        raise ParseError("iperf3: the server's report is of another test")
+    if len(others["connected"]) != len(mine["connected"]):
+        raise ParseError(f"iperf3: the server saw {len(others['connected'])} of {len(mine['connected'])} connections")
     return server
 
 
 def receiver_rates(server: dict[str, Any]) -> list[float]:
-    """Gbit/s of every whole measured interval.
+    """Gbit/s of every whole measured interval; ParseError where intervals overlap, stand twice or are missing.
 
     Two kinds of interval are left out, for they are artefacts of the tool: the first after the omitted time, whose
     bytes reach back into it in releases up to 3.12, and the last, which ends when the test does.
     """
-    measured = [i["sum"] for i in server["intervals"] if not i["sum"]["omitted"]]
-    if not measured:
-        raise ParseError("iperf3: the server measured no interval")
-    usual = statistics.median(number(i["seconds"], "interval seconds") for i in measured)
+    sums = [i["sum"] for i in server["intervals"]]
+    if any(not isinstance(i["omitted"], bool) for i in sums):
+        raise ParseError("iperf3: an interval does not say whether it was omitted")
+    measured = [i for i in sums if not i["omitted"]]
+    if not measured or measured != sums[-len(measured) :]:
+        raise ParseError("iperf3: the server measured no interval, or omitted one in between")
+    usual = statistics.median(number(i["seconds"], "iperf3: interval seconds") for i in measured)
+    omitted = [i for i in sums if i["omitted"]]
+    until = real(omitted[-1]["end"], "iperf3: end of an interval") if omitted else 0.0
+    reaches_back = (
+        until < server["start"]["test_start"]["omit"] - 0.001
+    )  # the end of the omitted time is in no interval
     rates = []
+    before = 0.0
     for position, interval in enumerate(measured):
-        seconds, span = float(interval["seconds"]), float(interval["end"]) - float(interval["start"])
-        if position == 0 and abs(seconds - span) > 0.1 * usual:
+        rate = _rate(interval, f"iperf3: interval {position + 1}")
+        start, end = (real(interval[key], f"iperf3: {key} of an interval") for key in ("start", "end"))
+        if abs(start - before) > NEAR * usual and not (position == 0 and reaches_back):
+            raise ParseError(
+                f"iperf3: interval {position + 1} starts at {start:.3f} s, the one before ends at {before:.3f}"
+            )
+        before = end
+        if position == 0 and reaches_back and interval["seconds"] - (end - start) > NEAR * usual:
             continue
-        if position == len(measured) - 1 and seconds < 0.8 * usual:
+        if abs(interval["seconds"] - (end - start)) > NEAR * usual:
+            raise ParseError(
+                f"iperf3: interval {position + 1} has {interval['seconds']:.3f} s from {start:.3f} to {end:.3f}"
+            )
+        if position == len(measured) - 1 and interval["seconds"] < 0.8 * usual:
             continue
-        rate = float(interval["bits_per_second"]) / 1e9
-        if not math.isfinite(rate) or rate < 0:
-            raise ParseError(f"iperf3: {rate} Gbit/s is no rate")
-        rates.append(rate)
+        rates.append(rate / 1e9)
+    whole = real(server["end"]["sum_received"]["seconds"], "iperf3: seconds at the receiver")
+    if abs(before - whole) > 0.5 * usual:
+        raise ParseError(f"iperf3: the last interval ends at {before:.3f} s, the receiver's at {whole:.3f} s")
     return rates
 
 
@@ -71,7 +118,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     seconds = number(received["seconds"], "iperf3: seconds at the receiver")
     if seconds < 0.9 * number(test["duration"], "iperf3: duration"):
         raise ParseError(f"iperf3 measured {seconds:.2f} s instead of {test['duration']} s")
-    whole = number(received["bits_per_second"], "iperf3: rate at the receiver") / 1e9
+    if seconds > LATE * test["duration"] + 1:
+        raise ParseError(f"iperf3 took {seconds:.2f} s instead of {test['duration']} s")
+    whole = number(_rate(received, "iperf3: the receiver"), "iperf3: rate at the receiver") / 1e9
     rates = receiver_rates(server)
     interval = params.get("interval_s")
     if isinstance(interval, (int, float)) and len(rates) < 0.8 * test["duration"] / interval:

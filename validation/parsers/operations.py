@@ -6,25 +6,39 @@ import math
 from collections.abc import Mapping
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, number
+from validation.parsers.common import Facts, Parsed, ParseError, number, real
 from validation.probes import ProbeDoc
+
+ROUNDED = 1e-6
+"""How far a share may lie beyond 0 or 1: it is a quotient of two sums of floats. Ours."""
 
 
 def utilisation(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
-    """Readings (0 to 1) of what was leased and of what was used. GPUs that give no utilisation have none here."""
+    """Readings (0 to 1) of what was leased and of what was used. GPUs that give no utilisation have none here.
+
+    A reading that is NaN is left out, and fact `undefined` counts them: the pool's rules divide two sums, and while no
+    server reports that is 0/0. Without each reading in its place `step_s` says nothing, and is left out as well.
+    """
     facts = doc["facts"]
     samples = []
+    undefined: list[str] = []
+    gap = False
     for name in ("leased_ratio", "gpu_utilization_ratio", "gpu_memory_ratio"):
-        for value in facts[name]:
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise ParseError(f"utilisation: {name}: {value!r} is no number")
-            if not 0 <= value <= 1:
-                raise ParseError(f"utilisation: {name}: {value:g} is no share")
-            samples.append(Sample(metric=name, value=float(value), unit="ratio"))
-    if not facts["leased_ratio"]:
+        values = facts[name]
+        known = [value for value in values if not (isinstance(value, float) and math.isnan(value))]
+        if len(known) < len(values):
+            undefined.append(f"{name}: {len(values) - len(known)} of {len(values)} readings")
+            gap |= any(isinstance(value, float) and math.isnan(value) for value in values[-len(known) :])
+        for value in known:
+            share = math.nan if isinstance(value, str) else real(value, f"utilisation: {name}")
+            if not -ROUNDED <= share <= 1 + ROUNDED:
+                raise ParseError(f"utilisation: {name}: {value!r} is no share")
+            samples.append(Sample(metric=name, value=min(max(share, 0.0), 1.0), unit="ratio"))
+    if not any(sample.metric == "leased_ratio" for sample in samples):
         raise ParseError("utilisation: nothing has been recorded yet; monitoring has just begun, or Slurm is silent")
     recorded = number(facts["leased_ratio_from_s"] or 1, "utilisation: recorded seconds")
     kept: Facts = {"emulated": facts["emulated"], "recorded_s": recorded, "days": facts["days"]}
-    if "step_s" in facts:  # how far readings are apart
+    kept["undefined"] = undefined
+    if "step_s" in facts and not gap:  # how far readings are apart
         kept["step_s"] = number(facts["step_s"], "utilisation: seconds between readings")
     return samples, kept

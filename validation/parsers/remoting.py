@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, expect, json_object, number
+from validation.parsers.common import Facts, Parsed, ParseError, expect, json_object, number, short
 from validation.probes import ProbeDoc
 
 HOST = "H"
@@ -115,8 +115,15 @@ def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         )
     if missing or len(facts["outcomes"]) != len(made):
         raise ParseError(f"isolation: not attempted: {', '.join(missing) or 'outcomes are missing'}")
-    breached = [name for name in facts["breached"] if name in made]
-    if len(breached) != sum(words.startswith("BREACH") for words in facts["outcomes"]):
+    if len(set(made)) != len(made):
+        raise ParseError("isolation: an attempt stands there twice")
+    breached = []
+    for name, words in zip(made, facts["outcomes"], strict=True):
+        how = next((how for how in ("refused", "BREACH") if words.startswith(f"{how}: {name}: ")), None)
+        if how is None or words == f"{how}: {name}: ":
+            raise ParseError(f"isolation: of {name} it says {short(words)!r}: neither refused nor a breach")
+        breached += [name] * (how == "BREACH")
+    if breached != facts["breached"]:
         raise ParseError("isolation: outcomes and the list of breaches contradict each other")
     samples = [
         Sample(metric="breaches", value=len(breached), unit="count"),

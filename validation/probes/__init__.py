@@ -28,8 +28,9 @@ rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest
                  them), fault (a code, where it failed), json (perftest's report, where it writes one), active_mtu and
                  cm_mode (first light); `peer`, added by the controller, holds the same of the serving end.
 remoting-copy    stdout: copybench's report. facts: servers, gpus (int), emulated, engine, engine_release.
-remoting-isolate facts: attempts, outcomes ("refused: ..." or "BREACH: ..."), breached, gone_s, uuid, total_bytes,
-                 server, elsewhere, emulated, engine, engine_release. stdout: the same as JSON.
+remoting-isolate facts: attempts, outcomes ("refused: ATTEMPT: ..." or "BREACH: ATTEMPT: ...", one for each attempt
+                 in its order), breached, gone_s, uuid, total_bytes, server, elsewhere, emulated, engine,
+                 engine_release. stdout: the same as JSON.
 remoting-fraction facts: parts, uuids, total_bytes, taken_bytes, codes (CUresult at which filling ended), beyond (what
                  became of one part too many), memory_mib, server, emulated, engine, engine_release. stdout: the same.
 utilisation      facts: leased_ratio, gpu_utilization_ratio, gpu_memory_ratio (lists of float, oldest first), each with

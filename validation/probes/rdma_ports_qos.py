@@ -23,6 +23,7 @@ CONFIGFS = Path("/sys/kernel/config")
 POLICY = Path("/etc/elastic-ai/roce.json")
 USER = "nobody"
 TIMEOUT_S = 20.0
+PAUSE = re.compile(r"^\s*(\w*(?:pause|discard|out_of_buffer)\w*)\s*:\s*(\d+)\s*$", re.MULTILINE)
 POLICY_KEYS = ("roce_mode", "tos", "trust", "dscp_prio", "pfc")
 
 
@@ -106,9 +107,12 @@ def pause(interface: str) -> str | None:
 
 
 def pause_counters(interface: str) -> dict[str, int]:
-    """The driver's counters of pause frames and pause storms (`ethtool -S`), by their names there."""
+    """The driver's counters of pause frames, pause storms and lack of buffers (`ethtool -S`), by their names there.
+
+    Some names of mlx5 (en_stats.c) end in a blank.
+    """
     ran = run_tool(["ethtool", "-S", interface], timeout_s=TIMEOUT_S)
-    return {m[1]: int(m[2]) for m in re.finditer(r"^\s*(\w*pause\w*):\s*(\d+)\s*$", ran.stdout, re.MULTILINE)}
+    return {m[1]: int(m[2]) for m in PAUSE.finditer(ran.stdout)}
 
 
 def roce(interface: str, device: str, port: int, sysfs: Path = SYSFS, configfs: Path = CONFIGFS) -> dict[str, Any]:
