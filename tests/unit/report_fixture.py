@@ -98,7 +98,7 @@ def _facts(node: str, virtual: bool) -> dict[str, object]:
         "gpu_count": 0,
         "gpu_model": "",
         "nic_model": "veth" if virtual else "ConnectX-5",
-        "fabric_ports": ["fab0=up,mtu=9000"],
+        "fabric_ports": [f"fab0=up,mtu=9000,speed={'' if virtual else 10000}"],
         "rdma_devices": [],
         "rdma_ports": ["fab0="],
         "pci": ["nic fab0 none"] if virtual else [f"{card} {LINK}" for card in CARDS],
@@ -110,6 +110,9 @@ def _facts(node: str, virtual: bool) -> dict[str, object]:
         "openmpi": "" if node == "client1" else "4.1.4",
         "torch": "1.13.1",
         "horovod": "0.28.1",
+        **dict.fromkeys(("driver", "fabric_manager", "cuda", "cudnn", "nccl", "ofed", "container_toolkit", "dcgm"), ""),
+        **dict.fromkeys(("slurm", "stack_release"), ""),
+        **{key: [] for key in ("stand_ins", "not_applicable", "drift", "reboot_pending")},
     }
 
 
