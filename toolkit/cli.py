@@ -14,6 +14,7 @@ from toolkit.lab.sh import LabError
 COMMANDS = {
     "bundle": ("toolkit.commands.bundle", "bundle"),
     "compare": ("toolkit.commands.compare", "compare"),
+    "deploy": ("toolkit.commands.deploy", "deploy"),
     "engine": ("toolkit.commands.engine", "engine"),
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
     "gpus": ("toolkit.commands.gpus", "gpus"),
@@ -52,7 +53,7 @@ def cli() -> None:
     \b
     A rehearsal on one Linux machine:
       toolkit lab up
-      ansible-playbook site.yml -i inventories/lab
+      toolkit deploy
       toolkit validate --fabric tcp10
       toolkit report
       toolkit sign --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"

@@ -1,0 +1,270 @@
+"""What `toolkit deploy` makes of Ansible's events: stages, time left, one line for each node, the exit code."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.deploy import outcome
+from toolkit.deploy.progress import Lines
+from toolkit.deploy.running import Job, asks
+from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
+from toolkit.deploy.stages import Stage, read_stages
+from toolkit.deploy.watch import Watch, message
+from toolkit.errors import UsageFault
+from validation.load import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = (Stage("base", ("Base system",)), Stage("training", ("Prepare", "Train")))
+BROKEN = """\
+[WARNING]: Failed to parse inventory with 'auto' plugin: Failed to load inventory plugin.
+
+<<< caused by >>>
+
+YAML parsing failed.
+[WARNING]: Failed to parse inventory with 'yaml' plugin: YAML parsing failed: While parsing a flow node.
+Origin: /site/hosts.yml:7:3
+
+7 all: [}
+    ^ column 3
+
+[WARNING]: Failed to parse inventory with 'ini' plugin: Invalid host pattern 'all:' supplied.
+Origin: /site/hosts.yml
+
+[ERROR]: Completely failed to parse inventory source /site/hosts.yml
+"""
+
+
+def job(**changes: Any) -> Job:
+    settings: dict[str, Any] = {"limit": None, "check": False, "arguments": ()} | changes
+    return Job(Path("site.yml"), Path("ansible.cfg"), Path("/site"), **settings)
+
+
+def event(kind: str, host: str = "", **data: Any) -> dict[str, Any]:
+    return {"event": kind, "pid": 7, "event_data": {**data, **({"host": host} if host else {})}}
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    return [{"event": "verbose", "stdout": line} for line in text.splitlines()]
+
+
+def begun(*nodes: str) -> Watch:
+    """A run whose first task is running on the nodes."""
+    watch = Watch(STAGES)
+    watch.take(event("playbook_on_start"))
+    watch.take(event("playbook_on_play_start", name="Base system"))
+    watch.take(event("playbook_on_task_start", role="base", task="Install"))
+    for node in nodes:
+        watch.take(event("runner_on_start", node))
+    return watch
+
+
+def ended(watch: Watch, **stats: dict[str, int]) -> Watch:
+    watch.take(event("playbook_on_stats", **stats))
+    return watch
+
+
+def test_every_play_of_the_site_belongs_to_a_stage_named_by_its_playbook() -> None:
+    stages = read_stages(ROOT / "site.yml")
+    names = [stage.name for stage in stages]
+    assert names[0] == "preflight"
+    assert names[-1] == "acceptance"
+    assert len(set(names)) == len(names)
+    assert {f"{name}.yml" for name in names} <= {p.name for p in (ROOT / "playbooks").glob("*.yml")}
+    assert "Reboot in batches" in next(stage for stage in stages if stage.name == "reboot").plays
+
+
+def test_a_playbook_that_is_none_is_one_error(tmp_path: Path) -> None:
+    book = tmp_path / "site.yml"
+    book.write_text("hosts: all\n")
+    with pytest.raises(ConfigError, match=r"site\.yml: a playbook is a list of plays"):
+        read_stages(book)
+
+
+def test_events_tell_stage_role_task_and_who_still_works() -> None:
+    watch = begun("gpu1", "gpu2")
+    assert (watch.stage_name, watch.role, watch.task) == ("base", "base", "Install")
+    watch.take(event("runner_on_ok", "gpu1", role="base", res={"changed": True}))
+    assert list(watch.running) == ["gpu2"]
+    watch.take(event("playbook_on_play_start", name="Train"))
+    assert watch.stage_name == "training"
+    assert not watch.running
+
+
+def test_each_node_gets_a_line_with_what_changed_what_failed_and_what_to_do_next() -> None:
+    watch = begun("gpu1", "gpu2", "head")
+    watch.take(event("runner_on_ok", "head", role="base", res={"changed": True}))
+    watch.take(event("runner_on_failed", "gpu1", role="base", task="Install", res={"msg": "No space left\non device"}))
+    watch.take(event("runner_on_unreachable", "gpu2", role="base", task="Install", res={"msg": "Connection refused"}))
+    end = outcome.ending(job(limit="gpu1,gpu2"), ended(watch, failures={"gpu1": 1}, dark={"gpu2": 1}), 4, False)
+    assert end.lines == (
+        "gpu1  FAILED at base: Install: No space left on device. Next: put that right, then: toolkit deploy -i /site "
+        "--limit gpu1,gpu2",
+        "gpu2  UNREACHABLE at base: Install: Connection refused. Next: see that it is on and that ssh reaches it, "
+        "then: toolkit deploy -i /site --limit gpu1,gpu2",
+        "head  not finished: Ansible stopped in stage base; changed base 1",
+    )
+    assert end.exit_code == 1
+
+
+def test_an_ignored_and_a_rescued_failure_are_none() -> None:
+    watch = begun("gpu1", "gpu2")
+    watch.take(event("runner_on_failed", "gpu1", task="Try", ignore_errors=True, res={"msg": "no"}))
+    watch.take(event("runner_on_failed", "gpu2", task="Try", res={"msg": "no"}))
+    end = outcome.ending(job(), ended(watch, ok={"gpu1": 1, "gpu2": 1}, rescued={"gpu2": 1}), 0, False)
+    assert (end.exit_code, end.lines) == (0, ("gpu1  ok: nothing changed", "gpu2  ok: nothing changed"))
+
+
+def test_a_loops_failure_is_told_by_the_item_that_failed() -> None:
+    watch = begun("gpu1")
+    watch.take(event("runner_item_on_failed", "gpu1", res={"msg": "non-zero return code", "stderr": "E: no such disk"}))
+    watch.take(event("runner_on_failed", "gpu1", task="Format", res={"msg": "One or more items failed"}))
+    failure = watch.nodes["gpu1"].failure
+    assert failure is not None
+    assert failure.message == "non-zero return code: E: no such disk"
+
+
+def test_a_message_is_one_line_of_bounded_length() -> None:
+    assert message({"msg": "a\n  b"}) == "a b"
+    assert message({"censored": "the output has been hidden"}) == "the output has been hidden"
+    assert len(message({"msg": "x" * 5000})) <= 400
+
+
+def test_a_check_says_what_it_would_change() -> None:
+    watch = begun("gpu1", "head")
+    watch.take(event("runner_on_ok", "gpu1", role="base", res={"changed": True}))
+    end = outcome.ending(job(check=True), ended(watch, ok={"gpu1": 1}), 0, False)
+    assert end.lines == ("gpu1  ok: would change base 1", "head  ok: nothing to change")
+
+
+def test_an_interrupt_is_130_with_what_was_done_and_none_when_it_came_after_the_end() -> None:
+    watch = begun("gpu1")
+    watch.take(event("runner_on_ok", "gpu1", role="base", res={"changed": True}))
+    assert outcome.ending(job(), watch, 1, True) == outcome.Ending(("gpu1  interrupted; changed base 1",), 130)
+    assert outcome.ending(job(), ended(watch, ok={"gpu1": 1}), 0, True).exit_code == 0
+
+
+def test_ansibles_reason_for_a_broken_inventory_is_told_once_with_file_and_line() -> None:
+    watch = Watch(STAGES)
+    for line in said(BROKEN):
+        watch.take(line)
+    end = outcome.ending(job(), watch, 1, False)
+    assert end.exit_code == 2
+    assert end.error == (
+        "Completely failed to parse inventory source /site/hosts.yml: YAML parsing failed: While parsing a flow node, "
+        "at /site/hosts.yml:7:3"
+    )
+
+
+def test_a_limit_that_fits_no_node_is_an_error_and_a_group_that_a_play_lacks_is_not() -> None:
+    warning = "[WARNING]: Could not match supplied host pattern, ignoring: "
+    limited = Watch(STAGES)
+    for line in said(f"{warning}gpu9"):
+        limited.take(line)
+    limited.take(event("playbook_on_start"))
+    end = outcome.ending(job(limit="gpu1,gpu9"), limited, 250, True)
+    assert end.exit_code == 2
+    assert end.error.startswith("Could not match supplied host pattern, ignoring: gpu9")
+    site = begun("gpu1")
+    for line in said(f"{warning}clients"):
+        site.take(line)
+    assert outcome.ending(job(), ended(site, ok={"gpu1": 1}), 0, False).exit_code == 0
+
+
+def test_a_run_that_reached_no_node_is_no_success() -> None:
+    watch = ended(Watch(STAGES))
+    end = outcome.ending(job(), watch, 0, False)
+    assert end.exit_code == 2
+    assert "no node" in end.error
+
+
+def test_an_end_without_a_recap_is_no_success_and_tells_ansibles_reason() -> None:
+    watch = begun("gpu1")
+    for line in said("[ERROR]: Unexpected Exception: no memory"):
+        watch.take(line)
+    end = outcome.ending(job(), watch, 250, False)
+    assert (end.exit_code, end.error) == (2, "Unexpected Exception: no memory")
+    assert end.lines[0].startswith("gpu1  not finished")
+
+
+def test_the_time_left_is_the_last_runs_corrected_by_this_runs_pace() -> None:
+    last = LastRun(total_s=100, steps=tuple(Step(name=n, began_s=s) for n, s in (("a", 0), ("b", 20), ("a", 60))))
+    assert Estimate(None).left_s(3) is None
+    estimate = Estimate(last)
+    assert estimate.left_s(0) == pytest.approx(100)
+    estimate.begin("a", 0)
+    estimate.begin("new", 5)
+    assert estimate.left_s(10) == pytest.approx(90)
+    estimate.begin("b", 10)  # twice as fast as then: 80 s of then are left, which is 40
+    assert estimate.left_s(15) == pytest.approx(35)
+    estimate.begin("a", 30)  # the second step of this name, at 60 of then
+    assert estimate.left_s(30) == pytest.approx(20)
+    assert estimate.left_s(99) == 0
+
+
+def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
+    out, now = io.StringIO(), [0.0]
+    estimate = Estimate(LastRun(total_s=90, steps=(Step(name="base|base|Install", began_s=0),)))
+    watch = Watch(STAGES)
+    lines = Lines(out, watch, estimate, lambda: now[0])
+    for step in (
+        event("playbook_on_start"),
+        event("playbook_on_play_start", name="Base system"),
+        event("playbook_on_task_start", role="base", task="Install"),
+        event("runner_on_start", "gpu1"),
+        event("runner_on_start", "gpu2"),
+        event("runner_on_ok", "gpu1", res={"changed": False}),
+        event("playbook_on_task_start", role="base", task="Configure"),
+        event("runner_on_start", "gpu1"),
+        event("runner_on_failed", "gpu1", role="base", task="Configure", res={"msg": "no"}),
+    ):
+        watch.take(step)
+        lines.event()
+    assert out.getvalue().splitlines() == [
+        "[1/2] base: base on gpu1, gpu2   0s gone, about 1m30s left",
+        "gpu1 failed: base: Configure: no",
+    ]
+
+
+def test_output_that_nobody_reads_any_more_stops_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    lines = Lines(Gone(), Watch(STAGES), Estimate(None))
+    lines.said("first")
+    lines.said("second")
+
+
+def test_a_sites_state_is_its_own_keeps_twenty_logs_and_takes_one_deployment_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    state = SiteState(Path("/sites/a/hosts.yml"))
+    assert state.folder != SiteState(Path("/sites/b/hosts.yml")).folder
+    assert state.read_last(check=False) is None
+    with state.locked():
+        run = LastRun(total_s=2.0, steps=(Step(name="x", began_s=0.5),))
+        state.write_last(False, run)
+        assert state.read_last(check=False) == run
+        assert state.read_last(check=True) is None
+        for _ in range(25):
+            state.new_log().touch()
+        assert len(list(state.folder.glob("*.log"))) == 20
+        with pytest.raises(UsageFault, match="another deployment of this site is running"), state.locked():
+            pass
+    (state.folder / "last-run.json").write_text('{"total_s": ')
+    assert state.read_last(check=False) is None
+
+
+def test_what_ansible_would_ask_for_is_refused() -> None:
+    assert asks(["-e", "a=b", "--ask-vault-pass"]) == "--ask-vault-pass"
+    assert asks(["--vault-password-file", "f"]) is None
+
+
+def test_the_command_that_goes_on_is_the_one_that_was_given() -> None:
+    words = outcome.again(job(limit="gpu1,!gpu2", check=True, arguments=("-e", "reboot=if_needed")))
+    assert words == "toolkit deploy -i /site --limit 'gpu1,!gpu2' --check -- -e reboot=if_needed"

@@ -1,0 +1,249 @@
+"""`toolkit deploy` through the real ansible-runner, on small playbooks that run on this machine."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+# The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.
+START = """
+import signal, sys
+from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import toolkit.commands.deploy as deploy
+deploy.ROOT = Path(sys.argv.pop(1))
+from toolkit.cli import main
+main()
+"""
+HOSTS = """
+all:
+  vars: {ansible_connection: local, ansible_python_interpreter: %s}
+  hosts:
+    one:
+    two:
+"""
+SITE = """
+- name: Base system
+  ansible.builtin.import_playbook: base.yml
+- name: Training
+  ansible.builtin.import_playbook: training.yml
+"""
+BASE = """
+- name: First
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Have a file
+      ansible.builtin.copy:
+        content: done
+        dest: "{{ playbook_dir }}/{{ inventory_hostname }}.done"
+        mode: "0600"
+"""
+TRAINING = """
+- name: Second
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Do what this test wants
+      ansible.builtin.command: {argv: %s}
+      changed_when: false
+"""
+
+
+class Site:
+    """A folder with site.yml and an inventory, and the command over it."""
+
+    def __init__(self, folder: Path, argv: str) -> None:
+        self.folder = folder
+        self.env = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "PYTHONPATH": str(ROOT)}
+        (folder / "inventory").mkdir()
+        (folder / "inventory/hosts.yml").write_text(HOSTS % sys.executable)
+        (folder / "ansible.cfg").write_text("[inventory]\nany_unparsed_is_failed = true\n")
+        (folder / "site.yml").write_text(SITE)
+        (folder / "base.yml").write_text(BASE)
+        (folder / "training.yml").write_text(TRAINING % argv)
+
+    def words(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-c", START, str(self.folder), "deploy", *arguments]
+
+    def deploy(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+        words = self.words(*(arguments or ("-i", "inventory")))
+        return subprocess.run(
+            words, cwd=self.folder, env={**self.env, **env}, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    def logs(self) -> list[str]:
+        return [path.read_text() for path in sorted((self.folder / "state").rglob("*.log"))]
+
+    def wait_for_sleep(self, process: subprocess.Popen[str]) -> None:
+        """Until the task of the second stage runs."""
+        for _ in range(600):
+            if (self.folder / "asleep").exists():
+                return
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        raise AssertionError("the task never began")
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path, "['true']")
+
+
+@pytest.fixture
+def sleeper(tmp_path: Path) -> Site:
+    """Its second stage says that it runs, and then takes a minute."""
+    return Site(tmp_path, f"[sh, -c, 'touch {tmp_path}/asleep; exec sleep 60.25']")
+
+
+def sleeping() -> bool:
+    return any(
+        b"60.25" in path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if os.access(path, os.R_OK)
+    )
+
+
+def test_a_site_is_deployed_from_any_folder_and_the_next_run_knows_how_long_it_takes(
+    site: Site, tmp_path: Path
+) -> None:
+    first = site.deploy()
+    assert (first.returncode, first.stdout.splitlines()) == (
+        0,
+        ["one  ok: changed base 1", "two  ok: changed base 1"],
+    ), first.stderr
+    assert "[1/2] base on one, two" in first.stderr
+    assert "first run of this site" in first.stderr
+    assert "\x1b" not in first.stdout + first.stderr
+    log = Path(first.stderr.splitlines()[0].removeprefix("log: "))
+    assert first.stderr.splitlines()[-1].endswith(f"log: {log}")
+    assert "changed: [one]" in log.read_text()
+    assert "PLAY RECAP" in log.read_text()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    again = subprocess.run(
+        site.words("-i", "../inventory"), cwd=elsewhere, env=site.env, capture_output=True, text=True, check=False
+    )
+    assert (again.returncode, again.stdout) == (0, "one  ok: nothing changed\ntwo  ok: nothing changed\n")
+    assert "[2/2] training on one, two" in again.stderr
+    assert "first run" not in again.stderr
+    assert " left" in again.stderr
+
+
+def test_a_check_changes_nothing(site: Site) -> None:
+    done = site.deploy("-i", "inventory", "--check", "--limit", "one")
+    assert (done.returncode, done.stdout) == (0, "one  ok: would change base 1\n")
+    assert not list(site.folder.glob("*.done"))
+
+
+def test_a_failing_node_ends_with_1_and_ansibles_own_words(tmp_path: Path) -> None:
+    done = Site(
+        tmp_path, "[sh, -c, 'echo disk on fire >&2; exit {{ (inventory_hostname == \"one\") | int }}']"
+    ).deploy()
+    assert done.returncode == 1
+    one, two = done.stdout.splitlines()
+    assert one.startswith("one  FAILED at Do what this test wants: ")
+    assert "non-zero return code: disk on fire. Next: put that right, then: toolkit deploy -i " in one
+    assert two == "two  ok: changed base 1"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-i", "inventory", "--limit", "three"), "Could not match supplied host pattern, ignoring: three"),
+        (("-i", "inventory", "--limit", "one,three"), "Could not match supplied host pattern, ignoring: three"),
+        (("-i", "broken.yml"), "Completely failed to parse inventory source {0}/broken.yml: "),
+        (("-i", "vaulted"), "Decryption failed"),
+        (("-i", "nowhere"), "nowhere: no such file or folder"),
+    ],
+)
+def test_bad_input_is_ansibles_message_once_and_exit_2(site: Site, arguments: tuple[str, ...], words: str) -> None:
+    (site.folder / "broken.yml").write_text("all: [}\n")
+    if "vaulted" in arguments:
+        secrets = site.folder / "vaulted/group_vars/all.yml"
+        secrets.parent.mkdir(parents=True)
+        shutil.copy(site.folder / "inventory/hosts.yml", site.folder / "vaulted")
+        secrets.write_text("password: hidden\n")
+        for name in ("right", "wrong"):
+            (site.folder / name).write_text(name)
+        vault = [Path(sys.executable).with_name("ansible-vault"), "encrypt", "--vault-password-file", "right", secrets]
+        subprocess.run(vault, cwd=site.folder, check=True, capture_output=True)
+        arguments = (*arguments, "--", "--vault-password-file", "wrong")
+    done = site.deploy(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert errors[0].startswith(f"error: {words.format(site.folder)}")
+    assert done.stderr.count(words.format(site.folder)) == 1
+    assert "Traceback" not in done.stderr
+    assert not list(site.folder.glob("*.done"))
+
+
+def test_a_missing_ansible_playbook_is_one_line(site: Site, tmp_path: Path) -> None:
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    (bare / "python").symlink_to(sys.executable)
+    library = Path(next(p for p in sys.path if p.endswith("site-packages")))
+    words = [str(bare / "python"), *site.words("-i", "inventory")[1:]]
+    env = {**site.env, "PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT}:{library}"}
+    done = subprocess.run(words, cwd=site.folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert [line for line in done.stderr.splitlines() if not line.startswith("log: ")] == [
+        "error: ansible-playbook is not installed; run bin/rehearse, or pip install ansible-core"
+    ]
+
+
+def test_an_interrupt_stops_ansible_and_the_same_command_goes_on(sleeper: Site) -> None:
+    process = subprocess.Popen(
+        sleeper.words("-i", "inventory"),
+        cwd=sleeper.folder,
+        env=sleeper.env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    sleeper.wait_for_sleep(process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.splitlines() == ["one  interrupted; changed base 1", "two  interrupted; changed base 1"]
+    assert "go on with: toolkit deploy -i " in err
+    assert "Traceback" not in err
+    assert "interrupted; changed base 1" in sleeper.logs()[-1]
+    assert not sleeping()
+    (sleeper.folder / "training.yml").write_text(TRAINING % "['true']")
+    again = sleeper.deploy()
+    assert (again.returncode, again.stdout) == (0, "one  ok: nothing changed\ntwo  ok: nothing changed\n")
+
+
+def test_a_terminal_shows_what_runs_and_its_loss_stops_ansible(sleeper: Site) -> None:
+    terminal, inner = pty.openpty()
+    process = subprocess.Popen(
+        sleeper.words("-i", "inventory"),
+        cwd=sleeper.folder,
+        env={**sleeper.env, "TERM": "xterm", "COLUMNS": "150"},
+        stdin=inner,
+        stdout=inner,
+        stderr=inner,
+        text=True,
+        start_new_session=True,
+    )
+    os.close(inner)
+    sleeper.wait_for_sleep(process)
+    shown = ""
+    while "[2/2] training: Do what this test wants" not in shown:  # read() raises when the process is gone
+        shown += os.read(terminal, 1 << 20).decode(errors="replace")
+    assert "stage 2/2" in shown
+    os.close(terminal)
+    process.send_signal(signal.SIGHUP)  # what the kernel sends to the session that had this terminal
+    assert process.wait(timeout=60) == 130
+    assert "one  interrupted; changed base 1" in sleeper.logs()[-1]
+    assert not sleeping()

@@ -1,0 +1,101 @@
+"""`toolkit deploy`: provision a site, and say what became of each node."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from toolkit.deploy import outcome, running
+from toolkit.deploy.progress import make_progress
+from toolkit.deploy.site_state import Estimate, LastRun, SiteState
+from toolkit.deploy.stages import read_stages
+from toolkit.deploy.watch import Watch
+from toolkit.errors import UsageFault
+from toolkit.inventory import LAB
+from toolkit.progress import duration
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@click.command()
+@click.option(
+    "-i", "--inventory", type=click.Path(path_type=Path), help=f"Ansible inventory, folder or file.  [default: {LAB}]"
+)
+@click.option(
+    "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
+)
+@click.option("--check", is_flag=True, help="Say what would change; change nothing.")
+@click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
+def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_options: tuple[str, ...]) -> None:
+    """Provision the nodes of an inventory: site.yml, by ansible-runner.
+
+    Shows stage, role, nodes and the time that is left (from this site's last run), keeps the whole log in a file, and
+    ends with one line for each node. Safe to run again at any time: what is done is not done twice. Ctrl-C stops
+    Ansible; the same command goes on. What stands after -- goes to ansible-playbook.
+
+    \b
+    toolkit deploy                                      the virtual lab
+    toolkit deploy -i inventories/site --check          what it would change; right on fresh nodes too
+    toolkit deploy -i inventories/site
+    toolkit deploy -i inventories/site --limit gpu3,head            a new node
+    toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
+    toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
+
+    \b
+    Exit codes: 0 every node is as wanted; 1 a node failed or was not reached; 2 usage or input error, such as an
+    inventory that cannot be read or a node that is not in it; 130 interrupted.
+    """
+    option = running.asks(ansible_options)
+    if option:
+        raise UsageFault(f"{option}: nobody could answer Ansible's question here; give the password in a file")
+    site = ROOT / "site.yml"
+    if not site.is_file():
+        raise UsageFault(f"{site} is not there; run toolkit from a checkout of the project")
+    # Made absolute, so that the command that is offered for going on works from any folder.
+    job = running.Job(site, ROOT / "ansible.cfg", _inventory(inventory), limit, check, ansible_options)
+    state = SiteState(job.inventory)
+    with state.locked():
+        watch, estimate = Watch(read_stages(site)), Estimate(state.read_last(check))
+        log = state.new_log()
+        click.echo(f"log: {log}", err=True)
+        progress = make_progress(sys.stderr, watch, estimate)
+        with log.open("x", encoding="utf-8") as handle:
+            try:
+                status, by = running.run(job, watch, estimate, progress, handle)
+            finally:
+                progress.close()
+            end = outcome.ending(job, watch, status, by is not None)
+            if end.exit_code == 0 and not limit:
+                state.write_last(check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
+            handle.write("\n".join(("", *end.lines, end.error, "")))
+    _say(job, end, progress.elapsed_s, log)
+    raise SystemExit(end.exit_code)
+
+
+def _inventory(given: Path | None) -> Path:
+    """The inventory; the lab's, when none was given, is also found from another folder."""
+    if given is None:
+        given = LAB if LAB.exists() else ROOT / LAB
+        if not (given / "hosts.yml").exists():
+            raise UsageFault(f"{LAB / 'hosts.yml'}: no such file; run: toolkit lab up, or give -i INVENTORY")
+    if not given.exists():
+        raise UsageFault(f"{given}: no such file or folder")
+    return given.resolve()
+
+
+def _say(job: running.Job, end: outcome.Ending, elapsed_s: float, log: Path) -> None:
+    """Print the end. A terminal that is gone must not change the exit code."""
+    try:
+        for line in end.lines:
+            click.echo(line)
+        if end.exit_code == 130:
+            click.echo("interrupted; what is done stays, and a task that ran on a node may still end there", err=True)
+            click.echo(f"go on with: {outcome.again(job)}", err=True)
+        if end.error:
+            click.echo(f"error: {end.error}", err=True)
+        word = {0: "checked" if job.check else "deployed", 1: "failed", 130: "stopped"}.get(end.exit_code, "ended")
+        click.echo(f"{word} after {duration(elapsed_s)}; log: {log}", err=True)
+    except OSError:
+        return

@@ -1,0 +1,156 @@
+"""Runs a playbook through ansible-runner: events go to the watch, what Ansible says to the log, signals to Ansible."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from toolkit.deploy.progress import Lines
+from toolkit.deploy.site_state import Estimate
+from toolkit.deploy.watch import Watch
+from toolkit.errors import UsageFault
+
+_TICK_S = 0.3  # how often ansible-runner asks whether to go on
+_GRACE_S = (
+    15  # Ansible waits for its workers after an interrupt; each of the steps from INT over TERM to KILL takes this
+)
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run."""
+
+    playbook: Path
+    config: Path
+    inventory: Path
+    limit: str | None
+    check: bool
+    arguments: tuple[str, ...]
+
+    def words(self) -> list[str]:
+        """The arguments of ansible-playbook, without the playbook."""
+        limit = ["--limit", self.limit] if self.limit else []
+        return ["-i", str(self.inventory), *limit, *(["--check"] if self.check else []), *self.arguments]
+
+
+class Interrupt:
+    """Ctrl-C, TERM and a lost terminal: first what Ctrl-C does to ansible-playbook, then harder, and never a mess."""
+
+    def __init__(self, watch: Watch, progress: Lines) -> None:
+        """`watch` knows Ansible's process."""
+        self._watch = watch
+        self._progress = progress
+        self._at = 0.0
+        self._sent: list[signal.Signals] = []
+        self.by: signal.Signals | None = None
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch the signals; what the caller has ignored (nohup) stays ignored."""
+        before = {number: signal.getsignal(number) for number in _STOPS}
+        for number, handler in before.items():
+            if handler is not signal.SIG_IGN:
+                signal.signal(number, self._arrived)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _arrived(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._progress.mute()
+        self.stop(signal.Signals(number))
+
+    def stop(self, by: signal.Signals) -> None:
+        """Have Ansible end. A second call makes it harder."""
+        if self.by is None:
+            self.by, self._at = by, time.monotonic()
+            self._progress.said("stopping Ansible ...")
+        self._send(signal.SIGTERM if signal.SIGINT in self._sent else signal.SIGINT)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._watch.pid and number not in self._sent:
+            self._sent.append(number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(os.getpgid(self._watch.pid), number)
+
+    def overdue(self) -> bool:
+        """Whether ansible-runner is to kill what is left; asked by it several times a second."""
+        self._progress.pulse()
+        if self.by is None:
+            return False
+        if not self._watch.pid:  # nothing runs on any node yet
+            return True
+        waited = time.monotonic() - self._at
+        if waited > _GRACE_S:
+            self._send(signal.SIGTERM)
+        return waited > 2 * _GRACE_S
+
+
+def run(job: Job, watch: Watch, estimate: Estimate, progress: Lines, log: IO[str]) -> tuple[int, signal.Signals | None]:
+    """Run the job to its end. Ansible's exit status, and the signal by which it was stopped.
+
+    UsageFault when ansible-playbook is not there.
+    """
+    import ansible_runner  # type: ignore[import-untyped]  # here, for `--help` need not wait for it
+
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    if not shutil.which("ansible-playbook", path=path):
+        raise UsageFault("ansible-playbook is not installed; run bin/rehearse, or pip install ansible-core")
+    interrupt = Interrupt(watch, progress)
+
+    def on_event(event: Mapping[str, Any]) -> bool:
+        said = str(event.get("stdout") or "").replace("\r", "")
+        if said:
+            log.write(f"{said}\n")
+            log.flush()
+        before = watch.step
+        watch.take(event)
+        if event.get("event") == "playbook_on_start" and watch.unmatched_limit:
+            interrupt.stop(signal.SIGINT)  # Ansible would go on without the node that was meant
+        if event.get("event", "").endswith("task_start") or watch.step != before:
+            estimate.begin(watch.step, progress.elapsed_s)
+        progress.event()
+        return False  # ansible-runner need not keep it in a file of its own
+
+    # ansible-runner notes the environment there, which may hold secrets.
+    with tempfile.TemporaryDirectory(prefix="toolkit-deploy-") as private, interrupt.caught():
+        ran = ansible_runner.run(
+            private_data_dir=private,
+            project_dir=str(Path.cwd()),
+            playbook=str(job.playbook),
+            cmdline=shlex.join(job.words()),
+            envvars=environment(path, job.config),
+            settings={"pexpect_timeout": _TICK_S},
+            event_handler=on_event,
+            cancel_callback=interrupt.overdue,
+            quiet=True,
+        )
+    return int(ran.rc if ran.rc is not None else 1), interrupt.by
+
+
+def environment(path: str, config: Path) -> dict[str, str]:
+    """What Ansible needs beside the caller's environment; a configuration that the caller chose is kept."""
+    chosen = {} if os.environ.get("ANSIBLE_CONFIG") else {"ANSIBLE_CONFIG": str(config)}
+    return {"PATH": path, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0", **chosen}
+
+
+def asks(arguments: Sequence[str]) -> str | None:
+    """The option among `arguments` with which Ansible would ask for a password, which nobody could answer here."""
+    for word in arguments:
+        if word.startswith("--ask-") or word in ("-k", "-K", "-J"):
+            return word
+    return None

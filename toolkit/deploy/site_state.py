@@ -1,0 +1,124 @@
+"""What is kept of a site's deployments on this machine: logs, how long the steps took, and a lock.
+
+It lies under $XDG_STATE_HOME (~/.local/state), one folder for each inventory, so that it is found from any folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolkit.errors import UsageFault
+
+_KEPT_LOGS = 20
+
+
+class Step(BaseModel):
+    """A task of an earlier run, and the second at which it began."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    began_s: float
+
+
+class LastRun(BaseModel):
+    """An earlier run from beginning to end."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    total_s: float
+    steps: tuple[Step, ...]
+
+
+class SiteState:
+    """The folder of one site."""
+
+    def __init__(self, inventory: Path) -> None:
+        """`inventory` is the site's; its resolved path is what tells sites apart."""
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state")
+        path = inventory.resolve()
+        name = re.sub(r"[^A-Za-z0-9_.-]", "-", path.stem or "site")
+        digest = hashlib.sha256(str(path).encode()).hexdigest()[:8]
+        self.folder = base / "elastic-ai-toolkit" / "deploy" / f"{name}-{digest}"
+
+    def _last(self, check: bool) -> Path:
+        return self.folder / ("last-check.json" if check else "last-run.json")
+
+    def read_last(self, check: bool) -> LastRun | None:
+        """The last run of this kind that went through; None when there was none, or its record is damaged."""
+        with contextlib.suppress(OSError, ValidationError, ValueError):
+            return LastRun.model_validate_json(self._last(check).read_bytes())
+        return None
+
+    def write_last(self, check: bool, run: LastRun) -> None:
+        """Keep a run for the next one's estimate."""
+        temporary = self._last(check).with_suffix(".new")
+        temporary.write_text(run.model_dump_json(), encoding="utf-8")
+        temporary.replace(self._last(check))
+
+    def new_log(self) -> Path:
+        """A log file that is not there yet; the oldest beyond the last twenty go."""
+        logs = sorted(self.folder.glob("*.log"))
+        for old in logs[: max(0, len(logs) - _KEPT_LOGS + 1)]:
+            old.unlink(missing_ok=True)
+        stamp = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H-%M-%SZ")
+        path, number = self.folder / f"{stamp}.log", 1
+        while path.exists():
+            number += 1
+            path = self.folder / f"{stamp}-{number}.log"
+        return path
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One deployment of a site at a time. UsageFault while another one runs, or when the folder cannot be made."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = (self.folder / "lock").open("a+")
+        except OSError as fault:
+            raise UsageFault(
+                f"cannot keep the log: {fault}; set XDG_STATE_HOME to a folder that can be written"
+            ) from None
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageFault(f"another deployment of this site is running; its log is in {self.folder}") from None
+            yield
+
+
+class Estimate:
+    """Seconds that are left, from an earlier run's steps, corrected by how fast this run is."""
+
+    def __init__(self, last: LastRun | None) -> None:
+        """`last` is None on a site's first run; then nothing is known."""
+        self._last = last
+        self._times: dict[str, list[float]] = {}
+        for step in last.steps if last else ():
+            self._times.setdefault(step.name, []).append(step.began_s)
+        self.steps: list[Step] = []
+        self._then = 0.0
+        self._began = 0.0
+
+    def begin(self, name: str, at_s: float) -> None:
+        """A step begins, so many seconds after the run's beginning."""
+        self.steps.append(Step(name=name, began_s=round(at_s, 2)))
+        times = self._times.get(name)
+        if times:
+            self._then, self._began = max(times.pop(0), self._then), at_s
+
+    def left_s(self, now_s: float) -> float | None:
+        """Seconds left; None when no earlier run tells."""
+        if self._last is None:
+            return None
+        # In the first seconds the ratio is noise.
+        factor = self._began / self._then if self._then >= 5 else 1.0
+        return max(0.0, (self._last.total_s - self._then) * factor - (now_s - self._began))

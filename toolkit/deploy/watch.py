@@ -1,0 +1,163 @@
+"""What a run of Ansible has done so far, folded from ansible-runner's events; reads no file and starts nothing."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from toolkit.deploy.stages import Stage
+
+Outcome = Literal["ok", "failed", "unreachable"]
+_MARK = re.compile(r"^\[?(?P<kind>ERROR|WARNING)\]?[:!]\s*")
+_ORIGIN = re.compile(r"^Origin: (?P<place>.+:\d+:\d+)\s*$", re.MULTILINE)
+_PLAIN = {"verbose", "warning", "error", "system_warning"}
+_LONGEST = 400  # of a message, in characters; the whole of it stands in the log
+
+
+@dataclass
+class Failure:
+    """What stopped a node: where, and Ansible's own words."""
+
+    place: str
+    message: str
+    unreachable: bool = False
+
+
+@dataclass
+class NodeState:
+    """One node: what it changed by role, and what stopped it."""
+
+    changed: Counter[str] = field(default_factory=Counter)
+    failure: Failure | None = None
+    item: str = ""  # the words of the loop's item that failed
+
+
+class Watch:
+    """The state of a run."""
+
+    def __init__(self, stages: tuple[Stage, ...]) -> None:
+        """`stages` are the playbook's."""
+        self.stages = stages
+        self.stage = -1
+        self.play = self.role = self.task = ""
+        self.at_work: dict[str, None] = {}  # the nodes of this task; a dict keeps their order
+        self.running: dict[str, None] = {}  # those of them that are not through
+        self.nodes: dict[str, NodeState] = {}
+        self.pid = 0
+        self.started = False
+        self.stats: dict[str, dict[str, int]] | None = None
+        self.fresh_failure = ""
+        self._said: list[str] = []
+        self._said_before = 0  # how many of them before anything ran
+
+    @property
+    def stage_name(self) -> str:
+        """The stage that runs, or that ran last."""
+        return self.stages[self.stage].name if 0 <= self.stage < len(self.stages) else self.play
+
+    @property
+    def step(self) -> str:
+        """The name of the running task, for comparison with an earlier run."""
+        return f"{self.stage_name}|{self.role}|{self.task}"
+
+    @property
+    def unmatched_limit(self) -> str:
+        """Ansible's warning about a part of --limit that fits no node; it comes before anything runs."""
+        said = "\n".join(self._said[: self._said_before if self.started else None]).replace("\r", "")
+        lines = (_first_line(line) for line in said.splitlines() if _MARK.match(line))
+        return next((line for line in lines if "Could not match supplied host pattern" in line), "")
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """Take an event of ansible-runner."""
+        kind = event.get("event", "")
+        data: dict[str, Any] = event.get("event_data") or {}
+        self.fresh_failure = ""
+        if kind in _PLAIN:
+            self._said.append(str(event.get("stdout", "")))
+        elif kind == "playbook_on_start":
+            self.started, self._said_before = True, len(self._said)
+            self.pid = int(event.get("pid") or 0)
+        elif kind == "playbook_on_play_start":
+            self._play_begins(str(data.get("name") or data.get("play") or ""))
+        elif kind in ("playbook_on_task_start", "playbook_on_handler_task_start"):
+            self.role, self.task = str(data.get("role") or ""), str(data.get("task") or data.get("name") or "")
+            self.running, self.at_work = {}, {}
+        elif kind == "playbook_on_stats":
+            self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
+        elif kind.startswith("runner_") and data.get("host"):
+            self._node(kind, str(data["host"]), data)
+
+    def _play_begins(self, name: str) -> None:
+        self.play, self.role, self.task = name, "", ""
+        self.running, self.at_work = {}, {}
+        for number in range(max(self.stage, 0), len(self.stages)):
+            if name in self.stages[number].plays:
+                self.stage = number
+                return
+
+    def _node(self, kind: str, host: str, data: dict[str, Any]) -> None:
+        node = self.nodes.setdefault(host, NodeState())
+        result: dict[str, Any] = data.get("res") or {}
+        if kind == "runner_on_start":
+            self.running[host] = self.at_work[host] = None
+            node.item = ""
+            return
+        if kind == "runner_item_on_failed":
+            node.item = message(result)
+        if kind.startswith(("runner_item_", "runner_retry")):
+            return
+        self.running.pop(host, None)
+        if kind == "runner_on_ok" and result.get("changed"):
+            node.changed[str(data.get("role") or self.stage_name)] += 1
+        if kind == "runner_on_unreachable" or (kind == "runner_on_failed" and not data.get("ignore_errors")):
+            place = ": ".join(str(part) for part in (data.get("role"), data.get("task")) if part)
+            node.failure = Failure(place, node.item or message(result), kind == "runner_on_unreachable")
+            self.fresh_failure = host
+
+    def outcome(self, host: str) -> Outcome:
+        """What became of a node: Ansible's recap decides, so that a rescued failure is none."""
+        failure = self.nodes[host].failure
+        if self.stats is not None:
+            if self.stats.get("dark", {}).get(host):
+                return "unreachable"
+            return "failed" if self.stats.get("failures", {}).get(host) else "ok"
+        if failure is None:
+            return "ok"
+        return "unreachable" if failure.unreachable else "failed"
+
+    def complaint(self) -> str:
+        """Ansible's own message why it ended before any node was at fault: once, on one line; "" when it said none."""
+        text = "\n".join(self._said).replace("\r", "")
+        parts = [part.strip() for part in re.split(r"(?m)^(?=\[?(?:ERROR|WARNING)\]?[:!])", text) if part.strip()]
+        errors = [part for part in parts if part.lstrip("[").startswith("ERROR")]
+        if not errors:
+            return " ".join(text.split())[:_LONGEST]
+        words = _first_line(errors[-1])
+        if "parse inventory" in words:
+            for part in parts:  # one for each kind of inventory that Ansible tried; the one that names a line knows why
+                origin = _ORIGIN.search(part)
+                if origin and "Failed to parse inventory" in part:
+                    why = _first_line(part).split(" plugin: ", 1)[-1].rstrip(".")
+                    return f"{words}: {why}, at {origin['place']}"
+        origin = _ORIGIN.search(errors[-1])
+        return f"{words} (at {origin['place']})" if origin else words
+
+
+def _first_line(part: str) -> str:
+    return _MARK.sub("", part.splitlines()[0]).strip()
+
+
+def message(result: Mapping[str, Any]) -> str:
+    """Ansible's words for a failed task, on one line; those of the program that failed with them."""
+    words = [str(result.get("msg") or result.get("censored") or "failed without a message")]
+    for key in ("stderr", "module_stderr", "stdout"):
+        said = str(result.get(key) or "").strip()
+        if said and said not in words[0]:
+            lines = [line.strip() for line in said.splitlines() if line.strip()]
+            words.append("; ".join(lines[-2:]))
+            break
+    text = " ".join(": ".join(words).split())
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
