@@ -8,7 +8,7 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -217,10 +217,33 @@ class Provenance(Model):
     raw: tuple[RawLog, ...] = ()
 
 
+Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
+
+
+class Denied(Model):
+    """What a machine was denied of its processors while a measurement ran. None = not known, which is not 0.
+
+    `where` is a node, or "host": the machine that carries a lab's virtual nodes. `steal` is the share of all
+    processors' time that the hypervisor gave to others (/proc/stat); `pressure` the share of the time in which
+    something of the measurement waited for a processor (PSI, of its own cgroup where it has one); `throttled` the share
+    in which its cgroup, or one above, had used up its quota; `others` the share of all processors' time that programs
+    used which are not the measurement's.
+    """
+
+    where: str
+    seconds: float = Field(ge=0)
+    cpus: int | None = Field(default=None, ge=1)
+    steal: Share | None = None
+    pressure: Share | None = None
+    throttled: Share | None = None
+    others: Share | None = None
+
+
 class Result(Model):
     """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
-    every run of a site. The k-th line of a measurement is its `attempt` k. `facts` hold what is not a number
-    (versions, models, addresses).
+    every run of a site. The k-th line of a measurement is its `attempt` k: what could not decide is taken again, and
+    all lines stay. `facts` hold what is not a number (versions, models, addresses), `denied` what its nodes, and in a
+    lab their host, were denied meanwhile.
     """
 
     run: str
@@ -230,6 +253,7 @@ class Result(Model):
     error: str | None = None
     samples: tuple[Sample, ...] = ()
     facts: dict[str, Scalar | list[str]] = {}
+    denied: tuple[Denied, ...] = ()
     provenance: Provenance
 
     def values(self, metric: str) -> list[float]:

@@ -14,9 +14,10 @@ from typing import Any, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from validation.execute.commands import Job
+from validation.execute.denied import denied_on
 from validation.execute.ends import culprit
 from validation.execute.remote import Launcher, Output, Remote
-from validation.model import Measurement, ResultStatus, Sample, Scalar
+from validation.model import Denied, Measurement, ResultStatus, Sample, Scalar
 from validation.parsers import ParseError, parse
 from validation.parsers.common import plain
 from validation.probes import ProbeDoc
@@ -31,7 +32,8 @@ EXIT_SSH = 255
 
 @dataclass
 class Taken:
-    """What became of a measurement. `outputs` are (node, stdout, stderr) of the tools."""
+    """What became of a measurement. `outputs` are (node, stdout, stderr) of the tools, `denied` what the nodes were
+    denied meanwhile."""
 
     status: ResultStatus
     error: str | None
@@ -39,6 +41,7 @@ class Taken:
     samples: tuple[Sample, ...] = ()
     facts: dict[str, Scalar | list[str]] = field(default_factory=dict)
     outputs: list[tuple[str, str, str]] = field(default_factory=list)
+    denied: tuple[Denied, ...] = ()
 
 
 def utc_now() -> str:
@@ -153,11 +156,14 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
     """Run the probes of one measurement. Whatever happens, also cancellation, none of them runs on afterwards."""
     running: list[Remote] = []
     try:
-        return await asyncio.wait_for(_take(m, job, launcher, running), m.timeout_s + READY_TIMEOUT_S + LATE_S)
+        taken = await asyncio.wait_for(_take(m, job, launcher, running), m.timeout_s + READY_TIMEOUT_S + LATE_S)
     except asyncio.TimeoutError:
-        return Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
+        taken = Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
     finally:
         await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
+    said = [denied_on(remote.node, await remote.finish()) for remote in running]
+    taken.denied = tuple(denied for denied in said if denied is not None)
+    return taken
 
 
 async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:

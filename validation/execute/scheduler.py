@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from validation.execute.commands import Job, job_for
+from validation.execute.denied import HostWatch
 from validation.execute.errors import RunError
 from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
@@ -38,6 +39,7 @@ class Progress(Protocol):
 class _Runner:
     def __init__(self, plan: Plan, topology: Topology, launcher: Launcher, store: Store, progress: Progress) -> None:
         self.plan = plan
+        self.topology = topology
         self.launcher = launcher
         self.store = store
         self.progress = progress
@@ -93,8 +95,11 @@ class _Runner:
 
     async def take(self, m: Measurement) -> Taken:
         """One measurement. An error that nobody foresaw costs it alone; its traceback is kept with the raw output."""
+        host = HostWatch(self.topology)
         try:
-            return await take(m, self.jobs[m.id], self.launcher)
+            taken = await take(m, self.jobs[m.id], self.launcher)
+            taken.denied += host.denied()
+            return taken
         except RunError:
             raise
         except Exception as fault:
@@ -117,6 +122,7 @@ class _Runner:
             error=taken.error,
             samples=taken.samples,
             facts=taken.facts,
+            denied=taken.denied,
             provenance=Provenance(
                 nodes=m.nodes,
                 devices=tuple(str(e) for e in m.endpoints),

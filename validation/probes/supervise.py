@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import signal
@@ -18,6 +19,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from validation.probes.denied import between, reading
 
 EXIT_DEADLINE = 124  # as timeout(1)
 EXIT_STOPPED = 143  # stopped from outside: the controller is gone or asked for it
@@ -135,7 +138,8 @@ def supervise(probe: Callable[[], int], deadline_s: float, controlled: bool, hol
     """Run `probe` in a child and return its exit status, EXIT_DEADLINE or EXIT_STOPPED; nothing of it is left then.
 
     `hold_s` > 0: start only when the controller writes a line, and give up after that many seconds. The deadline
-    counts from the start of the probe.
+    counts from the start of the probe. Whatever became of it, a last line of JSON, {"denied": ...}, says what this
+    machine was denied meanwhile.
     """
     watch = Watch(controlled)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -144,9 +148,17 @@ def supervise(probe: Callable[[], int], deadline_s: float, controlled: bool, hol
         if watch.stopped or time.monotonic() >= until:
             return EXIT_STOPPED
         watch.wait(until - time.monotonic())
+    before = reading()
     child = os.fork()
     if child == 0:
         _run_child(probe)
+    code = _watched(watch, child, deadline_s)
+    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+        print(json.dumps({"denied": between(before, reading())}), flush=True)
+    return code
+
+
+def _watched(watch: Watch, child: int, deadline_s: float) -> int:
     until = time.monotonic() + deadline_s
     while True:
         status = _reap().get(child)
