@@ -133,7 +133,8 @@ def healthy_rdma(measurement: Measurement, scale: float = 1.0) -> Result:
     """What a healthy pair of RDMA ports of 40 Gbit/s measures, times `scale`."""
     op, both = measurement.params.get("op"), 2 if measurement.params.get("bidirectional") else 1
     facts = {"device": "rxe_fab0", "peer_device": "rxe_fab0", "gid_index": 1, "peer_gid_index": 1, "active_mtu": 4096}
-    facts |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2", "link_layer": "Ethernet"}
+    facts |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2"}
+    facts |= {"link_layer": "Ethernet", "peer_link_layer": "Ethernet", "peer_active_mtu": 4096}
     metric, value, unit = {
         "rdma-first-light": ("rdma_pingpong_us", 6.0, "us"),
         "rdma-ucx": ("ucx_latency_us", 2.2, "us"),

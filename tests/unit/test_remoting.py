@@ -199,7 +199,16 @@ def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]
     for m in plan.measurements:
         metric, value, unit = values[m.kind]
         more = figures if m.kind == "remoting-copy" else []
-        found.append(result(m, [Sample(metric=metric, value=value, unit=unit), *more]))
+        facts: dict[str, Any] = {}
+        if m.kind == "remoting-isolate":
+            made = [*ATTEMPTS, f"a connection from {m.params['elsewhere']}"]
+            through = made[:breaches]
+            words = [f"{'BREACH' if name in through else 'refused'}: {name}: words" for name in made]
+            facts = {"attempts": made, "outcomes": words, "breached": through}
+        elif m.kind == "remoting-copy":
+            pairs = [f"{a} to {b}: 1 GB/s, 2 us" for a, b in (("H", "0"), ("0", "H"), ("0", "0"))]
+            facts = {"devices": ["V100 GPU-0"], "matrix": pairs}
+        found.append(result(m, [Sample(metric=metric, value=value, unit=unit), *more], facts=facts))
     return found
 
 

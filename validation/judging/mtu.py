@@ -37,15 +37,18 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpo
     for end in ends:
         port = next((p for p in case.topology.node(end.node).ports if p.interface == end.port), None)
         id_ = f"{BEFORE}.{end.node}"
-        if port is None or not port.rdma or id_ not in planned:
+        if port is None or not port.rdma:
             continue  # a port that carries TCP only has no such MTU
+        if id_ not in planned:
+            why = f"the RDMA MTU of {end} is not known because reading it was not planned"
+            return judgement(criterion, passed.subject, "not-measured", "missing-metric", why, evidence, bound=bound)
         evidence.append(id_)
         gone = unusable(case, criterion, passed.subject, [id_], bound)
         result = case.usable(id_)
         if gone is not None or result is None:
             return gone
         mtu = result.facts.get(f"{end.port}.active_mtu_bytes")
-        if not isinstance(mtu, int):
+        if isinstance(mtu, bool) or not isinstance(mtu, int):
             device = result.facts.get(f"{end.port}.device")
             unread = result.facts.get(f"{end.port}.active_mtu_unread") or "ibv_devinfo does not say it"
             why = f"the RDMA MTU of {end} is not known because " + (str(unread) if device else "it has no RDMA device")

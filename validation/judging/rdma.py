@@ -6,11 +6,14 @@ a rate or a latency, is then reported and not judged.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from validation.analysis.stats import summarize
 from validation.criterion import Criterion
-from validation.fabric import rdma_bandwidth_bound, rdma_latency_bound
+from validation.fabric import CEILING_SLACK, rdma_bandwidth_bound, rdma_latency_bound
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.values import against, subject_of
+from validation.judging.values import against, impossible, subject_of
 from validation.model import Bound, Judgement, Measurement, Result
 
 NOT_THE_FABRIC = frozenset({"tool-missing", "tool", "stopped"})
@@ -54,8 +57,42 @@ def _works(case: Case, criterion: Criterion, subject: str, mine: list[Measuremen
     gone = unusable(case, criterion, subject, ids, None)
     if gone is not None:
         return gone
+    unproved = [words for m in mine if (r := case.usable(m.id)) is not None for words in _unproved(case, m, r)]
+    if unproved:
+        more = f"; and {len(unproved) - 3} more" if len(unproved) > 3 else ""
+        why = f"not proved: {'; '.join(unproved[:3])}{more}"
+        return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     text = _proof(case, mine)
     return judgement(criterion, subject, "pass", "within-bounds", f"{len(mine)} runs: {text}", ids, text=text)
+
+
+def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]:
+    """What a result lacks, or contradicts, of the proof that RDMA was used as planned; empty where it is whole."""
+    name = _words(measurement)
+    values = {s.metric: s.value for s in result.samples}
+    again = values.pop("rdma_retransmits", None)
+    found = []
+    if not values or not all(math.isfinite(v) and v > 0 for v in values.values()):
+        found.append(f"{name} has no figure")
+    if again is None or again < 0:
+        found.append(f"{name} has no rdma_retransmits")
+    facts: Mapping[str, object] = result.facts
+    keys = ["device", "peer_device", "gid_index", "peer_gid_index"]
+    if measurement.kind != "rdma-ucx":  # which does not say it
+        keys.append("active_mtu")
+    if measurement.kind == "rdma-first-light":
+        keys.append("peer_active_mtu")
+    found += [f"{name} does not say {key}" for key in keys if facts.get(key) in (None, "")]
+    wanted: dict[str, object] = {"link_layer": case.fabric.link_layer, "peer_link_layer": case.fabric.link_layer}
+    if case.fabric.transport != "ib":
+        wanted |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2"}
+    wanted |= {key: case.fabric.rdma_mtu for key in keys if key.endswith("active_mtu")}
+    for key, value in wanted.items():
+        if key in facts and facts[key] in (None, "") and key in keys:
+            continue  # said above
+        if (key in facts or not key.endswith("active_mtu")) and facts.get(key) != value:
+            found.append(f"{name}: {key} is {facts.get(key) or 'not known'}, {value} wanted")
+    return found
 
 
 def _words(measurement: Measurement) -> str:
@@ -111,11 +148,18 @@ def _figure(case: Case, criterion: Criterion, metric: str, subject: str, mine: l
     if gone is not None:
         return gone
     found = [s for m in mine if (r := case.usable(m.id)) is not None for s in r.samples if s.metric == metric]
-    if not found or {s.unit for s in found} != {unit}:
-        why = f"{ids[0]} has a result, but no {metric} in {unit} in it"
+    lacking = [m.id for m in mine if not _has(case.usable(m.id), metric, unit)]
+    if lacking:
+        why = f"{lacking[0]} has a result, but no {metric} in {unit} in it"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids, bound=bound)
-    summary = summarize([s.value for s in found])
+    values = [s.value for s in found]
+    summary = summarize(values)
     measured = f"measured {summary.median:.4g} {'Gbit/s' if unit == 'Gbit/s' else unit}"
+    ceiling = bound.ceiling if bound is not None and not case.virtual else None  # virtual ports have no line
+    most = ceiling * CEILING_SLACK if ceiling is not None else math.inf
+    wrong = impossible(values, unit, "rdma_latency_us" if unit == "us" else metric, most)
+    if wrong:
+        return judgement(criterion, subject, "not-measured", "above-ceiling", wrong, ids, bound=bound, summary=summary)
     if case.virtual and criterion.rehearsal.judge == "not-judged":
         fabric = "emulated" if any(case.emulated(m) for m in mine) else "virtual"
         why = f"not judged: {fabric} fabric, {measured}"
@@ -124,3 +168,9 @@ def _figure(case: Case, criterion: Criterion, metric: str, subject: str, mine: l
         why = f"no bound published for {case.fabric.name}; {measured}"
         return judgement(criterion, subject, "not-measured", "no-bound", why, ids, summary=summary)
     return against(criterion, subject, ids, summary, bound)
+
+
+def _has(result: Result | None, metric: str, unit: str) -> bool:
+    """True where the result has the metric, in this unit alone, and finite."""
+    mine = [s for s in result.samples if s.metric == metric] if result is not None else []
+    return bool(mine) and all(s.unit == unit and math.isfinite(s.value) for s in mine)

@@ -17,6 +17,17 @@ EMULATED_SHARE = 0.04
 that shared two busy cores reached 0.2 or more. Ours."""
 
 
+LAB_SLACK, LINE_SLACK = 3.0, 1.25
+"""How far above the ceiling one interval of a TCP stream may lie: what buffers held over a stall follows at once. A
+lab's host is stopped by other guests for whole intervals of 0.25 s; a port's socket buffers hold some 50 ms. Ours."""
+
+LEAST_US = {"tcp_rtt_us": 1.0, "rdma_latency_us": 0.1}
+"""Latencies that no stack reaches: a TCP round trip passes two kernels and two cards, an RDMA operation PCI Express
+(about 0.5 us alone). Below that the unit is another one, or nothing was measured. Ours."""
+
+SHARES = frozenset({"ratio"})  # 0 is a reading like any other, and 1 the most, but for rounding
+
+
 def bound_of(case: Case, criterion: Criterion) -> Bound | None:
     """The criterion's bound for this fabric, or for its rehearsal; None where no figure is known."""
     limit, rehearsal = criterion.bound, criterion.rehearsal
@@ -93,6 +104,26 @@ def _unit(criterion: Criterion) -> str:
     return "images/s" if criterion.method in ("spread", "scaling") else criterion.unit or ""
 
 
+def impossible(values: Sequence[float], unit: str, metric: str, most: float = math.inf) -> str:
+    """In words which samples cannot be, "" where all can: below what is possible, or above `most`."""
+    if unit in SHARES:
+        wrong = [v for v in values if not 0 <= v <= 1 + 1e-6]
+    else:
+        least = LEAST_US.get(metric, 0.0)
+        wrong = [v for v in values if not (v > 0 and least <= v <= most)]
+    if not wrong:
+        return ""
+    shown = max(wrong) if min(wrong) > 0 else min(wrong)
+    return f"{len(wrong)} of {len(values)} samples cannot be ({shown:.4g} {unit}): the measurement is at fault"
+
+
+def _most(case: Case, bound: Bound | None) -> float:
+    """The largest sample that can be: single intervals of a TCP stream may lie above what it carries on average."""
+    if bound is None or bound.ceiling is None:
+        return math.inf
+    return bound.ceiling * (LINE_SLACK if case.topology.lab_link is None else LAB_SLACK)
+
+
 def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each measurement that serves the criterion: its median, or its spread."""
     bound = bound_of(case, criterion)
@@ -110,7 +141,14 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
             )
             continue
         summary = summarize(values)
-        if criterion.bound.kind == "report":
+        wrong = impossible(values, _unit(criterion), criterion.metric or "", _most(case, bound))
+        if wrong:
+            judged.append(
+                judgement(
+                    criterion, subject, "not-measured", "above-ceiling", wrong, evidence, summary=summary, bound=bound
+                )
+            )
+        elif criterion.bound.kind == "report":
             why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
             judged.append(
                 judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
@@ -123,7 +161,7 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
         elif criterion.method == "spread":
             judged.append(_spread(criterion, subject, evidence, summary, bound))
         else:
-            judged.append(against(criterion, subject, evidence, summary, bound))
+            judged.append(against(criterion, subject, evidence, summary, bound, values))
     return judged
 
 
@@ -151,9 +189,6 @@ def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary
         f"median {summary.median:.4g} images/s, 95 % interval {summary.low:.4g} to {summary.high:.4g}, "
         f"MAD {summary.mad:.3g}, {summary.count} steps"
     )
-    if summary.low <= 0:
-        why = f"a rate of {summary.low:g} images/s: nothing was trained"
-        return judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, text=text, bound=bound)
     fine = summary.spread <= limit
     reason = f"spread {summary.spread:.2%} {'within' if fine else 'above'} {limit:.0%}; {text}"
     return judgement(
@@ -169,16 +204,29 @@ def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary
     )
 
 
-def against(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
-    """The median and its interval against the bound: better than physics, worse, undecided, or within."""
+def against(
+    criterion: Criterion,
+    subject: str,
+    evidence: Sequence[str],
+    summary: Summary,
+    bound: Bound,
+    values: Sequence[float] = (),
+) -> Judgement:
+    """The median and its interval against the bound: better than physics, worse, undecided, or within.
+
+    An exact bound is held against each of `values`.
+    """
     value, unit = summary.median, bound.unit
     code: ReasonCode
     verdict: VerdictName
     shown = f"{value:.4g} {unit} (95 % interval {summary.low:.4g} to {summary.high:.4g})"
     if bound.equal is not None:
         wanted = float(bound.equal)
-        fine = summary.low == summary.high == value == wanted
-        reason = f"{value:g} {unit}, {wanted:g} wanted"
+        others = sorted({v for v in values if v != wanted})
+        fine = not others and summary.low == summary.high == value == wanted
+        reason = f"{', '.join(f'{v:g}' for v in others) or f'{value:g}'} {unit}, {wanted:g} wanted"
+        if others and len(values) > 1:
+            reason += f" ({sum(v != wanted for v in values)} of {len(values)} samples)"
         return judgement(
             criterion,
             subject,
