@@ -21,7 +21,7 @@ from validation.model import Node, SshTarget, Topology
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
 pytestmark = [
     pytest.mark.skipif(SSHD is None, reason="sshd is not installed here"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="an sshd that lets root in needs root"),
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an sshd that lets root in"),
 ]
 PORT = 15322
 

@@ -17,7 +17,7 @@ from validation.parsers.remoting import ATTEMPTS
 from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
 
 pytestmark = [
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc, which builds the reference engine"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here, which builds the reference engine"),
     pytest.mark.skipif(os.getuid() != 0, reason="needs root: an attempt is made as another user"),
 ]
 

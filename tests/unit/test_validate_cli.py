@@ -160,7 +160,7 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
 
 
 @TOOLS
-@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="a shaped loopback needs root and tc")
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("tc"), reason="needs root, and tc, to shape the loopback")
 def test_a_healthy_rehearsal_ends_with_0(site: Path) -> None:
     # Slow enough that the buffers bridge the moments in which a busy machine runs neither end.
     hosts = site / "inventories/here/hosts.yml"
@@ -186,7 +186,7 @@ def test_a_healthy_rehearsal_ends_with_0(site: Path) -> None:
 
 
 def wait_until_measuring(process: subprocess.Popen[str], port: str) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120  # a busy machine takes its time to start Python
     while not processes_of("iperf3 -c", port):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < until, "the measurement did not begin"
@@ -233,6 +233,24 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     assert len(after) == len({r.measurement for r in after}) == 8
     assert load_json(run / "verdict.json", VerdictDoc).missing == ()
     assert done.returncode == load_json(run / "verdict.json", VerdictDoc).exit_code
+
+
+@TOOLS
+def test_control_c_that_was_ignored_from_the_start_stays_ignored(site: Path) -> None:
+    """As `nohup toolkit validate ... &` is started: only the operator's TERM ends it."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start(site, *TCP10, "--suite", "transport", SECONDS_BANDWIDTH="30", PORT_BANDWIDTH="15440")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_until_measuring(process, "15440")
+    process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=1)
+    assert processes_of("iperf3 -c", "15440")
+    process.send_signal(signal.SIGTERM)
+    assert "go on with:" in process.communicate(timeout=30)[1]
+    assert process.returncode == 130
 
 
 def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path) -> None:
