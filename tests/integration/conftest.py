@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -13,15 +14,14 @@ from typing import Any
 
 import pytest
 from snapshot import snapshot
+from traces import traces
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 NAME = "it"
+TRIES = 3  # of a validation, while this machine is too busy to decide it
+FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 NODES = ("head", "client1", "gpu1", "gpu2")
-MINUTES_EMULATED = pytest.mark.skipif(
-    not os.environ.get("ELASTIC_AI_ALL_TESTS"),
-    reason="takes minutes where machines are emulated; ELASTIC_AI_ALL_TESTS=1 runs it",
-)
 
 RECORD_CHANGES = {
     "ANSIBLE_CALLBACKS_ENABLED": "changes",
@@ -70,13 +70,19 @@ class Lab:
 
 @pytest.fixture(scope="session")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Four running nodes, links of 1 Gbit/s, not provisioned."""
+    """Four running nodes, links of 1 Gbit/s, not provisioned; at the end the lab goes without a trace."""
     inventory = tmp_path_factory.mktemp("inventory") / "it"
+    forwarding, before = FORWARDING.read_text(), traces(NAME)
     up = toolkit("lab", "up", "--name", NAME, "--inventory", inventory)
     assert up.returncode == 0, up.stderr
+    during = traces(NAME)
+    for kind in ("processes", "mounts", "namespaces", "folders"):
+        assert during[kind], f"the search for {kind} would find nothing anyway"
+    assert FORWARDING.read_text() == forwarding
     yield Lab(NAME, inventory)
     down = toolkit("lab", "down", "--name", NAME)
     assert down.returncode == 0, down.stderr
+    assert traces(NAME) == before
 
 
 Change = dict[str, Any]  # host, role, task, paths, packages
@@ -118,16 +124,24 @@ class Run:
     folder: Path
 
 
+def validation_of(inventory: Path, runs: Path, *args: str) -> Run:
+    """`toolkit validate` with run directories under `runs`.
+
+    A run that could not be decided because this machine was too busy is made again, as its message asks; when no run
+    can be decided, the test is skipped with that reason. A failure is never made again.
+    """
+    for _ in range(TRIES):
+        done = toolkit("validate", *args, "-i", inventory, "--runs-dir", runs, "--json")
+        assert done.stdout.strip(), done.stderr
+        verdict = json.loads(done.stdout)
+        noisy = [c["id"] for c in verdict["criteria"] if c["reason_code"] == "too-noisy"]
+        if done.returncode != 3 or not noisy:
+            return Run(done.returncode, verdict, done.stderr, max(runs.iterdir()))
+        print(f"this machine was too busy to decide {', '.join(noisy)}: validated again\n{done.stderr[-1000:]}")
+    pytest.skip(f"this machine was too busy, {TRIES} times, to decide {', '.join(noisy)}")
+
+
 @pytest.fixture
 def validate(provisioned: Provisioned, tmp_path: Path):
     """A function that validates the lab and returns the verdict."""
-
-    def go(*args: str) -> Run:
-        runs = tmp_path / "runs"
-        where = ["-i", provisioned.lab.inventory, "--runs-dir", runs, "--json"]
-        done = toolkit("validate", *args, *where)
-        folders = sorted(runs.iterdir()) if runs.is_dir() else []
-        assert done.stdout.strip(), done.stderr
-        return Run(done.returncode, json.loads(done.stdout), done.stderr, folders[-1])
-
-    return go
+    return functools.partial(validation_of, provisioned.lab.inventory, tmp_path / "runs")

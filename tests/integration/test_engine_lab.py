@@ -18,7 +18,10 @@ from toolkit.engine import build
 from toolkit.lab import lab as labs
 from toolkit.lab.spec import LabSpec
 
-pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+pytestmark = [
+    pytest.mark.rest,
+    pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}"),
+]
 HOME = "root/opt/engine-test"
 NVML = """
 import ctypes, json

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -11,50 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, ROOT, Lab, call, toolkit
-
-from toolkit.lab import lab as labs
-from toolkit.lab import network
-
-
-def traces(name: str) -> dict[str, list[str]]:
-    """Everything of a lab that could be left on this machine."""
-    mark = f"eai-{name}"
-    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-    links = json.loads(call(["ip", "-j", "link"]).stdout)
-    own = {str(os.getpid()), str(os.getppid())}
-    processes = []
-    for proc in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (proc / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if proc.name not in own and (mark in words or f"labs/{name}/" in words):
-            processes.append(words)
-    listing = ["systemctl", "list-units", "--all", "--plain", "--no-legend", f"elastic-ai-lab-{name}*"]
-    units = call(listing).stdout if Path("/run/systemd/system").is_dir() else ""
-    return {
-        "processes": processes,
-        "mounts": [m for m in mounts if mark in m or f"labs/{name}" in m],
-        "namespaces": network.namespaces_of(name),
-        "units": units.splitlines(),
-        "links": [x["ifname"] for x in links if x.get("ifalias") == mark],
-        "cgroups": [str(p) for p in Path("/sys/fs/cgroup").glob(f"*/elastic-ai-lab/{name}")],
-        "rules": [r for r in call(["iptables-save"]).stdout.splitlines() if "eai" in r or "10.77." in r],
-        "folders": [str(labs.lab_dir(name))] if labs.lab_dir(name).exists() else [],
-    }
-
-
-def test_down_leaves_nothing():
-    forwarding = Path("/proc/sys/net/ipv4/ip_forward").read_text()
-    before = traces("trace")
-    up = toolkit("lab", "up", "--name", "trace", "--nodes", "2")
-    assert up.returncode == 0, up.stderr
-    during = traces("trace")
-    for kind in ("processes", "mounts", "namespaces", "folders"):
-        assert during[kind], f"the search for {kind} would find nothing anyway"
-    assert Path("/proc/sys/net/ipv4/ip_forward").read_text() == forwarding
-    assert toolkit("lab", "down", "--name", "trace").returncode == 0
-    assert traces("trace") == before
+from traces import traces
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.7, 0.9])
@@ -82,6 +38,7 @@ def test_another_size_of_a_running_lab_is_refused(lab: Lab):
     assert f"toolkit lab down --name {lab.name}" in done.stderr
 
 
+@pytest.mark.rest
 def test_nodes_of_another_release_boot_and_reboot(tmp_path: Path):
     name = "trixie"
     where = ("--name", name, "--nodes", "2", "--inventory", tmp_path / "inv")
@@ -100,13 +57,6 @@ def test_nodes_of_another_release_boot_and_reboot(tmp_path: Path):
         assert f"nodes of debian13 at 1 Gbit/s; run 'toolkit lab down --name {name}'" in other.stderr
     finally:
         assert toolkit("lab", "down", "--name", name).returncode == 0
-
-
-def test_a_node_reboots_through_ansible(lab: Lab):
-    boot = lab.ssh("client1", "cat", "/proc/sys/kernel/random/boot_id")
-    done = call([BIN / "ansible", "-i", lab.inventory, "client1", "-m", "ansible.builtin.reboot"])
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert lab.ssh("client1", "cat", "/proc/sys/kernel/random/boot_id") != boot
 
 
 def test_status_tells_a_dead_node_and_clear_revives_it(lab: Lab):

@@ -244,6 +244,7 @@ def test_more_memory_than_the_part_is_refused(pool: Lab) -> None:
     assert "[0, 0, 2]" in out  # 128 MiB: twice 60 fit; CUDA_ERROR_OUT_OF_MEMORY
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("nothing_left")
 def test_provisioning_while_memory_is_in_use_changes_nothing(pool: Lab) -> None:
     program = (
@@ -290,6 +291,7 @@ def test_a_server_that_loses_slurmd_or_its_engine_leaves_nothing(pool: Lab) -> N
     assert code == 128 + 15
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("nothing_left")
 def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease(pool: Lab) -> None:
     lease_is_there = "ls /run/elastic-ai/leases/*/endpoint.json | wc -l"
@@ -318,6 +320,7 @@ def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease
         shell(pool, "gpu1", "nft delete table inet cut 2>/dev/null; true")
 
 
+@pytest.mark.rest
 @pytest.mark.usefixtures("nothing_left")
 def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> None:
     lab = pool

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from conftest import Lab, toolkit
 
+pytestmark = pytest.mark.rest
 NODE = "gpu1"
 # Makes the repository on the node: dpkg-deb is there, and an index is a few lines for each package.
 MAKE = r"""

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 
+import pytest
 from conftest import NODES, Change, Provisioned
 
 
@@ -77,6 +78,7 @@ def test_the_recorded_versions_are_those_that_are_installed(provisioned: Provisi
     assert set(record["pinned"]) <= held
 
 
+@pytest.mark.rest
 def test_a_reboot_with_consent_waits_for_the_job_and_gives_the_node_back(provisioned: Provisioned):
     lab = provisioned.lab
 

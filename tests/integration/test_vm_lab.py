@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, ROOT, Lab, call, toolkit
-from test_lab import traces
+from traces import traces
 
 from toolkit.lab.host import VM_TOOLS
 from toolkit.lab.spec import lab_dir
@@ -25,7 +25,10 @@ from toolkit.lab.spec import lab_dir
 NAME = "itvm"
 BOOT_ID = ("cat", "/proc/sys/kernel/random/boot_id")
 MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which(tool) is None})
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}")
+pytestmark = [
+    pytest.mark.rest,
+    pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}"),
+]
 SOFT_ROCE = """set -e
 modprobe -a rdma_rxe ib_uverbs rdma_ucm
 ip link set fab0 mtu 9000 up

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MINUTES_EMULATED, Lab, toolkit
+from conftest import Lab, toolkit
 from test_vm_lab import MISSING
 
 NAME = "itroce"
 STAGES = "tests/playbooks/machines.yml"
 pytestmark = [
-    MINUTES_EMULATED,
+    pytest.mark.rest,
     pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}"),
 ]
 
