@@ -60,6 +60,13 @@ def count(value: object, what: str) -> float:
     return real(value, what)
 
 
+def flag(value: object, what: str) -> bool:
+    """`value`, which must be true or false; ParseError names it as `what`."""
+    if not isinstance(value, bool):
+        raise ParseError(f"{what}: {short(value)} is neither true nor false")
+    return value
+
+
 def once(pattern: str | re.Pattern[str], text: str, what: str) -> re.Match[str]:
     """The one match of `pattern`; ParseError where there is none, or more than one: two reports are no report."""
     found = list(re.finditer(pattern, text, re.MULTILINE if isinstance(pattern, str) else 0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from validation.model import Scalar
-from validation.parsers.common import Parsed, ParseError, plain
+from validation.parsers.common import Parsed, ParseError, count, plain
 from validation.probes import ProbeDoc
 
 COMPONENTS = (
@@ -29,8 +29,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     for key in LISTS:
         if not isinstance(facts[key], list):
             raise ParseError(f"facts: {key} is no list")
-    if isinstance(facts["gpu_count"], bool) or not isinstance(facts["gpu_count"], int):
-        raise ParseError("facts: gpu_count is no count")
+    count(facts["gpu_count"], "facts: gpu_count")
     texts = [key for key in (*HARDWARE, *COMPONENTS) if key not in ("gpu_count", *LISTS)]
     for key in texts:
         if not isinstance(facts[key], str):

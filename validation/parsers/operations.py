@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, number, real
+from validation.parsers.common import Facts, Parsed, ParseError, flag, number, real
 from validation.probes import ProbeDoc
 
 ROUNDED = 1e-6
@@ -37,7 +37,11 @@ def utilisation(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     if not any(sample.metric == "leased_ratio" for sample in samples):
         raise ParseError("utilisation: nothing has been recorded yet; monitoring has just begun, or Slurm is silent")
     recorded = number(facts["leased_ratio_from_s"] or 1, "utilisation: recorded seconds")
-    kept: Facts = {"emulated": facts["emulated"], "recorded_s": recorded, "days": facts["days"]}
+    kept: Facts = {
+        "emulated": flag(facts["emulated"], "utilisation: emulated"),
+        "recorded_s": recorded,
+        "days": facts["days"],
+    }
     kept["undefined"] = undefined
     if "step_s" in facts and not gap:  # how far readings are apart
         kept["step_s"] = number(facts["step_s"], "utilisation: seconds between readings")

@@ -7,11 +7,12 @@ rate like any other; the port's own counters are what it cannot talk its way aro
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, ParseError, plain
+from validation.parsers.common import Facts, ParseError, plain, short
 
 SHARE = 0.95
 """Share of the claimed packets or bytes that both devices must have counted: drivers answer from a cache that may be
@@ -34,6 +35,7 @@ RETRANSMITS = (
     "RetransSegs",
     "tcpRetransSegs",
 )
+COUNTER = re.compile(r"(\S+) \+(\d{1,20})", re.ASCII)  # 64 bits
 DROP = ("peer", "json")
 
 
@@ -91,10 +93,14 @@ def retransmits(facts: Mapping[str, Any]) -> int:
     """How often something was sent again or arrived out of order, by the counters of both ends."""
     total = 0
     for end in (facts, peer_of(facts)):
-        for line in end.get("counters", []):
-            name, _, growth = str(line).rpartition(" +")
-            if name.rpartition("/")[2] in RETRANSMITS:
-                total += int(growth)
+        if not isinstance(end["counters"], list):
+            raise ParseError("an end does not say which of its counters moved")
+        for line in end["counters"]:
+            found = COUNTER.fullmatch(line) if isinstance(line, str) else None
+            if found is None:
+                raise ParseError(f"a counter that cannot be read: {short(line)}")
+            if found[1].rpartition("/")[2] in RETRANSMITS:
+                total += int(found[2])
     return total
 
 

@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, count
+from validation.parsers.common import Facts, Parsed, ParseError, count, flag, number, short
 from validation.probes import ProbeDoc
 
 TEXTS = ("state", "physical_state", "link_layer", "rate_words", "firmware", "board", "driver")
 QOS = ("roce_mode", "tos", "trust", "traffic_class", "pause", "ecn")
+
+RDMA_MTUS = (256, 512, 1024, 2048, 4096)  # enum ibv_mtu
+MOST_GBPS = 10_000.0
+"""More than any port's rate: 12 lanes of XDR are 2400. Ours, against numbers that are none."""
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
@@ -26,7 +30,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         samples += _port(port, facts)
     if "memlock" in doc["facts"]:
         limit = doc["facts"]["memlock"]
-        facts["memlock_bytes"] = limit["bytes"] if limit["bytes"] is None else int(limit["bytes"])
+        if limit["bytes"] not in (None, -1):  # not known, and unlimited
+            count(limit["bytes"], "rdma-ports: limit of locked memory")
+        facts["memlock_bytes"] = limit["bytes"]
         facts["memlock_user"], facts["memlock_unread"] = str(limit["user"]), str(limit["unread"])
     if "policy" in doc["facts"]:
         policy = doc["facts"]["policy"]
@@ -39,10 +45,10 @@ def _port(port: Mapping[str, Any], facts: Facts) -> list[Sample]:
     name = str(port["interface"])
     facts[f"{name}.device"] = str(port["device"])
     facts[f"{name}.operstate"], facts[f"{name}.mtu"] = str(port["operstate"]), str(port["mtu"])
-    facts[f"{name}.present"] = bool(port["present"])
+    facts[f"{name}.present"] = flag(port["present"], f"rdma-ports: {name}: present")
     if not port["device"]:
         return []
-    facts[f"{name}.port"] = int(port["port"])
+    facts[f"{name}.port"] = int(count(port["port"], f"rdma-ports: {name}: port"))
     for key in TEXTS:
         facts[f"{name}.{key}"] = str(port[key])
     if not facts[f"{name}.state"] or not facts[f"{name}.link_layer"]:
@@ -52,12 +58,17 @@ def _port(port: Mapping[str, Any], facts: Facts) -> list[Sample]:
     facts[f"{name}.counters"] = [f"{key} {count(value, key):.0f}" for key, value in sorted(counters.items())]
     samples = []
     if port["rate_gbps"] is not None:
-        facts[f"{name}.rate_gbps"] = float(port["rate_gbps"])
-        samples.append(Sample(metric=f"{name}.rate_gbps", value=float(port["rate_gbps"]), unit="Gbit/s"))
+        rate = number(port["rate_gbps"], f"rdma-ports: {name}: rate")
+        if rate > MOST_GBPS:
+            raise ParseError(f"rdma-ports: {name}: {rate:g} Gbit/s is no rate of a port")
+        facts[f"{name}.rate_gbps"] = rate
+        samples.append(Sample(metric=f"{name}.rate_gbps", value=rate, unit="Gbit/s"))
     if "active_mtu_bytes" in port:
         facts[f"{name}.active_mtu_unread"] = str(port["active_mtu_unread"])
         if port["active_mtu_bytes"] is not None:
-            mtu = int(port["active_mtu_bytes"])
+            mtu = port["active_mtu_bytes"]
+            if isinstance(mtu, float) or mtu not in RDMA_MTUS:
+                raise ParseError(f"rdma-ports: {name}: {short(mtu)} is no RDMA MTU")
             facts[f"{name}.active_mtu_bytes"] = mtu
             samples.append(Sample(metric=f"{name}.active_mtu_bytes", value=mtu, unit="bytes"))
     if "qos" in port:

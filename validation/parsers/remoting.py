@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, expect, json_object, number, short
+from validation.parsers.common import Facts, Parsed, ParseError, expect, flag, json_object, number, short
 from validation.probes import ProbeDoc
 
 HOST = "H"
@@ -27,12 +27,15 @@ ATTEMPTS = (
     "the token after the lease's end",
     "the lease after its end",
 )
+#: No GPU's memory has a hundredth of it; against numbers that are none.
+MOST_GB_S = 1e6
 #: How close to its end a part can be filled: allocations come in steps of 2 MiB.
 FILLED_WITHIN_BYTES = 4 * MIB
 
 
 def _facts(raw: Mapping[str, Any], *keys: str) -> Facts:
-    return {key: raw[key] for key in ("engine", "engine_release", "emulated", *keys)}
+    emulated = flag(raw["emulated"], "emulated")
+    return {"emulated": emulated, **{key: raw[key] for key in ("engine", "engine_release", *keys)}}
 
 
 def _metric(source: str, target: str, node_of: Mapping[str, str]) -> str:
@@ -78,6 +81,8 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         metric = _metric(source, target, node_of)
         for key, unit, count in (("bandwidth_gb_s", "GB/s", "repeat"), ("latency_us", "us", "latency_count")):
             values = [number(value, f"copybench: {key} from {source} to {target}") for value in pair[key]]
+            if max(values) > MOST_GB_S and unit == "GB/s":
+                raise ParseError(f"copybench: {max(values):g} GB/s from {source} to {target}: no memory is so fast")
             expect(params, count, len(values), f"copybench: {key} from {source} to {target}")
             ordered = sorted(values)
             middle = ordered[len(ordered) // 2]

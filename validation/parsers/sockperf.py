@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, number, once, plain, real
 from validation.probes import ProbeDoc
+from validation.probes.tcp_latency import BLOCKS
 
-MIN_BLOCKS = 10
 TOLERANCE = 0.02
 """By what share the output's percentile may lie outside what the log has around it.
 
@@ -55,7 +55,7 @@ def _held_against(blocks: list[float], text: str) -> None:
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """`tcp_rtt_us`, the median of each block of the run (at least 10), and `tcp_rtt_p99_us`; full round trips."""
+    """`tcp_rtt_us`, the median of each of 20 blocks of the run, and `tcp_rtt_p99_us`; full round trips."""
     text, facts = doc["stdout"], doc["facts"]
     _find(r"(# TCP)$", text, "sign of TCP")
     _find(r"Summary: Round trip is ([\d.]+) usec$", text, "full round trip summary")
@@ -71,8 +71,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if facts["observations"] != observed:
         raise ParseError(f"sockperf counted {observed:g} observations, the probe {facts['observations']}")
     blocks = [number(v, "sockperf: block median") for v in facts["block_medians_us"]]
-    if len(blocks) < MIN_BLOCKS:
-        raise ParseError(f"sockperf: {len(blocks)} blocks, at least {MIN_BLOCKS} are needed")
+    if len(blocks) != BLOCKS:
+        raise ParseError(f"sockperf: {len(blocks)} block medians, {BLOCKS} are handed over")
     p99 = number(facts["p99_us"], "sockperf: 99th percentile")
     for name, shown, value in (("50.000", "median", facts["p50_us"]), ("99.000", "99th percentile", p99)):
         said = _percentile(name, text)

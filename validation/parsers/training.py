@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, expect, json_object, number, plain
+from validation.parsers.common import Parsed, ParseError, expect, json_object, number, plain, real, short
 from validation.probes import ProbeDoc
 
 AGREEMENT = 0.01
@@ -52,6 +51,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 
 
 def _loss(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ParseError(f"training: a loss is {value!r}")
-    return float(value)
+    if isinstance(value, str):
+        raise ParseError(f"training: a loss is {short(repr(value))}")
+    loss = real(value, "training: a loss")
+    if loss < 0:  # a cross entropy is never negative
+        raise ParseError(f"training: a loss is {loss:g}")
+    return loss

@@ -15,7 +15,7 @@ path-mtu         stdout: ping's output, one command after the other, each headed
                  facts: path_mtu_bytes (int, found by probing; IP packet size), expected_bytes, source, destination.
 tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, so that `server_output_json` carries
                  the receiver's intervals. facts: source, destination, server_tool_version.
-tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, at least 10:
+tcp-latency      stdout: sockperf's summary. facts: observations (int), block_medians_us (list of float, 20:
                  the observations in order of time, cut into blocks of equal count), p50_us, p99_us (full round trip),
                  p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
 ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
