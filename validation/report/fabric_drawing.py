@@ -106,7 +106,8 @@ def link_figure(documents: RunDocuments) -> Figure | None:
         one, _, other = ends.partition(" | ")
         rows.append((rate, one, other or NONE))
     table = DataTable("Links as ibnetdiscover shows them.", ("Width and speed", "One end", "Other end"), tuple(rows))
-    return Figure("fabric-links", f"{plural(len(rows), 'link')} of the InfiniBand fabric.", None, table)
+    linked = sum(other != NONE for _, _, other in rows)
+    return Figure("fabric-links", f"{plural(linked, 'link')} of the InfiniBand fabric.", None, table)
 
 
 def _links(documents: RunDocuments) -> list[str]:

@@ -50,8 +50,8 @@ def plan(request: Request) -> Part:
 
 
 def closing(request: Request) -> list[list[Measurement]]:
-    """The RDMA ports once more, after the suites that load them: what grew and what went down meanwhile."""
-    return _rdma_ports(request, "-after", {"brief": True})
+    """RDMA ports and InfiniBand fabric once more, after the suites that load them: what grew, what went down."""
+    return [*_rdma_ports(request, "-after", {"brief": True}), *_ib_fabric(request, "-after")]
 
 
 def _with_rdma(request: Request) -> list[Node]:
@@ -82,7 +82,7 @@ def _rdma_ports(request: Request, suffix: str, params: dict[str, Scalar]) -> lis
     ]
 
 
-def _ib_fabric(request: Request) -> list[list[Measurement]]:
+def _ib_fabric(request: Request, suffix: str = "") -> list[list[Measurement]]:
     """The InfiniBand fabric seen from one node, the head where it has a port: all others see the same."""
     nodes, criteria = _with_rdma(request), request.serving("ib-fabric")
     if not nodes or not criteria:
@@ -91,7 +91,7 @@ def _ib_fabric(request: Request) -> list[list[Measurement]]:
     return [
         [
             Measurement(
-                id=f"ib-fabric.{first.name}",
+                id=f"ib-fabric{suffix}.{first.name}",
                 suite="preflight",
                 kind="ib-fabric",
                 nodes=(first.name,),
