@@ -114,7 +114,7 @@ def copies(folder: Path, before: list[str], address: str, port: int, size: int) 
         "ELASTIC_AI_SERVERS": f"{address}:{port}",
         "ELASTIC_AI_TOKEN_FILE": str(folder / "token"),
     }
-    program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", str(size)]
+    program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--json", "--bytes", str(size)]
     said: dict[str, Any] = json.loads(run(*before, *program, env=environment))
     return said
 

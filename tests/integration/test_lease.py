@@ -109,7 +109,9 @@ def json_in(text: str) -> Any:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_two_halves_run_a_program_whose_data_are_verified(pool: Lab) -> None:
-    code, out = run_as(pool, "alice", "toolkit run -n 2 -p 0.5 -- elastic-ai-copybench --bytes 4M --latency-count 20")
+    code, out = run_as(
+        pool, "alice", "toolkit run -n 2 -p 0.5 -- elastic-ai-copybench --json --bytes 4M --latency-count 20"
+    )
     assert code == 0, out
     bench = json_in(out)
     assert bench["verified"] is True
@@ -120,7 +122,7 @@ def test_two_halves_run_a_program_whose_data_are_verified(pool: Lab) -> None:
 
 @pytest.mark.usefixtures("nothing_left")
 def test_more_than_one_server_has_is_joined_from_several(pool: Lab) -> None:
-    code, out = run_as(pool, "alice", "toolkit run -n 6 -- elastic-ai-copybench --bytes 1M --latency-count 5")
+    code, out = run_as(pool, "alice", "toolkit run -n 6 -- elastic-ai-copybench --json --bytes 1M --latency-count 5")
     assert code == 0, out
     bench = json_in(out)
     assert len({d["uuid"] for d in bench["devices"]}) == 6
@@ -305,7 +307,7 @@ def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease
 
     try:
         with ThreadPoolExecutor(1) as worker:
-            running = started("sh -c 'sleep 10; elastic-ai-copybench --bytes 1M --latency-count 5'")
+            running = started("sh -c 'sleep 10; elastic-ai-copybench --json --bytes 1M --latency-count 5'")
             time.sleep(4)
             shell(pool, "gpu1", "nft delete table inet cut")
             code, out = running.result(90)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from engine_run import MIB, ROOT, TOKEN, UUIDS, Client, built, client_of, describe, local, server, wait_for
@@ -34,10 +35,17 @@ def test_copies_between_all_endpoints_of_two_servers(tmp_path: Path):
     with server(tmp_path / "a") as a, server(tmp_path / "b") as b:
         program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", "9M", "--repeat", "1"]
         done = subprocess.run(
+            [*program, "--latency-count", "3", "--json"],
+            env=client_of(a, b).environment(),
+            capture_output=True,
+            text=True,
+        )
+        people = subprocess.run(
             [*program, "--latency-count", "3"], env=client_of(a, b).environment(), capture_output=True, text=True
         )
     assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    assert (people.returncode, people.stderr) == (0, "")
+    is_a_table_for_people(people.stdout, document := json.loads(done.stdout))
     ends = ["H", "0", "1", "2", "3"]
     assert {(p["source"], p["target"]) for p in document["pairs"]} == {(s, t) for s in ends for t in ends} - {
         ("H", "H")
@@ -46,6 +54,21 @@ def test_copies_between_all_endpoints_of_two_servers(tmp_path: Path):
     assert all(p["verified"] for p in document["pairs"])
     assert document["emulated"]
     assert [s["server"] for s in document["servers"]] == [f"127.0.0.1:{a.port}", f"127.0.0.1:{b.port}"]
+
+
+def is_a_table_for_people(text: str, document: dict[str, Any]) -> None:
+    """A line for each device, a heading, a line for each pair, and what it comes to; no data meant for programs."""
+    assert "{" not in text
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 120
+    for number, device in enumerate(document["devices"]):
+        assert any(line.split()[:1] == [str(number)] and device["name"] in line and ", at 1" in line for line in lines)
+    heading = next(i for i, line in enumerate(lines) if line.split()[:2] == ["FROM", "TO"])
+    rows = [line.split() for line in lines[heading + 1 : heading + 1 + len(document["pairs"])]]
+    assert [row[:2] for row in rows] == [[p["source"], p["target"]] for p in document["pairs"]]
+    assert all(float(row[2]) > 0 and float(row[3]) > 0 and row[4] == "right" for row in rows)
+    assert "all data were right" in text
+    assert lines[-1] == "Emulated devices: not a GPU's figures."
 
 
 def test_wrong_data_are_found(tmp_path: Path):
@@ -65,7 +88,10 @@ def test_wrong_data_are_found(tmp_path: Path):
     program = [sys.executable, str(ROOT / "toolkit/lease/copybench.py"), "--bytes", "1M", "--repeat", "1"]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     assert done.returncode == 1
-    assert "DATA WRONG" in done.stderr
+    assert "  WRONG" in done.stdout
+    assert "data were wrong after: H -> 0" in done.stdout
+    told = subprocess.run([*program, "--json"], env=environment, capture_output=True, text=True)
+    assert (told.returncode, json.loads(told.stdout)["verified"]) == (1, False)
 
 
 def test_sources_compile_without_warnings():

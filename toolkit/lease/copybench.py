@@ -1,7 +1,8 @@
 """elastic-ai-copybench: copies between this machine and its CUDA devices, and between the devices, with verified data.
 
 Runs with any libcuda.so.1: a remoting engine's, the driver of real GPUs, the emulated one of a lab. Standard library
-alone, so that it runs wherever a lease can be used. One JSON document on stdout, progress on stderr.
+alone, so that it runs wherever a lease can be used. A table on stdout, line by line as it is measured; with --json one
+document for programs on stdout instead, and progress on stderr.
 
 Exit: 0 all data were right; 1 some were not; 2 a CUDA call failed or the arguments are wrong.
 """
@@ -15,6 +16,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 HOST = "H"
@@ -104,6 +106,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--latency-count", type=int, default=200, help=f"copies of {SMALL_BYTES} bytes (default 200)")
     parser.add_argument("--label", default="", help="passed through to the document")
+    parser.add_argument("--json", action="store_true", help="one document with all figures, for programs")
     found = parser.parse_args(given)
     if (found.bytes is not None and found.bytes < SMALL_BYTES) or found.repeat < 1 or found.latency_count < 1:
         parser.error(f"--bytes is at least {SMALL_BYTES}, the counts at least 1")
@@ -209,8 +212,8 @@ class Bench:
             found.append(round((time.perf_counter() - began) * 1e6, 2))
         return found
 
-    def run(self) -> dict[str, Any]:
-        """The document."""
+    def run(self, told: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """The document; `told` hears of each pair as soon as it is measured."""
         ends: list[int | None] = [None, *range(len(self.devices))]
         pairs = []
         for source in ends:
@@ -218,10 +221,7 @@ class Bench:
                 if source is None and target is None:
                     continue
                 pairs.append(self.pair(source, target))
-                best = max(pairs[-1]["bandwidth_gb_s"])
-                middle = sorted(pairs[-1]["latency_us"])[self.options.latency_count // 2]
-                said = f"{pairs[-1]['source']:>3} -> {pairs[-1]['target']:<3} {best:8.3f} GB/s {middle:9.1f} us"
-                print(said + ("" if pairs[-1]["verified"] else "  DATA WRONG"), file=sys.stderr)
+                told(pairs[-1])
         return {
             "tool": "elastic-ai-copybench",
             "label": self.options.label,
@@ -246,18 +246,52 @@ def servers(cuda: Cuda) -> list[dict[str, Any]]:
     return found
 
 
+HEADING = f"{'FROM':5} {'TO':3} {'GB/S':>9} {'LATENCY US':>12}  DATA"
+
+
+def row(pair: dict[str, Any]) -> str:
+    """A pair's line of the table, with the medians."""
+    rate, wait = (sorted(pair[key])[len(pair[key]) // 2] for key in ("bandwidth_gb_s", "latency_us"))
+    return f"{pair['source']:5} {pair['target']:3} {rate:9.3f} {wait:12.1f}  {'right' if pair['verified'] else 'WRONG'}"
+
+
+def opening(bench: Bench) -> str:
+    """Who is who in the table."""
+    place = {d.get("uuid"): s.get("server", "") for s in servers(bench.cuda) for d in s.get("devices", [])}
+    lines = [f"H is this machine, {os.uname().nodename}; the others are the devices:"]
+    for number, device in enumerate(bench.devices):
+        where = f", at {place[device.uuid]}" if place.get(device.uuid) else ""
+        lines.append(f"  {number}  {device.name}, {device.memory_bytes >> 20} MiB{where}")
+    return "\n".join([*lines, "", HEADING])
+
+
+def ending(document: dict[str, Any], options: argparse.Namespace) -> str:
+    """What it comes to."""
+    size = document["pairs"][0]["bytes"]
+    amount = f"{size / 2**20:g} MiB" if size >= 1 << 20 else f"{size} bytes"
+    lines = [
+        f"\n{len(document['pairs'])} pairs. Medians of {options.repeat} copies of {amount} (10^9 byte/s)"
+        f" and of {options.latency_count} of {SMALL_BYTES} bytes.",
+        f"data were wrong after: {', '.join(document['wrong'])}" if document["wrong"] else "all data were right",
+    ]
+    return "\n".join([*lines, *(["Emulated devices: not a GPU's figures."] if document["emulated"] else [])])
+
+
 def main(given: list[str] | None = None) -> int:
     """Run it; the exit code."""
     options = arguments(given)
     try:
-        document = Bench(Cuda(), options).run()
+        bench = Bench(Cuda(), options)
+        if not options.json:
+            print(opening(bench), flush=True)
+        document = bench.run(lambda pair: print(row(pair), file=sys.stderr if options.json else sys.stdout, flush=True))
     except CudaError as e:
         print(f"elastic-ai-copybench: {e}", file=sys.stderr)
         return 2
     except OSError as e:
         print(f"elastic-ai-copybench: no CUDA driver library: {e}", file=sys.stderr)
         return 2
-    print(json.dumps(document))
+    print(json.dumps(document) if options.json else ending(document, options))
     return 1 if document["wrong"] else 0
 
 

@@ -37,7 +37,7 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
         facts["emulated"] = any(gpu["emulated"] for gpu in gpus)
         command = [remoting.COMMAND, "run", "-n", str(len(gpus)), "-l", args.servers, "--", BENCH]
         command += ["--bytes", str(args.size_bytes), "--repeat", str(args.repeat)]
-        command += ["--latency-count", str(args.latency_count)]
+        command += ["--latency-count", str(args.latency_count), "--json"]
         return run_tool(command, args.limit_s), facts, None
 
     return document("remoting-copy", BENCH, measure, lambda _: remoting.engine()["engine_release"])

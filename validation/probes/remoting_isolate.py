@@ -130,7 +130,7 @@ class Tenant:
     def crash(self) -> None:
         """Another tenant of the same server works on while this one's program dies in the middle."""
         command = [remoting.COMMAND, "run", "-n", "1", "-p", PART, "-l", self.args.server, "--"]
-        other = remoting.start([*command, "elastic-ai-copybench", "--bytes", "4M", "--repeat", "200"])
+        other = remoting.start([*command, "elastic-ai-copybench", "--json", "--bytes", "4M", "--repeat", "200"])
         try:
             time.sleep(2)
             ran = self.run("crash")

@@ -33,9 +33,9 @@ def test_the_pool_is_shown_and_labelled(client):
 
 
 def test_a_program_runs_on_two_halves_and_they_are_given_back(client):
-    done = as_alice(client, "toolkit run -n 2 -p 0.5 -- elastic-ai-copybench")
+    done = as_alice(client, "toolkit run -n 2 -p 0.5 -- elastic-ai-copybench --json")
     assert done.rc == 0, done.stderr
-    assert json.loads(done.stdout)
+    assert json.loads(done.stdout)["verified"]
     assert "emulated devices" in done.stderr
     for _ in range(40):
         out = as_alice(client, "toolkit gpus").stdout
