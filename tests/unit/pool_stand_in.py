@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).parent
 SHARDS = 140
@@ -92,13 +92,19 @@ def release(number: str) -> None:
         lease["state"] = "ended"
 
 
+def refuse(words: str) -> NoReturn:
+    """As `toolkit run` does."""
+    print(f"error: {words}", file=sys.stderr)
+    raise SystemExit(75)
+
+
 def run_on(number: str, program: list[str]) -> int:
     if os.getuid() != 0:
-        raise SystemExit(f"error: lease {number} is not yours")
+        refuse(f"lease {number} is not yours")
     with leases() as found:
         lease = found[number]
     if lease["state"] != "running":
-        raise SystemExit(f"error: lease {number} has ended: it was released")
+        refuse(f"lease {number} has ended: it was released")
     environment = {
         "LD_LIBRARY_PATH": os.environ["STAND_IN_LIBRARY"],
         "ELASTIC_AI_SERVERS": f"127.0.0.1:{lease['port']}",

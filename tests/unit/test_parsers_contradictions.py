@@ -239,6 +239,7 @@ def _strange(facts: dict[str, Any]) -> None:
     [
         _swap, _double, _not_tried, _strange, _words(0, "not tried: tool missing"), _words(0, ""), _words(0, "refused"),
         _words(5, "refused: another attempt: why"), _words(5, "refused: no token"), _words(5, "refused: no token: "),
+        _words(5, "refused: no token: not tried (no address)"),
     ],
 )  # fmt: skip
 def test_only_the_words_of_its_own_attempt_are_a_refusal(spoil: Callable[[dict[str, Any]], None]) -> None:

@@ -275,3 +275,73 @@ def test_a_control_that_fails_ends_the_attempts(monkeypatch: pytest.MonkeyPatch)
 def test_a_command_that_prints_no_answer_is_named() -> None:
     with pytest.raises(remoting.Unmet, match="device: error: no such program"):
         remoting.answer(Ran([], 2, "", "error: no such program\n"), "device")
+
+
+class Answers:
+    """What the programs of a tenant print, whatever they are asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Ran) -> None:
+        self.left = list(answers)
+        monkeypatch.setattr(remoting_isolate, "run_tool", lambda *_: self.left.pop(0))
+
+
+def tenant() -> remoting_isolate.Tenant:
+    import argparse
+
+    found = remoting_isolate.Tenant(7, argparse.Namespace(server="gpu1", elsewhere="gpu2"))
+    found.facts["uuid"] = "GPU-0"
+    return found
+
+
+def told(**document: Any) -> Ran:
+    return Ran([], 0, json.dumps(document) + "\n", "")
+
+
+WHERE = {"ELASTIC_AI_SERVERS": "10.78.0.13:7001"}
+UNMADE: list[tuple[str, tuple[Any, ...], list[Ran]]] = [
+    ("memory", (), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
+    ("memory", (), [told(code=2), told(first=0, code=-1)]),
+    ("memory", (), [told(code="2")]),
+    ("others", (), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
+    ("stranger", (), [Ran([], 1, "", "setpriv: setgroups failed: Operation not permitted\n")]),
+    ("stranger", (), [Ran([], -9, "", "")]),
+    ("stranger", (), [Ran([], 1, "", "Traceback (most recent call last):\nImportError: no toolkit\n")]),
+    ("elsewhere", (WHERE,), [told(how="not tried (Name or service not known)", after_s=0.0)]),
+    ("elsewhere", (WHERE,), [told(how="", after_s=0.0)]),
+]
+
+
+@pytest.mark.parametrize(("step", "given", "answers"), UNMADE)
+def test_an_attempt_that_could_not_be_made_is_no_refusal(
+    monkeypatch: pytest.MonkeyPatch, step: str, given: tuple[Any, ...], answers: list[Ran]
+) -> None:
+    """D9: what did not run because something was missing was written down as refused."""
+    Answers(monkeypatch, *answers)
+    with pytest.raises(remoting.Unmet):
+        getattr(tenant(), step)(*given)
+
+
+def test_wrong_tokens_that_were_not_tried_are_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    Answers(monkeypatch, told(devices=[{}]), told(code=-1, refused="no libcuda.so.1"))
+    with pytest.raises(remoting.Unmet):
+        tenant().tokens({}, tmp_path, "/lib")
+
+
+def test_what_was_refused_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    someone = tenant()
+    Answers(
+        monkeypatch,
+        *(told(code=2), told(first=0, code=2), told(devices=[{"uuid": "GPU-0"}]), told(code=100), told(devices=[])),
+        *(told(devices=[{}]), told(code=46), told(code=46), Ran([], 75, "", "error: lease 7 is root's\n")),
+        told(how="refused (Connection refused)"),
+    )
+    someone.memory()
+    someone.others()
+    someone.tokens({}, tmp_path, "/lib")
+    someone.stranger()
+    someone.elsewhere(WHERE)
+    assert [breach for _, breach, _ in someone.tried] == [False] * 9
+
+
+def test_a_name_that_nobody_knows_is_not_tried() -> None:
+    assert remoting_attempts.connect("no-such-host.invalid", "7001")["how"].startswith("not tried (")

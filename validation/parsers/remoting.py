@@ -125,7 +125,7 @@ def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     breached = []
     for name, words in zip(made, facts["outcomes"], strict=True):
         how = next((how for how in ("refused", "BREACH") if words.startswith(f"{how}: {name}: ")), None)
-        if how is None or words == f"{how}: {name}: ":
+        if how is None or words == f"{how}: {name}: " or words.startswith(f"{how}: {name}: not tried"):
             raise ParseError(f"isolation: of {name} it says {short(words)!r}: neither refused nor a breach")
         breached += [name] * (how == "BREACH")
     if breached != facts["breached"]:

@@ -168,6 +168,8 @@ def connect(host: str, port: str) -> dict[str, Any]:
                 how = "answered" if connection.recv(1) else "closed"
             except OSError as fault:  # Python 3.9 knows a timeout as socket.timeout alone
                 how = "kept" if isinstance(fault, socket.timeout) else "closed"
+    except socket.gaierror as fault:
+        how = f"not tried ({fault.strerror})"
     except OSError as fault:
         words = os.strerror(fault.errno) if fault.errno else str(fault)
         how = "dropped" if isinstance(fault, socket.timeout) else f"refused ({words})"

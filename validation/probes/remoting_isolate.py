@@ -25,12 +25,36 @@ PART = "1/4"
 GONE_S = 30.0  # how long a server may take to go when its lease has ended
 TRY_S = 60.0
 STRANGER = "nobody"
+REFUSED = (2, 75)  # what `toolkit run` ends with where it runs nothing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this probe."""
     parser.add_argument("--server", required=True, help="GPU server")
     parser.add_argument("--elsewhere", default="", help="another machine of the pool, which Slurm can start a step on")
+
+
+def code_of(found: dict[str, Any], what: str) -> int:
+    """The CUresult of an attempt, 0 where it succeeded; Unmet where no call was made: that is no refusal."""
+    code = found.get("code")
+    if not isinstance(code, int) or code < 0:
+        raise remoting.Unmet(f"{what}: could not be tried: {found.get('refused') or 'its program did not say'}")
+    return code
+
+
+def turned_away(ran: Ran, what: str) -> bool:
+    """True where `toolkit run` refused, False where it ran the program; Unmet where it did neither."""
+    if ran.returncode not in (0, *REFUSED):
+        raise remoting.Unmet(f"{what}: could not be tried: {remoting.said(ran)}")
+    return ran.returncode != 0
+
+
+def way_of(found: dict[str, Any], what: str) -> str:
+    """How a connection ended; Unmet where none was tried."""
+    how = str(found.get("how") or "")
+    if not how or how.startswith("not tried"):
+        raise remoting.Unmet(f"{what}: could not be tried: {how or 'its program did not say'}")
+    return how
 
 
 class Tenant:
@@ -69,17 +93,21 @@ class Tenant:
     def memory(self) -> None:
         """More than the part, at once and in two programs."""
         beyond = self.found("take", "1.1")
-        self.note("memory beyond the part", beyond["code"] == 0, f"CUDA error {beyond['code']}")
+        code = code_of(beyond, "memory beyond the part")
+        self.note("memory beyond the part", code == 0, f"CUDA error {code}")
         twice = self.found("twice", "0.6")
         if twice.get("first"):
             raise remoting.Unmet(f"the first of two programs got no memory (CUDA error {twice['first']})")
-        words = f"CUDA error {twice['code']} for the second"
-        self.note("memory beyond the part in two programs", twice["code"] == 0, words)
+        code = code_of(twice, "memory beyond the part in two programs")
+        self.note("memory beyond the part in two programs", code == 0, f"CUDA error {code} for the second")
 
     def others(self) -> None:
         """Devices that are not the lease's."""
         for value in ("", "0,1,2,3", "all"):
-            seen = self.found("device", env={"CUDA_VISIBLE_DEVICES": value}).get("devices", [])
+            found = self.found("device", env={"CUDA_VISIBLE_DEVICES": value})
+            if "devices" not in found:
+                code_of(found, f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}")
+            seen = found.get("devices", [])
             strange = [gpu["uuid"] for gpu in seen if gpu["uuid"] != self.facts["uuid"]]
             words = f"{len(seen)} devices seen, {len(strange)} not of the lease"
             self.note(f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}", bool(strange), words)
@@ -108,15 +136,14 @@ class Tenant:
         for name, text in (("no token", ""), ("a wrong token", "0" * 64)):
             (folder / "wrong").write_text(text + "\n", encoding="utf-8")
             seen = self.bare({**env, "ELASTIC_AI_TOKEN_FILE": str(folder / "wrong")}, library)
-            self.note(name, "devices" in seen, f"CUDA error {seen.get('code')}")
+            self.note(name, "devices" in seen, _words(seen, name))
 
     def stranger(self) -> None:
         """Another user of the same machine."""
         command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", "true"]
         ran = run_tool(["setpriv", f"--reuid={STRANGER}", "--regid=nogroup", "--clear-groups", *command], TRY_S)
-        if ran.returncode in (126, 127):
-            raise remoting.Unmet(f"no attempt as another user: {remoting.said(ran)}")
-        self.note("another user of the same machine", ran.returncode == 0, remoting.said(ran))
+        what = "another user of the same machine"
+        self.note(what, not turned_away(ran, what), remoting.said(ran))
 
     def elsewhere(self, env: dict[str, str]) -> None:
         """Another machine of the pool, by a step of Slurm there."""
@@ -124,7 +151,7 @@ class Tenant:
         program = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
         step = ["srun", "--quiet", "-p", "all", "-w", self.args.elsewhere, "-n1", "--mem=50", "python3"]
         ran = run_tool([*step, "-c", program, "connect", host, port], TRY_S)
-        how = str(remoting.answer(ran, f"no attempt from {self.args.elsewhere}")["how"])
+        how = way_of(remoting.answer(ran, f"no attempt from {self.args.elsewhere}"), "a connection from elsewhere")
         self.note(f"a connection from {self.args.elsewhere}", how in ("kept", "answered"), how)
 
     def crash(self) -> None:
@@ -155,13 +182,19 @@ class Tenant:
         here = [sys.executable, "-m", "validation.probes.remoting_attempts", "connect", host, port]
         how = "kept"
         while time.monotonic() - began < GONE_S and how in ("kept", "answered"):
-            how = str(remoting.answer(run_tool(here, TRY_S), "connect")["how"])
+            how = way_of(remoting.answer(run_tool(here, TRY_S), "connect"), "the server after the lease's end")
         self.facts["gone_s"] = round(time.monotonic() - began, 2)
         self.note("the server after the lease's end", how in ("kept", "answered"), f"{how}, {self.facts['gone_s']} s")
         seen = self.bare(env, library)
-        self.note("the token after the lease's end", "devices" in seen, f"CUDA error {seen.get('code')}")
+        what = "the token after the lease's end"
+        self.note(what, "devices" in seen, _words(seen, what))
         ran = self.run("device")
-        self.note("the lease after its end", ran.returncode == 0, remoting.said(ran))
+        self.note("the lease after its end", not turned_away(ran, "the lease after its end"), remoting.said(ran))
+
+
+def _words(seen: dict[str, Any], what: str) -> str:
+    """What an attempt with a token came to."""
+    return f"{len(seen['devices'])} devices seen" if "devices" in seen else f"CUDA error {code_of(seen, what)}"
 
 
 def library_of(tenant: Tenant) -> str:
