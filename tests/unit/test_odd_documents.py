@@ -192,3 +192,29 @@ def test_first_light_with_an_odd_document_does_not_end_the_run(tmp_path: Path) -
     result = one(tmp_path, {**client, "facts": {**client["facts"], "active_mtu": "all"}}, server, LIGHT, iterations=100)
     assert result.status == "unparseable"
     assert planned(LIGHT)[0].measurements[0].id == result.measurement
+
+
+class Silent(LocalLauncher):
+    """gpu2's connection is lost, and looking at it again fails in a way that nobody foresaw."""
+
+    async def alive(self, node: str) -> str | None:
+        raise OSError(24, "Too many open files")
+
+
+def test_a_node_that_cannot_even_be_looked_at_is_out_and_the_others_go_on(tmp_path: Path) -> None:
+    topo = topology(3)
+    whole = plan(topo)
+    ids = ("facts.gpu2", "facts.gpu3")
+    whole = whole.model_copy(
+        update={"measurements": tuple(map(whole.measurement, ids)), "rounds": tuple((i,) for i in ids)}
+    )
+    progress = execute(tmp_path, whole, topo, Silent({"gpu2": "does not answer"}))
+    assert [progress.results[i].status for i in ids] == ["unreachable", "ok"]
+    assert any("gpu2: " in line and "Too many open files" in line for line in progress.lines)
+
+
+def test_a_number_of_any_length_is_no_fact() -> None:
+    facts = {**FACTS, "cpu_count": 10**400}
+    assert "cpu_count" not in read(M, "gpu1", printed({**GOOD, "facts": facts})).facts
+    taken = read(M, "gpu1", printed({**GOOD, "facts": {**FACTS, "gpu_count": 10**400}}))
+    assert taken.status == "unparseable"

@@ -70,7 +70,12 @@ class _Runner:
 
     async def look_at(self, nodes: list[str]) -> None:
         """One try to reach each of `nodes` again; those that do not answer are out for the rest of the run."""
-        for node, why in zip(nodes, await asyncio.gather(*(self.launcher.alive(n) for n in nodes)), strict=True):
+        found = await asyncio.gather(*(self.launcher.alive(n) for n in nodes), return_exceptions=True)
+        for node, why in zip(nodes, found, strict=True):
+            if isinstance(why, Exception):
+                why = f"could not be looked at again: {place(why)}"
+            if isinstance(why, BaseException):
+                raise why
             if why is not None:
                 self.dead[node] = why
                 self.progress.said(f"{node}: {why}; its remaining measurements are not tried")

@@ -12,6 +12,8 @@ from pathlib import PurePath
 from validation.model import Sample, Scalar
 
 Facts = dict[str, Scalar | list[str]]
+MOST = 2**64
+"""No counter or size is larger; a whole number beyond it is none."""
 Parsed = tuple[list[Sample], Facts]
 
 
@@ -89,6 +91,8 @@ def plain(raw: Mapping[str, object], drop: tuple[str, ...] = ()) -> Facts:
     for key, value in raw.items():
         if key in drop:
             continue
+        if isinstance(value, int) and abs(value) > MOST:
+            continue
         if value is None or isinstance(value, (str, int, bool)) or (isinstance(value, float) and math.isfinite(value)):
             facts[key] = value
         elif isinstance(value, list) and all(isinstance(v, str) for v in value):
@@ -105,6 +109,8 @@ def fit(samples: Sequence[Sample], facts: Facts) -> None:
             continue
         if isinstance(value, float):
             real(value, key)
+        elif isinstance(value, int) and abs(value) > MOST:
+            raise ParseError(f"{key}: {short(value)} is no number")
         elif value is not None and not isinstance(value, (str, int, bool)):
             raise ParseError(f"{key}: {short(value)} is no text, number or list of text")
 
