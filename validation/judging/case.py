@@ -48,9 +48,9 @@ class Case:
         return criterion.applies is None or criterion.applies.to(self.fabric)
 
     def usable(self, measurement: str) -> Result | None:
-        """The measurement's result where it was measured, else None."""
+        """The measurement's result where it was measured, else None. One that is ok and tells an error is neither."""
         result = self.latest.get(measurement)
-        return result if result is not None and result.status == "ok" else None
+        return result if result is not None and result.status == "ok" and not result.error else None
 
     def emulated(self, measurement: Measurement) -> bool:
         """True where an emulated machine takes part: its processor, not its link, bounds what it carries."""

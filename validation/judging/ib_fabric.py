@@ -149,6 +149,8 @@ def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     results = [r for id_ in ids if (r := case.usable(id_)) is not None]
     readings = [read(r, " at the end of the run" if i else "") for i, r in enumerate(results)]
     evidence, wrong, unknown = list(ids), [], []
+    if len(ids) == 1 and len(case.plan.suites) > 1:
+        unknown.append("no second reading was planned")
     for reading in readings:
         wrong += reading.wrong
         unknown += reading.odd

@@ -175,6 +175,8 @@ def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, od
     if wrong:
         return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
     unseen = sorted({*node.stack, *COMPONENTS, *SETTLED} - set(facts))
+    unseen += [key for key in COMPONENTS if key in facts and not isinstance(facts[key], str)]
+    unseen += [key for key in ("os", "kernel") if facts.get(key) == ""]  # which every node has
     unseen += [key for key in SETTLED if key in facts and not isinstance(facts[key], list)]
     if unseen:
         why = f"the node's facts say nothing of {', '.join(unseen)}"

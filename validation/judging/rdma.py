@@ -82,17 +82,24 @@ def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]
         keys.append("active_mtu")
     if measurement.kind == "rdma-first-light":
         keys.append("peer_active_mtu")
-    found += [f"{name} does not say {key}" for key in keys if facts.get(key) in (None, "")]
+    found += [f"{name} does not say {key}" for key in keys if not _said(key, facts.get(key))]
     wanted: dict[str, object] = {"link_layer": case.fabric.link_layer, "peer_link_layer": case.fabric.link_layer}
     if case.fabric.transport != "ib":
         wanted |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2"}
     wanted |= {key: case.fabric.rdma_mtu for key in keys if key.endswith("active_mtu")}
     for key, value in wanted.items():
-        if key in facts and facts[key] in (None, "") and key in keys:
+        if key in keys and not _said(key, facts.get(key)):
             continue  # said above
         if (key in facts or not key.endswith("active_mtu")) and facts.get(key) != value:
             found.append(f"{name}: {key} is {facts.get(key) or 'not known'}, {value} wanted")
     return found
+
+
+def _said(key: str, value: object) -> bool:
+    """True where a fact is of its kind: a device is a name, an index or MTU a number."""
+    if key.endswith("device"):
+        return isinstance(value, str) and bool(value)
+    return type(value) is int and value >= 0
 
 
 def _words(measurement: Measurement) -> str:

@@ -194,8 +194,12 @@ def _port_faults(case: Case, one: Seen) -> tuple[list[str], list[str]]:
         else:
             unknown.append(f"the rate of {one.device}{when} is not known")
     down = bool(_down(one, one.before, ""))  # where it is, no GID is left
-    if fabric.link_layer == "Ethernet" and one.fact("link_layer") == "Ethernet" and not down and not _has_gid(one):
-        wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}")
+    for result, when in readings if fabric.link_layer == "Ethernet" and not down else []:
+        if one.fact("link_layer", result) == "Ethernet" and not _down(one, result, "") and not _has_gid(one, result):
+            wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}{when}")
+            break
+    if len(one.ids) == 1 and len(case.plan.suites) > 1:
+        unknown.append("no second reading was planned")
     grown = one.growth(counters.of_links)
     wrong += [f"link errors during the run: {', '.join(grown)}"] if grown else []
     return wrong, unknown + one.gaps({"link errors": counters.of_links})
@@ -208,10 +212,10 @@ def _down(one: Seen, result: Result | None, when: str) -> list[str]:
     return [f"{one.device} is {found[0]}, {found[1]}{when} ({one.port.interface} {one.fact('operstate', result)})"]
 
 
-def _has_gid(one: Seen) -> bool:
+def _has_gid(one: Seen, result: Result | None) -> bool:
     """True where the GID table has the port's own IPv4 address as a RoCE v2 GID (InfiniBand specification, A17)."""
     wanted = ipaddress.ip_address(one.port.address)
-    gids = one.fact("gids")
+    gids = one.fact("gids", result)
     for line in gids if isinstance(gids, list) else []:
         index, _, rest = str(line).partition(" ")
         if not rest.startswith("RoCE v2 "):
@@ -288,10 +292,14 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
         return say("fail", "not-equal", "; ".join(wrong))
     gaps = one.gaps({"lost packets": counters.of_loss})
     unread = one.fact("unread")
-    reasons = [str(reason) for reason in unread] if isinstance(unread, list) else []
+    reasons = [str(reason) for reason in unread] if isinstance(unread, list) else ["nothing says what was not read"]
+    if not isinstance(one.before.facts.get("policy") if one.before is not None else None, bool):
+        reasons.append("nothing says whether a policy was provisioned")
     if not reasons:
         there = {**{NAMES[key]: value for key, value in have.items()}, **{w: one.fact(k) for k, w in MORE.items()}}
         reasons = [f"{words} cannot be read" for words, value in there.items() if value is None]
+        if one.fact("ecn") not in (None, True) or type(one.fact("ecn")) is int:
+            reasons.append(f"ECN of RoCE is {one.fact('ecn')!r}, neither on nor off")
     if lost:
         reasons.append(f"during the run {', '.join(lost)}, which a virtual switch without flow control allows")
     if not gaps:  # what no card has cannot be asked of a virtual one

@@ -1,0 +1,99 @@
+"""Every fact of a healthy hardware run matters to a verdict or to the sign-off, or is listed here as mere words.
+
+A fact that is dropped, or is of another kind than it was, never leaves its criterion passed in silence.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import rdma_case
+from engine_case import criterion, healthy_rdma, plan_of, verdict_of
+
+from validation.model import Plan, Result, VerdictDoc
+
+WORDS = {
+    "facts": {"rdma_devices", "rdma_ports", "not_applicable"},  # shown, and looked at before anything is measured
+    "rdma-ports": {
+        *("operstate", "mtu", "present", "port", "rate_words", "firmware", "board", "driver", "active_mtu_unread"),
+        *("memlock_user", "memlock_unread"),  # what is said beside the limit that is judged
+        *("policy.roce_mode", "policy.tos", "policy.trust", "policy.dscp_prio", "policy.pfc"),  # else the guidance
+        "traffic_class",  # absent where nothing overrides the type of service
+        "ports",  # of the second reading
+    },
+    "rdma-first-light": set(),
+    "rdma-bandwidth": {"peer_active_mtu"},  # perftest negotiates one for both ends
+    "rdma-latency": {"peer_active_mtu"},
+    "rdma-ucx": {"active_mtu", "peer_active_mtu"},  # which does not say it
+}
+SITE = rdma_case.machines(2)
+PLAN = plan_of(SITE, ("preflight", "transport"), "roce40")
+
+
+def healthy() -> list[Result]:
+    found = rdma_case.results(SITE, PLAN)
+    have = {r.measurement for r in found}
+    return [*found, *(healthy_rdma(m) for m in PLAN.measurements if m.id not in have)]
+
+
+HEALTHY = healthy()
+
+
+def verdict(results: list[Result], plan: Plan = PLAN) -> VerdictDoc:
+    return verdict_of(SITE, plan, results, fabric="roce40")
+
+
+def cases() -> list[tuple[str, str]]:
+    found: dict[tuple[str, bool, str], tuple[str, str]] = {}
+    for r in HEALTHY:
+        kind = PLAN.measurement(r.measurement).kind
+        for key in r.facts:
+            short = key.removeprefix("fab0.")
+            first = kind == "rdma-ports" and "-after" not in r.measurement
+            if short not in WORDS[kind] or (short == "ports" and first):
+                found.setdefault((kind, "-after" in r.measurement, key), (r.measurement, key))
+    return list(found.values())
+
+
+def changed(id_: str, key: str, value: Any) -> VerdictDoc:
+    def spoil(r: Result) -> Result:
+        facts = {k: v for k, v in {**r.facts, key: value}.items() if v is not None}
+        return r.model_copy(update={"facts": facts})
+
+    return verdict([spoil(r) if r.measurement == id_ else r for r in HEALTHY])
+
+
+def same(one: VerdictDoc, other: VerdictDoc) -> bool:
+    return [(c.id, c.verdict) for c in one.criteria] == [(c.id, c.verdict) for c in other.criteria]
+
+
+WHOLE = verdict(HEALTHY)
+
+
+def test_the_run_is_healthy_so_that_the_rest_means_something() -> None:
+    passed = {c.id for c in WHOLE.criteria if c.verdict == "pass"}
+    assert passed >= {"pf.bom", "pf.stack", "pf.pcie", "pf.numa", "pf.rdmaport", "pf.memlock", "pf.mtu", "pf.lossless"}
+    assert passed >= {"tr.rdmafn", "tr.rdmabw", "tr.tcpbw", "tr.netlat"}
+
+
+@pytest.mark.parametrize(("id_", "key"), cases(), ids=[f"{i.split('.')[0]} {k}" for i, k in cases()])
+def test_a_fact_that_is_gone_or_of_another_kind_is_noticed(id_: str, key: str) -> None:
+    for value in (None, ["odd"]):
+        bad = changed(id_, key, value)
+        assert not same(bad, WHOLE) or bad.notes != WHOLE.notes, f"{key} = {value!r} changes nothing"
+
+
+def test_a_result_that_is_ok_and_tells_an_error_is_no_result() -> None:
+    odd = [r.model_copy(update={"error": "it failed"}) if r.measurement == "facts.gpu2" else r for r in HEALTHY]
+    found = verdict(odd)
+    assert "facts.gpu2" in found.missing
+    assert criterion(found, "pf.bom").verdict == "not-measured"
+
+
+@pytest.mark.parametrize("id_", ["pf.rdmaport", "pf.lossless"])
+def test_a_load_without_a_second_reading_planned_leaves_the_ports_unjudged(id_: str) -> None:
+    kept = tuple(m for m in PLAN.measurements if m.id != "rdma-ports-after.gpu2")
+    cut = PLAN.model_copy(update={"measurements": kept})
+    found = criterion(verdict([r for r in HEALTHY if r.measurement != "rdma-ports-after.gpu2"], cut), id_)
+    assert [j.subject for j in found.judgements if j.verdict != "pass"] == ["gpu2/fab0"]
