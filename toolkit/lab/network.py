@@ -21,6 +21,12 @@ from toolkit.lab.spec import NETNS_PREFIX, NODE_NAME, SWITCH_MTU, LabSpec, NodeS
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142
+#: Tokens that a fabric link keeps while nobody sends, in seconds at its rate: so long the host, or the node's process,
+#: may be stopped without the link's mean rate falling. What it lets through at once when a stream begins is over within
+#: the second that a measurement leaves out. benchmarks/busy.py shows what other sizes do.
+BUCKET_S = 0.025
+#: What waits for tokens, in seconds at the rate. Less than the bucket would drop what follows a stall.
+QUEUE_S = 0.050
 #: Interface of a machine -> the tap that its virtual card is, in the machine's namespace.
 TAPS = {"mgmt0": "tap-mgmt", "fab0": "tap-fab"}
 
@@ -126,9 +132,8 @@ def _tap(port: str) -> list[str]:
 def shape_link(spec: LabSpec, node: NodeSpec, rate_gbps: float) -> None:
     """Give the node's fabric link a line rate (10^9 bit/s), in both directions."""
     rate = counted_rate_bps(rate_gbps)
-    # A bucket of 1 ms lets the kernel pace at timer granularity; a queue of 10 ms is a shallow switch buffer.
-    burst = max(2 * 65536, rate // 8 // 1000)
-    limit = max(512 * 1024, rate // 8 // 100)
+    burst = max(2 * 65536, int(rate / 8 * BUCKET_S))
+    limit = max(512 * 1024, int(rate / 8 * QUEUE_S))
     for namespace, device in ((spec.switch_ns, f"f-{node.name}"), (spec.node_ns(node), "fab0")):
         shape = ["root", "tbf", "rate", f"{rate}bit", "burst", f"{burst}b", "limit", f"{limit}b"]
         run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape])
