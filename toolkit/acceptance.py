@@ -6,19 +6,22 @@ import asyncio
 import contextlib
 import shlex
 import signal
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
+from validation.again import again, on_nodes
+from validation.criterion import load_criteria
 from validation.execute import Launcher, RunError, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import RESULTS, Store
 from validation.fabric import Fabric, fabric_names, load_fabric
+from validation.judging.case import make_case
 from validation.load import read_results
-from validation.model import Node, Plan, Topology, VerdictDoc
+from validation.model import Node, Plan, Result, Topology, VerdictDoc
 from validation.rejudge import judge_files
 from validation.signing import is_signed
 
@@ -170,9 +173,19 @@ def _fabrics_over(ethernet: bool) -> list[str]:
 async def measure(
     launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan, progress: Lines, done: Collection[str]
 ) -> None:
-    """Run what is missing of the plan. The launcher is connected."""
+    """Run what is missing of the plan, and once more what cannot decide yet. The launcher is connected.
+
+    On a resumed run some nodes may not be: nothing of theirs is missing, and nothing is repeated there.
+    """
+    fabric, criteria = load_fabric(str(run_dir / rundir.FABRIC)), load_criteria(run_dir / rundir.CRITERIA)
+    missing = {node for m in plan.measurements if m.id not in done for node in m.nodes}
+
+    def repeats(suite: str, results: Sequence[Result]) -> list[list[str]]:
+        case = make_case(topology, plan, fabric, criteria, results)
+        return on_nodes(again(case, suite), case, missing)
+
     try:
-        await run_plan(plan, topology, launcher, run_dir, progress, done)
+        await run_plan(plan, topology, launcher, run_dir, progress, done, repeats)
     finally:
         progress.close()
 

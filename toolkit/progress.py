@@ -7,7 +7,7 @@ same from release to release.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import IO, Any
 
 import click
@@ -86,6 +86,11 @@ class Clock:
         self._began = self._round_began = self._now()
         self._estimate = [max(ids.values()) for ids in self._rounds]
 
+    def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
+        """Further rounds, before those that are left."""
+        self._rounds[:0] = [{m.id: m.estimated_s for m in some} for some in rounds]
+        self._estimate[:0] = [max(m.estimated_s for m in some) for some in rounds]
+
     def finished(self, id_: str) -> None:
         """A measurement is over; a round that is over corrects the estimates."""
         if not self._rounds:
@@ -119,6 +124,7 @@ class Lines:
         self.clock = Clock()
         self.total = 0
         self.done = 0
+        self._repeats = 0
 
     def planned(self, plan: Plan, done: Collection[str]) -> None:
         """Say what is ahead."""
@@ -131,17 +137,30 @@ class Lines:
     def started(self, m: Measurement) -> None:
         """Nothing: a line is printed when there is something to say."""
 
+    def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
+        """Say what is measured once more; it does not count towards the plan's total."""
+        self.clock.again(rounds)
+        self._repeats = sum(map(len, rounds))
+        self.said(f"{self._repeats} measurement{'' if self._repeats == 1 else 's'} once more: they do not decide yet")
+
     def line(self, m: Measurement, result: Result) -> str:
-        """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`."""
+        """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`; of a repeat its attempt."""
         took = f"{result.provenance.duration_s:.1f} s"
-        head = f"[{self.done}/{self.total}] {what(m)} {where(m)} {outcome(result)} {took}"
+        attempt = f" attempt {result.attempt}" if result.attempt > 1 else ""
+        head = f"[{self.done}/{self.total}] {what(m)} {where(m)}{attempt} {outcome(result)} {took}"
         return f"{head}  left {duration(self.clock.left_s)}"
 
     def finished(self, m: Measurement, result: Result) -> None:
         """Print the result's line."""
-        self.done += 1
+        self._count()
         self.clock.finished(m.id)
         self.said(self.line(m, result))
+
+    def _count(self) -> None:
+        if self._repeats:
+            self._repeats -= 1
+        else:
+            self.done += 1
 
     def said(self, text: str) -> None:
         """Print a line as it is."""
@@ -173,7 +192,7 @@ class Screen(Lines):
     def finished(self, m: Measurement, result: Result) -> None:
         """Move it from the running ones to the finished lines."""
         self._running.pop(m.id, None)
-        self.done += 1
+        self._count()
         self.clock.finished(m.id)
         self._console.print(Text(self.line(m, result), style=_STYLES[result.status] if result.status != "ok" else ""))
 

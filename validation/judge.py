@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import Case, last_results, unsaid, virtual_facts
+from validation.judging.case import Case, make_case, unsaid, virtual_facts
 from validation.judging.counts import judge_counts
 from validation.judging.findings import findings
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -67,22 +67,13 @@ def judge(
     results: Sequence[Result],
     waivers: Sequence[Waiver] = (),
 ) -> VerdictDoc:
-    """The verdict on a run. `results` may hold several lines of a measurement: the last one counts.
+    """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count.
 
     Waivers are looked at as of the day on which the run was created, so that judging again changes nothing.
     """
-    planned = {m.id for m in plan.measurements}
-    latest = {k: r for k, r in last_results(results).items() if k in planned}
-    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
+    case = make_case(topology, plan, fabric, criteria, results)
+    facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
-    case = Case(
-        topology=topology,
-        plan=plan,
-        fabric=fabric,
-        criteria=tuple(criteria),
-        latest=latest,
-        virtual=topology.virtual or bool(shown),
-    )
     judged = {c.id: METHODS[c.method](case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria}
     judged, whole, notes = apply_waivers(case, judged, waivers, info.created)
     verdicts = tuple(_verdict(case, c, judged[c.id], whole.get(c.id)) for c in case.criteria)

@@ -220,6 +220,10 @@ class Provenance(Model):
 Share = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 
 
+DENIED = "denied"
+"""Key under which a probe's report in raw/ keeps what was denied meanwhile."""
+
+
 class Denied(Model):
     """What a machine was denied of its processors while a measurement ran. None = not known, which is not 0.
 

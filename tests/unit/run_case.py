@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from validation.criterion import load_criteria
@@ -51,6 +51,9 @@ class Quiet:
 
     def finished(self, m: Measurement, result: Result) -> None:
         self.results[m.id] = result
+
+    def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
+        self.lines.append("again " + " | ".join(" ".join(m.id for m in some) for some in rounds))
 
     def said(self, text: str) -> None:
         self.lines.append(text)

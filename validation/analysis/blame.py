@@ -35,17 +35,21 @@ def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pa
     ]
 
 
-def blame(pairs: Mapping[Pair, bool]) -> list[Guilty]:
+def blame(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Guilty]:
     """The guilty of a matrix: (source, destination) -> True where the pair is bad. Pairs not judged are left out.
 
     With two endpoints nobody can tell which one is at fault, and the link is named; where every pair of three or more
-    endpoints is bad, the cluster.
+    endpoints is bad, the cluster. `undecided`: some of the pairs left out were measured and could not be decided, so
+    that the bad ones may be all that were decided: then only a port that explains every one of them is named.
     """
     bad = sorted(pair for pair, is_bad in pairs.items() if is_bad)
     ends = sorted({end for pair in pairs for end in pair})
     if not bad:
         return []
     if len(ends) > 2 and len(bad) == len(pairs):
+        worst = _worst(pairs, ends, set(bad)) if undecided else None
+        if worst is not None and len(worst.pairs) == len(bad):
+            return [worst]
         return [Guilty("cluster", (), "both", tuple(bad), len(pairs))]
     guilty: list[Guilty] = []
     left = set(bad)

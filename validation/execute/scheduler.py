@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +15,9 @@ from validation.execute.denied import HostWatch
 from validation.execute.errors import RunError
 from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
-from validation.execute.store import Store
-from validation.model import Endpoint, Measurement, Plan, Provenance, Result, Topology
+from validation.execute.store import RESULTS, Store
+from validation.load import read_results
+from validation.model import DENIED, Endpoint, Measurement, Plan, Provenance, Result, Topology
 from validation.parsers.common import place
 
 
@@ -32,8 +33,15 @@ class Progress(Protocol):
     def finished(self, m: Measurement, result: Result) -> None:
         """A measurement's result is on the disk."""
 
+    def again(self, rounds: Sequence[Sequence[Measurement]]) -> None:
+        """These are measured once more, for what is known of them does not decide."""
+
     def said(self, text: str) -> None:
         """Something the operator should know, one line."""
+
+
+Again = Callable[[str, Sequence[Result]], Sequence[Sequence[str]]]
+"""(suite, all results so far) -> rounds of measurements of it that need another attempt; none when there are none."""
 
 
 class _Runner:
@@ -43,6 +51,7 @@ class _Runner:
         self.launcher = launcher
         self.store = store
         self.progress = progress
+        self.results: list[Result] = []
         self.dead: dict[str, str] = {}
         self.dark: dict[tuple[Endpoint, ...], Taken] = {}  # pairs of ports between which RDMA had no first light
         # Before anything starts: a plan that does not fit must not stop half way.
@@ -113,10 +122,11 @@ class _Runner:
 
     def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
         doc = taken.doc
+        report = {**doc, DENIED: [denied.model_dump() for denied in taken.denied]} if doc else None
         logs = [
             log
             for position, (node, out, err) in enumerate(taken.outputs)  # the report belongs to the first: it measured
-            for log in self.store.raw(m.id, node, out, err, doc if position == 0 else None)
+            for log in self.store.raw(m.id, node, out, err, report if position == 0 else None)
         ]
         ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)
         result = Result(
@@ -141,6 +151,7 @@ class _Runner:
             ),
         )
         self.store.append(result)
+        self.results.append(result)
         return result
 
 
@@ -151,21 +162,35 @@ async def run_plan(
     run_dir: Path,
     progress: Progress,
     done: Collection[str] = frozenset(),
+    again: Again | None = None,
 ) -> None:
     """Take every measurement of `plan` that is not in `done`, and write each result as soon as it is there.
 
-    The launcher is connected already; closing it is the caller's part. RunError when results cannot be written; on
-    cancellation all probes are stopped first, and what was finished stays.
+    When a suite is through, what `again` asks for is taken once more, until it asks for nothing. The launcher is
+    connected already; closing it is the caller's part. RunError when results cannot be written; on cancellation all
+    probes are stopped first, and what was finished stays.
     """
     with contextlib.closing(Store(run_dir)) as store:
         runner = _Runner(plan, topology, launcher, store, progress)
+        runner.results += read_results(run_dir / RESULTS, plan.run)[0]
         if store.torn:
             progress.said(store.torn)
         progress.planned(plan, done)
-        for ids in plan.rounds:
+        suites = [{plan.measurement(id_).suite for id_ in ids} for ids in plan.rounds]
+        for position, ids in enumerate(plan.rounds):
             pending = [id_ for id_ in ids if id_ not in done]
             if pending:
                 await runner.round(pending)
+            later = {suite for following in suites[position + 1 :] for suite in following}
+            for suite in sorted(suites[position] - later):
+                await _repeat(runner, suite, again)
 
 
-__all__ = ["Progress", "RunError", "run_plan"]
+async def _repeat(runner: _Runner, suite: str, again: Again | None) -> None:
+    while again is not None and (rounds := again(suite, tuple(runner.results))):
+        runner.progress.again([[runner.plan.measurement(id_) for id_ in ids] for ids in rounds])
+        for ids in rounds:
+            await runner.round(list(ids))
+
+
+__all__ = ["Again", "Progress", "RunError", "run_plan"]

@@ -9,12 +9,13 @@ import hashlib
 import json
 import os
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from validation.execute.errors import RunError
 from validation.load import is_json
 from validation.model import RawLog, Result
-from validation.probes import ProbeDoc
 
 RESULTS = "results.jsonl"
 REPORT = "probe.json"
@@ -74,7 +75,7 @@ class Store:
         )
 
     def raw(
-        self, measurement: str, node: str, stdout: str, stderr: str, report: ProbeDoc | None = None
+        self, measurement: str, node: str, stdout: str, stderr: str, report: Mapping[str, Any] | None = None
     ) -> tuple[RawLog, ...]:
         """Keep a tool's output, and the probe's `report` where there is one, flushed to the disk.
 

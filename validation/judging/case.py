@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.fabric import Fabric
+from validation.judging.denial import loss_of
 from validation.model import Bound, Judgement, Measurement, Plan, ReasonCode, Result, Topology, VerdictName
 
 CONTAINERS = frozenset(
@@ -30,7 +31,9 @@ CONTAINERS = frozenset(
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that a judgement may look at. `latest` is each measurement's last result."""
+    """Everything that a judgement may look at. `attempts` are all results of each measurement in their order, `latest`
+    the one that stands for it where a single one has to.
+    """
 
     topology: Topology
     plan: Plan
@@ -38,6 +41,7 @@ class Case:
     criteria: tuple[Criterion, ...]
     latest: dict[str, Result]
     virtual: bool
+    attempts: dict[str, tuple[Result, ...]] = field(default_factory=dict)
 
     def serving(self, criterion: Criterion) -> list[Measurement]:
         """Planned measurements that serve the criterion, in the plan's order."""
@@ -52,6 +56,10 @@ class Case:
         result = self.latest.get(measurement)
         return result if result is not None and result.status == "ok" and not result.error else None
 
+    def tries(self, measurement: str) -> tuple[Result, ...]:
+        """All attempts of the measurement that were measured, in their order."""
+        return tuple(r for r in self.attempts.get(measurement, ()) if r.status == "ok")
+
     def emulated(self, measurement: Measurement) -> bool:
         """True where an emulated machine takes part: its processor, not its link, bounds what it carries."""
         if self.topology.lab_link is None or not self.topology.lab_link.emulated:
@@ -64,8 +72,36 @@ class Case:
 
 
 def last_results(results: Iterable[Result]) -> dict[str, Result]:
-    """The last result of each measurement: a resumed run measures again what had failed, and appends."""
-    return {r.measurement: r for r in results}
+    """The result that stands for each measurement: its last one, for a run measures again what failed or could not
+    decide, and appends. A repeat that came to no end on a machine that was busy takes nothing from what was measured.
+    """
+    found: dict[str, Result] = {}
+    for result in results:
+        measured = result.measurement in found and found[result.measurement].status == "ok"
+        if result.status == "ok" or not (measured and loss_of([result]).disturbs):
+            found[result.measurement] = result
+    return found
+
+
+def make_case(
+    topology: Topology, plan: Plan, fabric: Fabric, criteria: Iterable[Criterion], results: Sequence[Result]
+) -> Case:
+    """Plan and results brought together; results that are in no plan are left out."""
+    attempts: dict[str, list[Result]] = {m.id: [] for m in plan.measurements}
+    for result in results:
+        if result.measurement in attempts:
+            attempts[result.measurement].append(result)
+    latest = last_results(r for mine in attempts.values() for r in mine)
+    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
+    return Case(
+        topology=topology,
+        plan=plan,
+        fabric=fabric,
+        criteria=tuple(criteria),
+        latest=latest,
+        virtual=topology.virtual or bool(virtual_facts(facts, fabric)),
+        attempts={id_: tuple(mine) for id_, mine in attempts.items() if mine},
+    )
 
 
 def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from validation.analysis.blame import Guilty, Pair, blame
 from validation.criterion import Criterion
 from validation.judging.case import Case
+from validation.judging.denial import loss_of
 from validation.judging.rdma import broken
 from validation.model import Finding, Judgement
 
@@ -30,7 +31,9 @@ def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, .
 def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
     by_pair: dict[Pair, Judgement] = {}
     named: list[Finding] = []
+    undecided = False
     for judgement in judged:
+        undecided = undecided or judgement.reason_code == "too-noisy"
         fine = judgement.verdict == "pass" or (judgement.reason_code == "virtual" and judgement.value is not None)
         if not fine and judgement.verdict != "fail":
             continue
@@ -42,7 +45,7 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
         pair = (a, b.partition(" (")[0])  # "a>b (write)": a pair fails where any of its operations does
         if pair not in by_pair or judgement.verdict == "fail":
             by_pair[pair] = judgement
-    guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()})
+    guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
     return named + [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
 
 
@@ -97,7 +100,7 @@ def _whole_nodes(case: Case, guilty: list[Guilty]) -> list[Guilty]:
 
 def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair, Judgement]) -> Finding:
     bad = [by_pair[pair] for pair in guilty.pairs]
-    numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"])
+    numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"]) + _repeated(case, bad)
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     remedy = criterion.remedy or "Look at the evidence"
     if guilty.kind == "cluster":
@@ -148,6 +151,12 @@ def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judg
         others = [j.value for j in good if j.value is not None and (j.bound is None or j.bound.metric == metric)]
         said.append(words + (f" (healthy pairs {statistics.median(others):.4g})" if others else ""))
     return "; ".join(said) or criterion.id
+
+
+def _repeated(case: Case, bad: Sequence[Judgement]) -> str:
+    """How many of the failures stood when they were measured once more; "" where none was."""
+    count = sum(all(len(case.tries(id_)) > 1 for id_ in j.evidence) for j in bad)
+    return f"; {count} of {len(bad)} measured again, and no better" if count else ""
 
 
 def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
@@ -203,7 +212,9 @@ def _unreachable(case: Case) -> list[Finding]:
         node = case.latest[measurement.id].facts.get("unreachable")
         if isinstance(node, str) and node in measurement.nodes:
             named.setdefault(node, []).append(measurement.id)
-    if not named and len(gone) >= 2:
+    # A busy machine may be too slow for a measurement: nothing is wrong with the node then.
+    busy = any(loss_of(case.attempts.get(m.id, ())).disturbs for m in gone)
+    if not named and len(gone) >= 2 and not busy:
         common = set.intersection(*(set(m.nodes) for m in gone))
         if len(common) == 1:
             named[common.pop()] = [m.id for m in gone]

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import zip_longest
 
 from validation.analysis.stats import summarize
 from validation.criterion import Criterion
 from validation.fabric import CEILING_SLACK, rdma_bandwidth_bound, rdma_latency_bound
+from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
+from validation.judging.denial import loss_of
 from validation.judging.values import against, impossible, subject_of
 from validation.model import Bound, Judgement, Measurement, Result
 
@@ -154,12 +157,13 @@ def _figure(case: Case, criterion: Criterion, metric: str, subject: str, mine: l
     gone = unusable(case, criterion, subject, ids, bound)
     if gone is not None:
         return gone
-    found = [s for m in mine if (r := case.usable(m.id)) is not None for s in r.samples if s.metric == metric]
-    lacking = [m.id for m in mine if not _has(case.usable(m.id), metric, unit)]
+    tries = [list(filter(None, same)) for same in zip_longest(*(case.tries(m.id) for m in mine))]
+    lacking = [r.measurement for same in tries for r in same if not _has(r, metric, unit)]
     if lacking:
         why = f"{lacking[0]} has a result, but no {metric} in {unit} in it"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids, bound=bound)
-    values = [s.value for s in found]
+    attempts = [Attempt(tuple(v for r in same for v in r.values(metric)), loss_of(same)) for same in tries]
+    values = [value for attempt in attempts for value in attempt.values]
     summary = summarize(values)
     measured = f"measured {summary.median:.4g} {'Gbit/s' if unit == 'Gbit/s' else unit}"
     ceiling = bound.ceiling if bound is not None and not case.virtual else None  # virtual ports have no line
@@ -174,7 +178,7 @@ def _figure(case: Case, criterion: Criterion, metric: str, subject: str, mine: l
     if bound is None:
         why = f"no bound published for {case.fabric.name}; {measured}"
         return judgement(criterion, subject, "not-measured", "no-bound", why, ids, summary=summary)
-    return against(criterion, subject, ids, summary, bound)
+    return decide(attempts, lambda some: against(criterion, subject, ids, summarize(some), bound))
 
 
 def _has(result: Result | None, metric: str, unit: str) -> bool:

@@ -9,8 +9,10 @@ from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
+from validation.judging.attempts import Attempt, decide, too_noisy
 from validation.judging.case import Case, judgement, unusable
-from validation.model import Bound, Judgement, Measurement, ReasonCode, VerdictName
+from validation.judging.denial import explains, loss_of
+from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, VerdictName
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
@@ -80,9 +82,8 @@ def subject_of(measurement: Measurement) -> str:
     return measurement.nodes[0] if len(measurement.nodes) == 1 else "cluster"
 
 
-def _samples(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
-    """The usable samples, or words that say why there are too few."""
-    result = case.usable(measurement.id)
+def _samples(criterion: Criterion, measurement: Measurement, result: Result | None) -> list[float] | str:
+    """The usable samples of a result, or words that say why there are too few."""
     mine = [s for s in result.samples if s.metric == criterion.metric] if result else []
     if not mine:
         return f"{measurement.id} has a result, but no {criterion.metric} in it"
@@ -134,35 +135,43 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
         if gone is not None:
             judged.append(gone)
             continue
-        values = _samples(case, criterion, measurement)
+        judged.append(_judge_attempts(case, criterion, measurement, bound))
+    return judged
+
+
+def _judge_attempts(case: Case, criterion: Criterion, measurement: Measurement, bound: Bound | None) -> Judgement:
+    """All attempts of one measurement. A sample that is missing or cannot be spoils them all: none is passed over."""
+    subject, evidence = subject_of(measurement), (measurement.id,)
+    attempts = []
+    for result in case.tries(measurement.id):
+        values = _samples(criterion, measurement, result)
         if isinstance(values, str):
-            judged.append(
-                judgement(criterion, subject, "not-measured", "missing-metric", values, evidence, bound=bound)
-            )
-            continue
-        summary = summarize(values)
+            return judgement(criterion, subject, "not-measured", "missing-metric", values, evidence, bound=bound)
         wrong = impossible(values, _unit(criterion), criterion.metric or "", _most(case, bound))
         if wrong:
-            judged.append(
-                judgement(
-                    criterion, subject, "not-measured", "above-ceiling", wrong, evidence, summary=summary, bound=bound
-                )
+            summary = summarize(values)
+            return judgement(
+                criterion, subject, "not-measured", "above-ceiling", wrong, evidence, summary=summary, bound=bound
             )
-        elif criterion.bound.kind == "report":
-            why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
-            judged.append(
-                judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
-            )
-        elif bound is None:
-            why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
-            judged.append(judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary))
-        elif criterion.rehearsal.judge == "lab-link" and case.emulated(measurement):
-            judged.append(_emulated(case, criterion, subject, evidence, summary, bound))
-        elif criterion.method == "spread":
-            judged.append(_spread(criterion, subject, evidence, summary, bound))
-        else:
-            judged.append(against(criterion, subject, evidence, summary, bound, values))
-    return judged
+        attempts.append(Attempt(tuple(values), loss_of([result])))
+    return decide(attempts, lambda values: _judge_samples(case, criterion, measurement, bound, values))
+
+
+def _judge_samples(
+    case: Case, criterion: Criterion, measurement: Measurement, bound: Bound | None, values: list[float]
+) -> Judgement:
+    subject, evidence, summary = subject_of(measurement), (measurement.id,), summarize(values)
+    if criterion.bound.kind == "report":
+        why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
+        return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
+    if bound is None:
+        why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
+        return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
+    if criterion.rehearsal.judge == "lab-link" and case.emulated(measurement):
+        return _emulated(case, criterion, subject, evidence, summary, bound)
+    if criterion.method == "spread":
+        return _spread(criterion, subject, evidence, summary, bound)
+    return against(criterion, subject, evidence, summary, bound, values)
 
 
 def _emulated(
@@ -279,7 +288,7 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
         if gone is not None:
             judged.append(gone)
             continue
-        ones, all_ = _samples(case, criterion, single[0]), _samples(case, criterion, job)
+        ones, all_ = _pooled(case, criterion, single[0]), _pooled(case, criterion, job)
         if isinstance(ones, str) or isinstance(all_, str):
             why = ones if isinstance(ones, str) else str(all_)
             judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
@@ -288,8 +297,27 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
             why = "a rate of 0 images/s: nothing was trained"
             judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
             continue
-        judged.append(_scaled(case, criterion, job, subject, evidence, ones, all_, bound))
+        found = _scaled(case, criterion, job, subject, evidence, ones, all_, bound)
+        # A single rank that was held back makes the many look better, so that here denial may explain a pass, too.
+        alone = loss_of(case.tries(single[0].id))
+        loss = max(alone, loss_of(case.tries(job.id)), key=lambda found: found.share)
+        if explains(loss, found):
+            found = too_noisy(found, loss)
+        elif found.verdict == "pass" and alone.disturbs:
+            found = too_noisy(found, alone)
+        judged.append(found)
     return judged
+
+
+def _pooled(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
+    """The samples of all attempts, or words that say what one of them lacks."""
+    values: list[float] = []
+    for result in case.tries(measurement.id):
+        mine = _samples(criterion, measurement, result)
+        if isinstance(mine, str):
+            return mine
+        values += mine
+    return values
 
 
 def _scaled(
