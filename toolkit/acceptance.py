@@ -77,7 +77,7 @@ async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
     finally:
         if not remote.ended:
             await remote.stop()
-    documents = output.documents()
+    documents = [found for found in output.documents() if "facts" in found]
     if not documents or documents[-1].get("error"):
         said = output.stderr.decode(errors="replace").strip().splitlines()
         return f"its facts could not be read: {said[-1] if said else f'exit status {output.returncode}'}"

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from validation.again import MAX_ATTEMPTS, ONCE, budget_s
 from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
 
 _STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}
@@ -70,4 +71,11 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
         console.print(Text(f"left out: {words}"))
     console.print()
     console.print(Text(f"{len(plan.measurements)} measurements in {len(plan.rounds)} rounds, about {duration}"))
+    for suite in plan.suites:
+        mine = [m for m in plan.measurements if m.suite == suite and m.kind not in ONCE]
+        if mine:
+            most = f"{budget_s(mine, plan.rounds):.0f} s"
+            console.print(
+                Text(f"{suite}: what cannot decide is measured again, {MAX_ATTEMPTS} attempts at most, {most} in all")
+            )
     console.print(Text("This is a plan and NOT a verdict: no node was touched and nothing was measured.", style="bold"))

@@ -138,8 +138,8 @@ def supervise(probe: Callable[[], int], deadline_s: float, controlled: bool, hol
     """Run `probe` in a child and return its exit status, EXIT_DEADLINE or EXIT_STOPPED; nothing of it is left then.
 
     `hold_s` > 0: start only when the controller writes a line, and give up after that many seconds. The deadline
-    counts from the start of the probe. Whatever became of it, a last line of JSON, {"denied": ...}, says what this
-    machine was denied meanwhile.
+    counts from the start of the probe. Whatever became of it, a last line of JSON, {"denied": ...}, tells a controller
+    what this machine was denied meanwhile.
     """
     watch = Watch(controlled)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
@@ -153,8 +153,9 @@ def supervise(probe: Callable[[], int], deadline_s: float, controlled: bool, hol
     if child == 0:
         _run_child(probe)
     code = _watched(watch, child, deadline_s)
-    with contextlib.suppress(OSError, ValueError):  # nobody listens any more
-        print(json.dumps({"denied": between(before, reading())}), flush=True)
+    if controlled:
+        with contextlib.suppress(OSError, ValueError):  # nobody listens any more
+            print(json.dumps({"denied": between(before, reading())}), flush=True)
     return code
 
 
