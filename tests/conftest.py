@@ -18,6 +18,7 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+COMPLETE = bool(os.environ.get("ELASTIC_AI_COMPLETE"))
 SLOWEST = 20
 OF_THE_MACHINE = ("this machine", "needs root")
 
@@ -35,16 +36,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def proves(item: pytest.Item) -> str:
-    """First line of the test's docstring, else of its file's."""
-    for thing in (getattr(item, "obj", None), getattr(item, "module", None)):
-        if text := (getattr(thing, "__doc__", None) or "").strip():
-            return str(text.splitlines()[0])
-    return ""
+    """First line of the test's docstring, else its name, which is a sentence too."""
+    text = (getattr(getattr(item, "obj", None), "__doc__", None) or "").strip()
+    name = item.name.removeprefix("test_").partition("[")[0].replace("_", " ")
+    return str(text.splitlines()[0]) if text else name
 
 
 def not_run(reason: str) -> bool:
     """Whether a skip for this reason means that bin/test did not do what it says."""
-    return bool(os.environ.get("ELASTIC_AI_COMPLETE")) and not reason.startswith(OF_THE_MACHINE)
+    return COMPLETE and not reason.startswith(OF_THE_MACHINE)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -70,7 +70,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 times[report.when != "setup"] += report.duration
                 words[report.nodeid] = str(dict(report.user_properties).get("proves", ""))
     slowest = sorted(took, key=lambda name: -sum(took[name]))[:SLOWEST]
-    if len(took) < SLOWEST:
+    if not COMPLETE:
         return
     terminalreporter.section(f"the slowest {len(slowest)}, and what each alone proves")
     for name in slowest:

@@ -29,6 +29,11 @@ RECORD_CHANGES = {
 }
 
 
+def recording(changes: Path) -> dict[str, str]:
+    """Environment in which Ansible writes what changed to a file, one JSON line per task and host."""
+    return {**RECORD_CHANGES, "ELASTIC_AI_CHANGES_FILE": str(changes)}
+
+
 def call(
     args: Sequence[str | Path], timeout_s: float = 900, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
@@ -38,9 +43,11 @@ def call(
     return subprocess.run(words, cwd=ROOT, env=env, text=True, capture_output=True, timeout=timeout_s, check=False)
 
 
-def toolkit(*args: str | Path, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+def toolkit(
+    *args: str | Path, timeout_s: float = 900, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the `toolkit` command."""
-    return call([BIN / "toolkit", *args], timeout_s)
+    return call([BIN / "toolkit", *args], timeout_s, env)
 
 
 @dataclass(frozen=True)
@@ -64,7 +71,7 @@ class Lab:
         self, *args: str | Path, name: str = "site.yml", changes: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         """ansible-playbook on this lab; what changed goes to the file `changes`, one JSON line per task and host."""
-        env = {} if changes is None else {**RECORD_CHANGES, "ELASTIC_AI_CHANGES_FILE": str(changes)}
+        env = {} if changes is None else recording(changes)
         return call([BIN / "ansible-playbook", name, "-i", self.inventory, *args], timeout_s=1800, env=env)
 
 
@@ -90,12 +97,13 @@ Change = dict[str, Any]  # host, role, task, paths, packages
 
 @dataclass(frozen=True)
 class Provisioned:
-    """A lab after site.yml: its nodes as they were before, what check mode predicted, and what then changed."""
+    """A lab after `toolkit deploy`: its nodes as they were before, what check mode predicted, and what then changed."""
 
     lab: Lab
     before: dict[str, dict[str, Any]]
     predicted: list[Change]
     changed: list[Change]
+    said: list[str]  # the last lines of toolkit deploy, one for each node
 
 
 def changes_in(path: Path) -> list[Change]:
@@ -105,13 +113,15 @@ def changes_in(path: Path) -> list[Change]:
 
 @pytest.fixture(scope="session")
 def provisioned(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Provisioned:
-    """The lab after one run of site.yml in check mode and one for real."""
+    """The lab after one run of site.yml in check mode, by ansible-playbook, and one for real, by toolkit deploy."""
     folder = tmp_path_factory.mktemp("site")
     before = {node: snapshot(lab, node) for node in NODES}
-    for name, args in (("predicted", ["--check"]), ("changed", [])):
-        done = lab.playbook(*args, changes=folder / name)
-        assert done.returncode == 0, f"site.yml {args}:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
-    return Provisioned(lab, before, changes_in(folder / "predicted"), changes_in(folder / "changed"))
+    predicted, changed = folder / "predicted", folder / "changed"
+    done = lab.playbook("--check", changes=predicted)
+    assert done.returncode == 0, f"site.yml --check:\n{done.stdout[-6000:]}{done.stderr[-2000:]}"
+    done = toolkit("deploy", "-i", lab.inventory, timeout_s=1800, env=recording(changed))
+    assert done.returncode == 0, f"toolkit deploy:\n{done.stdout[-6000:]}{done.stderr[-6000:]}"
+    return Provisioned(lab, before, changes_in(predicted), changes_in(changed), done.stdout.splitlines())
 
 
 @dataclass(frozen=True)

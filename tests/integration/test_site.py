@@ -43,6 +43,14 @@ def test_check_mode_predicts_the_roles_files_and_packages_that_change(provisione
     assert compare(lambda c: c["packages"])[1] == nothing, "packages predicted and then not installed"
 
 
+def test_deploy_ends_with_a_line_for_each_node(provisioned: Provisioned):
+    """`toolkit deploy` provisions the whole site and says of each node what it changed there."""
+    told = dict(line.split(maxsplit=1) for line in provisioned.said)
+    assert sorted(told) == sorted(NODES)
+    for words in told.values():
+        assert words.startswith("ok: changed"), words
+
+
 def test_second_run_changes_nothing(provisioned: Provisioned):
     again = provisioned.lab.playbook()
     assert again.returncode == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from report_fixture import RUN, make_run
-from signing_case import NEEDS_SSH, allow, make_key, toolkit
+from signing_case import COMMAND_PATH, NEEDS_SSH, allow, make_key, toolkit
 
 pytestmark = NEEDS_SSH
 
@@ -157,7 +157,7 @@ def test_a_passphrase_is_asked_for_on_the_terminal(desk, tmp_path):
     if pid == 0:
         os.chdir(tmp_path)
         environment = {k: v for k, v in os.environ.items() if k not in ("SSH_AUTH_SOCK", "DISPLAY")}
-        environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+        environment["PYTHONPATH"] = COMMAND_PATH
         words = [sys.executable, "-m", "toolkit", "sign", "--key", "locked", "--as", "A, B"]
         os.execve(sys.executable, words, environment)
     said = b""

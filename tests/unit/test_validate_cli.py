@@ -35,7 +35,7 @@ def start(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[st
     return subprocess.Popen(
         [sys.executable, str(HERE / "cli_here.py"), *arguments],
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
