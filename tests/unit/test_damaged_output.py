@@ -48,7 +48,7 @@ AGREEMENT = 0.011
 
 def recordings() -> dict[str, Recording]:
     found: dict[str, Recording] = {}
-    for path in sorted((DATA / "iperf3").glob("[0-9]*.json")):
+    for path in sorted([*(DATA / "iperf3").glob("[0-9]*.json"), *(DATA / "iperf3").glob("stalled*.json")]):
         found[f"iperf3 {path.stem}"] = tcp_doc("tcp-bandwidth", path.read_text()), BANDWIDTH
     found["sockperf"] = (
         tcp_doc("tcp-latency", (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import json
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from test_rdma_parsers import doc as rdma_doc
 from test_remoting import ISOLATE, isolated
 
 from validation.parsers import ParseError, parse
-from validation.probes import rdma_ports_qos
+from validation.probes import rdma_ports_qos, tcp_bandwidth
 from validation.probes.tool import Ran
 
 SOCKPERF = (DATA / "sockperf/3.7-tcp.out").read_text()
@@ -204,6 +205,16 @@ def test_iperf3_reports_that_contradict_themselves(spoil: Callable[[dict[str, An
     spoil(report)
     with pytest.raises(ParseError, match="iperf3"):
         parse("tcp-bandwidth", tcp_doc("tcp-bandwidth", json.dumps(report)), BANDWIDTH)
+
+
+@pytest.mark.parametrize(("name", "samples"), [("1stream", 9), ("late", 10)])
+def test_intervals_that_ran_together_while_the_machine_stood_still_are_measured(name: str, samples: int) -> None:
+    """Recorded while both ends were stopped for up to 0.3 s at a time: no time is missing, so nothing is."""
+    text = (DATA / f"iperf3/stalled-3.12-{name}.json").read_text()
+    asked = argparse.Namespace(source="127.0.0.1", destination="127.0.0.1", streams=1, seconds=3, omit_s=1)
+    assert tcp_bandwidth.wrong(asked, text) is None
+    found, _ = parse("tcp-bandwidth", tcp_doc("tcp-bandwidth", text), BANDWIDTH)
+    assert len(values(found, "tcp_bandwidth_gbps")) == samples
 
 
 # --- isolation (D9) --------------------------------------------------------------------------------------------

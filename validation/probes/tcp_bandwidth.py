@@ -9,6 +9,8 @@ from typing import Any
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 
+SHORTEST = 0.9  # share of its time that a test must have run: on a busy node the omitted time ends late
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of this probe."""
@@ -45,7 +47,7 @@ def wrong(args: argparse.Namespace, stdout: str) -> str | None:
             (all(c["local_host"] == args.source for c in connections), "did not use the source address"),
             (all(c["remote_host"] == args.destination for c in connections), "did not reach the destination address"),
             (test["duration"] == args.seconds and test["omit"] == args.omit_s, "ran for another time than asked"),
-            (sent["seconds"] >= 0.95 * args.seconds, f"stopped after {sent['seconds']:.1f} s"),
+            (sent["seconds"] >= SHORTEST * args.seconds, f"stopped after {sent['seconds']:.1f} s"),
             (received["bytes"] > 0, "moved no data"),
             (bool(server["intervals"]), "got no report from the server"),
         ]
