@@ -21,7 +21,7 @@ MAX_ATTEMPTS = 4
 """Attempts of one measurement at most. Ours."""
 
 CONFIRMED = 2
-"""Attempts after which a suspect that nothing disturbed is named. Ours."""
+"""Attempts after which a suspect is named. Ours."""
 
 PER_PORT = 4
 """Pairs of one suspect port and direction that are measured again: enough to tell it from its partners. Ours."""
@@ -101,9 +101,7 @@ def _suspects(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> 
     found = []
     for judgement in failed:
         for id_ in judgement.evidence:
-            results = case.tries(id_)
-            quiet = sum(not loss_of([r]).disturbs for r in results)
-            if quiet < CONFIRMED and 0 < _taken(case, id_) < (CONFIRMED if quiet == len(results) else CONFIRMED + 1):
+            if 0 < _taken(case, id_) < CONFIRMED:
                 found.append(id_)
     return found
 
