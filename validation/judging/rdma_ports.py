@@ -214,7 +214,10 @@ def _down(one: Seen, result: Result | None, when: str) -> list[str]:
 
 def _has_gid(one: Seen, result: Result | None) -> bool:
     """True where the GID table has the port's own IPv4 address as a RoCE v2 GID (InfiniBand specification, A17)."""
-    wanted = ipaddress.ip_address(one.port.address)
+    try:
+        wanted = ipaddress.ip_address(one.port.address)
+    except ValueError:
+        return False  # what is no address has no GID
     gids = one.fact("gids", result)
     for line in gids if isinstance(gids, list) else []:
         index, _, rest = str(line).partition(" ")
