@@ -24,10 +24,12 @@ LOST = frozenset(
     {
         *("out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err"),  # mlx5
         *("out_of_seq_request", "rcvd_seq_err"),  # rxe
-        *("port_xmit_discards", "rx_discards_phy", "tx_discards_phy", "out_of_buffer", "rx_out_of_buffer"),
+        *("port_xmit_discards", "rx_discards_phy", "tx_discards_phy", "out_of_buffer"),
     }
 )
-LOST_BY_PRIORITY = re.compile(r"rx_prio\d+_(buf|cong)_discard")
+LOST_BY_PRIORITY = re.compile(r"rx_prio\d+_(buf_|cong_)?discards?")
+HOST_QUEUES = "rx_out_of_buffer"
+"""Frames that the host's own TCP queues had no room for (mlx5): its processor was late, the fabric lost nothing."""
 STORMS = frozenset({"tx_pause_storm_warning_events", "tx_pause_storm_error_events"})
 """Counters that grow where a fabric loses packets, and where its flow control jams (`ethtool -S` of mlx5)."""
 

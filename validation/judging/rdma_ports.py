@@ -316,7 +316,10 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
             "not-measured", "not-selected", f"settings as wanted; lost packets: no suite loads the port ({text})"
         )
     late = unusable(case, criterion, one.subject, one.ids, bound)
-    return late or say("pass", "within-bounds", f"as wanted, this end only (the switch must agree): {text}; none lost")
+    why = f"as wanted, this end only (the switch must agree): {text}; none lost"
+    told = one.growth(lambda name: name == counters.HOST_QUEUES)
+    why += f"; told, not judged: {told[0]}, for which the host's own TCP queues had no room" if told else ""
+    return late or say("pass", "within-bounds", why)
 
 
 def judge_memlock(case: Case, criterion: Criterion) -> list[Judgement]:
