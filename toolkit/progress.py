@@ -141,7 +141,8 @@ class Lines:
         """Say what is measured once more; it does not count towards the plan's total."""
         self.clock.again(rounds)
         self._repeats = sum(map(len, rounds))
-        self.said(f"{self._repeats} measurement{'' if self._repeats == 1 else 's'} once more: they do not decide yet")
+        words = "measurement does" if self._repeats == 1 else "measurements do"
+        self.said(f"{self._repeats} {words} not decide yet, or must be confirmed: once more")
 
     def line(self, m: Measurement, result: Result) -> str:
         """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`; of a repeat its attempt."""

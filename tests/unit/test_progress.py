@@ -54,6 +54,29 @@ def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) 
     assert second.startswith("[2/4] tcp-bandwidth gpu2/lo>gpu1/lo timeout: it broke 4.1 s  left ")
 
 
+def test_further_attempts_are_told_and_do_not_count_towards_the_plan(whole: Plan) -> None:
+    out = io.StringIO()
+    lines = progress.Lines(out)
+    lines.planned(whole, frozenset())
+    m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
+    lines.finished(m, result(m.id, "ok", 0.5))
+    lines.again([[m]])
+    lines.finished(m, result(m.id, "ok", 0.95).model_copy(update={"attempt": 2}))
+    _, _, told, again = out.getvalue().splitlines()
+    assert told == "1 measurement does not decide yet, or must be confirmed: once more"
+    assert again.startswith("[1/4] tcp-bandwidth gpu1/lo>gpu2/lo attempt 2 0.95 Gbit/s 4.1 s  left ")
+    lines.finished(m, result(m.id, "ok", 0.95))
+    assert lines.done == 2
+
+
+def test_further_attempts_take_their_time_before_what_is_left(whole: Plan) -> None:
+    clock = progress.Clock(lambda: 100.0)
+    clock.plan(whole, frozenset())
+    m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
+    clock.again([[m]])
+    assert clock.left_s == pytest.approx(whole.estimated_s + m.estimated_s)
+
+
 def test_what_is_left_follows_how_long_things_really_took(whole: Plan) -> None:
     now = [100.0]
     clock = progress.Clock(lambda: now[0])
