@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import random
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_parsers import BANDWIDTH, DATA, SOCKPERF_FACTS, values
 from test_parsers import doc as tcp_doc
 from test_rdma_parsers import CASES, HARDWARE, WRITE, end, said
@@ -16,7 +20,7 @@ from test_rdma_parsers import doc as rdma_doc
 from test_remoting import ISOLATE, isolated
 
 from validation.parsers import ParseError, parse
-from validation.probes import rdma_ports_qos, tcp_bandwidth
+from validation.probes import rdma_ports_qos, tcp_bandwidth, tcp_latency
 from validation.probes.tool import Ran
 
 SOCKPERF = (DATA / "sockperf/3.7-tcp.out").read_text()
@@ -120,6 +124,39 @@ def test_block_medians_are_held_against_every_percentile_of_the_output(blocks: l
     assert len(values(rtt()[0], "tcp_rtt_us")) == 20
     with pytest.raises(ParseError, match="block"):
         rtt(block_medians_us=blocks)
+
+
+@settings(max_examples=150, deadline=None)
+@given(number=st.integers(40, 1500), seed=st.integers(0, 10**6), spread=st.floats(0, 3), steps=st.integers(1, 8))
+def test_no_log_of_the_probe_is_refused(number: int, seed: int, spread: float, steps: int) -> None:
+    """Round trips of any shape, in stretches as a busy host makes them, and as few as an emulated machine has."""
+    dice = random.Random(seed)
+    levels = [10 * dice.lognormvariate(0, spread) for _ in range(steps)]
+    said_by_a_log(
+        [round(levels[i * steps // number] * dice.lognormvariate(0, spread / 3) + 1, 3) for i in range(number)]
+    )
+
+
+def test_blocks_of_two_observations_are_no_contradiction() -> None:
+    """11 of 20 medians are 5, and yet fewer than a quarter of all times are below 9: many stand in no block."""
+    said_by_a_log([1.0, 9.0] * 11 + [10.0] * 37)
+
+
+def said_by_a_log(times: list[float]) -> None:
+    """What sockperf prints of these times, and what the probe makes of its log, is accepted."""
+    number, dice = len(times), random.Random(1)
+    text = re.sub(r"Total \d+ observations", f"Total {number} observations", SOCKPERF)
+    for name in ("99.999", "99.990", "99.900", "99.000", "90.000", "75.000", "50.000", "25.000"):
+        value = sorted(times)[min(number - 1, int(number * float(name) / 100) - dice.randint(0, 1))]
+        text = re.sub(rf"percentile {name} =\s+[\d.]+", f"percentile {name} = {value:.3f}", text)
+    text = re.sub(r"<MAX> observation =\s+[\d.]+", f"<MAX> observation = {max(times):.3f}", text)
+    text = re.sub(r"<MIN> observation =\s+[\d.]+", f"<MIN> observation = {min(times):.3f}", text)
+    facts = {"observations": number, "block_medians_us": tcp_latency.block_medians(times)}
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        facts[f"{name}_us"] = tcp_latency.percentile(times, share)
+        around = [tcp_latency.percentile(times, share + side) for side in (-0.03, 0.03)]
+        facts[f"{name}_around_us"] = around
+    assert len(values(rtt(text, **facts)[0], "tcp_rtt_us")) == 20
 
 
 @pytest.mark.parametrize("count", ["duplicated", "out-of-order", "dropped"])

@@ -287,13 +287,14 @@ def test_a_slow_link_of_an_emulated_machine_is_found_and_named_all_the_same() ->
     assert criterion(verdict, "tr.rdmafn").verdict == "pass"
 
 
-def test_less_observations_are_asked_of_emulated_machines() -> None:
+def test_less_observations_are_asked_of_a_lab_and_of_emulated_machines() -> None:
     def least(topology: Topology) -> object:
         plan = plan_of(topology, TRANSPORT)
         return next(m for m in plan.measurements if m.kind == "tcp-latency").params.get("min_observations")
 
     assert least(LAB) == 40
-    assert least(vm_lab(emulated=False)) is None
+    assert least(vm_lab(emulated=False)) == 200
+    assert least(LAB.model_copy(update={"lab_link": None})) is None
 
 
 def test_progress_names_the_run_and_its_figure() -> None:
