@@ -14,6 +14,7 @@ from toolkit import rundir
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
 from validation.again import again, on_nodes
+from validation.consistency import read_evidence, release
 from validation.criterion import load_criteria
 from validation.execute import Launcher, RunError, SshLauncher, run_plan
 from validation.execute.measure import utc_now
@@ -201,9 +202,11 @@ async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any
 
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
-    results, _ = read_results(run_dir / RESULTS, rundir.read(run_dir)[0].run)
+    info, _, plan = rundir.read(run_dir)
+    results, _ = read_results(run_dir / RESULTS, info.run)
+    faults = read_evidence(run_dir, info, plan, results).faults
     last = {result.measurement: result.status for result in results}
-    return {id_ for id_, status in last.items() if status == "ok"}
+    return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
 
 
 def judge_run(run_dir: Path) -> VerdictDoc:
@@ -219,8 +222,12 @@ def rejudge(run_dir: Path) -> VerdictDoc:
     """Judge an old run by today's fabric profile and criteria; what was there before is kept under superseded/."""
     info, _, _ = rundir.read(run_dir)
     kept = rundir.supersede(run_dir) or run_dir
+    if kept != run_dir:
+        rundir.write_document(kept / rundir.RUN, info)  # a copy: without run.json a run is none
     # A profile from a file of the site has only the copy in the run.
     rundir.copy_rules(run_dir, info.fabric if info.fabric in fabric_names() else str(kept / rundir.FABRIC))
+    why = f"rules of toolkit {release()}, copied in at {utc_now()}"
+    rundir.renew(run_dir, info, (rundir.FABRIC,), why)
     return judge_run(run_dir)
 
 

@@ -6,13 +6,14 @@ import contextlib
 import fcntl
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault
+from validation.consistency import tied
 from validation.criterion import criteria_texts
 from validation.fabric import fabric_text
 from validation.load import load_json
@@ -115,7 +116,18 @@ def begin(
     copy_rules(run_dir, fabric)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)
-    write_document(run_dir / RUN, info)
+    write_document(run_dir / RUN, info.model_copy(update={"documents": tied(run_dir)}))
+
+
+def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> None:
+    """Write run.json with the hashes of the rules as they are now, of those in `names` (and all criteria) only.
+
+    What is not named must still be what the run began with. `why` says what was replaced.
+    """
+    now = tied(run_dir)
+    fresh = {name: value for name, value in now.items() if name in names or name.startswith(f"{CRITERIA}/")}
+    kept = {name: value for name, value in info.documents.items() if not name.startswith(f"{CRITERIA}/")}
+    write_document(run_dir / RUN, info.model_copy(update={"documents": {**kept, **fresh}, "replaced": why}))
 
 
 def read(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:

@@ -13,6 +13,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case, make_case, unsaid, virtual_facts
 from validation.judging.counts import judge_counts
+from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
@@ -66,14 +67,17 @@ def judge(
     criteria: Iterable[Criterion],
     results: Sequence[Result],
     waivers: Sequence[Waiver] = (),
+    evidence: Evidence = Evidence(),  # noqa: B008 - frozen
 ) -> VerdictDoc:
-    """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count.
+    """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count;
+    none of them where `evidence` has something against one.
 
     Waivers are looked at as of the day on which the run was created, so that judging again changes nothing.
     """
     case = make_case(topology, plan, fabric, criteria, results)
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
+    case = discounted(case, evidence)
     judged = {c.id: METHODS[c.method](case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria}
     judged, whole, notes = apply_waivers(case, judged, waivers, info.created)
     verdicts = tuple(_verdict(case, c, judged[c.id], whole.get(c.id)) for c in case.criteria)
@@ -96,7 +100,7 @@ def judge(
             "missing": missing,
             "criteria": verdicts,
             "findings": named,
-            "notes": (*_notes(case, shown, results, facts), *notes),
+            "notes": (*_notes(case, shown, results, facts), *evidence.notes, *notes),
         }
     )
 

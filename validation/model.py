@@ -194,6 +194,11 @@ class Sample(Model):
     unit: str
 
 
+REPORT = "probe.json"
+"""End of the name under which a probe's report is kept, without the output that stands beside it: a result can be read
+from the two once more."""
+
+
 class RawLog(Model):
     """Untouched tool output, relative to the run directory, with its hash."""
 
@@ -353,7 +358,11 @@ class VerdictDoc(Model):
 
 
 class RunInfo(Model):
-    """run.json: what was asked, by which release, when."""
+    """run.json: what was asked, by which release, when.
+
+    `documents`: name -> SHA-256 of what the run began with (plan, topology, fabric profile, criteria, ...). `replaced`
+    says that rules were replaced by later ones, which `toolkit validate --rejudge` does.
+    """
 
     run: str
     created: str
@@ -364,3 +373,5 @@ class RunInfo(Model):
     suites: tuple[str, ...]
     command: tuple[str, ...]
     options: dict[str, Scalar] = {}
+    documents: dict[str, str]
+    replaced: str | None = None

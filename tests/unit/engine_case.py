@@ -178,6 +178,7 @@ def verdict_of(
         fabric=fabric,
         suites=plan.suites,
         command=("toolkit", "validate"),
+        documents={},
     )
     return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers))
 

@@ -6,10 +6,12 @@ The numbers are invented. They are shaped like a lab's with 1 Gbit/s links; noth
 from __future__ import annotations
 
 import datetime
-import hashlib
 from itertools import permutations
 from pathlib import Path
 
+from raw_case import keep, measured
+
+from validation.consistency import tied
 from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
 from validation.judge import judge
@@ -21,7 +23,6 @@ from validation.model import (
     Plan,
     Port,
     Provenance,
-    RawLog,
     Result,
     RunInfo,
     Sample,
@@ -69,7 +70,7 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     if m.kind == "tcp-bandwidth":
         rate = (0.0982 if sick else 0.985) * (1 if virtual else 10)
         values, metric, unit = (
-            [rate * (1 + 0.004 * (spread - 0.1 * i)) for i in range(10)],
+            [rate * (1 + 0.004 * (spread - 0.1 * i)) for i in range(12)],
             "tcp_bandwidth_gbps",
             "Gbit/s",
         )
@@ -130,35 +131,30 @@ def results(
 ) -> list[Result]:
     out = []
     for index, m in enumerate(planned.measurements):
-        log = run_dir / "raw" / m.id / f"{m.nodes[0]}.out"
-        log.parent.mkdir(parents=True)
-        log.write_text(f"output of {m.id}\n")
-        digest = hashlib.sha256(log.read_bytes()).hexdigest()
         tool, version = TOOLS[m.kind]
         failed = dead in m.nodes
-        out.append(
-            Result.model_validate(
-                dict(
-                    run=RUN,
-                    measurement=m.id,
-                    status="unreachable" if failed else "ok",
-                    error=error if failed else None,
-                    samples=() if failed else _samples(m, slow, virtual),
-                    facts=_facts(m.nodes[0], virtual) if m.kind == "facts" and not failed else {},
-                    provenance=Provenance(
-                        nodes=m.nodes,
-                        devices=tuple(str(e) for e in m.endpoints),
-                        tool=tool,
-                        tool_version=version,
-                        command=(tool.split()[0], "-c", f"10.78.0.{11 + index % 4}", "--json"),
-                        started=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5:02d}Z",
-                        ended=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5 + 4:02d}Z",
-                        duration_s=4.2,
-                        raw=(RawLog(path=f"raw/{m.id}/{m.nodes[0]}.out", sha256=digest),),
-                    ),
-                )
+        result = Result.model_validate(
+            dict(
+                run=RUN,
+                measurement=m.id,
+                status="unreachable" if failed else "ok",
+                error=error if failed else None,
+                samples=() if failed else _samples(m, slow, virtual),
+                facts=_facts(m.nodes[0], virtual) if m.kind == "facts" and not failed else {},
+                provenance=Provenance(
+                    nodes=m.nodes,
+                    devices=tuple(str(e) for e in m.endpoints),
+                    tool=tool,
+                    tool_version=version,
+                    command=(tool.split()[0], "-c", f"10.78.0.{11 + index % 4}", "--json"),
+                    started=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5:02d}Z",
+                    ended=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5 + 4:02d}Z",
+                    duration_s=3.8,
+                    raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if failed else (),
+                ),
             )
         )
+        out.append(result if failed else measured(run_dir, m, result))
     return out
 
 
@@ -199,8 +195,9 @@ def make_run(
         fabric="tcp10",
         suites=planned.suites,
         command=("toolkit", "validate", "--fabric", "tcp10"),
+        documents={},
     )
-    for name, document in (("run", info), ("topology", topo), ("plan", planned)):
+    for name, document in (("topology", topo), ("plan", planned)):
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
     lines = [r.model_dump_json() + "\n" for r in measured]
     if cut_after is not None:
@@ -210,6 +207,8 @@ def make_run(
     (run_dir / "criteria").mkdir()
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)
+    info = info.model_copy(update={"documents": tied(run_dir)})
+    (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
     if judged:
         fabric, waivers = load_fabric("tcp10"), _waivers(planned) if waive else ()
         document = judge(info, topo, planned, fabric, load_criteria(), measured, waivers)

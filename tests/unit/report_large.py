@@ -153,6 +153,7 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
         fabric="tcp10",
         suites=plan.suites,
         command=("toolkit", "validate", "--fabric", "tcp10"),
+        documents={},
     )
     for name, document in (("run", info), ("topology", topology), ("plan", plan)):
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))

@@ -169,6 +169,7 @@ def _info(run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, pl
         fabric=fabric.name,
         suites=plan.suites,
         command=("toolkit", *sys.argv[1:]),
+        documents={},
     )
 
 

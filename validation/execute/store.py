@@ -15,12 +15,9 @@ from typing import Any
 
 from validation.execute.errors import RunError
 from validation.load import is_json
-from validation.model import RawLog, Result
+from validation.model import REPORT, RawLog, Result
 
 RESULTS = "results.jsonl"
-REPORT = "probe.json"
-"""End of the name under which a probe's report is kept, without the output that stands beside it: a result can be read
-from the two once more."""
 
 
 def _fsync_folder(folder: Path) -> None:

@@ -106,7 +106,7 @@ def annex(documents: RunDocuments) -> tuple[Evidence, ...]:
 
 def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     """What else a reader must know: dropped lines, results that count nowhere, and the judge's own remarks."""
-    out = [documents.torn] if documents.torn else []
+    out = [documents.torn] if documents.torn and documents.torn not in verdict.notes else []
     if documents.unplanned and documents.verdict is None:
         out.append(f"results that are in no plan were ignored: {', '.join(documents.unplanned[:5])}")
     # what was left out of the plan has a list of its own

@@ -174,7 +174,7 @@ def try_templates(report_yml: Path, fabric: Fabric, topology: Topology) -> None:
     customer = load_customer(report_yml)
     info = RunInfo(
         run="trial", created="2000-01-01T00:00:00Z", toolkit_version="0", site=topology.site, inventory="",
-        fabric=fabric.name, suites=(), command=(),
+        fabric=fabric.name, suites=(), command=(), documents={},
     )  # fmt: skip
     texts = template_texts(report_yml, customer)
     context = _context(info, customer, logo_uri(report_yml, customer), fabric, topology, "REHEARSAL", "passed")

@@ -1,0 +1,162 @@
+"""What probes would have reported for given samples: reports and raw logs in the form of the real tools, made here.
+
+A run made from them can be read again from its raw logs, as a real one. Nothing here was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from validation.model import REPORT, Measurement, Plan, RawLog, Result, Sample
+from validation.parsers import parse
+from validation.probes import ProbeDoc
+
+METRICS = {
+    "path-mtu": "path_mtu_bytes",
+    "tcp-bandwidth": "tcp_bandwidth_gbps",
+    "tcp-latency": "tcp_rtt_us",
+    "training-short": "images_per_s",
+}
+"""The metric from which a report is made; what else a parser finds follows from it."""
+
+
+def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:
+    """The report of a measurement that gave `values`; facts only of kind `facts`. `like` has the rest."""
+    stdout, found = "", dict(facts)
+    if m.kind == "facts":
+        stdout = json.dumps(facts)
+    elif m.kind == "path-mtu":
+        stdout, found = _ping(int(values[0])), {"path_mtu_bytes": int(values[0])}
+    elif m.kind == "tcp-bandwidth":
+        stdout, found = json.dumps(_iperf3(m, values)), {}
+    elif m.kind == "tcp-latency":
+        stdout, found = _sockperf(m, values)
+    elif m.kind == "training-short":
+        found = _training(m, values)
+        stdout = json.dumps(found) + "\n"
+    p = like.provenance
+    return {
+        "kind": m.kind, "tool": p.tool, "tool_version": p.tool_version, "command": list(p.command), "returncode": 0,
+        "stdout": stdout, "stderr": "", "facts": found, "started": p.started, "ended": p.ended,
+        "duration_s": p.duration_s, "error": None,
+    }  # fmt: skip
+
+
+def _ping(mtu: int) -> str:
+    text = ""
+    for size, answered in ((mtu, True), (mtu + 1, False), (9000, mtu >= 9000)):
+        text += f"$ ping -n -M do -c 1 -s {size - 28} 192.0.2.2\n"
+        text += f"{size - 20} bytes from 192.0.2.2: icmp_seq=1 ttl=64 time=0.1 ms\n" if answered else ""
+        text += f"1 packets transmitted, {int(answered)} received, 0% packet loss, time 0ms\n"
+    return text
+
+
+def _iperf3(m: Measurement, values: Sequence[float]) -> dict[str, Any]:
+    interval, streams = float(str(m.params["interval_s"])), int(str(m.params["streams"]))
+
+    def part(start: float, seconds: float, carried: int) -> dict[str, Any]:
+        return {
+            "start": start, "end": start + seconds, "seconds": seconds, "bytes": carried,
+            "bits_per_second": carried * 8 / seconds, "omitted": False,
+        }  # fmt: skip
+
+    carried = [round(value * 1e9 * interval / 8) for value in values]
+    start = {
+        "test_start": {
+            "protocol": "TCP", "reverse": 0, "duration": m.params["seconds"], "omit": m.params["omit_s"],
+            "num_streams": streams,
+        },
+        "connected": [{"socket": 5 + i} for i in range(streams)],
+        "cookie": m.id,
+    }  # fmt: skip
+    whole = part(0.0, interval * len(values), sum(carried))
+    server = {
+        "start": start,
+        "intervals": [{"sum": part(i * interval, interval, n)} for i, n in enumerate(carried)],
+        "end": {"sum_received": whole},
+    }
+    end = {"sum_sent": {**whole, "retransmits": 0}, "sender_tcp_congestion": "cubic"}
+    return {"start": start, "end": end, "server_output_json": server}
+
+
+def _sockperf(m: Measurement, values: Sequence[float]) -> tuple[str, dict[str, Any]]:
+    ordered = sorted(values)
+    middle, most = statistics.median(values), ordered[-1] + 1
+    low, high = ordered[len(values) // 2], ordered[(len(values) - 1) // 2]
+    text = "\n".join([
+        "[ 0] IP = 192.0.2.2       PORT = 11999 # TCP",
+        f"sockperf: [Total Run] RunTime={float(str(m.params['seconds'])):.3f} sec; Warm up time=400 msec",
+        "sockperf: # dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0",
+        f"sockperf: Summary: Round trip is {middle:.3f} usec",
+        "sockperf: Total 2000 observations; each percentile contains 20.00 observations",
+        f"sockperf: ---> <MAX> observation = {most:.3f}",
+        f"sockperf: ---> percentile 99.000 = {most:.3f}",
+        f"sockperf: ---> percentile 75.000 = {max(low, high):.3f}",
+        f"sockperf: ---> percentile 50.000 = {middle:.3f}",
+        f"sockperf: ---> percentile 25.000 = {min(low, high):.3f}",
+        f"sockperf: ---> <MIN> observation = {ordered[0] - 0.1:.3f}",
+        "",
+    ])  # fmt: skip
+    around = {"p50_around_us": [middle, middle], "p99_around_us": [most, most]}
+    return text, {"observations": 2000, "block_medians_us": list(values), "p50_us": middle, "p99_us": most, **around}
+
+
+def _training(m: Measurement, values: Sequence[float]) -> dict[str, Any]:
+    ranks, batch, hosts = int(str(m.params["ranks"])), int(str(m.params["batch"])), str(m.params["hosts"]).split(",")
+    return {
+        "world_size": ranks, "hosts": hosts * int(str(m.params["ranks_per_node"])), "batch": batch,
+        "warmup": m.params["warmup"], "steps": m.params["steps"], "loss_finite": True, "ranks_agree": True,
+        "images_per_s": list(values), "step_s": [batch * ranks / value for value in values],
+    }  # fmt: skip
+
+
+def keep(run_dir: Path, m: Measurement, outputs: dict[str, str]) -> tuple[RawLog, ...]:
+    """Raw logs of a measurement's first node: end of the name -> content."""
+    logs = []
+    for suffix, text in outputs.items():
+        path = run_dir / "raw" / m.id / f"{m.nodes[0]}.{suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        logs.append(RawLog(path=path.relative_to(run_dir).as_posix(), sha256=digest))
+    return tuple(logs)
+
+
+def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
+    """`like` with the raw logs that give its samples (and facts, of kind `facts`), and what is read from them."""
+    metric = METRICS.get(m.kind)
+    doc = document(m, [s.value for s in like.samples if s.metric == metric], dict(like.facts), like)
+    samples, facts = parse(m.kind, doc, m.params)
+    rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
+    logs = keep(run_dir, m, {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)})
+    provenance = like.provenance.model_copy(update={"raw": logs})
+    return like.model_copy(update={"samples": tuple(samples), "facts": facts, "provenance": provenance})
+
+
+def remeasure(run_dir: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Change lines of results.jsonl as if the nodes had measured that: the raw logs follow."""
+    path = run_dir / "results.jsonl"
+    plan = Plan.model_validate_json((run_dir / "plan.json").read_text())
+    lines = []
+    for text in path.read_text().splitlines():
+        line = json.loads(text)
+        before = json.dumps(line)
+        change(line)
+        result = Result.model_validate(line)
+        if json.dumps(line) != before and result.status == "ok":
+            result = measured(run_dir, plan.measurement(result.measurement), result)
+        lines.append(result)
+    write_results(run_dir, lines)
+
+
+def write_results(run_dir: Path, results: Iterable[Result]) -> None:
+    (run_dir / "results.jsonl").write_text("".join(r.model_dump_json() + "\n" for r in results))
+
+
+def samples_of(metric: str, unit: str, values: Iterable[float]) -> tuple[Sample, ...]:
+    return tuple(Sample(metric=metric, value=v, unit=unit) for v in values)
