@@ -12,7 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from validation.model import REPORT, Measurement, Plan, RawLog, Result, Sample
+from validation.criterion import load_criteria
+from validation.fabric import load_fabric
+from validation.judge import judge
+from validation.load import load_json, read_results
+from validation.model import REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.parsers import parse
 from validation.probes import ProbeDoc
 
@@ -133,9 +137,23 @@ def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
     doc = document(m, [s.value for s in like.samples if s.metric == metric], dict(like.facts), like)
     samples, facts = parse(m.kind, doc, m.params)
     rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
+    rest["denied"] = [d.model_dump() for d in like.denied]
     logs = keep(run_dir, m, {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)})
     provenance = like.provenance.model_copy(update={"raw": logs})
     return like.model_copy(update={"samples": tuple(samples), "facts": facts, "provenance": provenance})
+
+
+def judged_as_it_stands(run_dir: Path) -> VerdictDoc:
+    """The judge alone on results that were edited for a test: whether they follow from the raw logs is not asked."""
+    info = load_json(run_dir / "run.json", RunInfo)
+    return judge(
+        info,
+        load_json(run_dir / "topology.json", Topology),
+        load_json(run_dir / "plan.json", Plan),
+        load_fabric(str(run_dir / "fabric.yml")),
+        load_criteria(run_dir / "criteria"),
+        read_results(run_dir / "results.jsonl", info.run)[0],
+    )
 
 
 def remeasure(run_dir: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -156,7 +174,3 @@ def remeasure(run_dir: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def write_results(run_dir: Path, results: Iterable[Result]) -> None:
     (run_dir / "results.jsonl").write_text("".join(r.model_dump_json() + "\n" for r in results))
-
-
-def samples_of(metric: str, unit: str, values: Iterable[float]) -> tuple[Sample, ...]:
-    return tuple(Sample(metric=metric, value=v, unit=unit) for v in values)

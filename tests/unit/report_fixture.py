@@ -70,7 +70,7 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     if m.kind == "tcp-bandwidth":
         rate = (0.0982 if sick else 0.985) * (1 if virtual else 10)
         values, metric, unit = (
-            [rate * (1 + 0.004 * (spread - 0.1 * i)) for i in range(12)],
+            [rate * (1 + 0.004 * (spread - 0.1 * i)) for i in range(-1, 11)],
             "tcp_bandwidth_gbps",
             "Gbit/s",
         )

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from raw_case import judged_as_it_stands
 from report_fixture import make_run
 from test_report import Page
 
@@ -21,7 +22,6 @@ from toolkit.cli import cli
 from validation.compare import Comparison, NotComparable, as_html, as_text, compare
 from validation.compare.noise import LEAST, SMALL, shift_of_intervals, shift_of_samples
 from validation.load import ConfigError
-from validation.rejudge import judge_files
 
 AFTER = "2026-12-01T09-00-00Z-tcp10"
 
@@ -47,7 +47,7 @@ def runs(made, tmp_path) -> Callable[..., Path]:
             edit(line)
         (path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         if edit:
-            (path / "verdict.json").write_text(judge_files(path).model_dump_json())
+            (path / "verdict.json").write_text(judged_as_it_stands(path).model_dump_json())
         return path
 
     return copy
@@ -224,7 +224,7 @@ def test_new_nodes_and_those_that_are_gone(made, runs):
     for name in ("topology.json", "plan.json", "results.jsonl"):
         text = (after / name).read_text()
         (after / name).write_text(text.replace("gpu2", "gpu3"))
-    (after / "verdict.json").write_text(judge_files(after).model_dump_json())
+    (after / "verdict.json").write_text(judged_as_it_stands(after).model_dump_json())
     found = compare(made["clean"], after)
     assert (found.nodes_gone, found.nodes_new) == (("gpu2",), ("gpu3",))
     assert "tr.tcpbw: gpu1/fab0>gpu2/fab0" in found.subjects_gone

@@ -196,6 +196,10 @@ LINES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a sample dropped": (lambda d: d["samples"].pop(), "not what its raw logs give"),
     "a sample twice": (lambda d: d["samples"].append(d["samples"][0]), "not what its raw logs give"),
     "a fact edited": (lambda d: d["facts"].update(receiver_mean_gbps=1.0), "not what its raw logs give"),
+    "denied of its processor": (
+        lambda d: d["denied"].append({"where": "gpu1", "seconds": 4.0, "steal": 0.23}),
+        "not what its raw logs give",
+    ),
     "a hash edited": (lambda d: d["provenance"]["raw"][0].update(sha256="0" * 64), "does not have the recorded hash"),
     "another's raw log": (
         lambda d: d["provenance"]["raw"][0].update(path="raw/facts.gpu1/gpu1.out"),

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 import weasyprint
+from raw_case import judged_as_it_stands
 from report_fixture import make_run, topology
 from test_report import Page
 
 from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result
-from validation.rejudge import judge_files
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt
 from validation.report.documents import read_run
@@ -182,7 +182,7 @@ def edit_facts(run: Path, node: str, **facts: object) -> None:
         if line["measurement"] == f"facts.{node}":
             line["facts"] |= facts
     (run / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (run / "verdict.json").write_text(judge_files(run).model_dump_json())
+    (run / "verdict.json").write_text(judged_as_it_stands(run).model_dump_json())
 
 
 def test_bill_of_materials_shows_declared_against_found_and_marks_what_differs(tmp_path):

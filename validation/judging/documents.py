@@ -20,7 +20,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case
 from validation.load import ConfigError
-from validation.model import REPORT, Measurement, Plan, Result, RunInfo, Topology
+from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.parsers import ParseError, parse
 from validation.probes import ProbeDoc
 from validation.suites import OPTIONS, make_plan
@@ -239,13 +239,14 @@ def _read_again(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         return
     try:
         said = (doc["tool"], doc["tool_version"], tuple(doc["command"]), doc["duration_s"])
+        denied = tuple(Denied.model_validate(one) for one in doc["denied"])
         samples, facts = parse(m.kind, cast(ProbeDoc, doc), m.params)
     except (ValueError, TypeError, KeyError, ParseError) as fault:
         yield f"its raw logs cannot be read again: {fault}"
         return
     if not p.tool or said != (p.tool, p.tool_version, p.command, p.duration_s):
         yield "its raw logs name another tool, command or duration"
-    if tuple(samples) != result.samples or facts != result.facts:
+    if tuple(samples) != result.samples or facts != result.facts or denied != result.denied:
         yield "its samples or facts are not what its raw logs give"
 
 
