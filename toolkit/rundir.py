@@ -122,12 +122,14 @@ def begin(
 def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> None:
     """Write run.json with the hashes of the rules as they are now, of those in `names` (and all criteria) only.
 
-    What is not named must still be what the run began with. `why` says what was replaced.
+    What is not named must still be what the run began with. `why` says what was replaced, where anything was.
     """
     now = tied(run_dir)
     fresh = {name: value for name, value in now.items() if name in names or name.startswith(f"{CRITERIA}/")}
     kept = {name: value for name, value in info.documents.items() if not name.startswith(f"{CRITERIA}/")}
-    write_document(run_dir / RUN, info.model_copy(update={"documents": {**kept, **fresh}, "replaced": why}))
+    documents = {**kept, **fresh}
+    replaced = info.replaced if documents == info.documents else why
+    write_document(run_dir / RUN, info.model_copy(update={"documents": documents, "replaced": replaced}))
 
 
 def read(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:

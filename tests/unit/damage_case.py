@@ -1,0 +1,281 @@
+"""Small good runs, and what can happen to their files: one thing at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import rdma_case
+from hypothesis import strategies as st
+from raw_case import keep, measured, write_results
+from report_fixture import RUN, results, topology
+
+from validation.consistency import tied
+from validation.criterion import criteria_texts, load_criteria
+from validation.fabric import fabric_text, load_fabric
+from validation.model import REPORT, Measurement, Plan, Result, RunInfo, Topology
+from validation.parsers import parse
+from validation.suites import make_plan
+
+Files = dict[str, bytes]
+
+
+def small_run(run_dir: Path, virtual: bool, slow: str | None = None) -> Path:
+    """Two GPU servers with all suites, as in the lab or as on hardware."""
+    whole = topology(virtual)
+    topo = whole.model_copy(update={"nodes": tuple(n for n in whole.nodes if n.name.startswith("gpu"))})
+    fabric, suites = "tcp10", ("preflight", "transport", "training")
+    plan = make_plan(RUN, topo, load_fabric(fabric), load_criteria(), suites)
+    run_dir.mkdir(parents=True)
+    return _write(run_dir, topo, plan, results(run_dir, plan, slow, None, "", virtual))
+
+
+def rdma_run(run_dir: Path) -> Path:
+    """Ports of real machines, read twice: their counters, their QoS settings."""
+    topo = rdma_case.REAL.model_copy(update={"nodes": rdma_case.REAL.nodes[:2]})
+    run = RUN.replace("tcp10", "roce40")
+    suites = ("preflight", "transport")
+    whole = make_plan(run, topo, load_fabric("roce40"), load_criteria(), suites)
+    made = {r.measurement: r for r in rdma_case.results(topo, whole)}
+    run_dir.mkdir(parents=True)
+    found = []
+    for index, m in enumerate(whole.measurements):
+        if m.id not in made:  # RDMA's own transport is not made here: those measurements are missing
+            continue
+        result = made[m.id]
+        hour, minute = divmod(16 + index, 60)
+        times = {key: f"2026-11-21T{10 + hour}:{minute:02d}:0{s}Z" for key, s in (("started", 0), ("ended", 4))}
+        devices = tuple(str(e) for e in m.endpoints)
+        provenance = result.provenance.model_copy(update={**times, "devices": devices})
+        result = result.model_copy(update={"run": run, "provenance": provenance})
+        found.append(_ports(run_dir, topo, m, result) if m.kind == "rdma-ports" else _rest(run_dir, m, result))
+    return _write(run_dir, topo, whole, found)
+
+
+def _rest(run_dir: Path, m: Measurement, result: Result) -> Result:
+    if m.kind == "tcp-bandwidth":  # one sample for each interval
+        tcp = [s for s in result.samples if s.metric == "tcp_bandwidth_gbps"]
+        result = result.model_copy(update={"samples": tuple(tcp[:1] * 12)})
+    return measured(run_dir, m, result)
+
+
+def _ports(run_dir: Path, topo: Topology, m: Measurement, result: Result) -> Result:
+    facts: dict[str, Any] = {"ports": [rdma_case.card(p) for p in topo.node(m.nodes[0]).ports if p.rdma]}
+    if m.params.get("brief"):
+        for port in facts["ports"]:
+            for key in ("active_mtu_bytes", "active_mtu_unread", "qos"):
+                del port[key]
+    else:
+        facts |= {"memlock": {"bytes": -1, "user": "nobody", "unread": ""}, "policy": dict(rdma_case.POLICY)}
+    p = result.provenance
+    same = {"tool": p.tool, "tool_version": p.tool_version, "command": list(p.command), "duration_s": p.duration_s}
+    doc: Any = {**rdma_case.document(facts), **same}
+    samples, read = parse(m.kind, doc, m.params)
+    rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")} | {"denied": []}
+    logs = keep(run_dir, m, {"out": doc["stdout"], "err": "", REPORT: json.dumps(rest)})
+    provenance = p.model_copy(update={"raw": logs})
+    return result.model_copy(update={"samples": tuple(samples), "facts": read, "provenance": provenance})
+
+
+def _write(run_dir: Path, topo: Topology, plan: Plan, lines: list[Result]) -> Path:
+    for name, document in (("topology", topo), ("plan", plan)):
+        (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
+    (run_dir / "fabric.yml").write_text(fabric_text(plan.fabric))
+    (run_dir / "criteria").mkdir()
+    for name, text in criteria_texts().items():
+        (run_dir / "criteria" / name).write_text(text)
+    info = RunInfo(
+        run=plan.run, created="2026-11-21T10:15:00Z", toolkit_version="0.1.0", site=topo.site,
+        inventory="inventories/site", fabric=plan.fabric, suites=plan.suites, command=("toolkit", "validate"),
+        documents=tied(run_dir),
+    )  # fmt: skip
+    (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
+    write_results(run_dir, lines)
+    return run_dir
+
+
+# --- damages ---------------------------------------------------------------------------------------------------
+
+
+def files_of(run_dir: Path) -> Files:
+    """Everything in a run, by name."""
+    return {
+        path.relative_to(run_dir).as_posix(): path.read_bytes() for path in sorted(run_dir.rglob("*")) if path.is_file()
+    }
+
+
+def damages(files: Files, waivers: str) -> st.SearchStrategy[tuple[str, Files]]:
+    """One damage to one of the files: what was done, and the files afterwards."""
+    names = sorted(files)
+    groups = [
+        [n for n in names if n == "results.jsonl"],
+        [n for n in names if n.endswith(".json") and "/" not in n],
+        [n for n in names if n.endswith(".yml")],
+        [n for n in names if n.startswith("raw/") and not n.endswith(".err")],
+        names,
+    ]
+    return st.one_of(
+        st.sampled_from([g for g in groups if g]).flatmap(st.sampled_from).flatmap(lambda name: _damage(files, name)),
+        st.sampled_from(["waivers.yml", "criteria/00-own.yml", "criteria/own.txt"]).map(
+            lambda name: (f"{name}: added", {**files, name: waivers.encode()})
+        ),
+    )
+
+
+def _damage(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
+    content = files[name]
+    ways = [_whole(files, name), _bytes(content)]
+    if name.endswith(".json"):
+        ways += [_json(json.loads(content)).map(lambda d: (d[0], json.dumps(d[1], indent=2).encode()))] * 3
+    if name == "results.jsonl":
+        ways += [_lines(content.decode().splitlines(), as_json=True)] * 4
+    if name.endswith((".yml", ".out")):
+        ways += [_lines(content.decode().splitlines(), as_json=False)] * 2
+
+    def into(done: tuple[str, bytes | Files]) -> tuple[str, Files]:
+        words, result = done
+        return f"{name}: {words}", result if isinstance(result, dict) else {**files, name: result}
+
+    return st.one_of(ways).map(into)  # type: ignore[arg-type]
+
+
+def _whole(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
+    without = {n: c for n, c in files.items() if n != name}
+    folder, _, base = name.rpartition("/")
+    beside = f"{folder}/x{base}" if folder else f"x{base}"
+    like = [n for n in files if n.rpartition(".")[2] == name.rpartition(".")[2] and n != name] or [name]
+    return st.one_of(
+        st.just(("dropped", without)),
+        st.just(("renamed", {**without, f"{name}~": files[name]})),
+        st.just(("renamed within its kind", {**without, beside: files[name]})),
+        st.just(("duplicated", {**files, beside: files[name]})),
+        st.sampled_from(like).map(lambda o: (f"swapped with {o}", {**files, name: files[o], o: files[name]})),
+        st.sampled_from(like).map(lambda o: (f"replaced by {o}", {**files, name: files[o]})),
+    )
+
+
+def _bytes(content: bytes) -> st.SearchStrategy[tuple[str, bytes]]:
+    place = st.integers(0, max(len(content) - 1, 0))
+    return st.one_of(
+        st.just(("emptied", b"")),
+        place.map(lambda at: (f"cut at {at}", content[:at])),
+        place.map(lambda at: (f"byte {at} lost", content[:at] + content[at + 1 :])),
+        st.tuples(place, st.sampled_from(b"0129.-x\n\0\xff")).map(
+            lambda d: (f"byte {d[0]} is {d[1]}", content[: d[0]] + bytes([d[1]]) + content[d[0] + 1 :])
+        ),
+        st.just(("zeros at its end", content + b"\0" * 64)),
+    )
+
+
+VALUES = [0, -1, 1, 0.5, 1e12, 1e-9, 9000, "", "0.98", "ok", "failed", "none", True, False, None, [], {}, ["x"]]
+
+
+def _places(document: Any) -> list[tuple[Any, ...]]:
+    found: list[tuple[Any, ...]] = []
+    items = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in items:
+        found.append((key,))
+        if isinstance(value, (dict, list)):
+            found += [(key, *rest) for rest in _places(value)]
+    return found
+
+
+def _json(document: Any) -> st.SearchStrategy[tuple[str, Any]]:
+    places = _places(document)
+
+    def changed(place: tuple[Any, ...], change: Callable[[Any, Any], None]) -> Any:
+        copy = json.loads(json.dumps(document))
+        parent = copy
+        for key in place[:-1]:
+            parent = parent[key]
+        change(parent, place[-1])
+        return copy
+
+    def drop(parent: Any, key: Any) -> None:
+        del parent[key]
+
+    def twice(parent: Any, key: Any) -> None:
+        if isinstance(parent, list):
+            parent.insert(key, parent[key])
+        else:
+            parent[f"{key}2"] = parent[key]
+
+    def rename(parent: Any, key: Any) -> None:
+        if isinstance(parent, list):
+            parent.append(parent.pop(key))
+        else:
+            parent[f"{key}x"] = parent.pop(key)
+
+    def scale(parent: Any, key: Any) -> None:
+        value = parent[key]
+        if isinstance(value, bool):
+            parent[key] = not value
+        elif isinstance(value, (int, float)):
+            parent[key] = value * 10
+        elif isinstance(value, str):
+            parent[key] = value.replace("2", "1") if "2" in value else f"{value}x"
+        elif isinstance(value, list):
+            value.reverse()
+
+    def retype(parent: Any, key: Any) -> None:
+        value = parent[key]
+        parent[key] = str(value) if isinstance(value, (int, float)) else [value]
+
+    def put(value: Any) -> Callable[[Any, Any], None]:
+        def change(parent: Any, key: Any) -> None:
+            parent[key] = value
+
+        return change
+
+    ways: list[tuple[str, Callable[[Any, Any], None]]] = [
+        ("dropped", drop), ("duplicated", twice), ("renamed or moved", rename), ("scaled", scale), ("retyped", retype),
+        *((f"set to {value!r}", put(value)) for value in VALUES),
+    ]  # fmt: skip
+    return st.tuples(st.sampled_from(places), st.sampled_from(ways)).map(
+        lambda d: (f"{'.'.join(map(str, d[0]))} {d[1][0]}", changed(d[0], d[1][1]))
+    )
+
+
+def _lines(lines: list[str], as_json: bool) -> st.SearchStrategy[tuple[str, bytes]]:
+    def text(changed: list[str]) -> bytes:
+        return "".join(f"{line}\n" for line in changed).encode()
+
+    at = st.integers(0, max(len(lines) - 1, 0))
+    if not lines:
+        return st.just(("a line added", b"x: 1\n"))
+    ways: list[Any] = [
+        at.map(lambda i: (f"line {i} dropped", text([*lines[:i], *lines[i + 1 :]]))),
+        at.map(lambda i: (f"line {i} duplicated", text([*lines[: i + 1], *lines[i:]]))),
+        at.map(lambda i: (f"cut after line {i}", text(lines[:i]))),
+        st.tuples(at, at).map(
+            lambda d: (
+                f"lines {d[0]} and {d[1]} swapped",
+                text([lines[d[1]] if i == d[0] else lines[d[0]] if i == d[1] else v for i, v in enumerate(lines)]),
+            )
+        ),
+    ]
+    if as_json:
+
+        def one(i: int) -> st.SearchStrategy[tuple[str, bytes]]:
+            return _json(json.loads(lines[i])).map(
+                lambda d: (f"line {i}: {d[0]}", text([*lines[:i], json.dumps(d[1]), *lines[i + 1 :]]))
+            )
+
+        def appended(i: int) -> st.SearchStrategy[tuple[str, bytes]]:
+            return _json(json.loads(lines[i])).map(
+                lambda d: (f"line {i} again with {d[0]}", text([*lines, json.dumps(d[1])]))
+            )
+
+        ways += [at.flatmap(one)] * 4 + [at.flatmap(appended)]
+    else:
+        ways.append(
+            st.tuples(at, st.sampled_from([("9", "1"), ("1", "0"), (".", ""), ("true", "false"), (":", "")])).map(
+                lambda d: (
+                    f"line {d[0]}: {d[1][0]!r} is {d[1][1]!r}",
+                    text([v.replace(*d[1]) if i == d[0] else v for i, v in enumerate(lines)]),
+                )
+            )
+        )
+    return st.one_of(ways)

@@ -1,0 +1,152 @@
+"""Whatever happens to one thing in a good run: the same verdict, a worse one, or one clear error; never a better one.
+
+The order of verdicts: what counts towards an acceptance is better than what does not. `fail` and `not-measured` stand
+on the same step: where evidence of a failure is lost nobody can say that it failed, and neither accepts anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+from damage_case import Files, damages, files_of, rdma_run, small_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolkit.cli import main
+from validation.load import ConfigError
+from validation.model import VerdictDoc
+from validation.rejudge import judge_files
+
+STEP = {"pass": 2, "waived": 2, "not-applicable": 1, "fail": 0, "not-measured": 0}
+WAIVERS = "waivers:\n- {criterion: tr.tcpbw, who: A. Example, when: 2026-11-20, why: accepted, expires: 2027-01-01}\n"
+CALM = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Workbench:
+    """A run on the disk, whose files are changed and put back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.good: Files = files_of(folder)
+        self.before = judge_files(folder)
+        self._now = dict(self.good)
+
+    def put(self, files: Files) -> None:
+        for name in self._now.keys() - files.keys():
+            (self.folder / name).unlink(missing_ok=True)
+        for name, content in files.items():
+            if self._now.get(name) != content:
+                (self.folder / name).write_bytes(content)
+        self._now = dict(files)
+
+
+@pytest.fixture(scope="module")
+def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workbench]:
+    shared = Path("/dev/shm")
+    base = tmp_path_factory.mktemp("runs")
+    if os.access(shared, os.W_OK):
+        base = shared / f"elastic-ai-damage-{os.getpid()}"
+        base.mkdir()
+    made = {
+        "lab": small_run(base / "lab", virtual=True),
+        "slow": small_run(base / "slow", virtual=True, slow="gpu2"),
+        "hardware": small_run(base / "hardware", virtual=False),
+        "rdma": rdma_run(base / "rdma"),
+    }
+    yield {name: Workbench(folder) for name, folder in made.items()}
+    shutil.rmtree(base)
+
+
+def no_better(before: VerdictDoc, after: VerdictDoc) -> None:
+    assert (after.outcome == "passed") <= (before.outcome == "passed")
+    assert (after.sign_off == "ACCEPTED") <= (before.sign_off == "ACCEPTED")
+    assert after.planned == before.planned
+    assert after.measured <= before.measured
+    assert set(before.missing) <= set(after.missing)
+    assert [(c.id, c.required, c.statement) for c in after.criteria] == [
+        (c.id, c.required, c.statement) for c in before.criteria
+    ]
+    for old, new in zip(before.criteria, after.criteria, strict=True):
+        assert STEP[new.verdict] <= STEP[old.verdict], f"{new.id}: {old.verdict} became {new.verdict}"
+        were = {j.subject: j for j in old.judgements}
+        for j in new.judgements:
+            assert STEP[j.verdict] <= STEP[were[j.subject].verdict], f"{new.id}: {j.subject}"
+            if j.verdict == "pass":
+                assert (j.value, j.low, j.high, j.bound) == (
+                    were[j.subject].value, were[j.subject].low, were[j.subject].high, were[j.subject].bound
+                )  # fmt: skip
+
+
+def test_the_good_runs_are_good(benches: dict[str, Workbench]) -> None:
+    found = {name: (b.before.sign_off, b.before.outcome) for name, b in benches.items()}
+    assert found == {
+        "lab": ("REHEARSAL", "passed"),
+        "slow": ("REHEARSAL", "failed"),
+        "hardware": ("INCOMPLETE", "incomplete"),  # criteria without a probe
+        "rdma": ("INCOMPLETE", "incomplete"),
+    }
+    hardware = {c.id: c.verdict for c in benches["hardware"].before.criteria}
+    assert (hardware["tr.tcpbw"], hardware["tn.intra"], hardware["pf.mtu"]) == ("pass", "pass", "pass")
+    rdma = {c.id: c.verdict for c in benches["rdma"].before.criteria}
+    assert (rdma["pf.rdmaport"], rdma["pf.lossless"], rdma["pf.memlock"]) == ("pass", "pass", "pass")
+
+
+@pytest.mark.parametrize("name", ["lab", "slow", "hardware", "rdma"])
+@settings(CALM, max_examples=60)
+@given(data=st.data())
+def test_no_single_damage_makes_a_verdict_better(name: str, benches: dict[str, Workbench], data: st.DataObject) -> None:
+    bench = benches[name]
+    what, files = data.draw(damages(bench.good, WAIVERS))
+    bench.put(files)
+    error, after = "", bench.before
+    try:
+        after = judge_files(bench.folder)
+    except ConfigError as fault:
+        error = str(fault)
+    finally:
+        bench.put(bench.good)
+    if error:
+        assert "\n" not in error, what
+        assert error.startswith(str(bench.folder)), what
+    else:
+        no_better(bench.before, after)
+
+
+def command_line(*arguments: str) -> int:
+    """The exit code of the command line, without a process of its own; anything but an exit comes through."""
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()):
+        patch.setattr(sys, "argv", ["toolkit", *arguments])
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+    return 0
+
+
+@settings(CALM, max_examples=30)
+@given(data=st.data(), judged=st.booleans())
+def test_no_damage_ends_the_report_with_a_traceback(
+    benches: dict[str, Workbench], data: st.DataObject, judged: bool
+) -> None:
+    bench = benches["hardware"]
+    verdict = bench.before.model_dump_json(indent=2).encode()
+    what, files = data.draw(damages({**bench.good, "verdict.json": verdict} if judged else bench.good, WAIVERS))
+    bench.put(files)
+    try:
+        code = command_line("report", str(bench.folder), "--format", "json", "--out", str(bench.folder.parent / "out"))
+    finally:
+        for name in ("verdict.json", ".lock"):
+            (bench.folder / name).unlink(missing_ok=True)
+        bench.put(bench.good)
+    assert code in (0, 2), what
