@@ -14,7 +14,7 @@ from toolkit import rundir
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
 from validation.again import again, on_nodes
-from validation.consistency import read_evidence, release
+from validation.consistency import check_documents, read_evidence, release
 from validation.criterion import load_criteria
 from validation.execute import Launcher, RunError, SshLauncher, run_plan
 from validation.execute.measure import utc_now
@@ -198,6 +198,13 @@ async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any
         return await work(launcher)
     finally:
         await launcher.close()
+
+
+def refuse_contradictions(run_dir: Path) -> None:
+    """ConfigError where the documents of a run contradict each other: nothing is measured on top of that."""
+    info, topology, plan = rundir.read(run_dir)
+    fabric, criteria = load_fabric(str(run_dir / rundir.FABRIC)), load_criteria(run_dir / rundir.CRITERIA)
+    check_documents(run_dir, info, topology, plan, fabric, criteria)
 
 
 def finished(run_dir: Path) -> set[str]:

@@ -16,7 +16,7 @@ from validation.criterion import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.load import load_json, read_results
-from validation.model import REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
+from validation.model import DENIED, REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.parsers import parse
 from validation.probes import ProbeDoc
 
@@ -137,7 +137,7 @@ def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
     doc = document(m, [s.value for s in like.samples if s.metric == metric], dict(like.facts), like)
     samples, facts = parse(m.kind, doc, m.params)
     rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
-    rest["denied"] = [d.model_dump() for d in like.denied]
+    rest[DENIED] = [d.model_dump() for d in like.denied]
     logs = keep(run_dir, m, {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)})
     provenance = like.provenance.model_copy(update={"raw": logs})
     return like.model_copy(update={"samples": tuple(samples), "facts": facts, "provenance": provenance})

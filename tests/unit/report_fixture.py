@@ -75,7 +75,11 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
             "Gbit/s",
         )
     elif m.kind == "tcp-latency":
-        values, metric, unit = [(55 if virtual else 28) + spread * 15 + i * 0.4 for i in range(10)], "tcp_rtt_us", "us"
+        values, metric, unit = (
+            [(55 if virtual else 28) + spread * 15 + i * 3.6 / 19 for i in range(20)],
+            "tcp_rtt_us",
+            "us",
+        )
     elif m.kind == "path-mtu":
         values, metric, unit = [9000.0], "path_mtu_bytes", "bytes"
     elif m.kind == "training-short":

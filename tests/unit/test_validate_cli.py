@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from run_case import processes_of
 
+from validation.consistency import tied
 from validation.load import load_json, read_results
 from validation.model import Plan, RunInfo, VerdictDoc
 
@@ -141,7 +142,7 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert {p.name for p in run.iterdir()} >= {"topology.json", "plan.json", "fabric.yml", "criteria", "report.html"}
 
     results = (run / "results.jsonl").read_bytes()
-    again = toolkit(site, "validate", "--rejudge", run.name, REFUSE="gpu1,gpu2")
+    again = toolkit(site, "validate", "--rejudge", run.name, REFUSE="gpu1,gpu2", PORT_BANDWIDTH="15411")
     assert again.returncode == done.returncode
     assert f"report: {Path('runs') / run.name}/report.html" in again.stdout
     assert "tr.tcpbw" in again.stdout
@@ -220,9 +221,15 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     if number == signal.SIGTERM:
         return  # resuming is the same for all
     # What is measured is the plan of the run, so make that shorter instead of waiting for two minutes.
-    plan = (run / "plan.json").read_text()
-    (run / "plan.json").write_text(plan.replace('"seconds": 30', '"seconds": 2'))
-    done = toolkit(site, "validate", "--resume", str(run))
+    quick = {"SECONDS_BANDWIDTH": "2", "PORT_BANDWIDTH": port}
+    plan = json.loads(toolkit(site, *TCP10, *suites, "--dry-run", "--json", **quick).stdout)
+    (run / "plan.json").write_text(json.dumps(plan | {"run": run.name}))
+    refused = toolkit(site, "validate", "--resume", str(run), **quick)
+    assert refused.returncode == 2
+    assert "plan.json: was changed since the run began" in refused.stderr
+    info = load_json(run / "run.json", RunInfo).model_copy(update={"documents": tied(run)})
+    (run / "run.json").write_text(info.model_dump_json())
+    done = toolkit(site, "validate", "--resume", str(run), **quick)
     assert "8 measurements in" in done.stderr
     assert "4 of them finished earlier" in done.stderr
     after, torn = read_results(run / "results.jsonl", run.name)

@@ -182,6 +182,7 @@ def _resume(run_dir: Path, as_json: bool) -> None:
     info, topology, plan = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
     with rundir.lock(run_dir):
+        acceptance.refuse_contradictions(run_dir)
         done = acceptance.finished(run_dir)
         needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
 

@@ -20,7 +20,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case
 from validation.load import ConfigError
-from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
+from validation.model import DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.parsers import ParseError, parse
 from validation.probes import ProbeDoc
 from validation.suites import OPTIONS, make_plan
@@ -208,7 +208,7 @@ def _no_result(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) 
             if isinstance(doc, str):
                 yield doc
                 return
-            if doc.get("denied") != [d.model_dump() for d in result.denied]:
+            if doc.get(DENIED) != [d.model_dump() for d in result.denied]:
                 yield "what its machines were denied is not what its raw logs say"
             with contextlib.suppress(ParseError):
                 parse(m.kind, cast(ProbeDoc, doc), m.params)
@@ -239,7 +239,7 @@ def _read_again(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         return
     try:
         said = (doc["tool"], doc["tool_version"], tuple(doc["command"]), doc["duration_s"])
-        denied = tuple(Denied.model_validate(one) for one in doc["denied"])
+        denied = tuple(Denied.model_validate(one) for one in doc[DENIED])
         samples, facts = parse(m.kind, cast(ProbeDoc, doc), m.params)
     except (ValueError, TypeError, KeyError, ParseError) as fault:
         yield f"its raw logs cannot be read again: {fault}"
