@@ -12,6 +12,7 @@ from run_case import plan, topology
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
+from validation.consistency import tied
 from validation.fabric import load_fabric
 from validation.model import RunInfo
 
@@ -31,6 +32,7 @@ def begun(runs: Path, moment: datetime = MOMENT) -> Path:
         fabric="tcp10",
         suites=("preflight",),
         command=("toolkit",),
+        documents={},
     )
     rundir.begin(path, info, topo, whole, "tcp10")
     return path
@@ -97,3 +99,19 @@ def test_judging_again_keeps_what_was_judged_before(tmp_path: Path) -> None:
         assert (kept / "verdict.json").read_text() == f"verdict {number}"
         assert (kept / "fabric.yml").is_file()
     assert len(list((path / "superseded").iterdir())) == 2
+
+
+def test_new_rules_are_sealed_and_an_edited_plan_is_not(tmp_path: Path) -> None:
+    path = begun(tmp_path)
+    before, _, _ = rundir.read(path)
+    assert set(before.documents) == set(tied(path))
+    rundir.renew(path, before, (rundir.FABRIC,), "the same again")
+    assert rundir.read(path)[0] == before
+    for name in ("fabric.yml", "plan.json", "criteria/20-transport.yml"):
+        (path / name).write_text((path / name).read_text() + "\n")
+    (path / "waivers.yml").write_text("waivers: []\n")
+    rundir.renew(path, before, (rundir.FABRIC,), "rules of another release")
+    after, _, _ = rundir.read(path)
+    assert after.replaced == "rules of another release"
+    now = tied(path)
+    assert {name for name in now if after.documents.get(name) != now[name]} == {"plan.json", "waivers.yml"}

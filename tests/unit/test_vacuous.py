@@ -98,7 +98,7 @@ def test_no_threshold_for_this_fabric(tmp_path):
 
     info = RunInfo(
         run="r", created="2026-11-21", toolkit_version="0", site="lab", inventory="i", fabric="tcp10",
-        suites=("transport",), command=(),
+        suites=("transport",), command=(), documents={},
     )  # fmt: skip
     verdict = judge(info, LAB, PLAN, fabric, CRITERIA, HEALTHY)
     assert verdict.exit_code == 3
