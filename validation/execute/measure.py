@@ -161,7 +161,7 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
         taken = Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
     finally:
         await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
-    said = [denied_on(remote.node, await remote.finish()) for remote in running]
+    said = [denied_on(remote.node, await remote.finish(), m.kind) for remote in running]
     taken.denied = tuple(denied for denied in said if denied is not None)
     return taken
 
