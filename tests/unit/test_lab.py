@@ -1,6 +1,8 @@
 """The lab's pure parts: names, addresses, rates, the machine's package sources, the inventory."""
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -201,3 +203,10 @@ def test_a_lab_of_another_release_of_the_toolkit_can_be_read(tmp_path, monkeypat
     (spec.dir / "spec.json").write_text(json.dumps(written))
     assert labs.load("other") == spec
     assert network.free_index(labs._taken()) != 7
+
+
+def test_the_base_image_can_be_built_before_anything_of_ours_is_installed():
+    root = Path(__file__).resolve().parents[2]
+    words = [sys.executable, "-S", "-c", "import toolkit.lab.image"]  # -S: without what is installed
+    done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

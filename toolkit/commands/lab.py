@@ -89,7 +89,7 @@ def up(
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
         return
     say(f"lab '{name}': {len(spec.nodes)} nodes of {spec.os} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
-    say(f"next: ansible-playbook site.yml -i {folder}")
+    say("next: toolkit deploy" if folder == INVENTORY else f"next: toolkit deploy -i {folder}")
 
 
 @lab.command()

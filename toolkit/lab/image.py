@@ -1,16 +1,22 @@
-"""The base image of lab nodes: bootstrapped once from the machine's own apt sources, cached, never written to again."""
+"""The base image of lab nodes: bootstrapped once from the machine's own apt sources, cached, never written to again.
+
+`python3 -m toolkit.lab.image` builds that of the machine's own release ahead of `toolkit lab up`, as root. It needs the
+standard library alone, so that it can run while the rest is still being installed.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
+import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
 from toolkit.lab.sh import LabError, run, run_telling
-from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, served, sources_for
+from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, release_for, served, sources_for
 from toolkit.lab.spec import cache_root
 
 PACKAGES = (
@@ -20,6 +26,8 @@ PACKAGES = (
 #: what the lab puts into the image; part of the cache key, so a change makes a new image
 FILES = {
     "lab-runc": ("usr/local/libexec/elastic-ai-lab/runc", 0o755),
+    "lab-apt": ("etc/apt/apt.conf.d/80lab", 0o644),
+    "lab-dpkg": ("etc/dpkg/dpkg.cfg.d/lab", 0o644),
     "lab-cgroup-rw.service": ("etc/systemd/system/lab-cgroup-rw.service", 0o644),
 }
 CA_FOLDER = Path("/usr/local/share/ca-certificates")
@@ -89,3 +97,12 @@ def _customise(root: Path, sources: str) -> None:
         host_key.unlink()  # every node gets its own
     if not (root / "usr/sbin/sshd").exists():
         raise LabError("the base image has no sshd: the machine's apt sources lack openssh-server")
+
+
+if __name__ == "__main__":
+    os.umask(0o022)
+    os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
+    try:
+        base_image(release_for(None), lambda text: print(text, file=sys.stderr))
+    except LabError as error:
+        sys.exit(f"error: {error}")
