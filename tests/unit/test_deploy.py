@@ -74,6 +74,8 @@ def test_every_play_of_the_site_belongs_to_a_stage_named_by_its_playbook() -> No
     assert names[-1] == "acceptance"
     assert len(set(names)) == len(names)
     assert {f"{name}.yml" for name in names} <= {p.name for p in (ROOT / "playbooks").glob("*.yml")}
+    assert names.index("containers") < names.index("training_begin") < names.index("remoting")
+    assert names.index("monitoring") < names.index("training"), "the image is made beside what stands between"
     assert "Reboot in batches" in next(stage for stage in stages if stage.name == "reboot").plays
 
 
