@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolkit import rundir
+from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
 from toolkit.progress import Lines
 from validation.again import again, on_nodes
@@ -23,7 +24,7 @@ from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.judging.case import make_case
 from validation.load import read_results
 from validation.model import Node, Plan, Result, Topology, VerdictDoc
-from validation.rejudge import judge_files
+from validation.rejudge import PROFILE, WAIVERS, judge_files, run_profile, run_waivers
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -225,16 +226,28 @@ def judge_run(run_dir: Path) -> VerdictDoc:
     return verdict
 
 
-def rejudge(run_dir: Path) -> VerdictDoc:
-    """Judge an old run by today's fabric profile and criteria; what was there before is kept under superseded/."""
+def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
+    """Judge an old run by today's fabric profile and criteria; what was there before is kept under superseded/.
+
+    Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
+    """
     info, _, _ = rundir.read(run_dir)
-    kept = rundir.supersede(run_dir) or run_dir
+    criteria = load_criteria()
+    if PROFILE not in agreement.files:
+        run_profile(run_dir, info, criteria)  # refused before anything is moved
+    if WAIVERS not in agreement.files:
+        run_waivers(run_dir, criteria)
+    kept = rundir.supersede(run_dir, agreed=agreement.files) or run_dir
     if kept != run_dir:
         rundir.write_document(kept / rundir.RUN, info)  # a copy: without run.json a run is none
+    for name, text in agreement.files.items():
+        rundir.write_text(run_dir / name, text)
+    if agreement.profile:
+        info = info.model_copy(update={"profile": agreement.profile.name})
     # A profile from a file of the site has only the copy in the run.
     rundir.copy_rules(run_dir, info.fabric if info.fabric in fabric_names() else str(kept / rundir.FABRIC))
     why = f"rules of toolkit {release()}, copied in at {utc_now()}"
-    rundir.renew(run_dir, info, (rundir.FABRIC,), why)
+    rundir.renew(run_dir, info, (rundir.FABRIC, *agreement.files), why)
     return judge_run(run_dir)
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "gpus": ("toolkit.commands.gpus", "gpus"),
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
+    "profiles": ("toolkit.commands.profiles", "profiles"),
     "report": ("toolkit.commands.report", "report"),
     "run": ("toolkit.commands.run", "run"),
     "sign": ("toolkit.commands.sign", "sign"),

@@ -78,6 +78,7 @@ class _HostVars(BaseModel):
     stack: dict[str, str] = {}
     elastic_ai_virtual: str | None = None
     lab_link: LabLink | None = Field(default=None, strict=False)
+    acceptance_profile: str | None = Field(default=None, min_length=1)
 
 
 def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words: str) -> InventoryError:
@@ -263,17 +264,21 @@ def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
         where = locate(inventory, None, ()) or str(inventory)
         raise InventoryError(f"{where}: no host in group gpu_servers; name the machines to be accepted there")
     hostvars = data.get("_meta", {}).get("hostvars", {})
-    nodes, links = [], []
+    nodes, links, profiles = [], [], set()
     for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
         given = _host_vars(inventory, host, hostvars.get(host, {}))
         _refuse_secrets(inventory, host, given)
         nodes.append(_node(inventory, host, tuple(g for g in GROUPS if host in members[g]), given))
+        profiles.add(given.acceptance_profile)
         if given.lab_link is not None and given.lab_link not in links:
             links.append(given.lab_link)
     if len(links) > 1:
         raise InventoryError(f"{inventory}: lab_link differs between hosts; it is one for the whole lab")
+    if len(profiles) > 1:
+        words = "differs between hosts; a site is accepted as a whole, so set it in group_vars/all"
+        raise _fault(inventory, None, ("acceptance_profile",), words)
     _refuse_duplicates(inventory, nodes)
     folder = inventory if inventory.is_dir() else inventory.parent
     topology = Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
     groups = {group: _members(data, group) for group in data if group not in ("_meta", "all", "ungrouped")}
-    return topology, record(topology, hostvars, groups)
+    return topology, record(topology, hostvars, groups, profiles.pop())

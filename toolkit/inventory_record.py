@@ -21,7 +21,7 @@ SCHEMA: Literal["elastic-ai-inventory/1"] = "elastic-ai-inventory/1"
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "stack", "training_slots"}
 )
-_MODELLED |= {"elastic_ai_virtual", "lab_link"}
+_MODELLED |= {"elastic_ai_virtual", "lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
     {"fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
@@ -67,11 +67,12 @@ class HostRecord(_Model):
 
 
 class InventoryRecord(_Model):
-    """inventory.json; `format` tells its form."""
+    """inventory.json; `format` tells its form. `acceptance_profile` is what the inventory declares, name or file."""
 
     format: Literal["elastic-ai-inventory/1"] = SCHEMA
     site: str
     lab_link: LabLink | None
+    acceptance_profile: str | None
     hosts: tuple[HostRecord, ...]
 
 
@@ -85,13 +86,17 @@ def harmless(name: str, value: object) -> bool:
 
 
 def record(
-    topology: Topology, hostvars: Mapping[str, Mapping[str, Any]], groups: Mapping[str, Iterable[str]]
+    topology: Topology,
+    hostvars: Mapping[str, Mapping[str, Any]],
+    groups: Mapping[str, Iterable[str]],
+    acceptance_profile: str | None = None,
 ) -> InventoryRecord:
     """What may be kept of an inventory. `hostvars`: host -> variables; `groups`: group -> its hosts."""
     members = {group: set(hosts) for group, hosts in groups.items()}
     return InventoryRecord(
         site=topology.site,
         lab_link=topology.lab_link,
+        acceptance_profile=acceptance_profile,
         hosts=tuple(_host(node, hostvars.get(node.name, {}), members) for node in topology.nodes),
     )
 

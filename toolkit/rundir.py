@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from validation.criterion import criteria_texts
 from validation.fabric import fabric_text
 from validation.load import load_json
 from validation.model import Plan, RunInfo, Topology
+from validation.rejudge import PROFILE, WAIVERS
 from validation.signing import is_signed
 
 RUN, TOPOLOGY, PLAN, VERDICT = "run.json", "topology.json", "plan.json", "verdict.json"
@@ -105,12 +106,21 @@ def copy_rules(run_dir: Path, fabric: str) -> None:
 
 
 def begin(
-    run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, fabric: str, inventory: BaseModel | None = None
+    run_dir: Path,
+    info: RunInfo,
+    topology: Topology,
+    plan: Plan,
+    fabric: str,
+    inventory: BaseModel | None = None,
+    agreed: Mapping[str, str] | None = None,
 ) -> None:
     """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
 
-    `fabric` is the profile's name or path, `inventory` what may be kept of the inventory.
+    `fabric` is the profile's name or path, `inventory` what may be kept of the inventory, `agreed` the acceptance
+    profile and waivers, file name to text.
     """
+    for name, text in (agreed or {}).items():
+        write_text(run_dir / name, text)
     if inventory is not None:
         write_document(run_dir / INVENTORY, inventory)
     copy_rules(run_dir, fabric)
@@ -128,7 +138,9 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
     fresh = {name: value for name, value in now.items() if name in names or name.startswith(f"{CRITERIA}/")}
     kept = {name: value for name, value in info.documents.items() if not name.startswith(f"{CRITERIA}/")}
     documents = {**kept, **fresh}
-    replaced = info.replaced if documents == info.documents else why
+    agreed = (PROFILE, WAIVERS)  # not what the plan was made by
+    old, new = ({k: v for k, v in d.items() if k not in agreed} for d in (info.documents, documents))
+    replaced = info.replaced if old == new else why
     write_document(run_dir / RUN, info.model_copy(update={"documents": documents, "replaced": replaced}))
 
 
@@ -172,9 +184,12 @@ def refuse_signed(run_dir: Path) -> None:
         )
 
 
-def supersede(run_dir: Path, moment: datetime | None = None) -> Path | None:
-    """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing."""
-    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA) if (p := run_dir / name).exists()]
+def supersede(run_dir: Path, moment: datetime | None = None, agreed: Collection[str] = ()) -> Path | None:
+    """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing.
+
+    `agreed`: which of acceptance profile and waivers go too; the others stay in force.
+    """
+    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA, *agreed) if (p := run_dir / name).exists()]
     if not (run_dir / VERDICT).exists():
         return None
     folder = run_dir / SUPERSEDED / stamp(moment or datetime.now(timezone.utc))

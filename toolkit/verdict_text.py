@@ -28,17 +28,26 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     console.print()
     console.print(Text(verdict.headline, style=_OUTCOMES[verdict.outcome]))
     console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, fabric {verdict.fabric}"))
+    console.print(Text(_owed(verdict)))
+    for waiver in (w for w in verdict.waivers if w.covered):
+        for_ = f" for {waiver.subject}" if waiver.subject else ""
+        by = f"{waiver.who} on {waiver.when}, until {waiver.expires}: {waiver.why}"
+        console.print(Text(f"waived: {waiver.criterion}{for_}, by {by}", style="yellow"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for title in ("criterion", "verdict", "coverage", "why"):
         table.add_column(title, no_wrap=title != "why", overflow="fold")
     for c in (c for c in verdict.criteria if _listed(c)):
         word = "reported" if c.reason_code == "reported" else c.verdict
-        table.add_row(c.id, Text(word, style=_STYLES[c.verdict]), c.coverage, c.reason)
+        why = c.reason + ("" if c.owed or c.verdict in ("pass", "not-applicable") else " (not owed)")
+        table.add_row(c.id, Text(word, style=_STYLES[c.verdict]), c.coverage, why)
     console.print()
     console.print(table)
-    left = Counter(_SUMMARISED[c.reason_code] for c in verdict.criteria if c.reason_code in _SUMMARISED)
-    for words, count in left.items():
-        console.print(Text(f"not measured: {count} criteria, {words}; the report lists them", style="dim"))
+    unmeasured = [c for c in verdict.criteria if c.reason_code in _SUMMARISED]
+    for words, count in Counter(_SUMMARISED[c.reason_code] for c in unmeasured).items():
+        owed = sum(c.owed for c in unmeasured if _SUMMARISED[c.reason_code] == words)
+        console.print(
+            Text(f"not measured: {count} criteria ({owed} owed), {words}; the report lists them", style="dim")
+        )
     for finding in verdict.findings:
         console.print()
         console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
@@ -50,6 +59,13 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     if verdict.missing:
         console.print(Text(f"finish: {resume_command(run_dir)}"))
     console.print(Text(f"again:  {shlex.join(info.command)}"))
+
+
+def _owed(verdict: VerdictDoc) -> str:
+    count = sum(c.owed for c in verdict.criteria)
+    if verdict.profile is None:
+        return f"no acceptance profile: everything required is owed, {count} criteria"
+    return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {count} criteria owed"
 
 
 def resume_command(run_dir: Path) -> str:

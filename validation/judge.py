@@ -13,6 +13,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case, make_case, unsaid, virtual_facts
 from validation.judging.counts import judge_counts
+from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -36,6 +37,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
+from validation.profile import Profile
 from validation.waiver import Waiver
 
 METHODS = {
@@ -67,26 +69,29 @@ def judge(
     criteria: Iterable[Criterion],
     results: Sequence[Result],
     waivers: Sequence[Waiver] = (),
+    profile: Profile | None = None,
     evidence: Evidence = Evidence(),  # noqa: B008 - frozen
 ) -> VerdictDoc:
     """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count;
     none of them where `evidence` has something against one.
 
-    Waivers are looked at as of the day on which the run was created, so that judging again changes nothing.
+    Waivers are looked at as of the day on which the run was created, so that judging again changes nothing. Without a
+    profile everything that the criteria require is owed.
     """
     case = make_case(topology, plan, fabric, criteria, results)
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
     case = discounted(case, evidence)
     judged = {c.id: METHODS[c.method](case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria}
-    judged, whole, notes = apply_waivers(case, judged, waivers, info.created)
-    verdicts = tuple(_verdict(case, c, judged[c.id], whole.get(c.id)) for c in case.criteria)
+    waived = apply_waivers(case, judged, waivers, info.created)
+    debt = Debt.of(case, profile)
+    verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
-    outcome = _outcome(case, verdicts, missing)
+    outcome, why = decide(case, debt, verdicts, missing)
     sign_off: SignOff = "REHEARSAL"
     if not case.virtual:
         sign_off = {"passed": "ACCEPTED", "failed": "REJECTED", "incomplete": "INCOMPLETE"}[outcome]  # type: ignore[assignment]
-    named = findings(case, judged)
+    named = findings(case, waived.judged)
     return VerdictDoc.model_validate(
         {
             "run": plan.run,
@@ -100,12 +105,16 @@ def judge(
             "missing": missing,
             "criteria": verdicts,
             "findings": named,
-            "notes": (*_notes(case, shown, results, facts), *evidence.notes, *notes),
+            "profile": profile.agreed() if profile else None,
+            "waivers": tuple(waived.uses),
+            "notes": (*_notes(case, shown, results, facts), *evidence.notes, *waived.notes, *why),
         }
     )
 
 
-def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: str | None) -> CriterionVerdict:
+def _verdict(
+    case: Case, criterion: Criterion, judged: list[Judgement], waived: str | None, debt: Debt
+) -> CriterionVerdict:
     """A criterion over all its subjects: the worst of them."""
 
     def say(verdict: VerdictName, code: ReasonCode, reason: str, coverage: str) -> CriterionVerdict:
@@ -114,6 +123,8 @@ def _verdict(case: Case, criterion: Criterion, judged: list[Judgement], waived: 
             statement=criterion.statement,
             source=criterion.source,
             required=criterion.required,
+            owed=criterion.id in debt.owed,
+            not_owed=debt.why_not(criterion.id),
             verdict=verdict,
             reason_code=code,
             reason=reason,
@@ -154,32 +165,6 @@ def _why_not_planned(case: Case, criterion: Criterion) -> str:
     return f"nothing of it was planned: {'; '.join(said)}" if said else "nothing of it was planned"
 
 
-def _outcome(case: Case, verdicts: Sequence[CriterionVerdict], missing: Sequence[str]) -> str:
-    if any(v.verdict == "fail" for v in verdicts):
-        return "failed"
-    excused = {e for v in verdicts for j in v.judgements if j.verdict == "waived" for e in j.evidence}
-    open_ = {e for v in verdicts for j in v.judgements if j.verdict == "not-measured" for e in j.evidence}
-    if any(m not in excused or m in open_ for m in missing):
-        return "incomplete"
-    for verdict in verdicts:
-        for judgement in verdict.judgements:
-            if judgement.verdict == "not-measured" and not (case.virtual and judgement.reason_code == "virtual"):
-                return "incomplete"
-        if not case.virtual and verdict.required and verdict.verdict not in ("pass", "waived", "not-applicable"):
-            return "incomplete"
-    if not any(j.verdict == "pass" for v in verdicts for j in v.judgements):
-        return "incomplete"  # nothing was found good: that is no pass
-    unproven = [m for m in case.plan.measurements if m.kind == "facts" and not _shows_hardware(case.latest.get(m.id))]
-    if not case.virtual and (unproven or not any(m.kind == "facts" for m in case.plan.measurements)):
-        return "incomplete"
-    return "passed"
-
-
-def _shows_hardware(result: Result | None) -> bool:
-    """True where the node's own facts say what it runs on; without them nobody knows whether it is virtual."""
-    return result is not None and result.status == "ok" and not unsaid(result)
-
-
 def _headline(
     sign_off: str,
     outcome: str,
@@ -197,7 +182,7 @@ def _headline(
             words = f"incomplete: {len(missing)} planned measurements have no usable result"
         else:
             undecided = [v.id for v in verdicts if v.verdict == "not-measured" and v.judgements] or [
-                v.id for v in verdicts if v.verdict == "not-measured" and v.required
+                v.id for v in verdicts if v.verdict == "not-measured" and v.owed
             ]
             words = f"incomplete: not measured: {_some(undecided)}"
     else:

@@ -95,7 +95,16 @@ def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object
     return dict(loader.construct_pairs(node, deep=True))
 
 
+def _date(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
+    """A day that no calendar has stays text, so that the model refuses it with its line."""
+    try:
+        return loader.construct_yaml_timestamp(node)
+    except ValueError:
+        return node.value
+
+
 _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
 
 
 if hasattr(yaml, "CSafeLoader"):
@@ -104,6 +113,7 @@ if hasattr(yaml, "CSafeLoader"):
         """The same in C, ten times as fast. Its words for faults differ: a faulty text is read by the other again."""
 
     _FastLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
+    _FastLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
 
 
 def _parsed(text: str) -> object:

@@ -309,12 +309,18 @@ class Judgement(Model):
 
 
 class CriterionVerdict(Model):
-    """A criterion over all its subjects. `coverage` e.g. "12/12 pairs"."""
+    """A criterion over all its subjects. `coverage` e.g. "12/12 pairs".
+
+    `required` is what the catalogue says, `owed` whether it decides an acceptance by the run's profile; `not_owed`
+    says why it does not ("" where it is owed).
+    """
 
     id: str
     statement: str
     source: str
     required: bool
+    owed: bool
+    not_owed: str
     verdict: VerdictName
     reason_code: ReasonCode
     reason: str
@@ -333,6 +339,30 @@ class Finding(Model):
     evidence: tuple[str, ...] = ()
 
 
+class AgreedProfile(Model):
+    """The acceptance profile that a run is judged by: which delivery, and which test of it."""
+
+    name: str
+    title: str
+    delivery: str
+    test: str
+
+
+class WaiverUse(Model):
+    """A waiver of the run's waivers.yml. `covered`: the subjects that it lifted; `without_effect`: why it, or a part of
+    it, has none ("" where all of it counts). Dates are ISO 8601.
+    """
+
+    criterion: str
+    subject: str | None
+    who: str
+    when: str
+    expires: str
+    why: str
+    covered: tuple[str, ...]
+    without_effect: str
+
+
 class VerdictDoc(Model):
     """verdict.json. `outcome` says what a rehearsal would have been signed as on hardware that it describes:
     passed (everything judged passed), failed, incomplete (a planned measurement is missing or unusable).
@@ -349,6 +379,8 @@ class VerdictDoc(Model):
     missing: tuple[str, ...]  # measurement ids without a usable result
     criteria: tuple[CriterionVerdict, ...]
     findings: tuple[Finding, ...]
+    profile: AgreedProfile | None  # None: no profile was agreed on, so everything required is owed
+    waivers: tuple[WaiverUse, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -372,6 +404,7 @@ class RunInfo(Model):
     fabric: str
     suites: tuple[str, ...]
     command: tuple[str, ...]
+    profile: str | None = None  # name of the acceptance profile, which stands in profile.yml
     options: dict[str, Scalar] = {}
     documents: dict[str, str]
     replaced: str | None = None

@@ -24,6 +24,7 @@ from validation.model import (
     Topology,
     VerdictDoc,
 )
+from validation.profile import Profile
 from validation.suites import make_plan
 from validation.waiver import Waiver
 
@@ -166,8 +167,20 @@ def results_of(plan: Plan, spoil: Callable[[Measurement], Result | None] | None 
     return [(spoil(m) if spoil else None) or healthy(m, **kwargs) for m in plan.measurements]
 
 
+def judged_by(
+    topology: Topology, plan: Plan, results: Iterable[Result], profile: Profile | None, waivers: Iterable[Waiver] = ()
+) -> VerdictDoc:
+    """By an acceptance profile."""
+    return verdict_of(topology, plan, results, waivers, profile=profile)
+
+
 def verdict_of(
-    topology: Topology, plan: Plan, results: Iterable[Result], waivers: Iterable[Waiver] = (), fabric: str = "tcp10"
+    topology: Topology,
+    plan: Plan,
+    results: Iterable[Result],
+    waivers: Iterable[Waiver] = (),
+    fabric: str = "tcp10",
+    profile: Profile | None = None,
 ) -> VerdictDoc:
     info = RunInfo(
         run=plan.run,
@@ -180,7 +193,7 @@ def verdict_of(
         command=("toolkit", "validate"),
         documents={},
     )
-    return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers))
+    return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers), profile)
 
 
 def criterion(verdict: VerdictDoc, id_: str) -> Any:

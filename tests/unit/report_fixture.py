@@ -6,6 +6,7 @@ The numbers are invented. They are shaped like a lab's with 1 Gbit/s links; noth
 from __future__ import annotations
 
 import datetime
+import json
 from itertools import permutations
 from pathlib import Path
 
@@ -211,10 +212,14 @@ def make_run(
     (run_dir / "criteria").mkdir()
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)
+    waivers = _waivers(planned) if waive else ()
+    if waivers:
+        listed = [w.model_dump(mode="json") for w in waivers]
+        (run_dir / "waivers.yml").write_text(json.dumps({"waivers": listed}))
     info = info.model_copy(update={"documents": tied(run_dir)})
     (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
     if judged:
-        fabric, waivers = load_fabric("tcp10"), _waivers(planned) if waive else ()
+        fabric = load_fabric("tcp10")
         document = judge(info, topo, planned, fabric, load_criteria(), measured, waivers)
         (run_dir / "verdict.json").write_text(document.model_dump_json(indent=2))
     return run_dir

@@ -7,7 +7,6 @@ import pytest
 from validation.criterion import criteria_texts, load_criteria
 from validation.load import ConfigError
 from validation.parsers import PARSERS
-from validation.waiver import load_waivers
 
 IDS = [
     "pf.bom",
@@ -147,14 +146,3 @@ def test_an_id_that_stands_twice(tmp_path):
     (tmp_path / "b.yml").write_text(GOOD)
     with pytest.raises(ConfigError, match=r"b\.yml:1: tr\.tcpbw stands in a\.yml too"):
         load_criteria(tmp_path)
-
-
-def test_waivers(tmp_path):
-    path = tmp_path / "waivers.yml"
-    path.write_text(
-        "waivers:\n  - {criterion: tr.tcpbw, who: A. Person, when: 2026-11-01, why: cable, expires: 2026-12-01}\n"
-    )
-    assert load_waivers(path)[0].who == "A. Person"
-    path.write_text("waivers:\n  - criterion: tr.tcpbw\n    who: ''\n")
-    with pytest.raises(ConfigError, match=r"waivers\.yml:[23]: "):
-        load_waivers(path)

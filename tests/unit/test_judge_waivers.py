@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from engine_case import LAB, PLAN, criterion, judged, results_of, spoil, verdict_of
+from engine_case import LAB, PLAN, REAL, REAL_FACTS, criterion, healthy, judged, plan_of, results_of, spoil, verdict_of
 
 from validation.waiver import Waiver
 
@@ -37,11 +37,11 @@ def test_a_waiver_of_one_subject_leaves_the_others():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"expires": datetime.date(2026, 11, 20)}, "valid from"),
-        ({"when": datetime.date(2026, 11, 22)}, "valid from"),
+        ({"expires": datetime.date(2026, 11, 20)}, "it expired on 2026-11-20, before the day of the run (2026-11-21)"),
         ({"criterion": "tr.netlat"}, "nothing to waive"),
         ({"criterion": "tr.nothing"}, "no such criterion"),
-        ({"subject": "gpu9"}, "nothing to waive"),
+        ({"subject": "gpu9"}, "nothing to waive: no such subject"),
+        ({"subject": "gpu1/fab0>gpu3/fab0"}, "did you mean gpu1/fab0>gpu2/fab0?"),
     ],
 )
 def test_an_expired_or_unused_waiver_has_no_effect_and_is_told(changes, words):
@@ -55,3 +55,61 @@ def test_a_waiver_excuses_only_the_measurement_that_it_covers():
     results = [r for r in results_of(PLAN) if r.measurement != gone]
     assert verdict_of(LAB, PLAN, results, [waiver(subject="gpu1/fab0>gpu2/fab0")]).exit_code == 0
     assert verdict_of(LAB, PLAN, results, [waiver(subject="gpu2/fab0>gpu1/fab0")]).exit_code == 3
+
+
+def test_a_decision_taken_after_the_run_counts_and_is_shown_with_its_day():
+    """People decide when they have seen what came out; what counts is that the waiver still held on the run's day."""
+    verdict = judged(SICK, waivers=[waiver(when=datetime.date(2026, 11, 25))])
+    assert verdict.exit_code == 0
+    assert "on 2026-11-25 until" in criterion(verdict, "tr.tcpbw").reason
+    (use,) = verdict.waivers
+    assert (use.who, use.when, use.without_effect) == ("A. Person", "2026-11-25", "")
+    assert "gpu1/fab0>gpu2/fab0" in use.covered
+
+
+def real(m):
+    return healthy(m, 10.0, facts=REAL_FACTS)
+
+
+def of_everything(verdict):
+    return [waiver(criterion=c.id) for c in verdict.criteria if c.verdict not in ("pass", "not-applicable")]
+
+
+def test_no_waiver_stands_for_nodes_that_were_not_measured():
+    """D21: facts of all nodes, one pair measured, all else waived by a person: 5 of 43 measured is no acceptance."""
+    plan = plan_of(REAL)
+    measured = [m for m in plan.measurements if m.kind == "facts" or m.id == "tcp-bandwidth.gpu1-fab0.gpu2-fab0"]
+    assert len(measured) == 5
+    results = [real(m) for m in measured]
+    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    assert (verdict.sign_off, verdict.exit_code) == ("INCOMPLETE", 3)
+    assert criterion(verdict, "tr.tcpbw").verdict == "not-measured"
+    assert any("no waiver stands for a node that was not measured (client1: 3 of " in note for note in verdict.notes)
+
+
+def test_one_node_of_which_all_but_its_facts_were_lost_cannot_be_waived():
+    plan = plan_of(REAL)
+    results = [real(m) for m in plan.measurements if m.kind == "facts" or "gpu2" not in m.nodes]
+    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    assert verdict.sign_off == "INCOMPLETE"
+    assert {j.subject for j in criterion(verdict, "tr.tcpbw").judgements if j.verdict == "not-measured"} == {
+        f"{a}/fab0>{b}/fab0" for a in REAL_NAMES for b in REAL_NAMES if a != b and "gpu2" in (a, b)
+    }
+
+
+REAL_NAMES = [n.name for n in REAL.nodes]
+
+
+def test_what_is_mostly_waived_is_not_accepted():
+    """Every pair misses every bound, and a person waives all of it: measured, but hardly anything passes."""
+    plan = plan_of(REAL, ("preflight", "transport"))
+
+    def bad(m):
+        if m.kind == "facts":
+            return real(m).model_copy(update={"facts": {**real(m).facts, "model": "other", "os": "other"}})
+        return spoil(m.kind, lambda a, b: True, {"tcp-latency": 900, "path-mtu": 1500}.get(m.kind, 0.1))(m)
+
+    results = results_of(plan, bad)
+    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    assert (verdict.outcome, verdict.sign_off) == ("incomplete", "INCOMPLETE")
+    assert any("mostly waived: 2 of 13 criteria" in note for note in verdict.notes)

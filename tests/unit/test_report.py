@@ -339,7 +339,7 @@ def test_damaged_run_is_one_clear_line(tmp_path, name):
 def test_accepted_with_a_required_criterion_open_is_refused(tmp_path):
     run = make_run(tmp_path / "run", virtual=False)
     _edit(run, "verdict.json", sign_off="ACCEPTED")
-    with pytest.raises(ConfigError, match=r"sign_off: is ACCEPTED, but the required .* is not-measured"):
+    with pytest.raises(ConfigError, match=r"sign_off: is ACCEPTED, but .*, which is owed, is not-measured"):
         write_html(run)
 
 

@@ -13,7 +13,7 @@ from raw_case import judged_as_it_stands
 from report_fixture import make_run, topology
 from test_report import Page
 
-from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result
+from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result, WaiverUse
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt
 from validation.report.documents import read_run
@@ -99,7 +99,8 @@ def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
         )
 
     criterion = CriterionVerdict(
-        id="tr.rdmabw", statement="", source="", required=True, verdict="pass", reason_code="within-bounds", reason="",
+        id="tr.rdmabw", statement="", source="", required=True, owed=True, not_owed="",
+        verdict="pass", reason_code="within-bounds", reason="",
         coverage="", judgements=(
             judged("a/p>b/p (write)", 9.5), judged("b/p>a/p (write)", 9.3), judged("a/p>b/p (read)", 9.6),
             judged("a/p>b/p (write, both ways)", 4.0),
@@ -122,21 +123,20 @@ def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, runs):
 
 def test_waivers_say_who_until_when_and_why_and_stand_together(runs):
     page = front_of(runs["real"])
-    assert [w.by for w in page.waivers] == ["A. Example, until 2027-11-20"]
+    assert [w.by for w in page.waivers] == ["A. Example, 2026-11-20, until 2027-11-20"]
     assert page.waivers[0].why == "not part of this delivery"
     assert len(page.waivers[0].ids) == 27
-    assert waiver_groups(verdict_of(read_run(runs["clean"])).criteria, front_words("en")) == ()
+    assert waiver_groups(verdict_of(read_run(runs["clean"])).waivers, front_words("en")) == ()
 
 
-def test_waiver_of_one_subject_is_named_without_what_it_was():
-    words = "waived by B. Boss, CTO on 2026-11-20 until 2027-01-01: old cable (was fail: below: the floor)"
-    judgement = Judgement(criterion="tr.tcpbw", subject="a", verdict="waived", reason_code="waived", reason=words)
-    criterion = CriterionVerdict(
-        id="tr.tcpbw", statement="", source="", required=True, verdict="waived", reason_code="waived", reason="1 of 2",
-        coverage="", judgements=(judgement,),
+def test_a_waiver_without_effect_does_not_stand_on_page_one():
+    use = WaiverUse(
+        criterion="tr.tcpbw", subject="a", who="B. Boss, CTO", when="2026-11-20", expires="2027-01-01", why="old cable",
+        covered=("a",), without_effect="",
     )  # fmt: skip
-    (group,) = waiver_groups([criterion], front_words("en"))
-    assert (group.by, group.why, group.ids) == ("B. Boss, CTO, until 2027-01-01", "old cable", ("tr.tcpbw",))
+    idle = use.model_copy(update={"criterion": "tr.netlat", "covered": (), "without_effect": "nothing to waive"})
+    (group,) = waiver_groups([use, idle], front_words("en"))
+    assert (group.by, group.ids) == ("B. Boss, CTO, 2026-11-20, until 2027-01-01", ("tr.tcpbw",))
 
 
 def test_all_languages_have_the_same_words_and_placeholders():
@@ -155,8 +155,8 @@ def test_page_one_is_one_a4_page_even_when_it_is_full(tmp_path, language):
     run = make_run(tmp_path / "run", virtual=False, slow="gpu2", waive=True)
     document = json.loads((run / "verdict.json").read_text())
     waived = [c for c in document["criteria"] if c["verdict"] == "waived"]
-    for number, criterion in enumerate(waived):
-        criterion["reason"] = f"waived by Person {number} of a Company on 2026-11-20 until 2027-11-20: {'why ' * 60}"
+    for number, waiver in enumerate(document["waivers"]):
+        waiver |= {"who": f"Person {number} of a Company", "why": "why " * 60}
     for criterion in waived[:12]:
         criterion |= {"verdict": "fail", "reason_code": "below-floor"}
     document |= {"sign_off": "REJECTED", "outcome": "failed", "missing": ["facts.head"]}

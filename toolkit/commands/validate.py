@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.agreement import Agreement, find_agreement, up_front
 from toolkit.customer_words import find_words, take_words
 from toolkit.errors import EXIT_INTERRUPTED, UsageFault
 from toolkit.inventory import LAB, read_site
@@ -38,7 +39,19 @@ from validation.suites import DEFAULT, SUITES, make_plan
     "suites",
     multiple=True,
     metavar="NAME",
-    help=f"{', '.join(SUITES)}; repeatable.  [default: the first three]",
+    help=f"{', '.join(SUITES)}; repeatable.  [default: the profile's, else the first three]",
+)
+@click.option(
+    "--profile",
+    metavar="NAME|FILE",
+    help="What is owed for this delivery; toolkit profiles lists them.  [default: acceptance_profile of the inventory, "
+    "else everything]",
+)
+@click.option(
+    "--waivers",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Who accepts what does not pass.  [default: waivers.yml beside the inventory, if there]",
 )
 @click.option(
     "--words",
@@ -57,6 +70,8 @@ def validate(
     fabric_name: str | None,
     inventory: Path,
     suites: tuple[str, ...],
+    profile: str | None,
+    waivers: Path | None,
     words: Path | None,
     resume: str | None,
     rejudge: str | None,
@@ -72,10 +87,12 @@ def validate(
     \b
     toolkit validate --fabric tcp10                       the virtual lab
     toolkit validate --fabric roce40 -i inventories/site  a site
+    toolkit validate --fabric roce40 -i inventories/site --profile network   what was agreed on
     toolkit validate --fabric tcp10 --suite transport     only the network
     toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
+    toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10 --json | jq .sign_off
 
     \b
@@ -91,16 +108,19 @@ def validate(
         raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
     if words and not fabric_name:
         raise UsageFault("--words belongs to a new run; to change those of an old one: toolkit report RUN --words FILE")
+    if resume and (profile or waivers):
+        raise UsageFault("--profile and --waivers belong to a new run, or to one that is judged again with --rejudge")
     with acceptance.clear_faults():
         if rejudge:
             run_dir = rundir.find(runs_dir, rejudge)
             rundir.refuse_signed(run_dir)
+            agreement = find_agreement(profile, waivers, load_criteria())
             with rundir.lock(run_dir):
-                _finish(run_dir, acceptance.rejudge(run_dir), as_json)
+                _finish(run_dir, acceptance.rejudge(run_dir, agreement), as_json)
         elif resume:
             _resume(rundir.find(runs_dir, resume), as_json)
         elif fabric_name:
-            _begin(fabric_name, inventory, suites, words, dry_run, as_json, runs_dir)
+            _begin(fabric_name, inventory, suites, (profile, waivers), words, dry_run, as_json, runs_dir)
         else:
             raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
@@ -111,13 +131,14 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
             near = difflib.get_close_matches(suite, SUITES, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(SUITES)}"
             raise UsageFault(f"unknown suite {suite!r}; {hint}")
-    return suites or DEFAULT
+    return suites
 
 
 def _begin(
     fabric_name: str,
     inventory: Path,
     suites: tuple[str, ...],
+    agreed: tuple[str | None, Path | None],
     words: Path | None,
     dry_run: bool,
     as_json: bool,
@@ -127,8 +148,12 @@ def _begin(
     suites = _check_suites(suites)
     criteria = load_criteria()
     topology, record = read_site(inventory)
+    agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
+    suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_words(words, inventory, fabric, topology)
     plan = make_plan("plan", topology, fabric, criteria, suites)
+    for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
+        click.echo(line, err=True)
     if dry_run:
         if as_json:
             click.echo(plan.model_dump_json(indent=2))
@@ -144,8 +169,8 @@ def _begin(
         run_dir = rundir.create(runs_dir, fabric.name)
         with rundir.lock(run_dir):
             named = plan.model_copy(update={"run": run_dir.name})
-            info = _info(run_dir, topology, inventory, fabric, named)
-            rundir.begin(run_dir, info, topology, named, fabric_name, record)
+            info = _info(run_dir, topology, inventory, fabric, named, agreement)
+            rundir.begin(run_dir, info, topology, named, fabric_name, record, agreement.files)
             take_words(report_yml, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
@@ -159,7 +184,9 @@ def _begin(
         _finish(run_dir, acceptance.judge_run(run_dir), as_json)
 
 
-def _info(run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, plan: Plan) -> RunInfo:
+def _info(
+    run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, plan: Plan, agreement: Agreement
+) -> RunInfo:
     return RunInfo(
         run=run_dir.name,
         created=acceptance.utc_now(),
@@ -169,6 +196,7 @@ def _info(run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, pl
         fabric=fabric.name,
         suites=plan.suites,
         command=("toolkit", *sys.argv[1:]),
+        profile=agreement.profile.name if agreement.profile else None,
         documents={},
     )
 

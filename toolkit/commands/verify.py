@@ -67,6 +67,8 @@ def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
     lines.append(f"{found.path}: run {found.run or '?'}, site {found.site or '?'}, fabric {found.fabric or '?'}")
     if found.headline:
         lines.append(found.headline)
+    if found.profile:
+        lines.append(f"acceptance profile: {found.profile}")
     words = [*found.difference.words(), *found.faults]
     lines += [f"  {word}" for word in words[:_SHOWN]]
     if len(words) > _SHOWN:

@@ -19,6 +19,8 @@ from validation.fabric import Fabric, load_fabric
 from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json, read_results
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
+from validation.profile import Profile
+from validation.rejudge import run_profile
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
 
 RawState = Literal["intact", "changed", "missing"]
@@ -44,6 +46,7 @@ class RunDocuments:
     verdict: VerdictDoc | None
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
+    profile: Profile | None = None
     customer: Customer = field(default_factory=Customer)
     logo: str | None = None
     templates: dict[str, str] = field(default_factory=dict)
@@ -93,6 +96,7 @@ def read_run(run_dir: Path) -> RunDocuments:
         verdict=verdict,
         raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
+        profile=run_profile(run_dir, info, criteria),
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),
         templates=template_texts(run_dir / NAME, customer),
@@ -128,9 +132,9 @@ def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None,
             raise ConfigError(
                 f"{path}: {criterion.id}: is a pass with no passing judgement behind it; judge the run again"
             )
-        if verdict.sign_off == "ACCEPTED" and criterion.required and criterion.verdict in ("fail", "not-measured"):
+        if verdict.sign_off == "ACCEPTED" and criterion.owed and criterion.verdict in ("fail", "not-measured"):
             raise ConfigError(
-                f"{path}: sign_off: is ACCEPTED, but the required {criterion.id} is {criterion.verdict}; "
+                f"{path}: sign_off: is ACCEPTED, but {criterion.id}, which is owed, is {criterion.verdict}; "
                 "judge the run again"
             )
 

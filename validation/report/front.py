@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from validation.model import CriterionVerdict, Judgement, VerdictDoc
+from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
 from validation.report.criteria import Row, tally
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, quantity
@@ -21,7 +21,6 @@ from validation.signing.statement import NAMESPACES
 _MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 6, 5, 12
 """How many page one names, so that it stays one page."""
 
-_WAIVED = re.compile(r"waived by (?P<who>.+?) on \S+ until (?P<until>\d{4}-\d\d-\d\d): (?P<why>.*?)(?: \(was .*)?$")
 _OP = re.compile(r" \((\w+)\)$")
 
 
@@ -93,7 +92,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
     """Page one of a run."""
     customer, words = documents.customer, front_words(documents.customer.language)
     failed = [r for r in rows if r.criterion.verdict == "fail"]
-    waivers = waiver_groups(verdict.criteria, words)
+    waivers = waiver_groups(verdict.waivers, words)
     site = customer.site or documents.info.site
     labels = words.labels
     meta = (
@@ -102,6 +101,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         (labels["project"], customer.project),
         (labels["contact"], customer.contact),
         (labels["fabric"], f"{documents.fabric.title} ({documents.info.fabric})"),
+        (labels["profile"], _profile(verdict, words)),
         (labels["date"], documents.info.created[:10]),
         (labels["nodes"], str(len(documents.topology.nodes))),
         (labels["run"], documents.info.run),
@@ -126,6 +126,13 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
     )
 
 
+def _profile(verdict: VerdictDoc, words: FrontWords) -> str:
+    """Which acceptance profile was agreed on, and how much of the catalogue it owes."""
+    name = f"{verdict.profile.name}: {verdict.profile.title}" if verdict.profile else words.labels["no_profile"]
+    owed = sum(c.owed for c in verdict.criteria)
+    return f"{name} ({words.labels['owed'].format(n=owed, of=len(verdict.criteria))})"
+
+
 def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
     """What keeps an incomplete run from a sign-off."""
     lines, labels = [], words.labels
@@ -138,7 +145,7 @@ def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
         if c.verdict == "not-measured"
         and (
             any(j.verdict == "not-measured" and not (rehearsal and j.reason_code == "virtual") for j in c.judgements)
-            or (c.required and not rehearsal)
+            or (c.owed and not rehearsal)
         )
     ]
     if verdict.outcome == "incomplete" and undecided:
@@ -254,16 +261,14 @@ def _op(judgement: Judgement) -> str:
     return found.group(1) if found else ""
 
 
-def waiver_groups(criteria: Sequence[CriterionVerdict], words: FrontWords) -> tuple[WaiverGroup, ...]:
-    """Who waived what until when, criteria of the same waiver together."""
-    groups: dict[tuple[str, str, str], dict[str, None]] = {}
-    for criterion in criteria:
-        reasons = [j.reason for j in criterion.judgements if j.verdict == "waived"]
-        for reason in reasons or ([criterion.reason] if criterion.verdict == "waived" else []):
-            found = _WAIVED.search(reason)
-            key = (found["who"], found["until"], found["why"]) if found else ("", "", reason)
-            groups.setdefault(key, {})[criterion.id] = None
+def waiver_groups(waivers: Sequence[WaiverUse], words: FrontWords) -> tuple[WaiverGroup, ...]:
+    """Who waived what until when, criteria of the same decision together; waivers without effect are not among them."""
+    groups: dict[tuple[str, str, str, str], dict[str, None]] = {}
+    for waiver in waivers:
+        if waiver.covered:
+            key = (waiver.who, waiver.when, waiver.expires, waiver.why)
+            groups.setdefault(key, {})[waiver.criterion] = None
     return tuple(
-        WaiverGroup(by=who and words.labels["by"].format(who=who, until=until), why=why, ids=tuple(ids))
-        for (who, until, why), ids in groups.items()
+        WaiverGroup(by=words.labels["by"].format(who=who, when=when, until=until), why=why, ids=tuple(ids))
+        for (who, when, until, why), ids in groups.items()
     )

@@ -15,6 +15,7 @@ from pydantic import Field
 
 from validation.fabric import Fabric
 from validation.model import (
+    AgreedProfile,
     Bom,
     Bound,
     CriterionVerdict,
@@ -72,6 +73,8 @@ class CriterionEntry(Model):
     statement: str
     source: str
     required: bool
+    owed: bool = Field(description="whether it decides an acceptance by the run's profile")
+    not_owed: str = Field(description="why it does not; empty where it is owed")
     provisional: bool
     bound_words: tuple[str, ...]
     verdict: VerdictName
@@ -83,10 +86,14 @@ class CriterionEntry(Model):
 
 
 class WaiverEntry(Model):
-    """Something that was waived; `words` say by whom, when, until when and why."""
+    """Something that was waived, by whom, when, until when and why; `words` say it in a sentence."""
 
     criterion: str
     subject: str | None
+    who: str
+    when: str
+    expires: str
+    why: str
     words: str
 
 
@@ -166,6 +173,7 @@ class ReportDoc(Model):
     headline: str
     customer: Customer = Field(description="the customer's words from report.yml")
     sentences: tuple[str, str, str] = Field(description="page one in English: what was tested, what came out, meaning")
+    profile: AgreedProfile | None = Field(description="acceptance profile; null: everything required is owed")
     planned: int
     measured: int
     missing: tuple[MissingEntry, ...]
@@ -217,6 +225,8 @@ def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bo
         statement=criterion.statement,
         source=criterion.source,
         required=criterion.required,
+        owed=criterion.owed,
+        not_owed=criterion.not_owed,
         provisional=entry is not None and entry.bound.provisional,
         bound_words=words,
         verdict=criterion.verdict,
@@ -229,13 +239,21 @@ def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bo
 
 
 def _waivers(verdict: VerdictDoc) -> tuple[WaiverEntry, ...]:
-    out = []
-    for c in verdict.criteria:
-        waived = [j for j in c.judgements if j.verdict == "waived"]
-        out += [WaiverEntry(criterion=c.id, subject=j.subject, words=j.reason) for j in waived]
-        if c.verdict == "waived" and not waived:
-            out.append(WaiverEntry(criterion=c.id, subject=None, words=c.reason))
-    return tuple(out)
+    judged = {(c.id, j.subject): j.reason for c in verdict.criteria for j in c.judgements}
+    whole = {c.id: c.reason for c in verdict.criteria}
+    return tuple(
+        WaiverEntry(
+            criterion=w.criterion,
+            subject=subject if (w.criterion, subject) in judged else None,
+            who=w.who,
+            when=w.when,
+            expires=w.expires,
+            why=w.why,
+            words=judged.get((w.criterion, subject), whole[w.criterion]),
+        )
+        for w in verdict.waivers
+        for subject in w.covered
+    )
 
 
 def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
@@ -312,6 +330,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         headline=verdict.headline,
         customer=documents.customer,
         sentences=sentences(documents, verdict, front_words("en")),
+        profile=verdict.profile,
         planned=verdict.planned,
         measured=verdict.measured,
         missing=tuple(

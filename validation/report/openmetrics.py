@@ -81,12 +81,12 @@ class _Run(Collector):
         criteria = self._gauge(
             "criterion_verdict",
             "Verdict on a criterion: the one series that is 1.",
-            ("criterion", "required", "verdict"),
+            ("criterion", "required", "owed", "verdict"),
         )
         for criterion in verdict.criteria:
-            required = "true" if criterion.required else "false"
+            said = ["true" if flag else "false" for flag in (criterion.required, criterion.owed)]
             for name in get_args(VerdictName):
-                criteria.add_metric((*self.common, criterion.id, required, name), criterion.verdict == name)
+                criteria.add_metric((*self.common, criterion.id, *said, name), criterion.verdict == name)
         yield criteria
         subjects = self._gauge(
             "subject_passed",

@@ -16,6 +16,9 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
     usable = {r.measurement for r in documents.results if r.status == "ok"}
     missing = tuple(m.id for m in documents.plan.measurements if m.id not in usable)
     planned = len(documents.plan.measurements)
+    without = documents.profile.not_owed(documents.catalogue.values(), documents.fabric) if documents.profile else {}
+    required = {c.id for c in documents.catalogue.values() if c.required}
+    owed = set(documents.profile.owed) - without.keys() if documents.profile else required
     wanted = {c for m in documents.plan.measurements for c in m.criteria}
     return VerdictDoc(
         run=documents.info.run,
@@ -34,6 +37,8 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
                 statement=c.statement,
                 source=c.source,
                 required=c.required,
+                owed=c.id in owed,
+                not_owed="" if c.id in owed else without.get(c.id, "reported for information"),
                 verdict="not-measured",
                 reason_code="missing-result" if c.id in wanted else "not-selected",
                 reason=_NOT_JUDGED if c.id in wanted else "not part of this run's plan",
@@ -42,5 +47,6 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
             for c in documents.catalogue.values()
         ),
         findings=(),
+        profile=documents.profile.agreed() if documents.profile else None,
         notes=(f"Finish the run with: toolkit validate --resume {documents.info.run}",),
     )

@@ -21,7 +21,7 @@ from validation.signing.again import judged_again, made_again
 from validation.signing.manifest import compare, make_manifest, read_manifest
 from validation.signing.readme import README, readme_text
 from validation.signing.secrets import refuse_secrets
-from validation.signing.statement import Statement, one_line, read_statement, utc_text
+from validation.signing.statement import Statement, one_line, profile_words, read_statement, utc_text
 
 
 @dataclass(frozen=True)
@@ -101,6 +101,7 @@ def sign_run(
         fabric=one_line(verdict.fabric),
         sign_off=verdict.sign_off,
         outcome=verdict.outcome,
+        profile=profile_words(verdict),
         headline=one_line(verdict.headline),
         toolkit=version("elastic-ai-toolkit"),
         name=name,

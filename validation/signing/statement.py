@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from validation.load import ConfigError
-from validation.model import SignOff
+from validation.model import SignOff, VerdictDoc
 from validation.signing import MANIFEST
 
 NAMESPACES: dict[SignOff, str] = {
@@ -27,7 +27,20 @@ WORDS: dict[SignOff, str] = {
     "INCOMPLETE": "INCOMPLETE. I sign this run as incomplete; it accepts nothing.",
     "REHEARSAL": "REHEARSAL. This is a rehearsal on virtual hardware; it accepts nothing.",
 }
-_KEYS = ("run", "site", "fabric", "sign-off", "outcome", "headline", "toolkit", "name", "company", "time", "key")
+_KEYS = (
+    "run",
+    "site",
+    "fabric",
+    "sign-off",
+    "outcome",
+    "profile",
+    "headline",
+    "toolkit",
+    "name",
+    "company",
+    "time",
+    "key",
+)
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 _WIDTH = 10
 
@@ -44,6 +57,7 @@ class Statement:
     fabric: str
     sign_off: SignOff
     outcome: str
+    profile: str
     headline: str
     toolkit: str
     name: str
@@ -65,13 +79,20 @@ class Statement:
 
     def text(self) -> str:
         """The text that is signed."""
-        values = [self.run, self.site, self.fabric, self.sign_off, self.outcome, self.headline, self.toolkit]
-        values += [self.name, self.company, self.time, self.key]
+        values = [self.run, self.site, self.fabric, self.sign_off, self.outcome, self.profile, self.headline]
+        values += [self.toolkit, self.name, self.company, self.time, self.key]
         lines = [WORDS[self.sign_off], ""]
         lines += [f"{key + ':':<{_WIDTH}} {value}" for key, value in zip(_KEYS, values, strict=True)]
         lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
         lines += ["", "The hash of the manifest, which holds the hash of every file; check with: sha256sum -c"]
         return "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
+
+
+def profile_words(verdict: VerdictDoc) -> str:
+    """The acceptance profile of a run, as a statement names it."""
+    if verdict.profile is None:
+        return "none: everything required is owed"
+    return one_line(f"{verdict.profile.name}: {verdict.profile.title}")
 
 
 def one_line(text: str) -> str:

@@ -16,7 +16,7 @@ from validation.signing.again import judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
 from validation.signing.manifest import Difference, compare, file_sha256, read_manifest
 from validation.signing.readme import README, readme_text
-from validation.signing.statement import Statement, one_line, read_statement
+from validation.signing.statement import Statement, one_line, profile_words, read_statement
 
 SignatureState = Literal["trusted", "intact", "bad"]
 
@@ -49,6 +49,7 @@ class Verification:
     site: str | None = None
     fabric: str | None = None
     sign_off: SignOff | None = None
+    profile: str | None = None
     headline: str | None = None
     files: int = 0
     difference: Difference = field(default_factory=Difference)
@@ -124,6 +125,7 @@ def _identify(run_dir: Path, found: Verification) -> None:
         found.run, found.site, found.fabric = one_line(info.run), one_line(info.site), one_line(info.fabric)
         verdict = load_json(run_dir / "verdict.json", VerdictDoc)
         found.sign_off, found.headline = verdict.sign_off, one_line(verdict.headline)
+        found.profile = profile_words(verdict)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
 
@@ -224,6 +226,7 @@ def _contradictions(run_dir: Path, said: Statement, checked: ssh.Checked, found:
         ("site", said.site, found.site),
         ("fabric", said.fabric, found.fabric),
         ("sign-off", said.sign_off, found.sign_off),
+        ("profile", said.profile, found.profile),
         ("headline", said.headline, found.headline),
     ]
     for what, stated, is_ in pairs:

@@ -1,0 +1,197 @@
+"""Acceptance profiles: what is owed decides, what is left out is shown, and no profile can say nothing."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_case import (
+    ALL,
+    CRITERIA,
+    LAB,
+    PLAN,
+    REAL,
+    REAL_FACTS,
+    criterion,
+    healthy,
+    judged_by,
+    plan_of,
+    result,
+    spoil,
+)
+from engine_case import results_of as results
+
+from validation.fabric import fabric_names, load_fabric
+from validation.load import ConfigError
+from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.suites import SUITES
+from validation.waiver import Waiver
+
+NETWORK = ("preflight", "transport")
+
+
+def profile(name: str) -> Profile:
+    return load_profile(name, CRITERIA, SUITES)
+
+
+def real(m: Any) -> Any:
+    return healthy(m, 10.0, facts=REAL_FACTS)
+
+
+@pytest.mark.parametrize("name", profile_names())
+def test_every_packaged_profile_speaks_of_every_required_criterion(name: str) -> None:
+    found = profile(name)
+    spoken = {*found.owed, *(c for entry in found.left_out for c in entry.criteria)}
+    assert {c.id for c in CRITERIA if c.required} <= spoken
+    for fabric in fabric_names():
+        assert found.owed_on(CRITERIA, load_fabric(fabric))
+
+
+def test_profiles_grow_from_quick_to_full_to_long_and_from_network_to_elastic() -> None:
+    names = profile_names()
+    assert names[:5] == ["network-quick", "network", "training-quick", "training", "training-long"]
+    assert names[5:] == ["elastic-quick", "elastic", "elastic-long"]
+    owed = {name: set(profile(name).owed) for name in names}
+    for less, more in (
+        ("network-quick", "network"), ("network", "training-quick"), ("training-quick", "training"),
+        ("training", "training-long"), ("training", "elastic"), ("elastic-quick", "elastic"),
+        ("elastic", "elastic-long"), ("training-long", "elastic-long"),
+    ):  # fmt: skip
+        assert owed[less] < owed[more], (less, more)
+    assert owed["elastic-long"] == {c.id for c in CRITERIA if c.required}
+
+
+def test_network_owes_nothing_that_this_release_cannot_measure() -> None:
+    bare = {c.id for c in CRITERIA if c.no_probe}
+    for name in ("network-quick", "network", "training-quick", "elastic-quick"):
+        assert not bare & set(profile(name).owed), name
+    for name in ("training", "elastic"):
+        assert bare & set(profile(name).owed), name
+
+
+def test_the_same_results_are_accepted_by_network_and_incomplete_without_a_profile() -> None:
+    plan = plan_of(REAL, NETWORK)
+    found = [real(m) for m in plan.measurements]
+    accepted = judged_by(REAL, plan, found, profile("network"))
+    assert (accepted.sign_off, accepted.exit_code) == ("ACCEPTED", 0)
+    assert accepted.profile is not None
+    assert accepted.profile.name == "network"
+    shown = criterion(accepted, "tr.h2d")
+    assert (shown.verdict, shown.owed) == ("not-measured", False)
+    assert "the delivery ends at the fabric ports" in shown.not_owed
+    assert judged_by(REAL, plan, found, None).sign_off == "INCOMPLETE"
+    assert judged_by(REAL, plan, found, profile("elastic")).sign_off == "INCOMPLETE"
+
+
+def test_what_is_owed_and_not_measured_withholds_the_sign_off() -> None:
+    plan = plan_of(REAL, ("preflight",))
+    found = [real(m) for m in plan.measurements]
+    assert judged_by(REAL, plan, found, profile("network-quick")).sign_off == "ACCEPTED"
+    verdict = judged_by(REAL, plan, found, profile("network"))
+    assert verdict.sign_off == "INCOMPLETE"
+    assert "tr.tcpbw" in verdict.headline
+    lost = found[:-1]
+    assert judged_by(REAL, plan, lost, profile("network-quick")).sign_off == "INCOMPLETE"
+
+
+def slow_step(m: Any) -> Any:
+    """Training that is too noisy, or that fails."""
+    return None if m.kind != "training-short" else result(m, status="failed", error="mpirun: killed")
+
+
+def test_what_is_left_out_does_not_decide_unless_it_was_measured_and_failed() -> None:
+    plan = plan_of(REAL, ALL)
+    lost = results(plan, lambda m: slow_step(m) or real(m))
+    verdict = judged_by(REAL, plan, lost, profile("network"))
+    assert verdict.missing
+    assert criterion(verdict, "tn.short").verdict == "not-measured"
+    assert verdict.sign_off == "ACCEPTED"
+    assert judged_by(REAL, plan, lost, profile("training-quick")).sign_off == "INCOMPLETE"
+    failing = results(plan, lambda m: real(m))  # the lab's rates scale too badly for hardware
+    failed = judged_by(REAL, plan, failing, profile("network"))
+    assert criterion(failed, "tn.intra").verdict == "fail"
+    assert not criterion(failed, "tn.intra").owed
+    assert failed.sign_off == "REJECTED"
+    day = datetime.date(2026, 11, 1)
+    why = {"who": "C. Customer", "when": day, "why": "training comes next year", "expires": day.replace(month=12)}
+    waivers = [Waiver(criterion=id_, **why) for id_ in ("tn.intra", "tn.inter")]  # type: ignore[arg-type]
+    assert judged_by(REAL, plan, failing, profile("network"), waivers).sign_off == "ACCEPTED"
+
+
+def test_a_criterion_without_a_figure_on_this_fabric_is_left_out_there_alone() -> None:
+    network = profile("network")
+    assert "tr.rdmalat" in network.not_owed(CRITERIA, load_fabric("roce40"))
+    assert "tr.rdmalat" not in network.not_owed(CRITERIA, load_fabric("roce100"))
+
+
+def test_a_profile_in_a_rehearsal_decides_no_sign_off() -> None:
+    verdict = judged_by(LAB, PLAN, results(PLAN), profile("elastic"))
+    assert (verdict.sign_off, verdict.outcome) == ("REHEARSAL", "passed")
+    bad = spoil("tcp-bandwidth", lambda a, b: True, 0.1)
+    assert judged_by(LAB, PLAN, results(PLAN, bad), profile("network-quick")).outcome == "failed"
+
+
+TEXT = profile_path("network").read_text()
+
+
+def cut(a: str, b: str = "") -> Callable[[str], str]:
+    def change(text: str) -> str:
+        assert a in text
+        return text.replace(a, b, 1)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (cut("- tr.tcpbw", "- tr.tcpbv"), ":22: owed.12: 'tr.tcpbv' is no criterion; did you mean tr.tcpbw?"),
+        (cut("  - tr.tcpbw\n"), ":7: owed: neither owed nor left out: tr.tcpbw; put each"),
+        (cut("  - tr.netlat\n", "  - tr.netlat\n  - tr.netlat\n"), "tr.netlat stands twice"),
+        (cut("[tn.short,", "[pf.bom, tn.short,"), "pf.bom is owed too; keep one of the two"),
+        (cut("[tn.short,", "[tr.h2d, tn.short,"), "tr.h2d is left out twice"),
+        (cut("[tn.short,", "[tn.shrt,"), "'tn.shrt' is no criterion; did you mean tn.short?"),
+        (cut("when: no-bound", "when: never"), "left_out.0.when: input should be 'always' or 'no-bound'"),
+        (cut("[tr.rdmalat]", "[pf.bom]"), "pf.bom: when: no-bound is for what is owed and has"),
+        (cut("why: \"no training stack is part of this delivery\"", "why: ' '"), "why: is blank"),
+        (cut("suites: [preflight, transport]", "suites: [preflight, trnsport]"), ":6: suites.1: 'trnsport' is no"),
+        (cut("suites: [preflight, transport]", "suites: []"), ":6: suites: "),
+        (cut("delivery: network", "delivery: everything"), ":4: delivery: "),
+        (cut("test: full", "tset: full"), ":5: tset: unknown key; did you mean test?"),
+        (lambda text: text[: text.index("owed:")] + "owed: []\n", ":7: owed: a profile that owes nothing"),
+        (lambda text: text[: text.index("owed:")], ": owed: is missing"),
+        (lambda text: text[: text.index("owed:")] + "owed: [rm.copy]\n", ":7: owed: neither owed nor left out: pf.bom"),
+        (lambda text: "- a\n", ":1: a mapping of keys is expected"),
+        (lambda text: text.replace("owed:", "owed", 1), ": not valid YAML"),
+    ],
+)  # fmt: skip
+def test_what_is_no_profile_is_refused_with_file_and_line(
+    tmp_path: Path, change: Callable[[str], str], words: str
+) -> None:
+    path = tmp_path / "ours.yml"
+    path.write_text(change(TEXT))
+    with pytest.raises(ConfigError) as caught:
+        load_profile(str(path), CRITERIA, SUITES)
+    text = str(caught.value)
+    assert text.startswith(f"{path}:"), text
+    assert words in text
+    assert "\n" not in text
+
+
+def test_a_profile_of_reports_alone_owes_nothing_that_could_fail(tmp_path: Path) -> None:
+    path = tmp_path / "ours.yml"
+    everything = ", ".join(c.id for c in CRITERIA if c.required)
+    head = TEXT[: TEXT.index("owed:")]
+    path.write_text(f"{head}owed: [rm.copy]\nleft_out: [{{criteria: [{everything}], why: not ours}}]\n")
+    with pytest.raises(ConfigError, match=r"ours\.yml:7: owed: nothing of it has a bound, so nothing could fail"):
+        load_profile(str(path), CRITERIA, SUITES)
+
+
+def test_unknown_names_and_files_are_told() -> None:
+    with pytest.raises(ConfigError, match="unknown acceptance profile 'netwrk'; did you mean network"):
+        load_profile("netwrk", CRITERIA, SUITES)
+    with pytest.raises(ConfigError, match=r"no/such\.yml: no such file"):
+        load_profile("no/such.yml", CRITERIA, SUITES)

@@ -1,0 +1,108 @@
+"""What was agreed with the customer: the acceptance profile and the waivers, from command line or inventory."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.errors import UsageFault
+from validation.criterion import Criterion
+from validation.fabric import Fabric
+from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.rejudge import PROFILE, WAIVERS
+from validation.suites import SUITES
+from validation.waiver import Waiver, load_waivers
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Acceptance profile and waivers of a run. `files`: name in the run directory -> text.
+
+    `chosen` says by what the profile was chosen ("--profile", "the inventory"), "" where there is none.
+    """
+
+    profile: Profile | None
+    chosen: str
+    waivers: tuple[Waiver, ...]
+    files: dict[str, str]
+
+
+def find_agreement(
+    profile: str | None,
+    waivers: Path | None,
+    criteria: Sequence[Criterion],
+    inventory: Path | None = None,
+    declared: str | None = None,
+) -> Agreement:
+    """The agreement by `--profile` and `--waivers`; where they are None, by the inventory (`declared`, `waivers.yml`).
+
+    Raises ConfigError, one line with file and line, before anything is measured or judged.
+    """
+    folder = None if inventory is None else inventory if inventory.is_dir() else inventory.parent
+    chosen, name = "--profile", profile
+    if name is None and declared is not None and folder is not None:
+        chosen, name = "the inventory", declared
+        if profile_path(name).name != f"{name}.yml" or "/" in name:  # a file: as seen from the inventory
+            name = str(folder / name)
+    if waivers is None and folder is not None and (folder / WAIVERS).is_file():
+        waivers = folder / WAIVERS
+    files: dict[str, str] = {}
+    agreed: Profile | None = None
+    if name is not None:
+        agreed = load_profile(name, criteria, SUITES)
+        files[PROFILE] = profile_path(name).read_text(encoding="utf-8")
+    granted: tuple[Waiver, ...] = ()
+    if waivers is not None:
+        today = datetime.datetime.now().astimezone().date()
+        granted = load_waivers(waivers, [c.id for c in criteria], today)
+        files[WAIVERS] = waivers.read_text(encoding="utf-8")
+    return Agreement(agreed, chosen if agreed else "", granted, files)
+
+
+def up_front(
+    agreement: Agreement, criteria: Sequence[Criterion], fabric: Fabric, suites: Sequence[str], virtual: bool
+) -> list[str]:
+    """What has to be known before anything is measured: what is owed, and why this run could not end ACCEPTED.
+
+    UsageFault where the profile owes nothing on this fabric.
+    """
+    profile = agreement.profile
+    if profile is None and virtual:
+        return []  # a rehearsal accepts nothing anyway
+    if profile is None:
+        owed = tuple(c for c in criteria if c.required and (c.applies is None or c.applies.to(fabric)))
+        said = [
+            f"no acceptance profile was chosen, so everything required is owed: {len(owed)} criteria; what was agreed "
+            "with the customer is chosen by --profile or the inventory (toolkit profiles)"
+        ]
+    else:
+        owed = profile.owed_on(criteria, fabric)
+        if not owed:
+            raise UsageFault(f"profile {profile.name} owes nothing on fabric {fabric.name}; choose another")
+        said = [f"acceptance profile {profile.name}, chosen by {agreement.chosen}: {len(owed)} criteria are owed"]
+    waived = {w.criterion for w in agreement.waivers if w.subject is None}
+    unpaid = [c for c in owed if c.id not in waived]
+    holes = {
+        "no measurement in this release": [c.id for c in unpaid if c.no_probe is not None],
+        f"no bound on {fabric.name}": [c.id for c in unpaid if c.no_probe is None and _no_figure(c, fabric)],
+        "suite not selected": [c.id for c in unpaid if c.no_probe is None and c.suite not in suites],
+    }
+    if any(holes.values()):
+        told = "; ".join(f"{why}: {', '.join(ids)}" for why, ids in holes.items() if ids)
+        said.append(f"this run cannot end ACCEPTED without a waiver for each of these: {told}")
+        if profile is not None and holes["no measurement in this release"]:
+            said.append(f"profiles that this release measures as a whole: {', '.join(reachable(criteria))}")
+    return said
+
+
+def reachable(criteria: Sequence[Criterion]) -> list[str]:
+    """Packaged profiles that owe nothing without a measurement."""
+    bare = {c.id for c in criteria if c.no_probe is not None}
+    return [n for n in profile_names() if not bare & set(load_profile(n, criteria, SUITES).owed)]
+
+
+def _no_figure(criterion: Criterion, fabric: Fabric) -> bool:
+    key = criterion.bound.fabric_key
+    return key is not None and getattr(fabric, key) is None

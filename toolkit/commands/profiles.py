@@ -1,0 +1,112 @@
+"""`toolkit profiles`: the acceptance profiles, and what each of them owes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolkit.progress import make_console
+from validation.criterion import Criterion, load_criteria
+from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.suites import SUITES
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@click.pass_context
+def profiles(context: click.Context, as_json: bool) -> None:
+    """Acceptance profiles: which criteria are owed for which delivery.
+
+    A profile is agreed on with the customer, and chosen by toolkit validate --profile or by the inventory
+    (acceptance_profile).
+
+    \b
+    toolkit profiles                       all of them
+    toolkit profiles show network          what is owed, what is left out, and why
+    toolkit profiles show network --text > ours.yml    as a file, to be changed and agreed on
+    """
+    if context.invoked_subcommand is None:
+        _list(as_json)
+
+
+@profiles.command("list")
+@json_option
+def list_profiles(as_json: bool) -> None:
+    """All profiles, with how much of each this release can measure."""
+    _list(as_json)
+
+
+def _unmeasured(profile: Profile, criteria: Sequence[Criterion]) -> list[str]:
+    return [c.id for c in criteria if c.id in profile.owed and c.no_probe is not None]
+
+
+def _list(as_json: bool) -> None:
+    criteria = load_criteria()
+    found = [load_profile(name, criteria, SUITES) for name in profile_names()]
+    if as_json:
+        click.echo(json.dumps([_document(profile, criteria) for profile in found], indent=2))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("profile", "delivery", "test", "owed", "without measurement", "title"):
+        table.add_column(title, no_wrap=title == "profile", justify="right" if title == "owed" else "left")
+    for profile in found:
+        bare = len(_unmeasured(profile, criteria))
+        row = (profile.name, profile.delivery, profile.test, str(len(profile.owed)), str(bare) if bare else "none")
+        table.add_row(*row, profile.title)
+    make_console().print(table)
+
+
+def _document(profile: Profile, criteria: Sequence[Criterion]) -> dict[str, object]:
+    return {**profile.model_dump(mode="json"), "without_measurement": _unmeasured(profile, criteria)}
+
+
+@profiles.command()
+@click.argument("name", metavar="NAME|FILE")
+@click.option("--text", "as_text", is_flag=True, help="Print the profile's own file.")
+@json_option
+def show(name: str, as_text: bool, as_json: bool) -> None:
+    """What a profile owes and leaves out; a file of one's own is checked at the same time.
+
+    \b
+    toolkit profiles show elastic
+    toolkit profiles show inventories/site/ours.yml
+    """
+    criteria = load_criteria()
+    profile = load_profile(name, criteria, SUITES)
+    if as_text:
+        click.echo(profile_path(name).read_text(encoding="utf-8"), nl=False)
+        return
+    if as_json:
+        click.echo(json.dumps(_document(profile, criteria), indent=2))
+        return
+    console = make_console()
+    console.print(Text(f"{profile.name}: {profile.title}", style="bold"))
+    console.print(Text(f"delivery {profile.delivery}, {profile.test} test, suites {', '.join(profile.suites)}"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("owed", "measured", "statement"):
+        table.add_column(title, no_wrap=title == "owed")
+    for c in criteria:
+        if c.id in profile.owed:
+            table.add_row(c.id, "yes" if c.no_probe is None else Text("no", style="yellow"), c.statement)
+    console.print()
+    console.print(table)
+    console.print()
+    for entry in profile.left_out:
+        when = " (where the fabric has no bound)" if entry.when == "no-bound" else ""
+        console.print(Text(f"left out{when}: {', '.join(entry.criteria)}: {entry.why}"), soft_wrap=True)
+    bare = _unmeasured(profile, criteria)
+    if bare:
+        console.print(
+            Text(
+                f"{len(bare)} of {len(profile.owed)} that are owed have no measurement in this release; each needs a "
+                "waiver before a run can end ACCEPTED",
+                style="yellow",
+            ),
+            soft_wrap=True,
+        )

@@ -1,0 +1,95 @@
+"""What is owed, and whether a run pays it: from the verdicts on the criteria to the outcome of the run.
+
+What an acceptance profile leaves out is measured and shown like everything else, and does not decide an acceptance,
+but for one thing: a measured failure counts whether it was owed or not. Nobody accepts a system in which something is
+known to be broken without saying so, by a waiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from validation.judging.case import Case, unsaid
+from validation.model import CriterionVerdict, Result
+from validation.profile import Profile
+
+PASSED_SHARE = 0.5
+"""Share of the owed criteria that can be measured on this fabric which must pass where waivers took part. Ours: what is
+mostly waived was not accepted by measuring it."""
+
+
+@dataclass(frozen=True)
+class Debt:
+    """What decides an acceptance: ids that are `owed`, and what the profile left out -> why."""
+
+    owed: frozenset[str]
+    left_out: dict[str, str]
+
+    @classmethod
+    def of(cls, case: Case, profile: Profile | None) -> Debt:
+        """By the profile; without one everything that the criteria require."""
+        if profile is None:
+            return cls(frozenset(c.id for c in case.criteria if c.required), {})
+        left_out = profile.not_owed(case.criteria, case.fabric)
+        return cls(frozenset(profile.owed) - left_out.keys(), left_out)
+
+    def why_not(self, criterion: str) -> str:
+        """Why a criterion is not owed; "" where it is."""
+        if criterion in self.owed:
+            return ""
+        return self.left_out.get(criterion, "reported for information; the catalogue does not require it")
+
+
+def decide(
+    case: Case, debt: Debt, verdicts: Sequence[CriterionVerdict], missing: Sequence[str]
+) -> tuple[str, list[str]]:
+    """passed, failed or incomplete, and notes on what withholds a pass that no criterion tells of."""
+    if any(v.verdict == "fail" for v in verdicts):
+        return "failed", []
+    deciding = [v for v in verdicts if v.id not in debt.left_out]
+    if _lost(case, debt, deciding, missing):
+        return "incomplete", []
+    for verdict in deciding:
+        for judgement in verdict.judgements:
+            if judgement.verdict == "not-measured" and not (case.virtual and judgement.reason_code == "virtual"):
+                return "incomplete", []
+        if not case.virtual and verdict.owed and verdict.verdict not in ("pass", "waived", "not-applicable"):
+            return "incomplete", []
+    if not any(j.verdict == "pass" for v in deciding for j in v.judgements):
+        return "incomplete", ["nothing that is owed was found good: that is no pass"]
+    few = _mostly_waived(case, verdicts)
+    if few:
+        return "incomplete", [few]
+    unproven = [m for m in case.plan.measurements if m.kind == "facts" and not _shows_hardware(case.latest.get(m.id))]
+    if not case.virtual and (unproven or not any(m.kind == "facts" for m in case.plan.measurements)):
+        return "incomplete", []
+    return "passed", []
+
+
+def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:
+    """True where a planned measurement is lost that serves something owed and that no waiver excuses."""
+    excused = {e for v in deciding for j in v.judgements if j.verdict == "waived" for e in j.evidence}
+    open_ = {e for v in deciding for j in v.judgements if j.verdict == "not-measured" for e in j.evidence}
+    idle = {m.id for m in case.plan.measurements if m.criteria and set(m.criteria) <= debt.left_out.keys()}
+    return any(m not in idle and (m not in excused or m in open_) for m in missing)
+
+
+def _mostly_waived(case: Case, verdicts: Sequence[CriterionVerdict]) -> str:
+    """Words where waivers stand for more of what is owed than measurements do; "" where they do not."""
+    measurable = {c.id for c in case.criteria if c.kind is not None and case.applies(c)}
+    owed = [v for v in verdicts if v.owed and v.id in measurable]
+    if case.virtual:  # what only hardware can show is no debt of a rehearsal
+        owed = [v for v in owed if v.judgements and v.reason_code != "virtual"]
+    good = [v for v in owed if v.verdict == "pass"]
+    if not any(v.verdict == "waived" for v in owed) or len(good) >= PASSED_SHARE * len(owed):
+        return ""
+    return (
+        f"mostly waived: {len(good)} of {len(owed)} criteria that are owed and can be measured pass, at least "
+        f"{PASSED_SHARE:.0%} must, whatever is waived"
+    )
+
+
+def _shows_hardware(result: Result | None) -> bool:
+    """True where the node's own facts say what it runs on; without them nobody knows whether it is virtual."""
+    return result is not None and result.status == "ok" and not unsaid(result)
