@@ -62,7 +62,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
 
 
 def _owed(verdict: VerdictDoc) -> str:
-    count = sum(c.owed for c in verdict.criteria)
+    count = len(verdict.owed)
     if verdict.profile is None:
         return f"no acceptance profile: everything required is owed, {count} criteria"
     return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {count} criteria owed"

@@ -384,6 +384,11 @@ class VerdictDoc(Model):
     notes: tuple[str, ...] = ()
 
     @property
+    def owed(self) -> tuple[str, ...]:
+        """Ids of the criteria that decide an acceptance, without those that have no meaning on this fabric."""
+        return tuple(c.id for c in self.criteria if c.owed and c.reason_code != "not-applicable")
+
+    @property
     def exit_code(self) -> int:
         """0 accepted or rehearsed with all judged criteria passing, 1 failed, 3 incomplete."""
         return {"passed": 0, "failed": 1, "incomplete": 3}[self.outcome]

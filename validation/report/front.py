@@ -129,8 +129,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
 def _profile(verdict: VerdictDoc, words: FrontWords) -> str:
     """Which acceptance profile was agreed on, and how much of the catalogue it owes."""
     name = f"{verdict.profile.name}: {verdict.profile.title}" if verdict.profile else words.labels["no_profile"]
-    owed = sum(c.owed for c in verdict.criteria)
-    return f"{name} ({words.labels['owed'].format(n=owed, of=len(verdict.criteria))})"
+    return f"{name} ({words.labels['owed'].format(n=len(verdict.owed), of=len(verdict.criteria))})"
 
 
 def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:

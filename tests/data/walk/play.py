@@ -1,0 +1,95 @@
+"""`play.py validate ...`: the command line, with nodes that answer with recordings instead of measuring.
+
+The tools' outputs are tests/data's, as they were written (iperf3 over a link of 1 Gbit/s, sockperf, ping); the facts of
+the nodes are constructed. What is made of them is a run of real machines as the toolkit itself writes one, so that the
+way to an acceptance can be walked without them: docs/verdicts.md. Nothing is measured, and nothing is accepted by it.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit import acceptance
+from toolkit.cli import main
+from validation.execute import Remote
+from validation.execute.measure import utc_now
+from validation.model import Node
+
+DATA = Path(__file__).parents[1]
+LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
+NIC = "nic fab0 0000:19:00.0 speed=5.0 width=2 max_speed=5.0 max_width=2 slot_speed=5.0 slot_width=2 numa=0"
+ODD = {"client1": {"docker": "27.3.1"}}
+"""What differs from the declared stack: the fault that the run finds."""
+
+
+def facts(node: str) -> dict[str, Any]:
+    """What a node says of itself; constructed."""
+    gpu = node.startswith("gpu")
+    found: dict[str, Any] = {
+        "virt": "none", "lab": "", "model": "PowerEdge C4140" if gpu else "PowerEdge R640", "cpu_count": 40,
+        "gpu_count": int(gpu), "gpu_model": "Tesla V100-SXM2-16GB" if gpu else "", "nic_model": "Broadcom BCM5720",
+        "fabric_ports": ["fab0=up,mtu=9000,speed=1000"], "rdma_devices": [], "rdma_ports": ["fab0="],
+        "pci": [NIC, f"gpu - 0000:18:00.0 {LINK}"] if gpu else [NIC],
+        "os": "ubuntu 24.04", "kernel": "6.8.0-87-generic", "python": "3.12.3", "openmpi": "", "docker": "28.5.1",
+        "horovod": "", "torch": "", "probes": "0.1.0", "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "",
+        "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "", "stack_release": "",
+        "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
+    }  # fmt: skip
+    return {**found, **ODD.get(node, {})}
+
+
+def document(kind: str, node: str) -> dict[str, Any]:
+    """A probe's document around a recording."""
+    tool, version, stdout, found = "facts", "0.1.0", "", {}
+    if kind == "facts":
+        found = facts(node)
+    elif kind == "path-mtu":
+        tool, version, stdout = "ping", "20221126", (DATA / "ping/20221126-mtu9000.out").read_text()
+    elif kind == "tcp-bandwidth":
+        tool, version, stdout = "iperf3", "3.12", (DATA / "iperf3/3.12-shaped-1gbit.json").read_text()
+    elif kind == "tcp-latency":
+        tool, version, stdout = "sockperf", "3.7", (DATA / "sockperf/3.7-tcp.out").read_text()
+        found = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
+    else:
+        sys.exit(f"play.py: there is no recording of {kind}; choose a profile or suites without it")
+    now = utc_now()
+    return {
+        "kind": kind, "tool": tool, "tool_version": version, "command": ["recorded", tool], "returncode": 0,
+        "stdout": stdout, "stderr": "", "facts": found, "started": now, "ended": now, "duration_s": 0.0, "error": None,
+    }  # fmt: skip
+
+
+class Player:
+    """A launcher whose nodes are all there and say what was recorded."""
+
+    async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """Every node answers."""
+        return {}
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        """A serving end is ready and goes by itself; any other prints its recording, held back until it may."""
+        kind = next(word for word in probe if not word.startswith("-") and not word.replace(".", "").isdigit())
+        if kind == "serve":
+            return await Remote.spawn(node, ["sh", "-c", "echo '{\"ready\": true}'; sleep 0.1"])
+        said = shlex.quote(json.dumps(document(kind, node)))
+        hold = "read line; " if "--hold-s" in probe else ""
+        return await Remote.spawn(node, ["sh", "-c", f"{hold}printf '%s\\n' {said}"])
+
+    async def alive(self, node: str) -> str | None:
+        """It answers."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is left running."""
+
+
+acceptance.make_launcher = lambda site: Player()
+
+if __name__ == "__main__":
+    sys.argv[0] = "toolkit"
+    main()
