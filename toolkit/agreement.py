@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import UsageFault
+from toolkit.inventory_lines import locate
 from validation.criterion import Criterion
 from validation.fabric import Fabric
+from validation.load import ConfigError
 from validation.profile import Profile, load_profile, profile_names, profile_path
 from validation.rejudge import PROFILE, WAIVERS
 from validation.suites import SUITES
@@ -35,17 +38,17 @@ def find_agreement(
     criteria: Sequence[Criterion],
     inventory: Path | None = None,
     declared: str | None = None,
+    created: str = "",
 ) -> Agreement:
     """The agreement by `--profile` and `--waivers`; where they are None, by the inventory (`declared`, `waivers.yml`).
 
-    Raises ConfigError, one line with file and line, before anything is measured or judged.
+    `created` is the run that is judged again: a decision may be as young as this day or that run, no younger. Raises
+    ConfigError, one line with file and line, before anything is measured or judged.
     """
     folder = None if inventory is None else inventory if inventory.is_dir() else inventory.parent
     chosen, name = "--profile", profile
-    if name is None and declared is not None and folder is not None:
-        chosen, name = "the inventory", declared
-        if profile_path(name).name != f"{name}.yml" or "/" in name:  # a file: as seen from the inventory
-            name = str(folder / name)
+    if name is None and declared is not None and inventory is not None and folder is not None:
+        chosen, name = "the inventory", _declared(inventory, folder, declared)
     if waivers is None and folder is not None and (folder / WAIVERS).is_file():
         waivers = folder / WAIVERS
     files: dict[str, str] = {}
@@ -56,9 +59,21 @@ def find_agreement(
     granted: tuple[Waiver, ...] = ()
     if waivers is not None:
         today = datetime.datetime.now().astimezone().date()
+        with contextlib.suppress(ValueError):
+            today = max(today, datetime.date.fromisoformat(created[:10]))
         granted = load_waivers(waivers, [c.id for c in criteria], today)
         files[WAIVERS] = waivers.read_text(encoding="utf-8")
     return Agreement(agreed, chosen if agreed else "", granted, files)
+
+
+def _declared(inventory: Path, folder: Path, declared: str) -> str:
+    """The inventory's profile: a packaged name, or the path of a file as seen from the inventory's folder."""
+    try:
+        found = profile_path(declared)
+    except ConfigError as fault:
+        where = locate(inventory, None, ("acceptance_profile",)) or str(inventory)
+        raise ConfigError(f"{where}: acceptance_profile: {fault}") from None
+    return str(folder / declared) if found == Path(declared) else declared
 
 
 def up_front(

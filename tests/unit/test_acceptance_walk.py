@@ -158,6 +158,10 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     assert "acceptance profile elastic, chosen by --profile: 29 criteria are owed" in done.stderr
     assert "no measurement in this release: tr.h2d, " in done.stderr
     assert "measures as a whole: network-quick, network, training-quick, elastic-quick" in done.stderr
+    (desk / "site/group_vars/all.yml").write_text("# ours\nacceptance_profile: netwrk\n")
+    done = play(desk, *MEASURE, "-i", "site", "--dry-run")
+    assert done.returncode == 2
+    assert "all.yml:2: acceptance_profile: unknown acceptance profile 'netwrk'; did you mean network?" in done.stderr
     # a file of the site's own, as seen from the inventory
     shutil.copy(ROOT / "validation/profiles/network-quick.yml", desk / "site/ours.yml")
     (desk / "site/group_vars/all.yml").write_text("acceptance_profile: ours.yml\n")

@@ -114,7 +114,8 @@ def validate(
         if rejudge:
             run_dir = rundir.find(runs_dir, rejudge)
             rundir.refuse_signed(run_dir)
-            agreement = find_agreement(profile, waivers, load_criteria())
+            info, _, _ = rundir.read(run_dir)
+            agreement = find_agreement(profile, waivers, load_criteria(), created=info.created)
             with rundir.lock(run_dir):
                 _finish(run_dir, acceptance.rejudge(run_dir, agreement), as_json)
         elif resume:

@@ -161,6 +161,9 @@ def _rules(old: RunDocuments, new: RunDocuments, before: VerdictDoc, after: Verd
         words = [None if c is None else c.bound.words + (", required" if c.required else "") for c in (was, now)]
         if words[0] != words[1]:
             found.append(Difference(what=f"criterion {id_}", old=words[0], new=words[1]))
+    if old.info.profile != new.info.profile:
+        said = [d.info.profile or "none: everything required is owed" for d in (old, new)]
+        found.append(Difference(what="acceptance profile", old=said[0], new=said[1]))
     if old.info.suites != new.info.suites:
         found.append(Difference(what="suites", old=", ".join(old.info.suites), new=", ".join(new.info.suites)))
     return tuple(found)
