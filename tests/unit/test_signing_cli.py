@@ -140,13 +140,15 @@ def test_bad_usage_is_one_line_and_exit_2(desk, arguments, words):
     assert words in done.stderr
 
 
-def test_a_prettified_verdict_is_not_signed(tmp_path):
+def test_a_prettified_verdict_is_neither_reported_nor_signed(tmp_path):
     run = make_run(tmp_path / "runs" / RUN, slow="gpu2")
     (run / "verdict.json").write_text((run / "verdict.json").read_text().replace("below-floor", "within-bounds"))
     make_key(tmp_path / "key")
-    done = toolkit(tmp_path, "sign", "--key", "key", "--as", "A, B")
-    assert done.returncode == 2
-    assert "verdict.json: is not what judging the results gives" in done.stderr
+    for command in (("report",), ("sign", "--key", "key", "--as", "A, B")):
+        done = toolkit(tmp_path, *command)
+        assert done.returncode == 2
+        assert "verdict.json: is not what judging the results gives" in done.stderr
+        assert "toolkit validate --rejudge" in done.stderr
     assert not (run / "signatures").exists()
 
 

@@ -10,7 +10,7 @@ import click
 from toolkit import acceptance, rundir
 from toolkit.customer_words import take_words
 from toolkit.errors import EXIT_USAGE, UsageFault
-from validation.load import load_json
+from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.signing import is_signed
 
@@ -26,6 +26,18 @@ def _formats(_: click.Context, __: click.Parameter, text: str | None) -> tuple[s
     if unknown or not asked:
         raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}: no such format; there are: {', '.join(FORMATS)}")
     return tuple(name for name in FORMATS if name in asked)
+
+
+def _standing(run_dir: Path) -> VerdictDoc:
+    """verdict.json; ConfigError where the run's files give another verdict."""
+    from validation.signing.again import judged_again  # only here: it loads the report's templates
+
+    verdict, fault = judged_again(run_dir)
+    if fault:
+        raise ConfigError(
+            f"{run_dir / fault}; restore it from a copy of the run, or judge anew: toolkit validate --rejudge {run_dir}"
+        )
+    return verdict
 
 
 @click.command()
@@ -85,7 +97,7 @@ def report(
             with rundir.lock(run_dir):
                 take_words(words, run_dir)
         if (run_dir / rundir.VERDICT).exists():
-            verdict = load_json(run_dir / rundir.VERDICT, VerdictDoc)
+            verdict = _standing(run_dir)
         elif is_signed(run_dir):
             raise UsageFault(f"{run_dir / rundir.VERDICT}: is missing, but the run is signed; restore it from a copy")
         else:
