@@ -266,6 +266,8 @@ def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path)
     lines = (run / "results.jsonl").read_text().splitlines()
     broken = json.loads(lines[0])
     broken.update(status="failed", error="it was switched off")
+    broken["provenance"]["raw"] = []  # it said nothing
+    shutil.rmtree(run / "raw" / broken["measurement"])
     (run / "results.jsonl").write_text("\n".join([json.dumps(broken), *lines[1:]]) + "\n")
     judged = toolkit(site, "validate", "--rejudge", run.name, "--json")
     assert json.loads(judged.stdout)["missing"] == [broken["measurement"]]

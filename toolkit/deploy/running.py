@@ -54,6 +54,7 @@ class Interrupt:
         self._progress = progress
         self._at = 0.0
         self._sent: list[signal.Signals] = []
+        self._told = False
         self.by: signal.Signals | None = None
 
     @contextlib.contextmanager
@@ -70,16 +71,22 @@ class Interrupt:
                 signal.signal(number, handler)
 
     def _arrived(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._progress.mute()
+        # Nothing is shown here: the display's own thread may hold its lock, and a handler that waited would never end.
         self.stop(signal.Signals(number))
 
     def stop(self, by: signal.Signals) -> None:
         """Have Ansible end. A second call makes it harder."""
         if self.by is None:
             self.by, self._at = by, time.monotonic()
-            self._progress.said("stopping Ansible ...")
         self._send(signal.SIGTERM if signal.SIGINT in self._sent else signal.SIGINT)
+
+    def _tell(self) -> None:
+        """Say once that Ansible is being stopped; nobody looks at a terminal that is gone."""
+        if self.by is not None and not self._told:
+            self._told = True
+            if self.by == signal.SIGHUP:
+                self._progress.mute()
+            self._progress.said("stopping Ansible ...")
 
     def _send(self, number: signal.Signals) -> None:
         if self._watch.pid and number not in self._sent:
@@ -89,6 +96,7 @@ class Interrupt:
 
     def overdue(self) -> bool:
         """Whether ansible-runner is to kill what is left; asked by it several times a second."""
+        self._tell()
         self._progress.pulse()
         if self.by is None:
             return False
