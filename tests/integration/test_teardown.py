@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from conftest import Provisioned
 from snapshot import differences, snapshot
 
@@ -19,6 +20,7 @@ def recap(output: str) -> dict[str, dict[str, int]]:
     return {host: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", counts)} for host, counts in lines}
 
 
+@pytest.mark.rest
 def test_teardown_predicts_in_check_mode_and_touches_nothing(provisioned: Provisioned) -> None:
     node = next(iter(provisioned.before))
     before = snapshot(provisioned.lab, node)
@@ -36,6 +38,7 @@ def test_teardown_leaves_the_nodes_as_they_were(provisioned: Provisioned) -> Non
     assert left == {node: [] for node in provisioned.before}
 
 
+@pytest.mark.rest
 def test_a_second_teardown_finds_nothing_to_do(provisioned: Provisioned) -> None:
     done = provisioned.lab.playbook(name="playbooks/teardown.yml")
     assert done.returncode == 0, done.stdout[-6000:]
