@@ -347,5 +347,5 @@ while True:
                 assert "AssertionError" not in err, "data were wrong"
         wait_for(lambda: not any(alive(e["pid"]) for e in s.events() if e["event"] == "client"))
         assert client_of(s).run("start(); alloc(100 << 20); said(info())")[0] == [0, 100 * MIB]
-        stat = Path(f"/proc/{s.process.pid}/task/{s.process.pid}/children").read_text().split()
-        assert not [pid for pid in stat if alive(int(pid))]
+        children_of = Path(f"/proc/{s.process.pid}/task/{s.process.pid}/children")
+        wait_for(lambda: not [pid for pid in children_of.read_text().split() if alive(int(pid))])

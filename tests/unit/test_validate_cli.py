@@ -151,13 +151,13 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert (kept / "verdict.json").is_file()
     assert (run / "verdict.json").read_text() == (kept / "verdict.json").read_text()
 
-    report = toolkit(site, "report")
-    assert report.returncode == 0
+    report = toolkit(site, "report", PORT_BANDWIDTH="15411")
+    assert report.returncode == 0, report.stderr
     assert report.stdout.split()[0] == f"runs/{run.name}/report.html"
     names = {Path(line).name for line in report.stdout.split()}
     assert names == {"report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom"}
     assert all((site / line).stat().st_size for line in report.stdout.split())
-    assert json.loads(toolkit(site, "report", run.name, "--json").stdout)["sign_off"] == "REHEARSAL"
+    assert json.loads(toolkit(site, "report", run.name, "--json", PORT_BANDWIDTH="15411").stdout)["sign_off"] == "REHEARSAL"
 
 
 @TOOLS
