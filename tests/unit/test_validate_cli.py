@@ -157,7 +157,10 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     names = {Path(line).name for line in report.stdout.split()}
     assert names == {"report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom"}
     assert all((site / line).stat().st_size for line in report.stdout.split())
-    assert json.loads(toolkit(site, "report", run.name, "--json", PORT_BANDWIDTH="15411").stdout)["sign_off"] == "REHEARSAL"
+    assert (
+        json.loads(toolkit(site, "report", run.name, "--json", PORT_BANDWIDTH="15411").stdout)["sign_off"]
+        == "REHEARSAL"
+    )
 
 
 @TOOLS
