@@ -7,6 +7,8 @@ die() { printf 'error: %s\n' "$*" >&2; exit 2; }
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$ROOT" || exit 2
 PYTHON=${PYTHON:-python3}
+# Containers often set this; here it would have each of some hundred starts of Python compile all that it imports.
+unset PYTHONDONTWRITEBYTECODE
 as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
 
 # os_packages NAME...: installs the packages that are missing.

@@ -251,9 +251,12 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
     return judge_run(run_dir)
 
 
-def write_report(run_dir: Path, formats: Collection[str] | None = None, out: Path | None = None) -> Written:
+def write_report(
+    run_dir: Path, formats: Collection[str] | None = None, out: Path | None = None, trusting: bool = False
+) -> Written:
     """Write the report of a judged run in the formats asked for (None = all), into `out` (None = the run directory).
 
+    `trusting` leaves the PDF where this user's toolkit made the one that stands there of the same text.
     UsageFault when the disk refuses, and when the run is signed and the report is to go into it.
     """
     from validation.report import FILES, write_formats  # only here: templates and figures are slow to load
@@ -265,7 +268,7 @@ def write_report(run_dir: Path, formats: Collection[str] | None = None, out: Pat
             f"{shlex.quote(str(run_dir))} --out FOLDER"
         )
     try:
-        return write_formats(run_dir, FILES if formats is None else formats, out)
+        return write_formats(run_dir, FILES if formats is None else formats, out, trusting)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
 

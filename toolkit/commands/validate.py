@@ -23,6 +23,8 @@ from validation.fabric import Fabric, load_fabric
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
 
+AT_ONCE = ("html", "json", "junit", "prom")  # formats of the report that are written before the verdict is printed
+
 
 @click.command()
 @click.option("--fabric", "fabric_name", metavar="NAME", help="The network under test; toolkit fabrics lists them.")
@@ -242,14 +244,13 @@ def _interrupted(run_dir: Path | None) -> None:
 
 
 def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
-    """Report, print, and end with the verdict's exit code."""
+    """Report, print, and end with the verdict's exit code. The PDF, which takes long, comes when all has been said."""
     info, _, _ = rundir.read(run_dir)
-    written = acceptance.write_report(run_dir)
-    report = written.paths["html"]
-    for why in written.left_out.values():
-        click.echo(why, err=True)
+    report = acceptance.write_report(run_dir, AT_ONCE).paths["html"]
     if as_json:
         click.echo(json.dumps({"run_dir": str(run_dir), "report": str(report), **verdict.model_dump(mode="json")}))
     else:
         print_verdict(make_console(), info, verdict, run_dir, report)
+    for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
+        click.echo(why, err=True)
     raise SystemExit(verdict.exit_code)

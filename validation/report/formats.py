@@ -16,6 +16,7 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.files import replace
 from validation.report.json_report import report_json
 from validation.report.junit import junit_xml
+from validation.report.laid_out import layout_unless
 from validation.report.openmetrics import open_metrics
 from validation.report.pdf import PdfUnavailable, pdf_bytes
 from validation.report.render import fill, view
@@ -31,12 +32,14 @@ FILES: dict[str, str] = {
 
 Views = Mapping[str, Any]
 
-_MAKERS: dict[str, Callable[[RunDocuments, Views], bytes]] = {
-    "html": lambda documents, views: fill(views).encode(),
-    "pdf": lambda documents, views: pdf_bytes(fill(views, printed=True)),
-    "json": lambda documents, views: report_json(documents),
-    "junit": lambda documents, views: junit_xml(documents),
-    "prom": lambda documents, views: open_metrics(documents),
+Layout = Callable[[str], bytes]
+
+_MAKERS: dict[str, Callable[[RunDocuments, Views, Layout], bytes]] = {
+    "html": lambda documents, views, layout: fill(views).encode(),
+    "pdf": lambda documents, views, layout: layout(fill(views, printed=True)),
+    "json": lambda documents, views, layout: report_json(documents),
+    "junit": lambda documents, views, layout: junit_xml(documents),
+    "prom": lambda documents, views, layout: open_metrics(documents),
 }
 _FROM_VIEWS = ("html", "pdf")
 
@@ -49,10 +52,12 @@ class Written:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def make(documents: RunDocuments, formats: Iterable[str] = tuple(FILES)) -> tuple[dict[str, bytes], dict[str, str]]:
+def make(
+    documents: RunDocuments, formats: Iterable[str] = tuple(FILES), layout: Layout = pdf_bytes
+) -> tuple[dict[str, bytes], dict[str, str]]:
     """The asked formats in memory, and for each that cannot be made here (PDF without its library) one line why.
 
-    `formats` are keys of FILES. Reads no file of the run and writes nothing.
+    `formats` are keys of FILES, `layout` makes the PDF of the HTML for paper. Reads no file of the run and writes none.
     """
     names = [name for name in FILES if name in set(formats)]
     views = view(documents) if any(name in _FROM_VIEWS for name in names) else {}
@@ -60,20 +65,23 @@ def make(documents: RunDocuments, formats: Iterable[str] = tuple(FILES)) -> tupl
     left_out: dict[str, str] = {}
     for name in names:
         try:
-            made[name] = _MAKERS[name](documents, views)
+            made[name] = _MAKERS[name](documents, views, layout)
         except PdfUnavailable as fault:
             left_out[name] = str(fault)
     return made, left_out
 
 
-def write_formats(run_dir: Path, formats: Iterable[str] = tuple(FILES), out: Path | None = None) -> Written:
+def write_formats(
+    run_dir: Path, formats: Iterable[str] = tuple(FILES), out: Path | None = None, trusting: bool = False
+) -> Written:
     """Write the asked formats of the run in `run_dir` into `out` (default: the run directory), each in one step.
 
+    `trusting` leaves a PDF that stands there as it is, where this user's toolkit made exactly it of exactly this text.
     Nothing is written when one of them fails for another reason than a missing library. Raises ConfigError with one
     line for a damaged run directory or a place that cannot be written.
     """
-    made, left_out = make(read_run(run_dir), formats)
     folder = run_dir if out is None else out
+    made, left_out = make(read_run(run_dir), formats, layout_unless(_standing(folder) if trusting else None))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
@@ -82,3 +90,11 @@ def write_formats(run_dir: Path, formats: Iterable[str] = tuple(FILES), out: Pat
     for name, content in made.items():
         written.paths[name] = replace(folder / FILES[name], content)
     return written
+
+
+def _standing(folder: Path) -> bytes | None:
+    path = folder / FILES["pdf"]
+    try:
+        return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+    except OSError:
+        return None

@@ -1,0 +1,75 @@
+"""Which PDF this user's toolkit made of which text: who signs the report that was just made need not lay it out again.
+
+One small file each in the user's cache folder: its name is the hash of what went in (the HTML for paper, versions of
+toolkit and PDF library), its content the hash of the PDF. The answer is no wherever that folder could be somebody
+else's. `toolkit report` and `toolkit verify` never ask, they lay out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from validation.report.pdf import pdf_bytes
+
+_KEPT = 200
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+def layout_unless(standing: bytes | None) -> Callable[[str], bytes]:
+    """HTML -> PDF: `standing` as it is where this user's toolkit made it of the same HTML, else laid out and noted."""
+
+    def layout(html: str) -> bytes:
+        if standing is not None and made_here(html, standing):
+            return standing
+        pdf = pdf_bytes(html)
+        _note(html, pdf)
+        return pdf
+
+    return layout
+
+
+def made_here(html: str, pdf: bytes) -> bool:
+    """True where this user's toolkit, by the same versions, made exactly these bytes of exactly this HTML."""
+    try:
+        folder = _folder()
+        of = [path.lstat() for path in (folder.parent, folder)]
+        if any(found.st_uid != os.geteuid() or found.st_mode & _OTHERS for found in of):
+            return False
+        return (folder / _key(html)).read_text(encoding="ascii") == hashlib.sha256(pdf).hexdigest()
+    except (OSError, RuntimeError, UnicodeDecodeError):
+        return False
+
+
+def _note(html: str, pdf: bytes) -> None:
+    with contextlib.suppress(OSError, RuntimeError):  # without it the next one takes longer, and that is all
+        folder = _folder()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / _key(html)).write_text(hashlib.sha256(pdf).hexdigest(), encoding="ascii")
+        for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            old.unlink()
+
+
+def _folder() -> Path:
+    """OSError where this user has no home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if not cache.is_absolute():
+        raise FileNotFoundError(cache)
+    return cache / "elastic-ai-toolkit" / "pdf"
+
+
+def _key(html: str) -> str:
+    parts = (*map(_version, ("elastic-ai-toolkit", "weasyprint", "pydyf")), html)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
