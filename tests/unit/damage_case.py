@@ -117,14 +117,15 @@ def damages(files: Files, waivers: str) -> st.SearchStrategy[tuple[str, Files]]:
         names,
     ]
     return st.one_of(
-        st.sampled_from([g for g in groups if g]).flatmap(st.sampled_from).flatmap(lambda name: _damage(files, name)),
+        st.sampled_from([g for g in groups if g]).flatmap(st.sampled_from).flatmap(lambda name: damage(files, name)),
         st.sampled_from(["waivers.yml", "criteria/00-own.yml", "criteria/own.txt"]).map(
             lambda name: (f"{name}: added", {**files, name: waivers.encode()})
         ),
     )
 
 
-def _damage(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
+def damage(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
+    """One damage to that file."""
     content = files[name]
     ways = [_whole(files, name), _bytes(content)]
     if name.endswith(".json"):

@@ -11,17 +11,22 @@ import io
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_case import Files, damages, files_of, rdma_run, small_run
+from damage_case import Files, damage, damages, files_of, rdma_run, small_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from signing_case import FORMATS, NEEDS_SSH, make_key, sign
 
+from toolkit import acceptance
 from toolkit.cli import main
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files
+from validation.report.formats import write_formats
+from validation.signing.verify import verify
 
 STEP = {"pass": 2, "waived": 2, "not-applicable": 1, "fail": 0, "not-measured": 0}
 WAIVERS = "waivers:\n- {criterion: tr.tcpbw, who: A. Example, when: 2026-11-20, why: accepted, expires: 2027-01-01}\n"
@@ -150,3 +155,59 @@ def test_no_damage_ends_the_report_with_a_traceback(
             (bench.folder / name).unlink(missing_ok=True)
         bench.put(bench.good)
     assert code in (0, 2), what
+
+
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workbench, Path]:
+    """A signed run with its reports, and the file of allowed signers."""
+    folder = tmp_path_factory.mktemp("signed")
+    run, key = small_run(folder / "run", virtual=False), make_key(folder / "key")
+    acceptance.judge_run(run)
+    write_formats(run, FORMATS)
+    sign(run, key)
+    (folder / "signers").write_text(f"a@example.com {key.with_suffix('.pub').read_text()}")
+    return Workbench(run), folder / "signers"
+
+
+@NEEDS_SSH
+def test_the_signed_run_is_verified(signed: tuple[Workbench, Path]) -> None:
+    bench, signers = signed
+    found = verify(bench.folder, signers)
+    assert found.good, found.faults
+    assert found.judged_again
+
+
+@NEEDS_SSH
+@settings(CALM, max_examples=60)
+@given(data=st.data())
+def test_verify_finds_any_single_damage(signed: tuple[Workbench, Path], data: st.DataObject) -> None:
+    """Of a signed run, its manifest, statement and signature among the files."""
+    bench, signers = signed
+    seals = [name for name in sorted(bench.good) if name.startswith(("signatures/", "MANIFEST"))]
+    sealed = st.sampled_from(seals).flatmap(lambda name: damage(bench.good, name))
+    what, files = data.draw(st.one_of(damages(bench.good, WAIVERS), sealed))
+    if files == bench.good:  # swapped with itself, set to what it was
+        return
+    bench.put(files)
+    try:
+        found = verify(bench.folder, signers)
+    finally:
+        bench.put(bench.good)
+    assert not found.good, what
+    assert found.difference or found.faults or any(s.state == "bad" for s in found.signatures), what
+
+
+@NEEDS_SSH
+@pytest.mark.parametrize("change", [lambda sig: sig + b"\0", lambda sig: sig[:-1], lambda sig: b"\n" + sig])
+def test_verify_finds_what_ssh_keygen_passes_over(
+    signed: tuple[Workbench, Path], change: Callable[[bytes], bytes]
+) -> None:
+    bench, signers = signed
+    name = next(name for name in bench.good if name.endswith(".sig"))
+    bench.put({**bench.good, name: change(bench.good[name])})
+    try:
+        found = verify(bench.folder, signers)
+    finally:
+        bench.put(bench.good)
+    assert not found.good
+    assert [s.state for s in found.signatures] == ["bad"]

@@ -57,12 +57,19 @@ def pdf_bytes(html: str) -> bytes:
 
     Links between places in the document work; nothing is fetched from file or network, data: URIs are read.
     """
-    weasyprint = _weasyprint()
+    collecting = gc.isenabled()
+    gc.disable()  # a sixth faster: library and layout make millions of objects that all live until the end
+    try:
+        return _laid_out(_weasyprint(), html)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _laid_out(weasyprint: Any, html: str) -> bytes:
     for name in ("weasyprint", "fontTools"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # it reports each rule that is for browsers only
     inside = weasyprint.urls.URLFetcher(allowed_protocols=("data",))  # a logo; whatever else is not fetched
-    collecting = gc.isenabled()
-    gc.disable()  # a sixth faster: layout makes millions of objects that all live until its end
     try:
         # a matrix has ten thousand elements, which need no style sheet: as images they take a third of the time
         html = re.sub(r"<svg\b[^>]*>.*?</svg>", _as_image, html, flags=re.DOTALL)
@@ -71,6 +78,3 @@ def pdf_bytes(html: str) -> bytes:
     except Exception as fault:  # whatever goes wrong in there, the other formats are still to be written
         words = f"{type(fault).__name__}: {fault}".partition("\n")[0].rstrip(": ")
         raise PdfUnavailable(f"PDF left out: WeasyPrint fails on this report ({words}); print report.html") from fault
-    finally:
-        if collecting:
-            gc.enable()

@@ -5,6 +5,7 @@ OpenSSH 8.2 or newer is wanted; checking against allowed signers at a given time
 
 from __future__ import annotations
 
+import base64
 import os
 import re
 import subprocess
@@ -160,3 +161,13 @@ def check_signer(content: bytes, signature: Path, namespace: str, allowed: Path,
             return Checked(True, fingerprint, kind, name, f"good; {allowed.name} vouches for the key as {name}")
         last = _said(ran)
     return Checked(False, plain.fingerprint, plain.kind, None, f"{unknown} here: {last}")
+
+
+def whole(signature: bytes) -> bool:
+    """True where a file of a signature is, byte for byte, what ssh-keygen writes; it reads more than that."""
+    begin, end = b"-----BEGIN SSH SIGNATURE-----\n", b"-----END SSH SIGNATURE-----\n"
+    try:
+        text = base64.b64encode(base64.b64decode(signature.removeprefix(begin).removesuffix(end)))
+    except ValueError:
+        return False
+    return signature == begin + b"".join(text[i : i + 70] + b"\n" for i in range(0, len(text), 70)) + end

@@ -186,7 +186,7 @@ def _signature(run_dir: Path, name: str, found: Verification, allowed_signers: P
     if any(p.is_symlink() or not p.is_file() for p in (path, signature)):
         return SignatureCheck(file, "bad", "is no ordinary file")
     try:
-        content = path.read_bytes()
+        content, whole = path.read_bytes(), ssh.whole(signature.read_bytes())
         statement = read_statement(content.decode(), file)
     except (ConfigError, OSError, UnicodeDecodeError):
         return SignatureCheck(file, "bad", "is no statement of this toolkit, or its words were changed")
@@ -194,7 +194,8 @@ def _signature(run_dir: Path, name: str, found: Verification, allowed_signers: P
         checked = ssh.check(content, signature, statement.namespace)
     else:
         checked = ssh.check_signer(content, signature, statement.namespace, allowed_signers, statement.compact_time)
-    wrong = [*([] if checked.good else [checked.why]), *_contradictions(run_dir, statement, checked, found)]
+    bare = [] if whole else [f"{signature.name} is not as ssh-keygen writes it: something was cut or added"]
+    wrong = [*([] if checked.good else [checked.why]), *bare, *_contradictions(run_dir, statement, checked, found)]
     state: SignatureState = "bad" if wrong else "intact" if allowed_signers is None else "trusted"
     return SignatureCheck(
         file=file,
