@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from typing import Any, cast
+from typing import Any, cast, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 
 from validation.execute.commands import Job
 from validation.execute.denied import denied_on
@@ -49,29 +49,26 @@ def utc_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-class _Report(BaseModel):
-    """Types of a ProbeDoc, held against what a node sent; keys beyond it are nobody's business here."""
-
+class _Checked(BaseModel):
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
-    kind: str
-    tool: str
-    tool_version: str
-    command: list[str]
-    returncode: int
-    stdout: str
-    stderr: str
-    facts: dict[str, Any]
-    started: str
-    ended: str
-    duration_s: float = Field(ge=0)
-    error: str | None
+    @field_validator("duration_s", check_fields=False)
+    @classmethod
+    def _duration(cls, value: float) -> float:
+        if value < 0:
+            raise ValueError("is less than zero")
+        return value
 
-    @field_validator("started", "ended")
+    @field_validator("started", "ended", check_fields=False)
     @classmethod
     def _time(cls, value: str) -> str:
         datetime.fromisoformat(value)
         return value
+
+
+_FIELDS: Any = {name: (hint, ...) for name, hint in get_type_hints(ProbeDoc).items()}
+_Report = create_model("_Report", __base__=_Checked, **_FIELDS)
+"""A ProbeDoc, held against what a node sent; keys beyond it are nobody's business here."""
 
 
 def _document(output: Output) -> tuple[ProbeDoc | None, str]:
