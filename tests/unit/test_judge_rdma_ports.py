@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from engine_case import criterion
-from rdma_case import NO_DCB, PREFLIGHT, REAL, failed, judged
+from rdma_case import NO_DCB, PREFLIGHT, REAL, failed, gid, judged
 
 MINE = ("pf.rdmaport", "pf.memlock", "pf.lossless", "pf.mtu")
 
@@ -72,6 +72,20 @@ def version_1(facts: dict[str, Any], after: bool) -> None:
     port(facts)["gids"] = [line.replace("RoCE v2", "IB/RoCE v1") for line in port(facts)["gids"]]
 
 
+def no_gid(facts: dict[str, Any], after: bool) -> None:
+    """Only the link-local one, as where the port has no address."""
+    port(facts)["gids"] = port(facts)["gids"][:1]
+
+
+def no_gid_later(facts: dict[str, Any], after: bool) -> None:
+    if after:
+        no_gid(facts, after)
+
+
+def gid_of_another(facts: dict[str, Any], after: bool) -> None:
+    port(facts)["gids"] = [line.replace(gid("10.78.0.14"), gid("10.78.0.99")) for line in port(facts)["gids"]]
+
+
 def version_1_default(facts: dict[str, Any], after: bool) -> None:
     if not after:
         port(facts)["qos"]["roce_mode"] = "IB/RoCE v1"
@@ -108,6 +122,9 @@ def small(facts: dict[str, Any], after: bool) -> None:
         (gone_later, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 is gone at the end of the run"),
         (flapped, "pf.rdmaport", "gpu2/fab0", "link errors during the run: link_downed +1"),
         (version_1, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 has no RoCE v2 GID of 10.78.0.14"),
+        (no_gid, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 has no RoCE v2 GID of 10.78.0.14"),
+        (no_gid_later, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 has no RoCE v2 GID of 10.78.0.14 at the end of the run"),
+        (gid_of_another, "pf.rdmaport", "gpu2/fab0", "rxe_fab0 has no RoCE v2 GID of 10.78.0.14"),
         (version_1_default, "pf.lossless", "gpu2/fab0", "RoCE version of RDMA-CM is IB/RoCE v1, RoCE v2 wanted"),
         (unmarked, "pf.lossless", "gpu2/fab0", "type of service of RDMA-CM is 0, 106 wanted"),
         (no_policy, "pf.lossless", "gpu2/fab0", "type of service of RDMA-CM is 0, 106 wanted"),

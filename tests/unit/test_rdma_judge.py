@@ -192,6 +192,23 @@ def test_a_tool_that_cannot_run_says_nothing_of_rdma(fault: str) -> None:
     assert verdict.exit_code == 3
 
 
+@pytest.mark.parametrize(("key", "end"), [("device", "gpu1/fab0"), ("peer_device", "gpu2/fab0")])
+def test_a_run_on_another_device_than_the_one_behind_the_port_proves_nothing(key: str, end: str) -> None:
+    plan = plan_of(LAB, ("preflight", "transport"), "roce40")
+
+    def elsewhere(m: Measurement) -> Result | None:
+        if m.kind != "rdma-first-light" or m.endpoints[0].node != "gpu1":
+            return None
+        found = healthy(m)
+        return found.model_copy(update={"facts": {**found.facts, key: "rxe_mgmt0"}})
+
+    assert criterion(judged(plan=plan), "tr.rdmafn").verdict == "pass"
+    verdict = judged(elsewhere, plan)
+    one = {j.subject: j for j in criterion(verdict, "tr.rdmafn").judgements}["gpu1/fab0>gpu2/fab0"]
+    assert (one.verdict, one.reason_code) == ("not-measured", "missing-metric")
+    assert f"rdma-first-light used rxe_mgmt0 of {end.split('/')[0]}, but {end} is rxe_fab0" in one.reason
+
+
 def test_missing_results_are_no_pass() -> None:
     results = [healthy(m) for m in PLAN.measurements if not m.id.startswith("rdma-ucx")]
     verdict = verdict_of(LAB, PLAN, results, fabric="roce40")

@@ -16,8 +16,9 @@ from validation.fabric import CEILING_SLACK, rdma_bandwidth_bound, rdma_latency_
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
+from validation.judging.rdma_ports import BEFORE
 from validation.judging.values import against, impossible, subject_of
-from validation.model import Bound, Judgement, Measurement, Result
+from validation.model import Bound, Endpoint, Judgement, Measurement, Result
 
 NOT_THE_FABRIC = frozenset({"tool-missing", "tool", "stopped"})
 """Faults of the tools and not of RDMA: they leave it unmeasured."""
@@ -95,7 +96,17 @@ def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]
             continue  # said above
         if (key in facts or not key.endswith("active_mtu")) and facts.get(key) != value:
             found.append(f"{name}: {key} is {facts.get(key) or 'not known'}, {value} wanted")
+    for key, end in zip(("device", "peer_device"), measurement.endpoints, strict=True):
+        behind = _device_behind(case, end)
+        if behind and _said(key, facts.get(key)) and facts.get(key) != behind:
+            found.append(f"{name} used {facts[key]} of {end.node}, but {end} is {behind}")
     return found
+
+
+def _device_behind(case: Case, end: Endpoint) -> str:
+    """The RDMA device that carries a port by what the node says of its ports; "" where it was not read."""
+    seen = case.usable(f"{BEFORE}.{end.node}")
+    return str(seen.facts.get(f"{end.port}.device") or "") if seen is not None else ""
 
 
 def _said(key: str, value: object) -> bool:
