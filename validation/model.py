@@ -8,40 +8,54 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Scalar = str | int | float | bool | None
+from validation.model_base import Model, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
+from validation.model_verdict import (
+    AgreedProfile,
+    Bound,
+    CriterionVerdict,
+    Finding,
+    Judgement,
+    VerdictDoc,
+    WaiverUse,
+)
 
-VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
-SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL"]
-ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]
-ReasonCode = Literal[
-    "within-bounds",  # pass
-    "below-floor",  # fail: worse than the bound
-    "above-maximum",  # fail: a lower-is-better metric over its bound
-    "not-equal",  # fail: an exact criterion that does not match
-    "not-working",  # fail: it does not do what it is for
-    "above-ceiling",  # not-measured: better than physics allows, so the measurement is at fault
-    "too-noisy",  # not-measured: the interval straddles the bound
-    "missing-result",  # not-measured: planned, but no result exists
-    "tool-failed",  # not-measured: the tool crashed, timed out, could not be parsed or the node was unreachable
-    "missing-metric",  # not-measured: a result exists but lacks the metric
-    "no-bound",  # not-measured: no bound is known for this fabric or platform
-    "no-probe",  # not-measured: this release has no measurement for the criterion yet
-    "not-selected",  # not-measured: its suite was not selected for this run
-    "virtual",  # not-measured: measured, but virtual hardware cannot prove it
-    "not-applicable",  # not-applicable
-    "reported",  # not-applicable: measured and shown; the criterion has no bound by intention
-    "waived",
+__all__ = [
+    "DENIED",
+    "REPORT",
+    "AgreedProfile",
+    "Bom",
+    "Bound",
+    "CriterionVerdict",
+    "Denied",
+    "Endpoint",
+    "Finding",
+    "Judgement",
+    "LabLink",
+    "Measurement",
+    "Model",
+    "Node",
+    "Plan",
+    "Port",
+    "Provenance",
+    "RawLog",
+    "ReasonCode",
+    "Result",
+    "ResultStatus",
+    "RunInfo",
+    "Sample",
+    "Scalar",
+    "Share",
+    "SignOff",
+    "SshTarget",
+    "Topology",
+    "VerdictDoc",
+    "VerdictName",
+    "WaiverUse",
 ]
-
-
-class Model(BaseModel):
-    """Base of all documents: frozen, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 # --- what is validated -----------------------------------------------------------------------------------------
@@ -89,7 +103,7 @@ class Node(Model):
     ports: tuple[Port, ...]
     slots: int = Field(default=1, ge=1)
     bom: Bom = Bom()
-    stack: dict[str, str] = {}  # component -> version that must be there, e.g. {"os": "debian 12"}
+    stack: dict[str, str] = Field(default={})  # component -> version that must be there, e.g. {"os": "debian 12"}
     virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
 
 
@@ -151,7 +165,7 @@ class Measurement(Model):
     kind: str
     nodes: tuple[str, ...]
     endpoints: tuple[Endpoint, ...] = ()
-    params: dict[str, Scalar] = {}
+    params: dict[str, Scalar] = Field(default={})
     criteria: tuple[str, ...]
     estimated_s: float
     timeout_s: float
@@ -261,137 +275,13 @@ class Result(Model):
     status: ResultStatus
     error: str | None = None
     samples: tuple[Sample, ...] = ()
-    facts: dict[str, Scalar | list[str]] = {}
+    facts: dict[str, Scalar | list[str]] = Field(default={})
     denied: tuple[Denied, ...] = ()
     provenance: Provenance
 
     def values(self, metric: str) -> list[float]:
         """All samples of `metric`, in order."""
         return [s.value for s in self.samples if s.metric == metric]
-
-
-# --- what was judged -------------------------------------------------------------------------------------------
-
-
-class Bound(Model):
-    """Both sides of what must hold, with its derivation line by line, ready for the report.
-
-    `floor` None = no lower side, `maximum` = upper limit that a lower-is-better metric must keep, `ceiling` = what
-    physics allows (above it the measurement is at fault), `equal` = exact criteria.
-    """
-
-    metric: str
-    unit: str
-    floor: float | None = None
-    maximum: float | None = None
-    ceiling: float | None = None
-    equal: str | None = None
-    derivation: tuple[str, ...] = ()
-    source: str
-    nominal: str | None = None  # in a rehearsal: the fabric's own bound, in words
-
-
-class Judgement(Model):
-    """One criterion applied to one subject: a pair "a/p>b/p", a node, or the whole "cluster"."""
-
-    criterion: str
-    subject: str
-    verdict: VerdictName
-    reason_code: ReasonCode
-    reason: str
-    value: float | None = None
-    low: float | None = None  # 95 % interval
-    high: float | None = None
-    samples: int = 0
-    text: str | None = None  # what was found, for criteria that compare text
-    bound: Bound | None = None
-    evidence: tuple[str, ...] = ()  # measurement ids
-
-
-class CriterionVerdict(Model):
-    """A criterion over all its subjects. `coverage` e.g. "12/12 pairs".
-
-    `required` is what the catalogue says, `owed` whether it decides an acceptance by the run's profile; `not_owed`
-    says why it does not ("" where it is owed).
-    """
-
-    id: str
-    statement: str
-    source: str
-    required: bool
-    owed: bool
-    not_owed: str
-    verdict: VerdictName
-    reason_code: ReasonCode
-    reason: str
-    coverage: str
-    judgements: tuple[Judgement, ...] = ()
-
-
-class Finding(Model):
-    """The guilty node, port or link, named from the full pair matrix, with what to do about it."""
-
-    kind: Literal["node", "port", "link", "pair", "cluster"]
-    subject: str
-    text: str
-    remedy: str
-    criteria: tuple[str, ...]
-    evidence: tuple[str, ...] = ()
-
-
-class AgreedProfile(Model):
-    """The acceptance profile that a run is judged by: which delivery, and which test of it."""
-
-    name: str
-    title: str
-    delivery: str
-    test: str
-
-
-class WaiverUse(Model):
-    """A waiver of the run's waivers.yml. `covered`: the subjects that it lifted; `without_effect`: why it, or a part of
-    it, has none ("" where all of it counts). Dates are ISO 8601.
-    """
-
-    criterion: str
-    subject: str | None
-    who: str
-    when: str
-    expires: str
-    why: str
-    covered: tuple[str, ...]
-    without_effect: str
-
-
-class VerdictDoc(Model):
-    """verdict.json. `outcome` says what a rehearsal would have been signed as on hardware that it describes:
-    passed (everything judged passed), failed, incomplete (a planned measurement is missing or unusable).
-    """
-
-    run: str
-    fabric: str
-    site: str
-    sign_off: SignOff
-    outcome: Literal["passed", "failed", "incomplete"]
-    headline: str
-    planned: int
-    measured: int
-    missing: tuple[str, ...]  # measurement ids without a usable result
-    criteria: tuple[CriterionVerdict, ...]
-    findings: tuple[Finding, ...]
-    profile: AgreedProfile | None  # None: no profile was agreed on, so everything required is owed
-    waivers: tuple[WaiverUse, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def owed(self) -> tuple[str, ...]:
-        """Ids of the criteria that decide an acceptance, without those that have no meaning on this fabric."""
-        return tuple(c.id for c in self.criteria if c.owed and c.reason_code != "not-applicable")
-
-    @property
-    def exit_code(self) -> int:
-        """0 accepted or rehearsed with all judged criteria passing, 1 failed, 3 incomplete."""
-        return {"passed": 0, "failed": 1, "incomplete": 3}[self.outcome]
 
 
 class RunInfo(Model):
@@ -410,6 +300,6 @@ class RunInfo(Model):
     suites: tuple[str, ...]
     command: tuple[str, ...]
     profile: str | None = None  # name of the acceptance profile, which stands in profile.yml
-    options: dict[str, Scalar] = {}
+    options: dict[str, Scalar] = Field(default={})
     documents: dict[str, str]
     replaced: str | None = None

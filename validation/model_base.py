@@ -1,0 +1,38 @@
+"""What the documents of a run have in common: their base, the words of verdicts, what a value can be."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Scalar = str | int | float | bool | None
+
+VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
+SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL"]
+ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]
+ReasonCode = Literal[
+    "within-bounds",  # pass
+    "below-floor",  # fail: worse than the bound
+    "above-maximum",  # fail: a lower-is-better metric over its bound
+    "not-equal",  # fail: an exact criterion that does not match
+    "not-working",  # fail: it does not do what it is for
+    "above-ceiling",  # not-measured: better than physics allows, so the measurement is at fault
+    "too-noisy",  # not-measured: the interval straddles the bound
+    "missing-result",  # not-measured: planned, but no result exists
+    "tool-failed",  # not-measured: the tool crashed, timed out, could not be parsed or the node was unreachable
+    "missing-metric",  # not-measured: a result exists but lacks the metric
+    "no-bound",  # not-measured: no bound is known for this fabric or platform
+    "no-probe",  # not-measured: this release has no measurement for the criterion yet
+    "not-selected",  # not-measured: its suite was not selected for this run
+    "virtual",  # not-measured: measured, but virtual hardware cannot prove it
+    "not-applicable",  # not-applicable
+    "reported",  # not-applicable: measured and shown; the criterion has no bound by intention
+    "waived",
+]
+
+
+class Model(BaseModel):
+    """Base of all documents: frozen, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
