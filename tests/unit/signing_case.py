@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 from report_fixture import make_run
+from warm import command
 
 from validation.report.formats import write_formats
 from validation.signing.pack import bundle_run
@@ -57,12 +57,4 @@ def allow(file: Path, key: Path, principal: str = "a@example.com", options: str 
 
 def toolkit(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The command line, as a user runs it, without a terminal and with a quick PDF."""
-    return subprocess.run(
-        [sys.executable, "-m", "toolkit", *arguments],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": COMMAND_PATH, **environment},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    return command(cwd, arguments, {**os.environ, "PYTHONPATH": COMMAND_PATH, **environment})

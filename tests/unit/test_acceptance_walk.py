@@ -11,10 +11,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import command
 
 ROOT = Path(__file__).parents[2]
 RUNS = ROOT / "tests/data/walk"
@@ -23,24 +23,15 @@ NEEDS_SSH = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-k
 MEASURE = ("validate", "--fabric", str(RUNS / "tcp1.yml"))
 
 
-def toolkit(
-    desk: Path, *arguments: str, program: tuple[str, ...] = ("-m", "toolkit")
-) -> subprocess.CompletedProcess[str]:
+def toolkit(desk: Path, *arguments: str, program: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The command line in the folder `desk`; without the PDF, which takes longer than all the rest."""
-    return subprocess.run(
-        [sys.executable, *program, *arguments],
-        cwd=desk,
-        env={**os.environ, "PYTHONPATH": f"{desk / 'no-pdf'}{os.pathsep}{ROOT}", "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(desk / "no-pdf"), "COLUMNS": "200"}
+    return command(desk, arguments, environment, program)
 
 
 def play(desk: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The same, with nodes that answer with recordings."""
-    return toolkit(desk, *arguments, program=(str(RUNS / "play.py"),))
+    return toolkit(desk, *arguments, program=RUNS / "play.py")
 
 
 def new_desk(folder: Path) -> Path:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from warm import asking_ansible
 
 from toolkit.inventory import InventoryError, read_inventory
 from validation.model import LabLink
@@ -41,6 +43,13 @@ all:
       hosts:
         printer: {ansible_host: 10.0.0.9}
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    """`ansible-inventory` without the import of Ansible."""
+    with asking_ansible():
+        yield
 
 
 @pytest.fixture

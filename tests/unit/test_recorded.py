@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from module_docs import document
+from warm import ansible, asking_ansible
 
 from toolkit.inventory import read_inventory
 
 REPO = Path(__file__).parents[2]
 RECORDED = REPO / "tests/data/facts"
 SITES = ("c4140-2018", "xe9680")
-TOOLS = Path(sys.executable).parent
 Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    """`ansible-inventory` without the import of Ansible."""
+    with asking_ansible():
+        yield
 
 
 def playbook(*arguments: str) -> subprocess.CompletedProcess[str]:
     # A connection would be tried through ssh; a program that is not there makes any try fail at once.
-    environment = {**os.environ, "ANSIBLE_SSH_EXECUTABLE": "/nonexistent", "ANSIBLE_NOCOLOR": "1"}
-    command = [str(TOOLS / "ansible-playbook"), *arguments]
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return ansible("ansible-playbook", *arguments, ANSIBLE_SSH_EXECUTABLE="/nonexistent", ANSIBLE_NOCOLOR="1")
 
 
 def preflight(site: str, recorded: Path, *more: str) -> subprocess.CompletedProcess[str]:

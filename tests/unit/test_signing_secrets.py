@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from report_fixture import make_run
 from signing_case import NEEDS_SSH, make_key, reported_run, sign
+from warm import command
 
 from toolkit.inventory import InventoryError, read_site
 from toolkit.inventory_record import NAMES, harmless
@@ -80,11 +81,8 @@ def site(tmp_path_factory):
 
 
 def here(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(HERE / "cli_here.py"), *arguments],
-        cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, stdin=subprocess.DEVNULL,
-        check=False, timeout=300,
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), **environment}
+    return command(folder, arguments, environment, HERE / "cli_here.py")
 
 
 def all_bytes(path: Path) -> bytes:
