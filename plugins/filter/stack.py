@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
+
+import yaml
+from ansible.errors import AnsibleFilterError
+from ansible.module_utils.common.yaml import yaml_load
 
 Set = Mapping[str, Any]
 Facts = Mapping[str, Any]
+
+#: The stack releases, one file each.
+STACKS = Path(__file__).parents[2] / "stacks"
 
 #: Role variables of the inventory that replace a value of the set.
 OVERRIDES = {
@@ -299,6 +308,25 @@ def stack_notes(stack: Set, facts: Facts) -> list[str]:
     return notes
 
 
+@functools.cache
+def stack_data(release: str, folder: Path = STACKS) -> dict[str, Any]:
+    """What stacks/RELEASE.yml says, read once in a process; a play's vars_files are read for every task and host."""
+    path = folder / f"{release}.yml"
+    there = ", ".join(sorted(known.stem for known in folder.glob("*.yml") if known.stem != "select"))
+    try:
+        document = yaml_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise AnsibleFilterError(f"stack_release: there is no stack release {release}; there are {there}") from None
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise AnsibleFilterError(f"stack_release: {path} cannot be read: {error}") from None
+    data = document.get("stack_data") if isinstance(document, dict) else None
+    if not isinstance(data, dict) or not isinstance(data.get("sets"), dict) or not data.get("release"):
+        raise AnsibleFilterError(
+            f"stack_release: {path} is no stack release: it needs stack_data with release and sets"
+        )
+    return data
+
+
 class FilterModule:
     """What Ansible looks for."""
 
@@ -306,6 +334,7 @@ class FilterModule:
         """Filters by name."""
         return {
             "nic_list": nic_list,
+            "stack_data": stack_data,
             "stack_effective": stack_effective,
             "stack_variables": stack_variables,
             "stack_faults": stack_faults,

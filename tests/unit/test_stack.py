@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import yaml
+from ansible.errors import AnsibleFilterError
 from node_modules import ROOT, load
 
 RELEASES = {
@@ -187,3 +189,32 @@ def test_an_inventory_variable_replaces_the_sets_value_and_leaves_the_set_alone(
     assert effective["cuda"]["toolkit"] == "12.9.1"
     assert effective["dcgm"]["version"] == "4.6.0"
     assert original["cuda"]["toolkit"] == "13.0.2"
+
+
+def test_the_release_that_the_inventory_chooses_is_read_once():
+    for release, data in RELEASES.items():
+        assert stack.stack_data(release) == data
+        assert stack.stack_data(release) is stack.stack_data(release)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "there is no stack release mine; there are other"),
+        ("stack_data: [", "mine.yml cannot be read: while parsing"),
+        ("stack_data: {release: mine}", "mine.yml is no release: it needs stack_data with release and sets"),
+        ("- one", "mine.yml is no release"),
+    ],
+)
+def test_a_release_that_cannot_be_read_is_one_clear_error(tmp_path, text, reason):
+    (tmp_path / "other.yml").write_text("stack_data: {release: other, sets: {}}\n")
+    (tmp_path / "select.yml").write_text("stack_set: {}\n")
+    if text is not None:
+        (tmp_path / "mine.yml").write_text(text)
+    with pytest.raises(AnsibleFilterError, match=re.escape(reason)):
+        stack.stack_data("mine", tmp_path)
+
+
+def test_a_site_can_add_a_release_of_its_own(tmp_path):
+    (tmp_path / "mine.yml").write_text("stack_data: {release: mine, sets: {debian12: {kernel: {series: '6.1'}}}}\n")
+    assert stack.stack_data("mine", tmp_path)["sets"]["debian12"] == {"kernel": {"series": "6.1"}}
