@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import rdma_case
+import yaml
 from hypothesis import strategies as st
 from raw_case import keep, measured, write_results
 from report_fixture import RUN, results, topology
@@ -15,11 +17,17 @@ from report_fixture import RUN, results, topology
 from validation.consistency import tied
 from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
-from validation.model import REPORT, Measurement, Plan, Result, RunInfo, Topology
+from validation.load import load_json, read_results
+from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.parsers import parse
+from validation.profile import profile_path
 from validation.suites import make_plan
 
 Files = dict[str, bytes]
+WAIVED = "tn.cpu"  # of which no release has a measurement
+AGREED = (
+    f"waivers:\n- {{criterion: {WAIVED}, who: A. Example, when: 2026-11-20, why: no data yet, expires: 2027-01-01}}\n"
+)
 
 
 def small_run(run_dir: Path, virtual: bool, slow: str | None = None) -> Path:
@@ -30,6 +38,45 @@ def small_run(run_dir: Path, virtual: bool, slow: str | None = None) -> Path:
     plan = make_plan(RUN, topo, load_fabric(fabric), load_criteria(), suites)
     run_dir.mkdir(parents=True)
     return _write(run_dir, topo, plan, results(run_dir, plan, slow, None, "", virtual))
+
+
+def agreed_run(run_dir: Path) -> Path:
+    """Two GPU servers as on hardware, accepted by a profile and a waiver; two measurements took two attempts.
+
+    The first attempt of one was slow beside other programs, that of the other never began.
+    """
+    small_run(run_dir, virtual=False)
+    info = load_json(run_dir / "run.json", RunInfo)
+    plan = load_json(run_dir / "plan.json", Plan)
+    lines = {r.measurement: r for r in read_results(run_dir / "results.jsonl", info.run)[0]}
+    slow, gone = [m for m in plan.measurements if m.kind == "tcp-bandwidth"]
+    first, second = lines[slow.id], lines[gone.id]
+    bad = tuple(s.model_copy(update={"value": 0.8 * s.value}) for s in first.samples)
+    busy = (Denied(where=slow.nodes[0], seconds=4.0, cpus=8, steal=0.3),)
+    lines[slow.id] = measured(run_dir, slow, first.model_copy(update={"samples": bad, "denied": busy}))
+    lost = {"status": "unreachable", "error": "connection lost", "samples": (), "facts": {}}
+    nothing = second.provenance.model_copy(update={"raw": ()})
+    shutil.rmtree(run_dir / "raw" / gone.id)
+    lines[gone.id] = second.model_copy(update={**lost, "provenance": nothing})
+    later = [measured(run_dir, slow, first.model_copy(update={"attempt": 2}))]
+    later += [measured(run_dir, gone, second.model_copy(update={"attempt": 2}))]
+    (run_dir / "profile.yml").write_text(_profile())
+    (run_dir / "waivers.yml").write_text(AGREED)
+    fresh = info.model_copy(update={"profile": "ours", "documents": tied(run_dir)})
+    (run_dir / "run.json").write_text(fresh.model_dump_json(indent=2))
+    write_results(run_dir, [*lines.values(), *later])
+    return run_dir
+
+
+def _profile() -> str:
+    """Profile training-quick, in which one criterion more is owed."""
+    made = yaml.safe_load(profile_path("training-quick").read_text())
+    made["name"] = "ours"
+    made["owed"].append(WAIVED)
+    for left in made["left_out"]:
+        left["criteria"] = [id_ for id_ in left["criteria"] if id_ != WAIVED]
+    made["left_out"] = [left for left in made["left_out"] if left["criteria"]]
+    return str(yaml.safe_dump(made))
 
 
 def rdma_run(run_dir: Path) -> Path:

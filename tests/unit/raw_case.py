@@ -138,7 +138,9 @@ def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
     samples, facts = parse(m.kind, doc, m.params)
     rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
     rest[DENIED] = [d.model_dump() for d in like.denied]
-    logs = keep(run_dir, m, {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)})
+    outputs = {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)}
+    number = f"{like.attempt}." if like.attempt > 1 else ""
+    logs = keep(run_dir, m, {f"{number}{name}": text for name, text in outputs.items()})
     provenance = like.provenance.model_copy(update={"raw": logs})
     return like.model_copy(update={"samples": tuple(samples), "facts": facts, "provenance": provenance})
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_case import Files, damage, damages, files_of, rdma_run, small_run
+from damage_case import WAIVED, Files, agreed_run, damage, damages, files_of, rdma_run, small_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from signing_case import FORMATS, NEEDS_SSH, make_key, sign
@@ -67,6 +67,7 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workbench]:
         "lab": small_run(base / "lab", virtual=True),
         "slow": small_run(base / "slow", virtual=True, slow="gpu2"),
         "hardware": small_run(base / "hardware", virtual=False),
+        "agreed": agreed_run(base / "agreed"),
         "rdma": rdma_run(base / "rdma"),
     }
     yield {name: Workbench(folder) for name, folder in made.items()}
@@ -99,15 +100,20 @@ def test_the_good_runs_are_good(benches: dict[str, Workbench]) -> None:
         "lab": ("REHEARSAL", "passed"),
         "slow": ("REHEARSAL", "failed"),
         "hardware": ("INCOMPLETE", "incomplete"),  # criteria without a probe
+        "agreed": ("ACCEPTED", "passed"),
         "rdma": ("INCOMPLETE", "incomplete"),
     }
+    agreed = benches["agreed"].before
+    assert {c.id for c in agreed.criteria if c.verdict == "waived"} == {WAIVED}
+    bandwidth = {j.subject: j.reason for c in agreed.criteria if c.id == "tr.tcpbw" for j in c.judgements}
+    assert "attempt 2, without 1 of 2 meanwhile disturbed" in bandwidth["gpu1/fab0>gpu2/fab0"]
     hardware = {c.id: c.verdict for c in benches["hardware"].before.criteria}
     assert (hardware["tr.tcpbw"], hardware["tn.intra"], hardware["pf.mtu"]) == ("pass", "pass", "pass")
     rdma = {c.id: c.verdict for c in benches["rdma"].before.criteria}
     assert (rdma["pf.rdmaport"], rdma["pf.lossless"], rdma["pf.memlock"]) == ("pass", "pass", "pass")
 
 
-@pytest.mark.parametrize("name", ["lab", "slow", "hardware", "rdma"])
+@pytest.mark.parametrize("name", ["lab", "slow", "hardware", "agreed", "rdma"])
 @settings(CALM, max_examples=60)
 @given(data=st.data())
 def test_no_single_damage_makes_a_verdict_better(name: str, benches: dict[str, Workbench], data: st.DataObject) -> None:
