@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from importlib.metadata import version
 
 import click
 
@@ -47,7 +46,7 @@ class LazyGroup(click.Group):
 
 
 @click.command(cls=LazyGroup)
-@click.version_option(version("elastic-ai-toolkit"), prog_name="toolkit")
+@click.version_option(package_name="elastic-ai-toolkit", prog_name="toolkit")
 def cli() -> None:
     """Provision elastic AI infrastructure, measure it, and sign it off.
 

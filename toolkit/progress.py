@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
-from rich.text import Text
 
 from validation.model import Measurement, Plan, Result
+
+if TYPE_CHECKING:  # rich is imported where it draws: a fifth of what starting a command takes, and most draw nothing
+    from rich.console import Console, Group
 
 # Most informative first: what a line shows of a result.
 _SHOWN = ("tcp_bandwidth_gbps", "tcp_rtt_us", "images_per_s", "path_mtu_bytes")
@@ -176,6 +174,8 @@ class Screen(Lines):
 
     def __init__(self, console: Console) -> None:
         """`console` is a terminal."""
+        from rich.live import Live
+
         super().__init__(console.file)
         self._console = console
         self._running: dict[str, tuple[Measurement, float]] = {}
@@ -193,16 +193,25 @@ class Screen(Lines):
     def finished(self, m: Measurement, result: Result) -> None:
         """Move it from the running ones to the finished lines."""
         self._running.pop(m.id, None)
+        from rich.text import Text
+
         self._count()
         self.clock.finished(m.id)
         self._console.print(Text(self.line(m, result), style=_STYLES[result.status] if result.status != "ok" else ""))
 
     def said(self, text: str) -> None:
         """Print above the live block."""
+        from rich.text import Text
+
         self._console.print(Text(text))
 
     def draw(self) -> Group:
         """The live block."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
         running = Table.grid(padding=(0, 2))
         for m, began in self._running.values():
             age = f"{time.monotonic() - began:.0f} s of about {m.estimated_s:.0f}"
@@ -221,11 +230,15 @@ class Screen(Lines):
 
 def make_progress(out: IO[Any]) -> Lines:
     """A live display when `out` is a terminal, else plain lines."""
+    from rich.console import Console
+
     console = Console(file=out)
     return Screen(console) if console.is_terminal else Lines(out)
 
 
 def make_console() -> Console:
     """For tables on stdout: as wide as the terminal; in a pipe wide enough that lines stay whole."""
+    from rich.console import Console
+
     console = Console()
     return console if console.is_terminal else Console(width=200)

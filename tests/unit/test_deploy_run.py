@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from warm import command
 
 ROOT = Path(__file__).resolve().parents[2]
 # The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.
@@ -77,10 +78,10 @@ class Site:
         return [sys.executable, "-c", START, str(self.folder), "deploy", *arguments]
 
     def deploy(self, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
-        words = self.words(*(arguments or ("-i", "inventory")))
-        return subprocess.run(
-            words, cwd=self.folder, env={**self.env, **env}, capture_output=True, text=True, timeout=120, check=False
-        )
+        program = self.folder / "start.py"
+        program.write_text(START)
+        words = (str(self.folder), "deploy", *(arguments or ("-i", "inventory")))
+        return command(self.folder, words, {**self.env, **env}, program)
 
     def logs(self) -> list[str]:
         return [path.read_text() for path in sorted((self.folder / "state").rglob("*.log"))]
