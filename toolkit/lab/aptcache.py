@@ -2,16 +2,19 @@
 
 Nodes cannot share an archives folder, because apt locks it. Packages (`*.deb`, which never change under their name)
 are stored; indices are always fetched anew. The host name that stands in for the vendors' exists here alone, and is
-answered from a folder. Run as `python -m toolkit.lab.aptcache NETNS ADDRESS PORT FOLDER VENDOR_FOLDER`.
+answered from a folder. Packages of some size are also unpacked once, for all nodes (files/lab-dpkg-deb reads them).
+Run as `python -m toolkit.lab.aptcache NETNS ADDRESS PORT FOLDER VENDOR_FOLDER UNPACKED_FOLDER`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import http.server
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
@@ -23,6 +26,8 @@ from typing import IO
 
 from toolkit.lab.spec import VENDOR_HOST
 
+#: smallest and largest package that is unpacked for the nodes
+UNPACKED_BYTES = (1 << 17, 1 << 26)
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 HOP_BY_HOP = {"connection", "proxy-connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 
@@ -34,12 +39,32 @@ def vendor_file(address: str, folder: Path) -> Path | None:
     return path if ".." not in parts and path.is_file() else None
 
 
+def unpack(package: Path, folder: Path) -> None:
+    """Have the package's files in `folder` as a tar, named by its SHA-256; not those where it is not worth it, or that
+    would keep apt waiting. A package that dpkg-deb cannot read is left to the nodes, who say so."""
+    if not package.is_file() or not UNPACKED_BYTES[0] <= package.stat().st_size <= UNPACKED_BYTES[1]:
+        return
+    files = folder / f"{hashlib.sha256(package.read_bytes()).hexdigest()}.tar"
+    if files.exists():
+        return
+    with tempfile.NamedTemporaryFile(dir=folder) as partial:
+        done = subprocess.run(
+            ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=partial, stderr=subprocess.DEVNULL, check=False
+        )
+        if done.returncode == 0:
+            Path(partial.name).chmod(0o644)
+            with contextlib.suppress(FileExistsError):  # another lab's cache was faster
+                files.hardlink_to(partial.name)
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     """One request of a node's apt."""
 
     folder: Path
     vendor: Path
+    unpacked: Path
     locks: dict[str, threading.Lock]
+    seen: set[str]
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
@@ -56,10 +81,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         stored = self.folder / (hashlib.sha256(self.path.encode()).hexdigest()[:16] + "-" + Path(self.path).name)
         # One download at a time per package: the other nodes wait and then read it from the store.
         with self.locks.setdefault(stored.name, threading.Lock()):
-            if not stored.exists():
+            there = stored.exists()
+            if not there:
                 self._relay(stored)
-                return
-        self._send(stored)
+            if stored.name not in self.seen:
+                unpack(stored, self.unpacked)
+                self.seen.add(stored.name)
+        if there:
+            self._send(stored)
 
     def _send(self, path: Path | None) -> None:
         if path is None:
@@ -111,10 +140,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Silence: apt on the node reports what failed."""
 
 
-def serve(netns: str, address: str, port: int, folder: Path, vendor: Path) -> None:
+def serve(netns: str, address: str, port: int, folder: Path, vendor: Path, unpacked: Path) -> None:
     """Listen inside `netns`, fetch from outside of it: only the lab can ask, and the machine's own network answers."""
-    folder.mkdir(parents=True, exist_ok=True)
-    Handler.folder, Handler.vendor, Handler.locks = folder, vendor, {}
+    for path in (folder, unpacked):
+        path.mkdir(parents=True, exist_ok=True)
+    Handler.folder, Handler.vendor, Handler.unpacked = folder, vendor, unpacked
+    Handler.locks, Handler.seen = {}, set()
     libc = ctypes.CDLL(None, use_errno=True)
     outside = os.open("/proc/self/ns/net", os.O_RDONLY)
     inside = os.open(f"/run/netns/{netns}", os.O_RDONLY)
@@ -127,4 +158,4 @@ def serve(netns: str, address: str, port: int, folder: Path, vendor: Path) -> No
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]), Path(sys.argv[5]))
+    serve(sys.argv[1], sys.argv[2], int(sys.argv[3]), *map(Path, sys.argv[4:7]))

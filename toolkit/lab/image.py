@@ -28,6 +28,7 @@ FILES = {
     "lab-runc": ("usr/local/libexec/elastic-ai-lab/runc", 0o755),
     "lab-apt": ("etc/apt/apt.conf.d/80lab", 0o644),
     "lab-dpkg": ("etc/dpkg/dpkg.cfg.d/lab", 0o644),
+    "lab-dpkg-deb": ("usr/local/bin/dpkg-deb", 0o755),
     "lab-cgroup-rw.service": ("etc/systemd/system/lab-cgroup-rw.service", 0o644),
 }
 CA_FOLDER = Path("/usr/local/share/ca-certificates")

@@ -71,6 +71,8 @@ def inventory_document(
         "repos_fingerprints": dict.fromkeys(served.repos, served.fingerprint),
         "elastic_ai_stand_ins": list(served.repos),
         "lab_link": {"rate_gbps": spec.rate_gbps, "rtt_max_us": RTT_MAX_US} | ({"emulated": True} if spec.vms else {}),
+        # A lab is made anew again and again: its training image is made once.
+        "horovod_keep_image": True,
         # On every container: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }

@@ -17,7 +17,16 @@ from pathlib import Path
 
 from toolkit.lab.host import Host
 from toolkit.lab.sh import LabError, run
-from toolkit.lab.spec import NETNS_PREFIX, NODE_NAME, SWITCH_MTU, LabSpec, NodeSpec, cache_root, counted_rate_bps
+from toolkit.lab.spec import (
+    NETNS_PREFIX,
+    NODE_NAME,
+    SWITCH_MTU,
+    LabSpec,
+    NodeSpec,
+    cache_root,
+    counted_rate_bps,
+    unpacked_root,
+)
 
 DNS = "10.0.2.3"  # slirp4netns's resolver, which asks whatever the machine itself asks
 APT_CACHE_PORT = 3142
@@ -145,7 +154,7 @@ def start_services(spec: LabSpec, host: Host) -> None:
     slirp = ["slirp4netns", "--configure", "--disable-host-loopback", "--netns-type=path", f"/run/netns/{ns}", "tap0"]
     _spawn(spec, host, "slirp4netns", slirp)
     cache = [sys.executable, "-m", "toolkit.lab.aptcache", ns, f"10.77.{spec.index}.1", str(APT_CACHE_PORT)]
-    _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages"), str(spec.vendor)])
+    _spawn(spec, host, "aptcache", [*cache, str(cache_root() / "packages"), str(spec.vendor), str(unpacked_root())])
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         listening = run(["nsenter", f"--net=/run/netns/{ns}", "--", "cat", "/proc/net/tcp", "/proc/net/route"]).stdout

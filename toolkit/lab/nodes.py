@@ -14,7 +14,7 @@ from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import APT_CACHE_PORT, DNS
 from toolkit.lab.sh import run
-from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
+from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec, unpacked_root
 
 CGROUP = Path("/sys/fs/cgroup")
 HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
@@ -68,6 +68,7 @@ def host_public_key(spec: LabSpec, node: NodeSpec) -> str:
 def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
     """Start the node and return at once; it keeps running, over reboots, when this process ends."""
     home = spec.node_dir(node)
+    unpacked_root().mkdir(parents=True, exist_ok=True)
     nspawn = [
         "nsenter", f"--net=/run/netns/{spec.node_ns(node)}", "--",
         "systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit",
@@ -76,6 +77,7 @@ def boot(spec: LabSpec, node: NodeSpec, host: Host) -> None:
         "--console=pipe", "--resolv-conf=off", "--timezone=off",
         "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_SYSLOG", "--system-call-filter=@keyring bpf perf_event_open",
         f"--bind={home / 'docker'}:/var/lib/docker",
+        f"--bind-ro={unpacked_root()}:/usr/local/libexec/elastic-ai-lab/unpacked",
         *([LEGACY_CGROUP] if host.cgroup != "v2" else []),
     ]  # fmt: skip
     # Without this /proc/sys/net is read-only in the node, and its network cannot be tuned.

@@ -32,6 +32,11 @@ def cache_root() -> Path:
     return Path(os.environ.get("ELASTIC_AI_LAB_CACHE", "/var/cache/elastic-ai-toolkit"))
 
 
+def unpacked_root() -> Path:
+    """Where the files of downloaded packages lie as tar, named by the SHA-256 of the package."""
+    return cache_root() / "unpacked"
+
+
 def node_groups(count: int) -> list[tuple[str, str]]:
     """Names and groups of a lab of `count` nodes: head first, one CPU-only client from four nodes on, the rest GPU
     servers. Raises LabError below 2 or above 60 nodes."""
