@@ -94,6 +94,30 @@ def test_a_disk_without_room_is_refused_by_commands_that_install_nothing(monkeyp
     assert all("--print-uris" in c or c[0] in ("apt-cache", "dpkg") for c in asked)
 
 
+def test_apt_get_is_asked_what_to_fetch_only_where_it_might_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str]:
+        asked.append(command)
+        return 0, URIS if "--print-uris" in command else "Package: tree\nInstalled-Size: 10\nSize: 200000\n"
+
+    def precise() -> bool:
+        asked.clear()
+        manager.check_space({"tree": ""}, plan)
+        return any("--print-uris" in command for command in asked)
+
+    plan = Plan([Action("install", "tree", "2.1.0-1")])
+    manager = elastic_ai_apt.Apt(run, 0, False)
+    free = {"/var/cache/apt/archives": 200_000, "/usr": 10_240}
+    monkeypatch.setattr(elastic_ai_apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    assert not precise()
+    plan.actions.append(Action("upgrade", "jq", "1.6", before="1.5"))  # of it nothing was shown
+    assert precise()
+    plan.actions.pop()
+    free["/var/cache/apt/archives"] -= 1  # 116000 bytes are to be fetched, the rest is there: it still fits
+    assert precise()
+
+
 def test_what_must_stay_is_found_through_alternatives_and_chains() -> None:
     depends = {
         "theirs": [["mta-a", "mta-b"], ["lib"]],
