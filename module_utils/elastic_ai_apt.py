@@ -225,7 +225,7 @@ class Apt:
         shown = self.run(["apt-cache", "show", *new])[1] if new else ""
         sizes, use = package_sizes_bytes(shown), installed_bytes(shown)
         fetch = sum(sizes)
-        # What is there already only apt-get tells; its start costs as much as a small installation, so it is asked if need be.
+        # Only apt-get tells what is there already, but it takes as long as a small installation: asked where it counts.
         if len(sizes) < len(plan.actions) or shutil.disk_usage(archives).free < fetch:
             allow = ["--allow-downgrades", "--allow-change-held-packages"]
             fetch = fetch_bytes(self.run(self.get("--print-uris", *allow, "install", *self.words(wanted)))[1])
