@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import subprocess
 from importlib import resources
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from toolkit.lab.aptcache import UNPACKED_BYTES, unpack
+from toolkit.lab.image import FILES
 
 
 def make_package(folder: Path, size_bytes: int) -> Path:
@@ -77,3 +79,10 @@ def test_a_damaged_package_is_left_to_the_node_who_says_so(tmp_path: Path, unpac
     done = subprocess.run(["sh", asked, "--fsys-tarfile", package], check=False, capture_output=True)
     assert done.returncode == 2
     assert b"dpkg-deb: error" in done.stderr
+
+
+def test_apt_gives_dpkg_the_folder_of_the_labs_dpkg_deb_first() -> None:
+    settings = (resources.files("toolkit.lab") / "files" / "lab-apt").read_text()
+    path = re.search(r'^DPkg::Path "(.*)";$', settings, re.M)
+    assert path is not None  # without it apt looks in /usr/sbin, /usr/bin, /sbin and /bin alone
+    assert f"/{Path(FILES['lab-dpkg-deb'][0]).parent}" == path[1].split(":")[0]
