@@ -321,9 +321,7 @@ def stack_data(release: str, folder: Path = STACKS) -> dict[str, Any]:
         raise AnsibleFilterError(f"stack_release: {path} cannot be read: {error}") from None
     data = document.get("stack_data") if isinstance(document, dict) else None
     if not isinstance(data, dict) or not isinstance(data.get("sets"), dict) or not data.get("release"):
-        raise AnsibleFilterError(
-            f"stack_release: {path} is no stack release: it needs stack_data with release and sets"
-        )
+        raise AnsibleFilterError(f"stack_release: {path} is no release: it needs stack_data with release and sets")
     return data
 
 
