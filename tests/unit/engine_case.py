@@ -130,10 +130,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
     return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05))
 
 
-def healthy_rdma(measurement: Measurement, scale: float = 1.0) -> Result:
-    """What a healthy pair of RDMA ports of 40 Gbit/s measures, times `scale`."""
+def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rxe_fab0") -> Result:
+    """What a healthy pair of RDMA ports of 40 Gbit/s measures, times `scale`, on `device` of both nodes."""
     op, both = measurement.params.get("op"), 2 if measurement.params.get("bidirectional") else 1
-    facts = {"device": "rxe_fab0", "peer_device": "rxe_fab0", "gid_index": 1, "peer_gid_index": 1, "active_mtu": 4096}
+    facts = {"device": device, "peer_device": device, "gid_index": 1, "peer_gid_index": 1, "active_mtu": 4096}
     facts |= {"roce_version": "RoCE v2", "peer_roce_version": "RoCE v2"}
     facts |= {"link_layer": "Ethernet", "peer_link_layer": "Ethernet", "peer_active_mtu": 4096}
     metric, value, unit = {

@@ -29,12 +29,13 @@ WORDS = {
 }
 SITE = rdma_case.machines(2)
 PLAN = plan_of(SITE, ("preflight", "transport"), "roce40")
+CARD = rdma_case.card(SITE.nodes[0].ports[0])["device"]
 
 
 def healthy() -> list[Result]:
     found = rdma_case.results(SITE, PLAN)
     have = {r.measurement for r in found}
-    return [*found, *(healthy_rdma(m) for m in PLAN.measurements if m.id not in have)]
+    return [*found, *(healthy_rdma(m, device=CARD) for m in PLAN.measurements if m.id not in have)]
 
 
 HEALTHY = healthy()
