@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from conftest import NODES, Lab, Provisioned
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 SERVERS = ("gpu1", "gpu2")
 #: What the wishes of lease_storm.py come to.
 SHARDS = {
@@ -326,8 +326,8 @@ def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease
 @pytest.mark.usefixtures("nothing_left")
 def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> None:
     lab = pool
-    storm = put(lab, "client1", HERE / "lease_storm.py")
-    watch = {node: put(lab, node, HERE / "lease_watch.py") for node in SERVERS}
+    storm = put(lab, "client1", SUPPORT / "lease_storm.py")
+    watch = {node: put(lab, node, SUPPORT / "lease_watch.py") for node in SERVERS}
     first = int(lab.ssh("head", "sbatch --parsable -o /dev/null -D / --mem=16 --wrap true").strip())
     with ThreadPoolExecutor(2) as worker:
         watching = {

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_launcher import LocalLauncher
+from local_launcher import LocalLauncher, execute
 from rdma_case import card, document
 from run_case import plan, topology
-from test_execute import execute
 from test_parsers import DATA, FACTS, SOCKPERF_FACTS, training
 from test_parsers import doc as tcp_doc
 from test_rdma_execute import LIGHT, ends, one, planned

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from local_launcher import LocalLauncher
+from local_launcher import LocalLauncher, execute
 from run_case import only, topology
-from test_execute import execute
 from test_rdma_parsers import CASES, doc
 
 from validation.criterion import load_criteria

@@ -111,7 +111,7 @@ def check(folder: Path) -> dict[str, Run]:
         "HOME": str(folder),  # caches of the controller are not this user's
     }
     subprocess.run(
-        [sys.executable, str(Path(__file__).parent / "playbooks.py"), *runs, "--", "site.yml", "--check"],
+        [sys.executable, str(REPO / "tests/support/playbooks.py"), *runs, "--", "site.yml", "--check"],
         cwd=REPO, env=environment, check=True, timeout=900,
     )  # fmt: skip
     done = {}

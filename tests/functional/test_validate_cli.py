@@ -21,7 +21,7 @@ from validation.consistency import tied
 from validation.load import load_json, read_results
 from validation.model import Plan, RunInfo, VerdictDoc
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 TOOLS = pytest.mark.skipif(
     not (shutil.which("iperf3") and shutil.which("sockperf")), reason="iperf3 and sockperf are not installed here"
 )
@@ -35,9 +35,9 @@ HOST = """
 
 def start(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(HERE / "cli_here.py"), *arguments],
+        [sys.executable, str(SUPPORT / "cli_here.py"), *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), **environment},
+        env={**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -46,8 +46,8 @@ def start(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[st
 
 
 def toolkit(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), **environment}
-    return command(cwd, arguments, environment, HERE / "cli_here.py")
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment}
+    return command(cwd, arguments, environment, SUPPORT / "cli_here.py")
 
 
 @pytest.fixture
@@ -169,14 +169,14 @@ def test_a_healthy_rehearsal_ends_with_0(site: Path) -> None:
     # Slow enough that the buffers bridge the moments in which a busy machine runs neither end.
     hosts = site / "inventories/here/hosts.yml"
     hosts.write_text(hosts.read_text().replace("rate_gbps: 1.0", "rate_gbps: 0.1"))
-    run = [sys.executable, str(HERE / "cli_here.py"), *TCP10, "--suite", "transport"]
+    run = [sys.executable, str(SUPPORT / "cli_here.py"), *TCP10, "--suite", "transport"]
     script = (
         'ip link set lo mtu 9000 up && tc qdisc add dev lo root tbf rate 100mbit burst 32kb latency 100ms && exec "$@"'
     )
     done = subprocess.run(
         ["unshare", "-n", "sh", "-c", script, "sh", *run],
         cwd=site,
-        env={**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), "SECONDS_BANDWIDTH": "3"},
+        env={**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), "SECONDS_BANDWIDTH": "3"},
         capture_output=True,
         text=True,
         timeout=300,  # a busy machine measures again, four times at most

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from validation.execute import Remote
-from validation.model import Node
+from run_case import Quiet, only, plan, topology
+
+from validation.execute import Remote, run_plan
+from validation.model import Node, Plan, Topology
+
+BANDWIDTH, BACK = "tcp-bandwidth.gpu1-lo.gpu2-lo", "tcp-bandwidth.gpu2-lo.gpu1-lo"
 
 
 class LocalLauncher:
@@ -38,3 +44,31 @@ class LocalLauncher:
         for remote in self.running:
             if not remote.ended:
                 await remote.stop()
+
+
+def execute(run_dir: Path, whole: Plan, topo: Topology, launcher: LocalLauncher | None = None, **more: object) -> Quiet:
+    progress = Quiet()
+    launcher = launcher or LocalLauncher()
+
+    async def work() -> None:
+        try:
+            await run_plan(whole, topo, launcher, run_dir, progress, **more)  # type: ignore[arg-type]
+        finally:
+            await launcher.close()
+
+    asyncio.run(work())
+    return progress
+
+
+def with_port(whole: Plan, port: int, **changed: object) -> Plan:
+    """The plan on a port of this test's own, so that its processes can be told from others."""
+    measurements = tuple(
+        m.model_copy(update={"params": {**m.params, "port": port}, **changed}) if "port" in m.params else m
+        for m in whole.measurements
+    )
+    return whole.model_copy(update={"measurements": measurements})
+
+
+def bandwidth(seconds: int, port: int, *ids: str, **changed: object) -> tuple[Plan, Topology]:
+    topo = topology(3)
+    return with_port(only(plan(topo, "transport", seconds=seconds), *(ids or (BANDWIDTH,))), port, **changed), topo

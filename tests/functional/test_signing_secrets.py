@@ -23,7 +23,8 @@ from validation.signing.secrets import looks_like, scan
 from validation.signing.verify import verify
 
 PLANTED = "Pl4nted-"
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+SUPPORT = ROOT / "tests/support"
 HOSTS = """
 all:
   vars:
@@ -80,8 +81,8 @@ def site(tmp_path_factory):
 
 
 def here(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(HERE / "quick_pdf"), **environment}
-    return command(folder, arguments, environment, HERE / "cli_here.py")
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment}
+    return command(folder, arguments, environment, SUPPORT / "cli_here.py")
 
 
 def all_bytes(path: Path) -> bytes:
@@ -162,7 +163,7 @@ def test_a_password_in_what_reaches_the_report_is_refused(tmp_path):
 
 def test_every_name_of_the_allow_list_is_an_option_of_a_role():
     """And none of a role's options that its own tasks hide."""
-    specs = [p.read_text() for p in (HERE.parents[1] / "roles").glob("*/meta/argument_specs.yml")]
+    specs = [p.read_text() for p in (ROOT / "roles").glob("*/meta/argument_specs.yml")]
     options = set(re.findall(r"^      ([a-z_]+):$", "\n".join(specs), re.MULTILINE)) | {"stack_release"}
     assert options >= NAMES
     assert not any(word in name for name in NAMES for word in ("key", "token", "secret", "pass", "url"))

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from local_launcher import execute
 from run_case import only, plan, topology
-from test_execute import execute
 
 from validation.execute.denied import denied_on
 from validation.execute.remote import Output

@@ -1,4 +1,4 @@
-"""The remoting probes against real engine servers on loopback; tests/unit/pool_stand_in.py gives out the leases."""
+"""The remoting probes against real engine servers on loopback; tests/support/pool_stand_in.py gives out the leases."""
 
 from __future__ import annotations
 

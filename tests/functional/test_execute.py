@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from local_launcher import LocalLauncher
+from local_launcher import BACK, BANDWIDTH, LocalLauncher, bandwidth, execute, with_port
 from run_case import Quiet, only, plan, processes_of, topology
 
 from validation.execute import Output, Remote, RunError, run_plan
@@ -23,42 +23,13 @@ from validation.execute.commands import job_for
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
 from validation.load import read_results
-from validation.model import Plan, Provenance, Result, Topology
+from validation.model import Provenance, Result
 
 TOOLS = pytest.mark.skipif(
     not (shutil.which("iperf3") and shutil.which("sockperf")), reason="iperf3 and sockperf are not installed here"
 )
-HERE = Path(__file__).parent
-BANDWIDTH, BACK = "tcp-bandwidth.gpu1-lo.gpu2-lo", "tcp-bandwidth.gpu2-lo.gpu1-lo"
+SUPPORT = Path(__file__).parents[1] / "support"
 LATENCY = "tcp-latency.gpu1-lo.gpu2-lo"
-
-
-def execute(run_dir: Path, whole: Plan, topo: Topology, launcher: LocalLauncher | None = None, **more: object) -> Quiet:
-    progress = Quiet()
-    launcher = launcher or LocalLauncher()
-
-    async def work() -> None:
-        try:
-            await run_plan(whole, topo, launcher, run_dir, progress, **more)  # type: ignore[arg-type]
-        finally:
-            await launcher.close()
-
-    asyncio.run(work())
-    return progress
-
-
-def with_port(whole: Plan, port: int, **changed: object) -> Plan:
-    """The plan on a port of this test's own, so that its processes can be told from others."""
-    measurements = tuple(
-        m.model_copy(update={"params": {**m.params, "port": port}, **changed}) if "port" in m.params else m
-        for m in whole.measurements
-    )
-    return whole.model_copy(update={"measurements": measurements})
-
-
-def bandwidth(seconds: int, port: int, *ids: str, **changed: object) -> tuple[Plan, Topology]:
-    topo = topology(3)
-    return with_port(only(plan(topo, "transport", seconds=seconds), *(ids or (BANDWIDTH,))), port, **changed), topo
 
 
 @TOOLS
@@ -246,12 +217,12 @@ def test_cancelling_stops_every_process_and_keeps_results(tmp_path: Path) -> Non
 @TOOLS
 def test_killing_the_controller_leaves_no_process(tmp_path: Path) -> None:
     code = (
-        "import asyncio, sys\nfrom pathlib import Path\n"
-        "from test_execute import LocalLauncher, Quiet, bandwidth, run_plan\n"
+        "import asyncio\nfrom pathlib import Path\nfrom local_launcher import LocalLauncher, bandwidth\n"
+        "from run_case import Quiet\nfrom validation.execute import run_plan\n"
         "whole, topo = bandwidth(60, 15307)\n"
         f"asyncio.run(run_plan(whole, topo, LocalLauncher(), Path({str(tmp_path)!r}), Quiet()))\n"
     )
-    controller = subprocess.Popen([sys.executable, "-c", code], cwd=HERE)
+    controller = subprocess.Popen([sys.executable, "-c", code], cwd=SUPPORT)
     until = time.monotonic() + 20
     while not processes_of("iperf3 -c", "15307"):
         assert time.monotonic() < until, "the measurement did not begin"

@@ -18,7 +18,7 @@ from toolkit.cli import cli
 from validation.report.formats import write_formats
 from validation.signing.again import made_again
 
-QUICK = Path(__file__).parent / "quick_pdf"
+QUICK = Path(__file__).parents[1] / "support/quick_pdf"
 
 
 @pytest.fixture
