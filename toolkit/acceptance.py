@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
 import signal
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,7 +16,7 @@ from toolkit.progress import Lines
 from validation.again import again, on_nodes
 from validation.consistency import check_documents, read_evidence, release
 from validation.criterion import load_criteria
-from validation.execute import Launcher, RunError, SshLauncher, run_plan
+from validation.execute import Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import RESULTS, Store
 from validation.fabric import Fabric, fabric_names, load_fabric
@@ -271,12 +270,3 @@ def write_report(
         return write_formats(run_dir, FILES if formats is None else formats, out, trusting)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None
-
-
-@contextlib.contextmanager
-def clear_faults() -> Iterator[None]:
-    """Faults of a run come out as errors of the command line."""
-    try:
-        yield
-    except RunError as fault:
-        raise UsageFault(str(fault)) from None

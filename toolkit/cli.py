@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import sys
 
 import click
 
-from toolkit.lab.sh import LabError
+from toolkit.entry import ToolkitGroup, start
+from toolkit.exits import epilogue
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
@@ -28,7 +28,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(ToolkitGroup):
     """A group that imports a command only when it is named (or all of them for --help)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         return command
 
 
-@click.command(cls=LazyGroup)
+@click.command(cls=LazyGroup, epilog=epilogue("validate"))
 @click.version_option(package_name="elastic-ai-toolkit", prog_name="toolkit")
 def cli() -> None:
     """Provision elastic AI infrastructure, measure it, and sign it off.
@@ -59,28 +59,10 @@ def cli() -> None:
       toolkit sign --key ~/.ssh/id_ed25519 --as "NAME, COMPANY"
       toolkit bundle
 
-    \b
-    Exit codes: 0 accepted, or rehearsed with all judged criteria passing; 1 a criterion failed;
-    2 usage or input error; 3 incomplete; 130 interrupted.
-
     Shell completion: eval "$(_TOOLKIT_COMPLETE=bash_source toolkit)" (or zsh_source, fish_source).
     """
 
 
 def main() -> None:
-    """Entry point: runs the command line; every known error is one line on stderr and exit 2."""
-    from validation.load import ConfigError
-
-    try:
-        cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(130)
-    except click.ClickException as e:
-        e.show()
-        sys.exit(e.exit_code)
-    except click.exceptions.Exit as e:
-        sys.exit(e.exit_code)
-    except (LabError, ConfigError) as e:
-        click.echo(f"error: {e}", err=True)
-        sys.exit(2)
+    """Entry point."""
+    start(cli)

@@ -1,20 +1,21 @@
-"""Errors that a person caused and can correct: one line, exit code 2."""
+"""The toolkit's own errors, under the root of all (validation/errors.py). Standard library only: nodes import it."""
 
 from __future__ import annotations
 
-from typing import IO, Any
-
-import click
-
-EXIT_USAGE = 2
-EXIT_INTERRUPTED = 130
+from validation.errors import ToolkitError
 
 
-class UsageFault(click.ClickException):
+class UsageFault(ToolkitError):
     """An input that cannot be used, or a state in which the command makes no sense. Says what to do next."""
 
-    exit_code = EXIT_USAGE
 
-    def show(self, file: IO[Any] | None = None) -> None:
-        """Print `error: message` on stderr."""
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+class LabError(ToolkitError):
+    """The lab cannot do what was asked; one sentence that says what to do."""
+
+
+class LeaseError(ToolkitError):
+    """A lease request that cannot be met; one sentence. `code` is RETRY where trying again may help."""
+
+
+class BuildError(ToolkitError):
+    """The engine cannot be built; one sentence that says what to do."""

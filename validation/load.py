@@ -14,13 +14,10 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from validation.errors import ConfigError as ConfigError
 from validation.model import Result
 
 T = TypeVar("T", bound=BaseModel)
-
-
-class ConfigError(Exception):
-    """An input that cannot be used. `str(e)` is one line: `path:LINE: field: what is wrong; what to do`."""
 
 
 def _read(path: Path) -> str:

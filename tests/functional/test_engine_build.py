@@ -16,9 +16,9 @@ from click.testing import CliRunner
 
 from toolkit.cli import COMMANDS, cli
 from toolkit.engine import build
+from toolkit.errors import LabError
 from toolkit.lab import cpio, devices, inventory
 from toolkit.lab.devices import Emulation, emulation
-from toolkit.lab.sh import LabError
 from toolkit.lab.spec import LabSpec, make_spec
 
 needs_compiler = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from toolkit.errors import LabError
 from toolkit.lab import debrepo
 from toolkit.lab.aptcache import vendor_file
 from toolkit.lab.debrepo import fingerprint, make_key, make_repositories
-from toolkit.lab.sh import LabError
 from toolkit.lab.spec import VENDOR_HOST
 from toolkit.lab.standins import data_files, fingerprint_of, load_standins
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from toolkit.errors import LabError
 from toolkit.lab import inventory, network, sources
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.sources import RELEASES, Release, distribution_sources, os_key, release_for, served, sources_for
 from toolkit.lab.spec import counted_rate_bps, lab_dir, make_spec, node_groups
 

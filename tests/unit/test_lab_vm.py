@@ -15,10 +15,11 @@ from click.testing import CliRunner
 
 from toolkit.commands.lab import lab as lab_command
 from toolkit.commands.lab import parse_nodes
+from toolkit.errors import LabError
 from toolkit.lab import accel, cpio, faults, host, inventory, network, nodes, vm, vmimage
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.sources import Release
 from toolkit.lab.spec import LabSpec, make_spec
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from toolkit import acceptance, handover, rundir
+from toolkit import handover, rundir
+from toolkit.exits import epilogue
 
 
-@click.command()
+@click.command(epilog=epilogue("bundle"))
 @click.argument("run", required=False)
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Write there.  [default: RUN.zip]"
@@ -36,15 +37,11 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
     toolkit bundle
     toolkit bundle runs/2026-11-21T10-15-00Z-tcp10 -o handover.zip
     toolkit bundle --json | jq -r .bundle
-
-    \b
-    Exit codes: 0 the bundle was written; 2 usage or input error: a run that changed since it was signed, something
-    that looks like a secret, a full disk; 130 interrupted.
     """
     from validation.signing.pack import bundle_run
 
     run_dir = rundir.find(runs_dir, run)
-    with acceptance.clear_faults(), rundir.lock(run_dir):
+    with rundir.lock(run_dir):
         handover.complete(run_dir, lambda words: click.echo(words, err=True))
         made = bundle_run(run_dir, output, allowed)
     if not made.signatures:

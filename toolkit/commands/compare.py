@@ -8,9 +8,10 @@ import click
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
 
 
-@click.command()
+@click.command(epilog=epilogue("compare"))
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @click.option(
@@ -32,21 +33,14 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
     toolkit compare runs/2026-11-21T10-15-00Z-roce40 runs/2026-12-01T09-00-00Z-roce40
     toolkit compare 2026-11-21T10-15-00Z-roce40 2026-12-01T09-00-00Z-roce40 --format html --out upgrade.html
     toolkit compare A B --format json | jq '.criteria[] | select(.verdict == "worse") | .id'
-
-    \b
-    Exit codes: 0 no criterion got worse; 1 a criterion got worse: its verdict, or a figure beyond noise;
-    2 usage or input error, or the runs are not comparable.
     """
-    from validation.compare import NotComparable, as_html, as_text
+    from validation.compare import as_html, as_text
     from validation.compare import compare as compared  # only here: statistics and templates are slow to load
 
     a, b = rundir.find(runs_dir, before), rundir.find(runs_dir, after)
     if a.resolve() == b.resolve():
         raise UsageFault(f"{a}: is both A and B; name two runs")
-    try:
-        found = compared(a, b)
-    except NotComparable as fault:
-        raise UsageFault(str(fault)) from None
+    found = compared(a, b)
     if form == "json":
         text = found.model_dump_json(indent=2, by_alias=True) + "\n"
     else:
@@ -57,4 +51,4 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
         rundir.write_text(out, text)
         click.echo(found.headline, err=True)
         click.echo(str(out))
-    raise SystemExit(found.exit_code)
+    raise SystemExit(Exit(found.exit_code))

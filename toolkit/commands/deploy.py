@@ -13,13 +13,14 @@ from toolkit.deploy.site_state import Estimate, LastRun, SiteState
 from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import Watch
 from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
 from toolkit.inventory import LAB
 from toolkit.progress import duration
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@click.command()
+@click.command(epilog=epilogue("deploy"))
 @click.option(
     "-i", "--inventory", type=click.Path(path_type=Path), help=f"Ansible inventory, folder or file.  [default: {LAB}]"
 )
@@ -42,10 +43,6 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
     toolkit deploy -i inventories/site --limit gpu3,head            a new node
     toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
-
-    \b
-    Exit codes: 0 every node is as wanted; 1 a node failed or was not reached; 2 usage or input error, such as an
-    inventory that cannot be read or a node that is not in it; 130 interrupted.
     """
     option = running.asks(ansible_options)
     if option:
@@ -67,7 +64,7 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
             finally:
                 progress.close()
             end = outcome.ending(job, watch, status, by is not None)
-            if end.exit_code == 0 and not limit:
+            if end.exit_code == Exit.OK and not limit:
                 state.write_last(check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
             handle.write("\n".join(("", *end.lines, end.error, "")))
     _say(job, end, progress.elapsed_s, log)
@@ -90,12 +87,14 @@ def _say(job: running.Job, end: outcome.Ending, elapsed_s: float, log: Path) -> 
     try:
         for line in end.lines:
             click.echo(line)
-        if end.exit_code == 130:
+        if end.exit_code == Exit.INTERRUPTED:
             click.echo("interrupted; what is done stays, and a task that ran on a node may still end there", err=True)
             click.echo(f"go on with: {outcome.again(job)}", err=True)
         if end.error:
             click.echo(f"error: {end.error}", err=True)
-        word = {0: "checked" if job.check else "deployed", 1: "failed", 130: "stopped"}.get(end.exit_code, "ended")
+        done = "checked" if job.check else "deployed"
+        words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INTERRUPTED: "stopped"}
+        word = words.get(end.exit_code, "ended")
         click.echo(f"{word} after {duration(elapsed_s)}; log: {log}", err=True)
     except OSError:
         return

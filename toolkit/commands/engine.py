@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from toolkit.engine import build as builder
-from toolkit.lab.sh import LabError
+from toolkit.errors import LabError
 
 
 @click.group()
@@ -40,7 +40,7 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
     target = output or Path(f"elastic-ai-reference-{chosen}.tar.gz")
     try:
         made = builder.build_engine(target, chosen)
-    except (builder.BuildError, OSError) as e:
+    except OSError as e:
         raise LabError(str(e)) from e
     if as_json:
         click.echo(json.dumps({"path": str(made.path.absolute()), "sha256": made.sha256, **asdict(made.info)}))

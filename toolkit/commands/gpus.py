@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from toolkit.commands.lease_shared import head_options, lease_errors, on_head
+from toolkit.commands.lease_shared import head_options, on_head
 from toolkit.lease import pool, slurm
 from toolkit.lease.fraction import share_text
 from toolkit.lease.text import EMULATED, clock, several, table
@@ -33,7 +33,6 @@ def _row(gpu: pool.PoolGpu) -> list[str]:
 @click.command()
 @head_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@lease_errors
 def gpus(inventory: Path | None, as_json: bool) -> None:
     """The pool's GPUs: server, model, what is free, who has the rest and until when.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from toolkit.exits import Exit, epilogue
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab.host import become_root
@@ -102,11 +103,11 @@ def down(name: str, every: bool) -> None:
         say(f"lab '{one}' is down" if labs.down(one, say) else f"there is no lab '{one}'; nothing to do")
 
 
-@lab.command()
+@lab.command(epilog=epilogue("lab status"))
 @name_option
 @json_option
 def status(name: str, as_json: bool) -> None:
-    """Show the nodes: addresses, whether they run and answer ssh, planted faults. Exit 1 when one does not answer."""
+    """Show the nodes: addresses, whether they run and answer ssh, planted faults."""
     os_title = labs.load(name).os
     nodes = labs.status(name)
     if as_json:
@@ -120,7 +121,7 @@ def status(name: str, as_json: bool) -> None:
             link = f"{n.rate_gbps:g} Gbit/s"
             click.echo(f"{n.node:10} {n.group:12} {n.management:15} {n.fabric:15} {link:>12}  {state}{fault}")
     if not all(n.ssh for n in nodes):
-        sys.exit(1)
+        sys.exit(Exit.FAILED)
 
 
 @lab.command(context_settings={"ignore_unknown_options": True})

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from toolkit.commands import lease_static
-from toolkit.commands.lease_shared import head_options, lease_errors, make_wish, on_head, say, wish_options
-from toolkit.lease import EXIT_RETRY, LeaseError, ask, endpoint, manage, running, slurm
+from toolkit.commands.lease_shared import head_options, make_wish, on_head, say, wish_options
+from toolkit.exits import epilogue
+from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running, slurm
 from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
 
@@ -19,7 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 DEFAULT_HOURS = 1.0
 
 
-@click.group()
+@click.group(epilog=epilogue("lease"))
 def lease() -> None:
     """GPUs of the pool for a time, and not for one program alone.
 
@@ -68,7 +69,6 @@ def _data(item: Lease) -> dict[str, Any]:
 @click.option("--user", help="With --static: whose it is there.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the GPUs; the lease starts when its turn comes.")
 @json_option
-@lease_errors
 def request(
     count: int,
     part: str | None,
@@ -122,7 +122,6 @@ def _waits_for(item: Lease) -> str:
 @click.option("--static", help="Those without Slurm, on this server.")
 @click.option("--all", "everyone", is_flag=True, help="Those of all users.")
 @json_option
-@lease_errors
 def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: bool) -> None:
     """Your leases, the waiting ones too."""
     if static is not None:
@@ -148,7 +147,6 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
 @head_options
 @click.argument("number", type=int, metavar="LEASE")
 @json_option
-@lease_errors
 def show(inventory: Path | None, number: int, as_json: bool) -> None:
     """One lease: what, where, until when, and why it ended."""
     if on_head(inventory, ["lease", "show", str(number), *(["--json"] if as_json else [])]):
@@ -179,7 +177,6 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
 @lease.command()
 @click.argument("number", type=int, metavar="LEASE")
 @click.option("--hours", type=float, required=True, help="How much longer.")
-@lease_errors
 def extend(number: int, hours: float) -> None:
     """Keep a lease longer, up to what the pool allows you."""
     if not 0 < hours <= 24 * 366:
@@ -192,7 +189,6 @@ def extend(number: int, hours: float) -> None:
 @click.option("--static", help="One without Slurm, on this server.")
 @click.argument("names", nargs=-1, metavar="[LEASE]...")
 @click.option("--all", "everything", is_flag=True, help="All of yours.")
-@lease_errors
 def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool) -> None:
     """Give leases back. An administrator releases anybody's: that takes it back."""
     if bool(names) == everything:
@@ -219,4 +215,4 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
             say(f"error: {fault}")
             problems += 1
     if problems:
-        sys.exit(EXIT_RETRY if everything else 2)
+        sys.exit(Exit.RETRY if everything else Exit.USAGE)

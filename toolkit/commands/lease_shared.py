@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import shlex
 import shutil
 import subprocess
@@ -20,32 +19,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 head_options = click.option(
     "-i", "--inventory", type=click.Path(path_type=Path), help="Outside the pool: ask this inventory's head, by ssh."
 )
-
-
-class LeaseFault(click.ClickException):
-    """A LeaseError for click: one line on stderr, its exit code."""
-
-    def __init__(self, fault: LeaseError) -> None:
-        """Its words and its code."""
-        super().__init__(str(fault))
-        self.exit_code = fault.code  # type: ignore[misc]  # what click reads
-
-    def show(self, file: Any = None) -> None:
-        """Print `error: message` on stderr."""
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
-
-
-def lease_errors(command: F) -> F:
-    """Turn LeaseError into one line and an exit code."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return command(*args, **kwargs)
-        except LeaseError as fault:
-            raise LeaseFault(fault) from None
-
-    return wrapped  # type: ignore[return-value]
 
 
 def say(words: str) -> None:

@@ -9,7 +9,8 @@ import click
 
 from toolkit import acceptance, rundir
 from toolkit.customer_words import take_words
-from toolkit.errors import EXIT_USAGE, UsageFault
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.signing import is_signed
@@ -40,7 +41,7 @@ def _standing(run_dir: Path) -> VerdictDoc:
     return verdict
 
 
-@click.command()
+@click.command(epilog=epilogue("report"))
 @click.argument("run", required=False)
 @click.option(
     "--format",
@@ -85,26 +86,21 @@ def report(
     toolkit report --format html,pdf --out /tmp/handover
     toolkit report --words customer/report.yml
     toolkit report --json | jq -r .report
-
-    \b
-    Exit codes: 0 everything asked for was written, whatever the verdict is; 2 usage or input error, or a format that
-    was asked for by name cannot be made here (PDF without its libraries).
     """
     run_dir = rundir.find(runs_dir, run)
-    with acceptance.clear_faults():
-        if words is not None:
-            rundir.refuse_signed(run_dir)
-            with rundir.lock(run_dir):
-                take_words(words, run_dir)
-        if (run_dir / rundir.VERDICT).exists():
-            verdict = _standing(run_dir)
-        elif is_signed(run_dir):
-            raise UsageFault(f"{run_dir / rundir.VERDICT}: is missing, but the run is signed; restore it from a copy")
-        else:
-            with rundir.lock(run_dir):
-                verdict = acceptance.judge_run(run_dir)
-            click.echo("this run was never judged; judged as it stands", err=True)
-        written = acceptance.write_report(run_dir, formats, out)
+    if words is not None:
+        rundir.refuse_signed(run_dir)
+        with rundir.lock(run_dir):
+            take_words(words, run_dir)
+    if (run_dir / rundir.VERDICT).exists():
+        verdict = _standing(run_dir)
+    elif is_signed(run_dir):
+        raise UsageFault(f"{run_dir / rundir.VERDICT}: is missing, but the run is signed; restore it from a copy")
+    else:
+        with rundir.lock(run_dir):
+            verdict = acceptance.judge_run(run_dir)
+        click.echo("this run was never judged; judged as it stands", err=True)
+    written = acceptance.write_report(run_dir, formats, out)
     for why in written.left_out.values():
         click.echo(why, err=True)
     if as_json:
@@ -117,4 +113,4 @@ def report(
         for path in written.paths.values():
             click.echo(str(path))
     if written.left_out and formats != FORMATS:
-        raise SystemExit(EXIT_USAGE)
+        raise SystemExit(Exit.USAGE)

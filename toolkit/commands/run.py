@@ -11,8 +11,9 @@ from typing import NoReturn
 
 import click
 
-from toolkit.commands.lease_shared import lease_errors, make_wish, say, wish_options
+from toolkit.commands.lease_shared import make_wish, say, wish_options
 from toolkit.commands.lease_static import endpoint_text
+from toolkit.exits import epilogue
 from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError, endpoint, running
 from toolkit.lease.engines import installed
 from toolkit.lease.fraction import parse_part
@@ -31,12 +32,11 @@ def pass_on(
     os.execvp(words[0], words)  # the program and its exit code are the client's
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False}, epilog=epilogue("run"))
 @wish_options
 @click.option("--lease", type=int, help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
-@lease_errors
 def run(
     count: int,
     part: str | None,
@@ -55,8 +55,6 @@ def run(
     toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
     toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
     toolkit run --lease 42 -- python train.py    on a lease that is there
-
-    The exit code is the program's; 2 where the request cannot be met, 75 where the lease did not come up.
     """
     running.find_program(program)
     engine = installed(ENGINE_DIR)["engine"]

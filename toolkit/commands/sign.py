@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
-from toolkit import acceptance, handover, rundir
+from toolkit import handover, rundir
+from toolkit.exits import epilogue
 
 
-@click.command()
+@click.command(epilog=epilogue("sign"))
 @click.argument("run", required=False)
 @click.option("--key", required=True, type=click.Path(path_type=Path), metavar="FILE", help="OpenSSH key to sign with.")
 @click.option("--as", "who", required=True, metavar='"NAME, COMPANY"', help="Who signs.")
@@ -40,10 +41,6 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     \b
     toolkit sign --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
     toolkit sign runs/2026-11-21T10-15-00Z-tcp10 --key ~/.ssh/id_ed25519.pub --as "C. Customer, Example Bank"
-
-    \b
-    Exit codes: 0 signed; 2 usage or input error: an unusable key, a run that changed since it was signed, a verdict
-    that its results do not give, something that looks like a secret; 130 interrupted.
     """
     from validation.signing import ssh
     from validation.signing.sign import sign_run
@@ -52,7 +49,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     run_dir = rundir.find(runs_dir, run)
     name, company = signer(who)
     found = ssh.read_key(key.expanduser())
-    with acceptance.clear_faults(), rundir.lock(run_dir):
+    with rundir.lock(run_dir):
         handover.complete(run_dir, lambda words: click.echo(words, err=True))
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)

@@ -13,7 +13,8 @@ import click
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement, find_agreement, up_front
 from toolkit.customer_words import find_words, take_words
-from toolkit.errors import EXIT_INTERRUPTED, UsageFault
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
 from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
@@ -26,7 +27,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
 AT_ONCE = ("html", "json", "junit", "prom")  # formats of the report that are written before the verdict is printed
 
 
-@click.command()
+@click.command(epilog=epilogue("validate"))
 @click.option("--fabric", "fabric_name", metavar="NAME", help="The network under test; toolkit fabrics lists them.")
 @click.option(
     "-i",
@@ -96,10 +97,6 @@ def validate(
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10 --json | jq .sign_off
-
-    \b
-    Exit codes: 0 accepted, or rehearsed with all judged criteria passing; 1 a criterion failed;
-    2 usage or input error, nothing judged; 3 incomplete: something planned was not measured; 130 interrupted.
     """
     chosen = [
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
@@ -112,20 +109,19 @@ def validate(
         raise UsageFault("--words belongs to a new run; to change those of an old one: toolkit report RUN --words FILE")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers belong to a new run, or to one that is judged again with --rejudge")
-    with acceptance.clear_faults():
-        if rejudge:
-            run_dir = rundir.find(runs_dir, rejudge)
-            rundir.refuse_signed(run_dir)
-            info, _, _ = rundir.read(run_dir)
-            agreement = find_agreement(profile, waivers, load_criteria(), created=info.created)
-            with rundir.lock(run_dir):
-                _finish(run_dir, acceptance.rejudge(run_dir, agreement), as_json)
-        elif resume:
-            _resume(rundir.find(runs_dir, resume), as_json)
-        elif fabric_name:
-            _begin(fabric_name, inventory, suites, (profile, waivers), words, dry_run, as_json, runs_dir)
-        else:
-            raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
+    if rejudge:
+        run_dir = rundir.find(runs_dir, rejudge)
+        rundir.refuse_signed(run_dir)
+        info, _, _ = rundir.read(run_dir)
+        agreement = find_agreement(profile, waivers, load_criteria(), created=info.created)
+        with rundir.lock(run_dir):
+            _finish(run_dir, acceptance.rejudge(run_dir, agreement), as_json)
+    elif resume:
+        _resume(rundir.find(runs_dir, resume), as_json)
+    elif fabric_name:
+        _begin(fabric_name, inventory, suites, (profile, waivers), words, dry_run, as_json, runs_dir)
+    else:
+        raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
 
 def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
@@ -240,7 +236,7 @@ def _interrupted(run_dir: Path | None) -> None:
         done = len(acceptance.finished(run_dir))
         click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
         click.echo(f"go on with: {resume_command(run_dir)}", err=True)
-    raise SystemExit(EXIT_INTERRUPTED)
+    raise SystemExit(Exit.INTERRUPTED)
 
 
 def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
@@ -253,4 +249,4 @@ def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
         print_verdict(make_console(), info, verdict, run_dir, report)
     for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
         click.echo(why, err=True)
-    raise SystemExit(verdict.exit_code)
+    raise SystemExit(Exit(verdict.exit_code))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkit import rundir
+from toolkit.exits import Exit, epilogue
 
 if TYPE_CHECKING:
     from validation.signing.verify import Verification
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _SHOWN = 50
 
 
-@click.command()
+@click.command(epilog=epilogue("verify"))
 @click.argument("path", required=False, type=click.Path(path_type=Path), metavar="BUNDLE|RUN")
 @click.option(
     "--allowed-signers",
@@ -40,10 +41,6 @@ def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_
     toolkit verify handover.zip
     toolkit verify handover.zip --allowed-signers signers
     toolkit verify runs/2026-11-21T10-15-00Z-tcp10 --json | jq .changed
-
-    \b
-    Exit codes: 0 everything is as it was signed, and all signatures are good; 1 something changed, a signature is bad
-    or unknown, or nobody signed; 2 usage or input error; 130 interrupted.
     """
     from validation.signing.verify import verify as check
 
@@ -55,7 +52,7 @@ def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_
     else:
         for line in _lines(found, allowed_signers):
             click.echo(line)
-    raise SystemExit(0 if found.good else 1)
+    raise SystemExit(Exit.OK if found.good else Exit.FAILED)
 
 
 def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:

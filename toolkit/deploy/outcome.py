@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from toolkit.deploy.running import Job
 from toolkit.deploy.watch import NodeState, Watch
-from toolkit.errors import EXIT_INTERRUPTED, EXIT_USAGE
-
-EXIT_FAILED = 1
+from toolkit.exits import Exit
 
 
 @dataclass(frozen=True)
@@ -17,7 +15,7 @@ class Ending:
     """What is printed, and with what the command ends."""
 
     lines: tuple[str, ...]
-    exit_code: int
+    exit_code: Exit
     error: str = ""
 
 
@@ -32,19 +30,19 @@ def again(job: Job) -> str:
 def ending(job: Job, watch: Watch, status: int, interrupted: bool) -> Ending:
     """Judge a run that is over."""
     if watch.unmatched_limit:
-        return Ending((), EXIT_USAGE, f"{watch.unmatched_limit}; nothing was changed; correct --limit")
+        return Ending((), Exit.USAGE, f"{watch.unmatched_limit}; nothing was changed; correct --limit")
     interrupted = interrupted and (status != 0 or watch.stats is None)  # it may have come after the end
     lines = tuple(node_line(job, watch, host, interrupted) for host in sorted(watch.nodes))
     if interrupted:
-        return Ending(lines, EXIT_INTERRUPTED)
+        return Ending(lines, Exit.INTERRUPTED)
     if any(watch.outcome(host) != "ok" for host in watch.nodes):
-        return Ending(lines, EXIT_FAILED)
+        return Ending(lines, Exit.FAILED)
     if status != 0 or watch.stats is None:
         said = watch.complaint() or f"ansible-playbook ended with status {status} and gave no reason"
-        return Ending(lines, EXIT_USAGE, said)
+        return Ending(lines, Exit.USAGE, said)
     if not watch.nodes:
-        return Ending((), EXIT_USAGE, f"{job.inventory}: no node of it belongs to any stage; nothing was done")
-    return Ending(lines, 0)
+        return Ending((), Exit.USAGE, f"{job.inventory}: no node of it belongs to any stage; nothing was done")
+    return Ending(lines, Exit.OK)
 
 
 def node_line(job: Job, watch: Watch, host: str, interrupted: bool) -> str:

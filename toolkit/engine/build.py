@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from toolkit.errors import BuildError
+
 SOURCES = Path(__file__).parent
 PROTOCOL = "1"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
@@ -36,10 +38,6 @@ NVML = tuple(f"devices/{n}.c" for n in ("nvml", "config", "state"))
 #: Sentences for whoever wants to run a kernel.
 ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
 DEVICE_REFUSES = "an emulated device moves memory and runs no kernels; it is for labs alone"
-
-
-class BuildError(Exception):
-    """It cannot be built; one sentence that says what to do."""
 
 
 @dataclass(frozen=True)

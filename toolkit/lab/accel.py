@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from toolkit.errors import LabError
 from toolkit.lab.nodes import QEMU
-from toolkit.lab.sh import LabError
 from toolkit.lab.spec import cache_root
 from toolkit.lab.vmimage import VmImage
 

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.lab.sh import LabError, run
+from toolkit.errors import LabError
+from toolkit.lab.sh import run
 from toolkit.lab.spec import cache_root
 from toolkit.lab.standins import CODENAMES, RELATIONS, Package, StandIns, fingerprint_of, load_standins
 

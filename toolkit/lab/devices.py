@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.engine.build import (
-    BuildError,
     EngineInfo,
     build_engine,
     compile_devices,
@@ -25,6 +24,7 @@ from toolkit.engine.build import (
     runs_with,
     source_hash,
 )
+from toolkit.errors import BuildError
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, cache_root
 

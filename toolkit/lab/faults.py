@@ -6,10 +6,11 @@ import json
 import os
 import signal
 
+from toolkit.errors import LabError
 from toolkit.lab import network, nodes, vm
 from toolkit.lab.host import detect
 from toolkit.lab.lab import Say, boot, load, read_faults
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
 

@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.lab.sh import LabError, run
+from toolkit.errors import LabError
+from toolkit.lab.sh import run
 from toolkit.lab.spec import state_root
 
 #: tool -> Debian/Ubuntu package that brings it

@@ -15,9 +15,11 @@ from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 
-from toolkit.lab.sh import LabError, run, run_telling
+from toolkit.errors import LabError
+from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, release_for, served, sources_for
 from toolkit.lab.spec import cache_root
+from validation.errors import ToolkitError
 
 PACKAGES = (
     "ca-certificates,curl,dbus,iproute2,iputils-ping,kmod,less,openssh-server,procps,python3,python3-apt,sudo,"
@@ -105,5 +107,5 @@ if __name__ == "__main__":
     os.environ["PATH"] = os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin"
     try:
         base_image(release_for(None), lambda text: print(text, file=sys.stderr))
-    except LabError as error:
+    except ToolkitError as error:
         sys.exit(f"error: {error}")

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolkit.errors import LabError
 from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served, vendor_repositories
@@ -22,7 +23,7 @@ from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.sources import machine_release, os_key, release_for
 from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image

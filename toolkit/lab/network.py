@@ -15,8 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+from toolkit.errors import LabError
 from toolkit.lab.host import Host
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.spec import (
     NETNS_PREFIX,
     NODE_NAME,

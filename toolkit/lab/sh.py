@@ -1,13 +1,11 @@
-"""Running the machine's own tools, and the one error that the lab raises."""
+"""Running the machine's own tools, as the lab does."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Sequence
 
-
-class LabError(Exception):
-    """The lab cannot do what was asked; the text is one sentence that says what to do."""
+from toolkit.errors import LabError
 
 
 def run(args: Sequence[str], *, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -7,7 +7,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.lab.sh import LabError, run
+from toolkit.errors import LabError
+from toolkit.lab.sh import run
 
 APT_HELPER = "/usr/lib/apt/apt-helper"
 #: What the vendors' user space needs beside main: Debian keeps NVIDIA's in contrib and non-free.

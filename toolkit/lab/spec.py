@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from toolkit.lab.sh import LabError
+from toolkit.errors import LabError
 
 NETNS_PREFIX = "eai-"
 VENDOR_HOST = "vendor.elastic-ai.lab"  # stands in for the vendors' hosts, in a lab's own network alone

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from toolkit.lab.sh import LabError
+from toolkit.errors import LabError
 from validation.load import ConfigError, load_yaml
 
 #: Suites of Debian-like systems by their key in the roles' tables.

@@ -8,11 +8,12 @@ import socket
 import uuid
 from pathlib import Path
 
+from toolkit.errors import LabError
 from toolkit.lab import cpio, devices, nodes
 from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import TAPS
-from toolkit.lab.sh import LabError, run
+from toolkit.lab.sh import run
 from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec
 from toolkit.lab.vmimage import VmImage
 

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
+from toolkit.errors import LabError
 from toolkit.lab import cpio
 from toolkit.lab.image import base_image
-from toolkit.lab.sh import LabError, run, run_telling
+from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, os_key
 from toolkit.lab.spec import cache_root
 

@@ -1,12 +1,17 @@
 """Leases: GPUs, or parts of them, for a program on another machine.
 
 A lease is a Slurm job. What runs on nodes (this package without its controller's parts) needs the standard library, and
-click for the commands; nothing here may import anything else.
+click for the commands; nothing here may import anything else but the errors (toolkit/errors.py, validation/errors.py).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+
+from toolkit.errors import LeaseError
+from toolkit.exits import Exit
+
+__all__ = ["ENGINE_DIR", "JOB_NAME", "POOL_CONF", "RUN_DIR", "SERVER_CONF", "SHARDS_PER_GPU", "Exit", "LeaseError"]
 
 #: Name of the Slurm jobs that are leases.
 JOB_NAME = "elastic-ai-lease"
@@ -18,16 +23,3 @@ ENGINE_DIR = Path("/opt/elastic-ai/engine/current")
 SERVER_CONF = Path("/etc/elastic-ai/remoting/server.json")
 #: On machines that use GPUs: the pool's servers as the last run of site.yml found them.
 POOL_CONF = Path("/etc/elastic-ai/remoting/pool.json")
-
-EXIT_USAGE = 2
-#: sysexits.h EX_TEMPFAIL: the lease could not start, or ended before its program could; trying again may help.
-EXIT_RETRY = 75
-
-
-class LeaseError(Exception):
-    """A request that cannot be met. One sentence; `code` is the exit code that it leads to."""
-
-    def __init__(self, words: str, code: int = EXIT_USAGE) -> None:
-        """One sentence, without a full stop."""
-        super().__init__(words)
-        self.code = code

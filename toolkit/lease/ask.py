@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from toolkit.lease import EXIT_RETRY, JOB_NAME, LeaseError, slurm
+from toolkit.lease import JOB_NAME, Exit, LeaseError, slurm
 from toolkit.lease.endpoint import Endpoint, NotStarted, endpoints_of
 from toolkit.lease.fraction import Part
 from toolkit.lease.pool import PoolGpu
@@ -228,10 +228,10 @@ def wait(lease: int, wish_text: str, say: Callable[[str], None], parts: int = 1)
     while True:
         jobs = slurm.job_parts(lease)
         if not jobs:
-            raise LeaseError(f"lease {lease} is gone from Slurm's memory", EXIT_RETRY)
+            raise LeaseError(f"lease {lease} is gone from Slurm's memory", Exit.RETRY)
         over = next((job for job in jobs if job.ended), None)
         if over is not None:
-            raise LeaseError(f"lease {lease} has ended: {ended_words(over)}", EXIT_RETRY)
+            raise LeaseError(f"lease {lease} has ended: {ended_words(over)}", Exit.RETRY)
         running = [job for job in jobs if job.state == "RUNNING"]
         if len(running) == len(jobs) == parts:
             return jobs

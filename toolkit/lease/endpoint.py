@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import ENGINE_DIR, EXIT_RETRY, RUN_DIR, LeaseError, slurm
+from toolkit.lease import ENGINE_DIR, RUN_DIR, Exit, LeaseError, slurm
 from toolkit.lease.engines import Server, installed
 from toolkit.lease.slurm_text import Job
 
@@ -60,7 +60,7 @@ def parse(text: str) -> Endpoint:
         data = json.loads(text)
         if "error" in data:
             kind = NotStarted if data.get("again") else LeaseError
-            raise kind(f"{data.get('node', 'the server')}: {data['error']}", EXIT_RETRY)
+            raise kind(f"{data.get('node', 'the server')}: {data['error']}", Exit.RETRY)
         return Endpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
     except (ValueError, TypeError, KeyError) as fault:
         raise LeaseError(
@@ -80,7 +80,7 @@ def fetch(job: Job) -> Endpoint:
                 where = job.nodes[0] if job.nodes else "its server"
                 raise NotStarted(
                     f"{where} started no lease for job {job.id}: does its Slurm have the toolkit's Prolog (site.yml)?",
-                    EXIT_RETRY,
+                    Exit.RETRY,
                 ) from None
             busy = any(words in str(fault) for words in ("Requested nodes are busy", "still configuring", "try again"))
             if not busy or time.monotonic() > until:
@@ -112,5 +112,5 @@ def probe(endpoint: Endpoint) -> None:
         raise LeaseError(
             f"{endpoint.node} does not answer on {endpoint.address}:{endpoint.port} ({fault}): server or network "
             "down, or this machine is not the one that asked for the lease",
-            EXIT_RETRY,
+            Exit.RETRY,
         ) from None

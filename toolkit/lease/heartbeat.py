@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from toolkit.lease import EXIT_RETRY, LeaseError, wire
+from toolkit.lease import Exit, LeaseError, wire
 from toolkit.lease.endpoint import Endpoint
 
 CONNECT_S = 5.0
@@ -70,7 +70,7 @@ class Keeper(threading.Thread):
         try:
             return _Connection(self.endpoint)
         except (OSError, _Gone) as fault:
-            raise LeaseError(f"the lease's agent on {where} does not answer: {fault}", EXIT_RETRY) from None
+            raise LeaseError(f"the lease's agent on {where} does not answer: {fault}", Exit.RETRY) from None
 
     def _beat(self) -> None:
         """Speak and listen until the connection breaks or the lease ends."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from toolkit.commands.gpus import gpus
 from toolkit.commands.lease import lease
 from toolkit.commands.run import run
+from toolkit.entry import ToolkitGroup, start
 
 
-@click.group()
+@click.group(cls=ToolkitGroup)
 def cli() -> None:
     """Use the pool's GPUs from this machine.
 
@@ -27,14 +26,5 @@ for command in (gpus, run, lease):
 
 
 def main() -> None:
-    """Entry point: every known error is one line on stderr."""
-    try:
-        cli.main(prog_name="toolkit", standalone_mode=False)
-    except (click.exceptions.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        sys.exit(130)
-    except click.ClickException as fault:
-        fault.show()
-        sys.exit(fault.exit_code)
-    except click.exceptions.Exit as leave:
-        sys.exit(leave.exit_code)
+    """Entry point."""
+    start(cli)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit.lease import ENGINE_DIR, EXIT_RETRY, LeaseError, ask, slurm
+from toolkit.lease import ENGINE_DIR, Exit, LeaseError, ask, slurm
 from toolkit.lease.endpoint import Endpoint, check_engine, endpoints_of, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
@@ -175,7 +175,7 @@ def run_on(lease: int, argv: Sequence[str], say: Say) -> int:
     over = next((job for job in jobs if job.ended), None)
     if not jobs or over is not None:
         why = ask.ended_words(over) if over else "Slurm does not know it (any more)"
-        raise LeaseError(f"lease {lease} has ended: {why}", EXIT_RETRY)
+        raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
     if any(job.state != "RUNNING" for job in jobs):
-        raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", EXIT_RETRY)
+        raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
     return start_and_wait(argv, endpoints_of(jobs), say)

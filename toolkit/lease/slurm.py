@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 
-from toolkit.lease import EXIT_RETRY, LeaseError
+from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_text import Job, PoolNode, parse_jobs, parse_nodes
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
@@ -40,7 +40,7 @@ def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> s
         words = f"{args[0]} is not installed here; leases are asked for on a machine of the pool (role slurm)"
         raise LeaseError(words) from None
     except subprocess.TimeoutExpired:
-        raise LeaseError(f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again", EXIT_RETRY) from None
+        raise LeaseError(f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again", Exit.RETRY) from None
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
@@ -52,7 +52,7 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
 def _show(args: Sequence[str]) -> str:
     done = run(["scontrol", *args])
     if done.returncode != 0:
-        raise LeaseError(f"Slurm does not answer: {said(done)}", EXIT_RETRY)
+        raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
     return done.stdout
 
 
@@ -72,7 +72,7 @@ def job_parts(lease: int) -> list[Job]:
     if done.returncode != 0:
         if "Invalid job id" in done.stderr:
             return []
-        raise LeaseError(f"Slurm does not answer: {said(done)}", EXIT_RETRY)
+        raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
     return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.task)
 
 
@@ -114,7 +114,7 @@ def read_on_node(job: Job, path: str, timeout_s: float = 30) -> str:
     step = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--gres=none", "--mpi=none", "--chdir=/", "--quiet"]
     done = run(["srun", *where, *step, "--input=none", "cat", path], timeout_s=timeout_s)
     if done.returncode != 0:
-        raise LeaseError(said(done), EXIT_RETRY)
+        raise LeaseError(said(done), Exit.RETRY)
     return done.stdout
 
 

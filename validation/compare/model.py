@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from validation.errors import ToolkitError
 from validation.model import Finding, Model, SignOff, VerdictName
 
 Change = Literal["same", "better", "worse", "changed"]
@@ -16,7 +17,7 @@ NoiseName = Literal["beyond", "within", "small", "unknown"]
 `unknown`: too few samples for an interval."""
 
 
-class NotComparable(Exception):
+class NotComparable(ToolkitError):
     """Two runs that say nothing about each other. `str(e)` is one line that says why and what to do."""
 
 

@@ -1,6 +1,6 @@
 """Execution: the only part that starts processes on nodes, and the only writer of results.jsonl and raw/."""
 
-from validation.execute.errors import RunError
+from validation.errors import RunError
 from validation.execute.remote import Launcher, Output, Remote
 from validation.execute.scheduler import Progress, run_plan
 from validation.execute.ssh import SshLauncher

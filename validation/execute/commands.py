@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 
-from validation.execute.errors import RunError
+from validation.errors import RunError
 from validation.model import Endpoint, Measurement, Node, Port, Scalar, Topology
 
 

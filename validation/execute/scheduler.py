@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
 
+from validation.errors import RunError
 from validation.execute.commands import Job, job_for
 from validation.execute.denied import HostWatch
-from validation.execute.errors import RunError
 from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import RESULTS, Store

@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from validation.execute.errors import RunError
+from validation.errors import RunError
 from validation.execute.remote import Output, Remote
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest

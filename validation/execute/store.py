@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from validation.execute.errors import RunError
+from validation.errors import RunError
 from validation.load import is_json
 from validation.model import REPORT, RawLog, Result
 

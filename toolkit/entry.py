@@ -1,0 +1,47 @@
+"""How a command line of the toolkit starts and ends: on the machine that provisions, and on machines of the pool."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Any
+
+import click
+
+from toolkit.exits import Exit
+from validation.errors import ToolkitError
+
+
+class Refused(click.ClickException):
+    """A ToolkitError for click: `error: message` on stderr, and its exit code."""
+
+    def __init__(self, fault: ToolkitError) -> None:
+        """Its words and its code."""
+        super().__init__(str(fault))
+        self.exit_code = fault.code  # type: ignore[misc]  # what click reads
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print `error: message` on stderr."""
+        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+class ToolkitGroup(click.Group):
+    """A group of commands whose known errors are one line on stderr, and their exit code."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except ToolkitError as fault:
+            raise Refused(fault) from None
+
+
+def start(commands: click.Command) -> None:
+    """Entry point of a program: runs the command line and ends the process with an exit code of toolkit/exits.py."""
+    try:
+        commands.main(prog_name="toolkit", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(Exit.INTERRUPTED)
+    except click.ClickException as fault:
+        fault.show()
+        sys.exit(fault.exit_code)

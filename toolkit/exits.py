@@ -1,0 +1,97 @@
+"""Exit codes of all commands. docs/exit-codes.md and the end of each command's --help are made from this module.
+
+Standard library only: machines of the pool import it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit code of a command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    INCOMPLETE = 3
+    RETRY = 75  # EX_TEMPFAIL of sysexits.h
+    INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
+
+
+_USAGE = "usage or input error"
+_INTERRUPTED = "interrupted"
+#: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130.
+MEANINGS: dict[str, dict[Exit, str]] = {
+    "validate": {
+        Exit.OK: "accepted, or rehearsed with all judged criteria passing",
+        Exit.FAILED: "a criterion failed",
+        Exit.USAGE: f"{_USAGE}; nothing was judged",
+        Exit.INCOMPLETE: "incomplete: a planned measurement is missing, or an owed criterion could not be judged",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; finished measurements are kept",
+    },
+    "deploy": {
+        Exit.OK: "every node is in the wanted state (--check: could be brought there)",
+        Exit.FAILED: "a node failed or could not be reached",
+        Exit.USAGE: f"{_USAGE}, or Ansible ended early or reached no node",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
+    "report": {
+        Exit.OK: "everything that was asked for was written, whatever the verdict is",
+        Exit.USAGE: f"{_USAGE}, or a format that was named cannot be made here (PDF without its libraries)",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "sign": {
+        Exit.OK: "signed, whatever the verdict is",
+        Exit.USAGE: f"{_USAGE}: an unusable key, a run that changed since it was signed, a verdict that does not "
+        "follow from the results, or a possible secret",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "bundle": {
+        Exit.OK: "the bundle was written, whatever the verdict is",
+        Exit.USAGE: f"{_USAGE}: a run that changed since it was signed, a possible secret, or a full disk",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "verify": {
+        Exit.OK: "everything is as it was signed, and all signatures are good",
+        Exit.FAILED: "something changed, a signature is bad or unknown, or nobody signed",
+        Exit.USAGE: _USAGE,
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "compare": {
+        Exit.OK: "no criterion got worse",
+        Exit.FAILED: "a criterion got worse: its verdict, or a figure beyond noise",
+        Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
+    "lab status": {
+        Exit.OK: "every node answers by ssh",
+        Exit.FAILED: "a node does not answer",
+        Exit.USAGE: f"{_USAGE}: there is no such lab",
+    },
+    "run": {
+        Exit.OK: "the program's own exit code, 128 + number where a signal ended it",
+        Exit.USAGE: "the request cannot be met; no program was started",
+        Exit.RETRY: "the lease did not start, or ended before its program; try again",
+    },
+    "lease": {
+        Exit.OK: "done",
+        Exit.USAGE: "the request cannot be met",
+        Exit.RETRY: "Slurm or the lease's agent did not answer, or the lease ended before it could be used; try again",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was requested is given back",
+    },
+}
+
+
+def epilogue(command: str) -> str:
+    """The last paragraph of `toolkit COMMAND --help`."""
+    return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in MEANINGS[command].items()) + "."
+
+
+def markdown_tables() -> str:
+    """The tables of docs/exit-codes.md, one for each command."""
+    parts = []
+    for command, meanings in MEANINGS.items():
+        rows = [f"| {int(code)} | {text[:1].upper()}{text[1:]} |" for code, text in meanings.items()]
+        parts.append("\n".join([f"| Code | Meaning of `toolkit {command}` |", "|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""Write the parts of docs/ that are made from data: the tables of exit codes.
+
+    tools/make_docs.py              write them
+    tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
+
+Only what is between the two marks of a page is written; text above and below them is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from toolkit import exits  # noqa: E402 - after the path
+
+BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
+END = "<!-- End of the generated part. -->\n"
+#: page -> (source, how its generated part is made)
+PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "docs/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
+}
+
+
+def page(name: str) -> str:
+    """The whole page, its generated part made anew. ValueError when it has no marks."""
+    source, make = PAGES[name]
+    begin = BEGIN.format(source=source)
+    before, mark, rest = (ROOT / name).read_text(encoding="utf-8").partition(begin)
+    _, last, after = rest.partition(END)
+    if not (mark and last):
+        raise ValueError(f"{name}: the marks of the generated part are missing")
+    return f"{before}{begin}\n{make()}\n{END}{after}"
+
+
+def main() -> int:
+    """Write the pages, or name those that are stale."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when a page is stale")
+    check = parser.parse_args().check
+    stale = [name for name in PAGES if page(name) != (ROOT / name).read_text(encoding="utf-8")]
+    for name in stale:
+        if not check:
+            (ROOT / name).write_text(page(name), encoding="utf-8")
+        print(f"{name}: " + ("stale; run tools/make_docs.py" if check else "written"))
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+"""Errors that a person can act on. One root, so that the command line handles all of them in one place.
+
+Standard library only: machines of the pool import this module too.
+"""
+
+from __future__ import annotations
+
+
+class ToolkitError(Exception):
+    """`str(e)` says what is wrong, where, and what to do next. `code` is the exit code of the command."""
+
+    def __init__(self, words: str = "", code: int = 2) -> None:
+        """`words` without a full stop; 2 is a usage or input error (toolkit/exits.py has all codes)."""
+        super().__init__(words)
+        self.code = code
+
+
+class ConfigError(ToolkitError):
+    """An input that cannot be used. `str(e)` is one line: `path:LINE: field: what is wrong; what to do`."""
+
+
+class RunError(ToolkitError):
+    """The run cannot go on (disk full, run directory gone). `str(e)` is one line: what, where, what to do."""
