@@ -27,7 +27,10 @@ FLAGS = (
 )  # fmt: skip
 SERVER = tuple(
     f"reference/{n}.c"
-    for n in ("server", "options", "accounts", "child", "driver", "objects", "ops", "copy", "environment", "wire")
+    for n in (
+        "server", "options", "report", "accounts", "child", "session", "driver", "handles", "ops", "copy",
+        "environment", "wire",
+    )  # fmt: skip
 )
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),

@@ -21,10 +21,4 @@ struct context *current(void); /* NULL: none, or destroyed */
 void memory_forget(const struct context *context);
 CUresult stream_check(CUstream stream);
 
-#define TRY(expression) \
-    do { \
-        CUresult status_ = (expression); \
-        if (status_) return status_; \
-    } while (0)
-
 #endif

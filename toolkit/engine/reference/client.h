@@ -86,10 +86,4 @@ static inline uint64_t pointer_there(CUdeviceptr pointer) {
     return pointer & (((uint64_t)1 << POINTER_SHIFT) - 1);
 }
 
-#define TRY(expression) \
-    do { \
-        CUresult status_ = (expression); \
-        if (status_) return status_; \
-    } while (0)
-
 #endif

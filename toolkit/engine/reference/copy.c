@@ -1,10 +1,13 @@
 /* Copies between the network and a device, in chunks through pinned memory: while the device takes one chunk, the next
  * arrives (and the other way round). */
 #define _GNU_SOURCE
-#include "server.h"
+#include "copy.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
-#include <unistd.h>
+
+#include "driver.h"
+#include "session.h"
 
 #define SLOTS 4
 
@@ -16,7 +19,7 @@ struct staging {
 };
 
 /* Of the current context, which `context` is. */
-static CUresult staging_get(struct object *context, struct staging **out) {
+static CUresult staging_get(struct handle *context, struct staging **out) {
     CUresult status = CUDA_SUCCESS;
     if (!context->staging) {
         struct staging *s = calloc(1, sizeof *s);
@@ -32,7 +35,7 @@ static CUresult staging_get(struct object *context, struct staging **out) {
     return status;
 }
 
-void staging_free(struct object *context) {
+void staging_free(struct handle *context) {
     struct staging *s = context->staging;
     if (!s) return;
     for (int i = 0; i < SLOTS; i++) {
@@ -53,16 +56,16 @@ static CUresult slot_free(struct staging *s, unsigned slot) {
 /* Checks a copy of arg[1] bytes at arg[0] on stream arg[2]; takes its context and staging. */
 static CUresult begin(const struct request *r, CUstream *stream, struct staging **s) {
     struct memory *memory = memory_find(r->arg[0], r->arg[1]);
-    struct object *on = r->arg[2] ? object_get(r->arg[2], STREAM) : NULL;
+    struct handle *on = r->arg[2] ? handle_get(r->arg[2], STREAM) : NULL;
     if (!memory) return CUDA_ERROR_INVALID_VALUE;
     if (r->arg[2] && !on) return CUDA_ERROR_INVALID_HANDLE;
-    *stream = on ? on->handle : NULL;
+    *stream = on ? on->real : NULL;
     uint64_t context = on ? on->context : r->context ? r->context : memory->context;
     CUresult status = use_context(context);
-    return status ? status : staging_get(object_get(context, CONTEXT), s);
+    return status ? status : staging_get(handle_get(context, CONTEXT), s);
 }
 
-void copy_in(struct request *r) {
+void copy_in(const struct request *r) {
     static char discarded[65536];
     CUstream stream = NULL;
     struct staging *s = NULL;
@@ -84,14 +87,11 @@ void copy_in(struct request *r) {
         receive(discarded, step);
         left -= step;
     }
-    if (!status && r->flags & FLAG_WAIT) {
-        status = driver.cuStreamSynchronize(stream);
-        if (!status) status = connection.late, connection.late = CUDA_SUCCESS;
-    }
+    if (!status && r->flags & FLAG_WAIT) status = with_late(driver.cuStreamSynchronize(stream));
     answer(r, status, 0, 0, NULL, 0);
 }
 
-void copy_out(struct request *r) {
+void copy_out(const struct request *r) {
     CUstream stream = NULL;
     struct staging *s = NULL;
     uint64_t bytes = r->arg[1], asked = 0, sent = 0;
@@ -119,13 +119,13 @@ void copy_out(struct request *r) {
         if (!status) status = slot_free(s, slot);
         if (status) break;
         struct reply head = {r->seq, CUDA_SUCCESS, bytes, {0, 0}};
-        if (write_both(connection.fd, &head, sent ? 0 : sizeof head, s->host[slot], step)) _exit(1);
+        if (write_both(session.fd, &head, sent ? 0 : sizeof head, s->host[slot], step)) session_end(1);
         sent += step;
         ahead--;
     }
     if (!status) return;
-    if (sent) _exit(1); /* half of the data is under way, and the device failed */
-    if (!(r->flags & FLAG_WAIT) && !connection.late) connection.late = status;
+    if (sent) session_end(1); /* half of the data is under way, and the device failed */
+    if (!(r->flags & FLAG_WAIT) && !session.late) session.late = status;
     struct request failed = *r;
     failed.flags |= FLAG_REPLY;
     answer(&failed, status, 0, 0, NULL, 0);

@@ -1,6 +1,6 @@
 /* The host's CUDA driver, found by the dynamic linker when the first client comes. */
 #define _GNU_SOURCE
-#include "server.h"
+#include "driver.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

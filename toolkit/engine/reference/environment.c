@@ -1,11 +1,16 @@
 /* What the server says of itself: devices, limits, and the CUDA settings that it was started with. */
 #define _GNU_SOURCE
-#include "server.h"
+#include "environment.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "accounts.h"
+#include "options.h"
+#include "session.h"
 
 struct text {
     char *at;
@@ -41,11 +46,11 @@ size_t environment(char *to, size_t size) {
     put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"uid\": %u, ",
         ENGINE_RELEASE, getppid(), getuid());
     put(&t, "\"memory_limit_bytes\": ");
-    if (server.memory_limit) put(&t, "%llu", (unsigned long long)server.memory_limit);
+    if (options.memory_limit) put(&t, "%llu", (unsigned long long)options.memory_limit);
     else put(&t, "null");
     put(&t, ", \"devices\": [");
-    for (int i = 0; i < connection.devices; i++) {
-        const struct device_info *d = &connection.info[i];
+    for (int i = 0; i < session.devices; i++) {
+        const struct device_info *d = &session.info[i];
         put(&t, "%s{\"name\": ", i ? ", " : "");
         put_string(&t, d->name, strlen(d->name));
         put(&t, ", \"uuid\": \"GPU-");

@@ -1,17 +1,17 @@
-/* Arguments of the server, its token, and its reports. */
+/* Arguments of the server, and its token. */
 #define _GNU_SOURCE
-#include "server.h"
+#include "options.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+struct options options = {.bind = "127.0.0.1", .report_fd = -1};
 
 static const char usage[] =
     "usage: elastic-ai-refserver --token-file FILE --allow IP[,IP...] [--bind ADDR] [--port N] [--port-file FILE]\n"
@@ -57,25 +57,25 @@ static void allow(char *list) {
     char *rest = list;
     for (char *one; (one = strsep(&rest, ","));) {
         struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-        if (server.allowed_count == MAX_ALLOWED) refuse("--allow: more than %d addresses", MAX_ALLOWED);
+        if (options.allowed_count == MAX_ALLOWED) refuse("--allow: more than %d addresses", MAX_ALLOWED);
         if (inet_pton(AF_INET, one, &address.s6_addr[12]) != 1 && inet_pton(AF_INET6, one, &address) != 1)
             refuse("--allow: '%s' is no IP address", one);
-        server.allowed[server.allowed_count++] = address;
+        options.allowed[options.allowed_count++] = address;
     }
 }
 
 static void read_token(void) {
     char line[WIRE_TOKEN + 2] = "";
-    FILE *file = fopen(server.token_file, "re");
-    if (!file) refuse("--token-file %s: %s", server.token_file, strerror(errno));
+    FILE *file = fopen(options.token_file, "re");
+    if (!file) refuse("--token-file %s: %s", options.token_file, strerror(errno));
     setvbuf(file, NULL, _IONBF, 0); /* no copy of the token in the heap */
     if (!fgets(line, sizeof line, file)) line[0] = '\0';
     fclose(file);
     line[strcspn(line, "\r\n")] = '\0';
     size_t length = strlen(line);
     if (length < 16 || length >= WIRE_TOKEN)
-        refuse("--token-file %s: its first line must have 16 to %d characters", server.token_file, WIRE_TOKEN - 1);
-    memcpy(server.token, line, length);
+        refuse("--token-file %s: its first line must have 16 to %d characters", options.token_file, WIRE_TOKEN - 1);
+    memcpy(options.token, line, length);
     explicit_bzero(line, sizeof line);
 }
 
@@ -90,17 +90,17 @@ void read_options(int argc, char **argv) {
     };
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
-        case 'b': server.bind = optarg; break;
-        case 'p': server.port = (int)number("port", optarg, 0, 65535); break;
-        case 'f': server.port_file = optarg; break;
-        case 't': server.token_file = optarg; break;
+        case 'b': options.bind = optarg; break;
+        case 'p': options.port = (int)number("port", optarg, 0, 65535); break;
+        case 'f': options.port_file = optarg; break;
+        case 't': options.token_file = optarg; break;
         case 'a': allow(optarg); break;
-        case 'm': server.memory_limit = number("memory-limit", optarg, 1, UINT64_MAX / 2); break;
-        case 'i': server.idle_timeout_s = (int)number("idle-timeout", optarg, 1, 1000000); break;
+        case 'm': options.memory_limit = number("memory-limit", optarg, 1, UINT64_MAX / 2); break;
+        case 'i': options.idle_timeout_s = (int)number("idle-timeout", optarg, 1, 1000000); break;
         case 'r':
-            server.report_fd = (int)number("report-fd", optarg, 1, 1 << 20);
-            if (fcntl(server.report_fd, F_GETFL) < 0) refuse("--report-fd %s: %s", optarg, strerror(errno));
-            fcntl(server.report_fd, F_SETFD, FD_CLOEXEC);
+            options.report_fd = (int)number("report-fd", optarg, 1, 1 << 20);
+            if (fcntl(options.report_fd, F_GETFL) < 0) refuse("--report-fd %s: %s", optarg, strerror(errno));
+            fcntl(options.report_fd, F_SETFD, FD_CLOEXEC);
             break;
         case 'h': fputs(usage, stdout); exit(0);
         case 'v': puts(ENGINE_RELEASE); exit(0);
@@ -108,21 +108,7 @@ void read_options(int argc, char **argv) {
         }
     }
     if (optind < argc) refuse("'%s' is no option; see --help", argv[optind]);
-    if (!server.token_file) refuse("--token-file is missing; see --help");
-    if (!server.allowed_count) refuse("--allow is missing: name the clients' addresses");
+    if (!options.token_file) refuse("--token-file is missing; see --help");
+    if (!options.allowed_count) refuse("--allow is missing: name the clients' addresses");
     read_token();
-}
-
-void report(const char *format, ...) {
-    char line[512];
-    if (server.report_fd < 0) return;
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line - 1, format, arguments);
-    va_end(arguments);
-    if (length < 0 || length >= (int)sizeof line - 1) return;
-    line[length] = '\n';
-    /* Without waiting, whatever flags the descriptor has: a reader that sleeps must not stop the server. */
-    struct pollfd ready = {.fd = server.report_fd, .events = POLLOUT};
-    if (poll(&ready, 1, 0) == 1 && write(server.report_fd, line, (size_t)length + 1) < 0) server.report_fd = -1;
 }

@@ -1,12 +1,12 @@
 /* elastic-ai-refserver: accepts, forks a child per connection, accounts for their memory. No threads. */
 #define _GNU_SOURCE
-#include "server.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,12 @@
 #include <time.h>
 #include <unistd.h>
 
-struct server server = {.bind = "127.0.0.1", .report_fd = -1};
+#include "accounts.h"
+#include "child.h"
+#include "options.h"
+#include "report.h"
+
+static pid_t children[MAX_CHILDREN]; /* 0: free */
 
 static double now_s(void) {
     struct timespec t;
@@ -33,16 +38,16 @@ static _Noreturn void fail(const char *what) {
 
 static int listen_on(int *port) {
     char text[16];
-    snprintf(text, sizeof text, "%d", server.port);
+    snprintf(text, sizeof text, "%d", options.port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST | AI_PASSIVE}, *found;
-    if (getaddrinfo(server.bind, text, &hints, &found)) {
-        fprintf(stderr, "elastic-ai-refserver: --bind %s: give an IP address of this machine\n", server.bind);
+    if (getaddrinfo(options.bind, text, &hints, &found)) {
+        fprintf(stderr, "elastic-ai-refserver: --bind %s: give an IP address of this machine\n", options.bind);
         exit(2);
     }
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     if (fd < 0) fail("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 64)) fail(server.bind);
+    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 64)) fail(options.bind);
     freeaddrinfo(found);
     struct sockaddr_storage at;
     socklen_t size = sizeof at;
@@ -54,13 +59,13 @@ static int listen_on(int *port) {
 
 static void write_port(int port) {
     char path[4096];
-    if (!server.port_file) return;
-    if (snprintf(path, sizeof path, "%s.new", server.port_file) >= (int)sizeof path) {
+    if (!options.port_file) return;
+    if (snprintf(path, sizeof path, "%s.new", options.port_file) >= (int)sizeof path) {
         errno = ENAMETOOLONG;
         fail("--port-file");
     }
     FILE *file = fopen(path, "we");
-    if (!file || fprintf(file, "%d\n", port) < 0 || fclose(file) || rename(path, server.port_file)) fail(path);
+    if (!file || fprintf(file, "%d\n", port) < 0 || fclose(file) || rename(path, options.port_file)) fail(path);
 }
 
 static void peer_name(const struct sockaddr_storage *from, struct in6_addr *address, char *name, size_t size) {
@@ -75,8 +80,8 @@ static void peer_name(const struct sockaddr_storage *from, struct in6_addr *addr
 }
 
 static bool allowed(const struct in6_addr *address) {
-    for (int i = 0; i < server.allowed_count; i++)
-        if (!memcmp(address, &server.allowed[i], sizeof *address)) return true;
+    for (int i = 0; i < options.allowed_count; i++)
+        if (!memcmp(address, &options.allowed[i], sizeof *address)) return true;
     return false;
 }
 
@@ -94,7 +99,7 @@ static void start_child(int fd, int child, const char *peer, int listener, int s
         sigprocmask(SIG_SETMASK, old_mask, NULL);
         serve(fd, child, peer);
     }
-    server.children[child].pid = pid;
+    children[child] = pid;
     report("{\"event\": \"client\", \"peer\": \"%s\", \"pid\": %d}", peer, pid);
 }
 
@@ -110,7 +115,7 @@ static void accept_one(int listener, int signals, const sigset_t *old_mask) {
     char peer[INET6_ADDRSTRLEN];
     peer_name(&from, &address, peer, sizeof peer);
     int child = 0;
-    while (child < MAX_CHILDREN && server.children[child].pid) child++;
+    while (child < MAX_CHILDREN && children[child]) child++;
     if (!allowed(&address))
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
     else if (child == MAX_CHILDREN)
@@ -122,11 +127,11 @@ static void accept_one(int listener, int signals, const sigset_t *old_mask) {
 static int reap(void) {
     int left = 0, status;
     for (int i = 0; i < MAX_CHILDREN; i++) {
-        pid_t pid = server.children[i].pid;
+        pid_t pid = children[i];
         if (!pid) continue;
         if (waitpid(pid, &status, WNOHANG) == pid) {
             account_clear(i);
-            server.children[i].pid = 0;
+            children[i] = 0;
             int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
             report("{\"event\": \"gone\", \"pid\": %d, \"status\": %d}", pid, code);
         } else {
@@ -138,7 +143,7 @@ static int reap(void) {
 
 static void end_children(int number) {
     for (int i = 0; i < MAX_CHILDREN; i++)
-        if (server.children[i].pid) kill(server.children[i].pid, number);
+        if (children[i]) kill(children[i], number);
 }
 
 static void stop(const char *why) {
@@ -147,7 +152,7 @@ static void stop(const char *why) {
         usleep(2000);
         if (now_s() > until) end_children(SIGKILL);
     }
-    if (server.port_file) unlink(server.port_file);
+    if (options.port_file) unlink(options.port_file);
     report("{\"event\": \"stopped\", \"why\": \"%s\"}", why);
     exit(0);
 }
@@ -176,8 +181,8 @@ int main(int argc, char **argv) {
         int timeout_ms = -1;
         int busy = reap();
         if (busy) idle_since = now_s();
-        else if (server.idle_timeout_s) {
-            double left_s = idle_since + server.idle_timeout_s - now_s();
+        else if (options.idle_timeout_s) {
+            double left_s = idle_since + options.idle_timeout_s - now_s();
             if (left_s <= 0) stop("idle");
             timeout_ms = (int)(left_s * 1000) + 1;
         }

@@ -7,6 +7,11 @@
 #include <stdint.h>
 
 #define EXPORT __attribute__((visibility("default")))
+#define TRY(expression) \
+    do { \
+        CUresult status_ = (expression); \
+        if (status_) return status_; \
+    } while (0)
 
 typedef int CUresult;
 typedef int CUdevice;

@@ -1,11 +1,13 @@
 /* What a client holds: contexts, streams, events by number, and memory by address. */
-#include "server.h"
+#include "handles.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static struct object *objects; /* number n is entry n - 1 */
-static uint64_t object_room, free_hint;
+#include "accounts.h"
+
+static struct handle *handles; /* number n is entry n - 1 */
+static uint64_t handle_room, free_hint;
 static struct memory *memories; /* by address */
 static size_t memory_count, memory_room;
 
@@ -15,27 +17,27 @@ static void *grown(void *array, size_t bytes) {
     return larger;
 }
 
-uint64_t object_add(enum kind kind, void *handle, int device, uint64_t context) {
+uint64_t handle_add(enum handle_kind kind, void *real, int device, uint64_t context) {
     uint64_t i = free_hint;
-    while (i < object_room && objects[i].kind) i++;
-    if (i == object_room) {
-        uint64_t room = object_room ? object_room * 2 : 64;
-        objects = grown(objects, room * sizeof *objects);
-        memset(objects + object_room, 0, (room - object_room) * sizeof *objects);
-        object_room = room;
+    while (i < handle_room && handles[i].kind) i++;
+    if (i == handle_room) {
+        uint64_t room = handle_room ? handle_room * 2 : 64;
+        handles = grown(handles, room * sizeof *handles);
+        memset(handles + handle_room, 0, (room - handle_room) * sizeof *handles);
+        handle_room = room;
     }
-    objects[i] = (struct object){.kind = kind, .handle = handle, .device = device, .context = context};
+    handles[i] = (struct handle){.kind = kind, .real = real, .device = device, .context = context};
     free_hint = i + 1;
     return i + 1;
 }
 
-struct object *object_get(uint64_t number, enum kind kind) {
-    if (number == 0 || number > object_room || objects[number - 1].kind != kind) return NULL;
-    return &objects[number - 1];
+struct handle *handle_get(uint64_t number, enum handle_kind kind) {
+    if (number == 0 || number > handle_room || handles[number - 1].kind != kind) return NULL;
+    return &handles[number - 1];
 }
 
-void object_drop(uint64_t number) {
-    objects[number - 1].kind = FREE_ENTRY;
+void handle_drop(uint64_t number) {
+    handles[number - 1].kind = NO_HANDLE;
     if (number - 1 < free_hint) free_hint = number - 1;
 }
 
@@ -74,14 +76,14 @@ void memory_drop(struct memory *memory) {
 }
 
 void context_forget(uint64_t number, int child) {
-    struct object *context = object_get(number, CONTEXT);
+    struct handle *context = handle_get(number, CONTEXT);
     size_t kept = 0;
     for (size_t i = 0; i < memory_count; i++) {
         if (memories[i].context == number) account_give(child, context->device, memories[i].bytes);
         else memories[kept++] = memories[i];
     }
     memory_count = kept;
-    for (uint64_t i = 0; i < object_room; i++)
-        if ((objects[i].kind == STREAM || objects[i].kind == EVENT) && objects[i].context == number) object_drop(i + 1);
-    object_drop(number);
+    for (uint64_t i = 0; i < handle_room; i++)
+        if ((handles[i].kind == STREAM || handles[i].kind == EVENT) && handles[i].context == number) handle_drop(i + 1);
+    handle_drop(number);
 }

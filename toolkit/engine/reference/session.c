@@ -1,0 +1,81 @@
+/* One connection's state; no other room is above this one but child, copy and ops. */
+#define _GNU_SOURCE
+#include "session.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "driver.h"
+#include "handles.h"
+
+#define BUFFER ((size_t)256 << 10)
+
+struct session session;
+static char *buffer; /* received, not yet taken: [from, until) */
+static size_t from, until;
+
+void session_end(int status) {
+    _exit(status);
+}
+
+void session_open(int fd, int child) {
+    session.fd = fd;
+    session.child = child;
+    buffer = malloc(BUFFER);
+    if (!buffer) session_end(1);
+}
+
+static void fill(void *to, size_t least, size_t most, size_t *got) {
+    *got = 0;
+    while (*got < least) {
+        ssize_t n = recv(session.fd, (char *)to + *got, most - *got, most == least ? MSG_WAITALL : 0);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) session_end(n == 0 && *got == 0 ? 0 : 1);
+        *got += (size_t)n;
+    }
+}
+
+void receive(void *to, size_t bytes) {
+    size_t have = until - from, step = have < bytes ? have : bytes, got;
+    memcpy(to, buffer + from, step);
+    from += step;
+    if (step == bytes) return;
+    bytes -= step;
+    to = (char *)to + step;
+    if (bytes >= BUFFER / 4) {
+        fill(to, bytes, bytes, &got);
+        return;
+    }
+    fill(buffer, bytes, BUFFER, &got);
+    memcpy(to, buffer, bytes);
+    from = bytes;
+    until = got;
+}
+
+void answer(const struct request *r, CUresult status, uint64_t v0, uint64_t v1, const void *body, uint64_t bytes) {
+    if (!(r->flags & FLAG_REPLY)) {
+        if (status && status != CUDA_ERROR_NOT_READY && !session.late) session.late = status;
+        return;
+    }
+    struct reply reply = {r->seq, status, bytes, {v0, v1}};
+    if (write_both(session.fd, &reply, sizeof reply, body, bytes)) session_end(1);
+}
+
+CUresult with_late(CUresult status) {
+    if (status) return status;
+    status = session.late;
+    session.late = CUDA_SUCCESS;
+    return status;
+}
+
+CUresult use_context(uint64_t number) {
+    struct handle *context = handle_get(number, CONTEXT);
+    if (!context) return CUDA_ERROR_INVALID_CONTEXT;
+    if (session.current == number) return CUDA_SUCCESS;
+    CUresult status = driver.cuCtxSetCurrent(context->real);
+    if (!status) session.current = number;
+    return status;
+}
