@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from toolkit.cli import COMMANDS, cli
 from toolkit.engine import build
-from toolkit.errors import LabError
+from toolkit.exits import Exit
 from toolkit.lab import cpio, devices, inventory
 from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.spec import LabSpec, make_spec
@@ -65,7 +65,8 @@ def test_no_compiler_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(build.BuildError, match="apt-get install gcc"):
         build.build_engine(tmp_path / "e.tar.gz")
     done = CliRunner().invoke(cli, ["engine", "build", "--output", str(tmp_path / "e.tar.gz")])
-    assert isinstance(done.exception, LabError)
+    assert done.exit_code == Exit.USAGE
+    assert "apt-get install gcc" in done.output
     said: list[str] = []
     assert emulation(tmp_path, "debian 12", said.append) is None
     assert said == [f"no emulated GPUs and no reference engine in this lab: {build.missing_tools()}"]
