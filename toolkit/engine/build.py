@@ -28,9 +28,9 @@ FLAGS = (
 SERVER = tuple(
     f"reference/{n}.c"
     for n in (
-        "server", "options", "report", "accounts", "child", "session", "driver", "handles", "ops", "copy",
-        "environment", "wire",
-    )  # fmt: skip
+        *("server", "options", "report", "accounts", "child"),
+        *("session", "ops", "copy", "handles", "driver", "environment", "wire"),
+    )
 )
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),
