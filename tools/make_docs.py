@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of docs/ that are made from data: the tables of exit codes.
+"""Write the parts of docs/ that are made from data: exit codes, and what to do when a criterion fails.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
@@ -18,12 +18,27 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from toolkit import exits  # noqa: E402 - after the path
+from validation.criterion import load_criteria  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"
+HEAD = ("| Criterion | What must hold | What to do |", "|---|---|---|")
+
+
+def remedies() -> str:
+    """A table for each suite: what must hold, and where to look when it does not."""
+    parts: dict[str, list[str]] = {}
+    for c in load_criteria():
+        rows = parts.setdefault(c.suite, [f"## {c.suite.capitalize()}", "", *HEAD])
+        does = f"{c.remedy}. *Not measured by this release*" if c.no_probe else c.remedy
+        rows.append(f"| `{c.id}` | {c.statement} | {does} |".replace("&", "&amp;"))
+    return "\n\n".join("\n".join(rows) for rows in parts.values()) + "\n"
+
+
 #: page -> (source, how its generated part is made)
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
+    "docs/troubleshooting.md": ("validation/criteria/*.yml", remedies),
 }
 
 

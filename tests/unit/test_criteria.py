@@ -146,3 +146,7 @@ def test_an_id_that_stands_twice(tmp_path):
     (tmp_path / "b.yml").write_text(GOOD)
     with pytest.raises(ConfigError, match=r"b\.yml:1: tr\.tcpbw stands in a\.yml too"):
         load_criteria(tmp_path)
+
+
+def test_every_criterion_says_what_to_do() -> None:
+    assert [c.id for c in load_criteria() if not c.remedy] == []
