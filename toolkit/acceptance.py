@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolkit import rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
-from toolkit.progress import Lines
+from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
 from validation.consistency import check_documents, read_evidence, release
 from validation.criterion import load_criteria
@@ -172,7 +172,7 @@ def _fabrics_over(ethernet: bool) -> list[str]:
 
 
 async def measure(
-    launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan, progress: Lines, done: Collection[str]
+    launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan, progress: ProgressLines, done: Collection[str]
 ) -> None:
     """Run what is missing of the plan, and once more what cannot decide yet. The launcher is connected.
 

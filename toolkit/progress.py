@@ -113,7 +113,7 @@ class Clock:
         return max(0.0, ahead - (self._now() - self._round_began if self._rounds else 0.0))
 
 
-class Lines:
+class ProgressLines:
     """One line per finished measurement."""
 
     def __init__(self, out: IO[Any]) -> None:
@@ -169,7 +169,7 @@ class Lines:
         """Nothing is held open."""
 
 
-class Screen(Lines):
+class Screen(ProgressLines):
     """Finished lines scroll by; under them stands what runs now, a bar and the time left."""
 
     def __init__(self, console: Console) -> None:
@@ -228,12 +228,12 @@ class Screen(Lines):
         self._live.stop()
 
 
-def make_progress(out: IO[Any]) -> Lines:
+def make_progress(out: IO[Any]) -> ProgressLines:
     """A live display when `out` is a terminal, else plain lines."""
     from rich.console import Console
 
     console = Console(file=out)
-    return Screen(console) if console.is_terminal else Lines(out)
+    return Screen(console) if console.is_terminal else ProgressLines(out)
 
 
 def make_console() -> Console:

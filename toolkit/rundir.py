@@ -16,6 +16,7 @@ from toolkit.errors import UsageFault
 from validation.consistency import tied
 from validation.criterion import criteria_texts
 from validation.fabric import fabric_text
+from validation.files import replace
 from validation.load import load_json
 from validation.model import Plan, RunInfo, Topology
 from validation.rejudge import PROFILE, WAIVERS
@@ -34,24 +35,8 @@ def stamp(moment: datetime) -> str:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole file or nothing: a reader, or a crash, never sees half of it. UsageFault when the disk refuses."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as fault:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        why = fault.strerror or str(fault)
-        raise UsageFault(f"{path}: cannot be written: {why}; make room or choose another --runs-dir") from None
+    """Write a whole file or nothing. ConfigError when the disk refuses."""
+    replace(path, text.encode("utf-8"), "make room or choose another --runs-dir")
 
 
 def write_document(path: Path, document: BaseModel) -> None:

@@ -1,4 +1,4 @@
-"""Writing a file of the report: whole or not at all."""
+"""Writing files: whole or not at all, and on the disk before the next step."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ import contextlib
 import os
 from pathlib import Path
 
-from validation.load import ConfigError
+from validation.errors import ConfigError
 
 
-def replace(target: Path, content: bytes) -> Path:
-    """Write a whole file or nothing, so that no reader sees half of it. ConfigError when the disk refuses."""
+def flush_folder(folder: Path) -> None:
+    """Wait until the names in `folder` are on the disk. OSError when the disk refuses."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(target: Path, content: bytes, hint: str = "make room or choose another place") -> Path:
+    """Write a whole file or nothing: a reader, or a crash, never sees half of it. Returns `target`.
+
+    ConfigError when the disk refuses, with the reason and `hint`, which says what to do.
+    """
     part = target.with_name(f".{target.name}.part")
     try:
         with part.open("wb") as file:
@@ -18,8 +30,9 @@ def replace(target: Path, content: bytes) -> Path:
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
-    except OSError as e:
+        flush_folder(target.parent)
+    except OSError as fault:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        raise ConfigError(f"{target}: cannot write the report: {e.strerror or e}; give another place") from None
+        raise ConfigError(f"{target}: cannot be written: {fault.strerror or fault}; {hint}") from None
     return target

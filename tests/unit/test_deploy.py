@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from toolkit.deploy import outcome
-from toolkit.deploy.progress import Lines
-from toolkit.deploy.running import Job, asks
+from toolkit.deploy.progress import StageLines
+from toolkit.deploy.running import Deployment, asks
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState, Step
 from toolkit.deploy.stages import Stage, read_stages
-from toolkit.deploy.watch import Watch, message
+from toolkit.deploy.watch import DeployWatch, message
 from toolkit.errors import UsageFault
 from validation.load import ConfigError
 
@@ -38,9 +38,9 @@ Origin: /site/hosts.yml
 """
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> Deployment:
     settings: dict[str, Any] = {"limit": None, "check": False, "arguments": ()} | changes
-    return Job(Path("site.yml"), Path("ansible.cfg"), Path("/site"), **settings)
+    return Deployment(Path("site.yml"), Path("ansible.cfg"), Path("/site"), **settings)
 
 
 def event(kind: str, host: str = "", **data: Any) -> dict[str, Any]:
@@ -51,9 +51,9 @@ def said(text: str) -> list[dict[str, Any]]:
     return [{"event": "verbose", "stdout": line} for line in text.splitlines()]
 
 
-def begun(*nodes: str) -> Watch:
+def begun(*nodes: str) -> DeployWatch:
     """A run whose first task is running on the nodes."""
-    watch = Watch(STAGES)
+    watch = DeployWatch(STAGES)
     watch.take(event("playbook_on_start"))
     watch.take(event("playbook_on_play_start", name="Base system"))
     watch.take(event("playbook_on_task_start", role="base", task="Install"))
@@ -62,7 +62,7 @@ def begun(*nodes: str) -> Watch:
     return watch
 
 
-def ended(watch: Watch, **stats: dict[str, int]) -> Watch:
+def ended(watch: DeployWatch, **stats: dict[str, int]) -> DeployWatch:
     watch.take(event("playbook_on_stats", **stats))
     return watch
 
@@ -150,7 +150,7 @@ def test_an_interrupt_is_130_with_what_was_done_and_none_when_it_came_after_the_
 
 
 def test_ansibles_reason_for_a_broken_inventory_is_told_once_with_file_and_line() -> None:
-    watch = Watch(STAGES)
+    watch = DeployWatch(STAGES)
     for line in said(BROKEN):
         watch.take(line)
     end = outcome.ending(job(), watch, 1, False)
@@ -163,7 +163,7 @@ def test_ansibles_reason_for_a_broken_inventory_is_told_once_with_file_and_line(
 
 def test_a_limit_that_fits_no_node_is_an_error_and_a_group_that_a_play_lacks_is_not() -> None:
     warning = "[WARNING]: Could not match supplied host pattern, ignoring: "
-    limited = Watch(STAGES)
+    limited = DeployWatch(STAGES)
     for line in said(f"{warning}gpu9"):
         limited.take(line)
     limited.take(event("playbook_on_start"))
@@ -177,7 +177,7 @@ def test_a_limit_that_fits_no_node_is_an_error_and_a_group_that_a_play_lacks_is_
 
 
 def test_a_run_that_reached_no_node_is_no_success() -> None:
-    watch = ended(Watch(STAGES))
+    watch = ended(DeployWatch(STAGES))
     end = outcome.ending(job(), watch, 0, False)
     assert end.exit_code == 2
     assert "no node" in end.error
@@ -210,8 +210,8 @@ def test_the_time_left_is_the_last_runs_corrected_by_this_runs_pace() -> None:
 def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
     out, now = io.StringIO(), [0.0]
     estimate = Estimate(LastRun(total_s=90, steps=(Step(name="base|base|Install", began_s=0),)))
-    watch = Watch(STAGES)
-    lines = Lines(out, watch, estimate, lambda: now[0])
+    watch = DeployWatch(STAGES)
+    lines = StageLines(out, watch, estimate, lambda: now[0])
     for step in (
         event("playbook_on_start"),
         event("playbook_on_play_start", name="Base system"),
@@ -236,7 +236,7 @@ def test_output_that_nobody_reads_any_more_stops_nothing() -> None:
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    lines = Lines(Gone(), Watch(STAGES), Estimate(None))
+    lines = StageLines(Gone(), DeployWatch(STAGES), Estimate(None))
     lines.said("first")
     lines.said("second")
 

@@ -42,7 +42,7 @@ def test_durations_are_short_and_plain(seconds: float, words: str) -> None:
 
 def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) -> None:
     out = io.StringIO()
-    lines = progress.Lines(out)
+    lines = progress.ProgressLines(out)
     lines.planned(whole, frozenset())
     m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
     lines.started(m)
@@ -56,7 +56,7 @@ def test_a_line_says_what_where_how_much_how_long_and_what_is_left(whole: Plan) 
 
 def test_further_attempts_are_told_and_do_not_count_towards_the_plan(whole: Plan) -> None:
     out = io.StringIO()
-    lines = progress.Lines(out)
+    lines = progress.ProgressLines(out)
     lines.planned(whole, frozenset())
     m = whole.measurement("tcp-bandwidth.gpu1-lo.gpu2-lo")
     lines.finished(m, result(m.id, "ok", 0.5))
@@ -125,4 +125,4 @@ def test_a_terminal_shows_what_runs_now(whole: Plan) -> None:
 
 
 def test_no_terminal_gets_plain_lines() -> None:
-    assert type(progress.make_progress(io.StringIO())) is progress.Lines
+    assert type(progress.make_progress(io.StringIO())) is progress.ProgressLines

@@ -347,7 +347,7 @@ def test_what_is_no_run_directory_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="not a run directory"):
         write_html(tmp_path / "none")
     run = make_run(tmp_path / "run")
-    with pytest.raises(ConfigError, match="cannot write the report"):
+    with pytest.raises(ConfigError, match="cannot be written"):
         write_html(run, tmp_path / "no" / "such" / "folder.html")
 
 

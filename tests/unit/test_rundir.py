@@ -13,6 +13,7 @@ from run_case import plan, topology
 from toolkit import rundir
 from toolkit.errors import UsageFault
 from validation.consistency import tied
+from validation.errors import ConfigError
 from validation.fabric import load_fabric
 from validation.model import RunInfo
 
@@ -74,7 +75,7 @@ def test_a_full_disk_leaves_the_old_document(tmp_path: Path, monkeypatch: pytest
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UsageFault, match=r"verdict\.json: cannot be written: No space left on device; make room"):
+    with pytest.raises(ConfigError, match=r"verdict\.json: cannot be written: No space left on device; make room"):
         rundir.write_text(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]

@@ -11,7 +11,7 @@ from toolkit.deploy import outcome, running
 from toolkit.deploy.progress import make_progress
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState
 from toolkit.deploy.stages import read_stages
-from toolkit.deploy.watch import Watch
+from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import LAB
@@ -51,10 +51,10 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
     if not site.is_file():
         raise UsageFault(f"{site} is not there; run toolkit from a checkout of the project")
     # Made absolute, so that the command that is offered for going on works from any folder.
-    job = running.Job(site, ROOT / "ansible.cfg", _inventory(inventory), limit, check, ansible_options)
+    job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, check, ansible_options)
     state = SiteState(job.inventory)
     with state.locked():
-        watch, estimate = Watch(read_stages(site)), Estimate(state.read_last(check))
+        watch, estimate = DeployWatch(read_stages(site)), Estimate(state.read_last(check))
         log = state.new_log()
         click.echo(f"log: {log}", err=True)
         progress = make_progress(sys.stderr, watch, estimate)
@@ -82,7 +82,7 @@ def _inventory(given: Path | None) -> Path:
     return given.resolve()
 
 
-def _say(job: running.Job, end: outcome.Ending, elapsed_s: float, log: Path) -> None:
+def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Path) -> None:
     """Print the end. A terminal that is gone must not change the exit code."""
     try:
         for line in end.lines:

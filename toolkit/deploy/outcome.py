@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from toolkit.deploy.running import Job
-from toolkit.deploy.watch import NodeState, Watch
+from toolkit.deploy.running import Deployment
+from toolkit.deploy.watch import DeployWatch, NodeState
 from toolkit.exits import Exit
 
 
@@ -19,7 +19,7 @@ class Ending:
     error: str = ""
 
 
-def again(job: Job) -> str:
+def again(job: Deployment) -> str:
     """The command that goes on."""
     limit = ["--limit", job.limit] if job.limit else []
     rest = ["--", *job.arguments] if job.arguments else []
@@ -27,7 +27,7 @@ def again(job: Job) -> str:
     return shlex.join(["toolkit", "deploy", "-i", str(job.inventory), *limit, *check, *rest])
 
 
-def ending(job: Job, watch: Watch, status: int, interrupted: bool) -> Ending:
+def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) -> Ending:
     """Judge a run that is over."""
     if watch.unmatched_limit:
         return Ending((), Exit.USAGE, f"{watch.unmatched_limit}; nothing was changed; correct --limit")
@@ -45,7 +45,7 @@ def ending(job: Job, watch: Watch, status: int, interrupted: bool) -> Ending:
     return Ending(lines, Exit.OK)
 
 
-def node_line(job: Job, watch: Watch, host: str, interrupted: bool) -> str:
+def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool) -> str:
     """`gpu1  ok: changed docker 3, horovod 9`, or what stopped it and what to do next."""
     node = watch.nodes[host]
     width = max(len(name) for name in watch.nodes)
@@ -65,7 +65,7 @@ def node_line(job: Job, watch: Watch, host: str, interrupted: bool) -> str:
     return f"{host.ljust(width)}  {text}"
 
 
-def _somebody_failed(watch: Watch) -> bool:
+def _somebody_failed(watch: DeployWatch) -> bool:
     return any(watch.outcome(host) != "ok" for host in watch.nodes)
 
 

@@ -18,15 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from toolkit.deploy.site_state import Estimate
-from toolkit.deploy.watch import Watch
+from toolkit.deploy.watch import DeployWatch
 from toolkit.progress import duration
 
 
-class Lines:
+class StageLines:
     """One line for each role of each stage, and one for each failure."""
 
     def __init__(
-        self, out: IO[Any], watch: Watch, estimate: Estimate, now: Callable[[], float] = time.monotonic
+        self, out: IO[Any], watch: DeployWatch, estimate: Estimate, now: Callable[[], float] = time.monotonic
     ) -> None:
         """`now` in seconds."""
         self._out = out
@@ -94,10 +94,10 @@ class Lines:
         """Nothing is held open."""
 
 
-class Screen(Lines):
+class Screen(StageLines):
     """Stage, role, task, the nodes that still work on it, and a bar."""
 
-    def __init__(self, console: Console, watch: Watch, estimate: Estimate) -> None:
+    def __init__(self, console: Console, watch: DeployWatch, estimate: Estimate) -> None:
         """`console` is a terminal."""
         super().__init__(console.file, watch, estimate)
         self._console = console
@@ -138,7 +138,7 @@ class Screen(Lines):
             self._live.stop()
 
 
-def make_progress(out: IO[Any], watch: Watch, estimate: Estimate) -> Lines:
+def make_progress(out: IO[Any], watch: DeployWatch, estimate: Estimate) -> StageLines:
     """A live display when `out` is a terminal, else plain lines."""
     console = Console(file=out)
-    return Screen(console, watch, estimate) if console.is_terminal else Lines(out, watch, estimate)
+    return Screen(console, watch, estimate) if console.is_terminal else StageLines(out, watch, estimate)

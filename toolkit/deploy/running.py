@@ -16,9 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
-from toolkit.deploy.progress import Lines
+from toolkit.deploy.progress import StageLines
 from toolkit.deploy.site_state import Estimate
-from toolkit.deploy.watch import Watch
+from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 
 _TICK_S = 0.3  # how often ansible-runner asks whether to go on
@@ -29,7 +29,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Job:
+class Deployment:
     """What is to be run."""
 
     playbook: Path
@@ -48,7 +48,7 @@ class Job:
 class Interrupt:
     """Ctrl-C, TERM and a lost terminal: first what Ctrl-C does to ansible-playbook, then harder, and never a mess."""
 
-    def __init__(self, watch: Watch, progress: Lines) -> None:
+    def __init__(self, watch: DeployWatch, progress: StageLines) -> None:
         """`watch` knows Ansible's process."""
         self._watch = watch
         self._progress = progress
@@ -108,7 +108,9 @@ class Interrupt:
         return waited > 2 * _GRACE_S
 
 
-def run(job: Job, watch: Watch, estimate: Estimate, progress: Lines, log: IO[str]) -> tuple[int, signal.Signals | None]:
+def run(
+    job: Deployment, watch: DeployWatch, estimate: Estimate, progress: StageLines, log: IO[str]
+) -> tuple[int, signal.Signals | None]:
     """Run the job to its end. Ansible's exit status, and the signal by which it was stopped.
 
     UsageFault when ansible-playbook is not there.

@@ -35,7 +35,7 @@ class NodeState:
     item: str = ""  # the words of the loop's item that failed
 
 
-class Watch:
+class DeployWatch:
     """The state of a run."""
 
     def __init__(self, stages: tuple[Stage, ...]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Entry:
+class CpioEntry:
     """A file, folder or link; everything belongs to root."""
 
     name: str
@@ -15,25 +15,25 @@ class Entry:
     data: bytes
 
 
-def folder(name: str, mode: int = 0o755) -> Entry:
+def folder(name: str, mode: int = 0o755) -> CpioEntry:
     """A folder."""
-    return Entry(name, stat.S_IFDIR | mode, b"")
+    return CpioEntry(name, stat.S_IFDIR | mode, b"")
 
 
-def file(name: str, data: bytes, mode: int = 0o644) -> Entry:
+def file(name: str, data: bytes, mode: int = 0o644) -> CpioEntry:
     """A file."""
-    return Entry(name, stat.S_IFREG | mode, data)
+    return CpioEntry(name, stat.S_IFREG | mode, data)
 
 
-def link(name: str, target: str) -> Entry:
+def link(name: str, target: str) -> CpioEntry:
     """A symbolic link."""
-    return Entry(name, stat.S_IFLNK | 0o777, target.encode())
+    return CpioEntry(name, stat.S_IFLNK | 0o777, target.encode())
 
 
-def archive(entries: list[Entry]) -> bytes:
+def archive(entries: list[CpioEntry]) -> bytes:
     """The archive's bytes, a multiple of 512, so that another archive may follow."""
     out = bytearray()
-    for number, entry in enumerate([*entries, Entry("TRAILER!!!", 0, b"")], start=1):
+    for number, entry in enumerate([*entries, CpioEntry("TRAILER!!!", 0, b"")], start=1):
         name = entry.name.encode() + b"\0"
         links = 2 if stat.S_ISDIR(entry.mode) else 1
         # inode, mode, uid, gid, links, mtime, size, four device numbers, length of the name, checksum

@@ -14,18 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from validation.errors import RunError
+from validation.files import flush_folder
 from validation.load import is_json
 from validation.model import REPORT, RawLog, Result
 
 RESULTS = "results.jsonl"
-
-
-def _fsync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 class Store:
@@ -40,7 +33,7 @@ class Store:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = self._cut()
             self._lines = self._count()
-            _fsync_folder(run_dir)
+            flush_folder(run_dir)
         except OSError as fault:
             raise self._fault(fault, self._path) from fault
 
@@ -99,8 +92,8 @@ class Store:
                     os.fsync(file.fileno())
                 sha256 = hashlib.sha256(content).hexdigest()
                 logs.append(RawLog(path=path.relative_to(self._dir).as_posix(), sha256=sha256))
-            _fsync_folder(folder)
-            _fsync_folder(folder.parent)
+            flush_folder(folder)
+            flush_folder(folder.parent)
         except OSError as fault:
             raise self._fault(fault, path) from fault
         return tuple(logs)

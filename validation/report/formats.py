@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from validation.files import replace
 from validation.load import ConfigError
 from validation.report.documents import RunDocuments, read_run
-from validation.report.files import replace
 from validation.report.json_report import report_json
 from validation.report.junit import junit_xml
 from validation.report.laid_out import layout_unless

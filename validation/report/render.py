@@ -12,11 +12,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from validation.files import replace
 from validation.report import criteria, evidence, numbers
 from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
-from validation.report.files import replace
 from validation.report.front import front_context
 from validation.report.paging import paged
 from validation.report.summary import verdict_of

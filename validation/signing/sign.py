@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -13,9 +12,9 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
+from validation.files import flush_folder, replace
 from validation.load import ConfigError, load_json
 from validation.model import RunInfo, VerdictDoc
-from validation.report.files import replace
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import judged_again, made_again
 from validation.signing.manifest import compare, make_manifest, read_manifest
@@ -148,11 +147,7 @@ def _place(path: Path, text: bytes, signature: bytes, statement: Statement) -> N
             path.unlink()
             raise ConfigError(f"{path.name}: the signature was not made with the key named: {done.why}")
         part.replace(sig)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        flush_folder(path.parent)
     except OSError as fault:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
