@@ -22,7 +22,7 @@ def _checked(data: Mapping[str, Any], shards: int, inventory: str) -> Any:
     root = str(Path(__file__).resolve().parents[2])
     if root not in sys.path:
         sys.path.append(root)  # where the toolkit runs from a checkout that is not installed
-    from toolkit.pool_file import check_pool, load_pool
+    from toolkit.pool_policy import check_pool, load_pool
     from validation.load import ConfigError
 
     plain = json.loads(json.dumps(data))  # Ansible's own kinds of text and mappings are not those that are checked

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from report_fixture import make_run
 from signing_case import NEEDS_SSH, make_key
 
-from toolkit import acceptance, handover
+from toolkit import acceptance, prepare_signing
 from toolkit.cli import cli
 from validation.report.formats import write_formats
 from validation.signing.again import made_again
@@ -52,7 +52,7 @@ def run(layouts: list[str], tmp_path: Path) -> Path:
 
 def complete(run: Path) -> bytes:
     """What `toolkit sign` and `toolkit bundle` do first; the PDF that is then in the run."""
-    handover.complete(run, lambda words: None)
+    prepare_signing.complete(run, lambda words: None)
     return (run / "report.pdf").read_bytes()
 
 

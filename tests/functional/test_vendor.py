@@ -14,8 +14,8 @@ from toolkit.errors import LabError
 from toolkit.lab import debrepo
 from toolkit.lab.aptcache import vendor_file
 from toolkit.lab.debrepo import fingerprint, make_key, make_repositories
+from toolkit.lab.fake_packages import data_files, fingerprint_of, load_fake_packages
 from toolkit.lab.spec import VENDOR_HOST
-from toolkit.lab.standins import data_files, fingerprint_of, load_standins
 
 DATA = {
     "repo": "cuda",
@@ -70,20 +70,20 @@ def changed(**fields) -> dict:
 )
 def test_data_that_do_not_fit_are_refused_with_file_and_entry(tmp_path: Path, data: dict, message: str):
     with pytest.raises(LabError, match=message):
-        load_standins([write(tmp_path, data)])
+        load_fake_packages([write(tmp_path, data)])
 
 
 def test_the_packaged_data_fit_and_are_labelled_as_stand_ins():
-    found = load_standins()
+    found = load_fake_packages()
     assert {"cuda", "docker", "doca", "nvidia-container-toolkit"} <= {s.repo for s in found}
     assert len(found) == len(data_files())
     assert all("stand-in" in s.label and s.source and s.packages for s in found)
 
 
 def test_a_changed_entry_is_another_set(tmp_path: Path):
-    first = fingerprint_of(load_standins([write(tmp_path, DATA)]))
-    assert fingerprint_of(load_standins([write(tmp_path, DATA)])) == first
-    assert fingerprint_of(load_standins([write(tmp_path, changed(version="1:4.6.1-1"))])) != first
+    first = fingerprint_of(load_fake_packages([write(tmp_path, DATA)]))
+    assert fingerprint_of(load_fake_packages([write(tmp_path, DATA)])) == first
+    assert fingerprint_of(load_fake_packages([write(tmp_path, changed(version="1:4.6.1-1"))])) != first
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("vendor")
     make_key(root / "key")
     suite = write(root, {**DATA, "repo": "docker", "layout": "suite"}, "docker")
-    make_repositories(load_standins([write(root, DATA), suite]), root / "out", root / "key/secret.asc")
+    make_repositories(load_fake_packages([write(root, DATA), suite]), root / "out", root / "key/secret.asc")
     return root
 
 
@@ -142,15 +142,15 @@ def test_the_index_is_signed_and_names_every_file(made: Path, tmp_path: Path, fo
 
 def test_a_package_that_dpkg_refuses_is_named(tmp_path: Path):
     make_key(tmp_path / "key")
-    standins = load_standins([write(tmp_path, changed(depends="a (>> b"))])
+    fakes = load_fake_packages([write(tmp_path, changed(depends="a (>> b"))])
     with pytest.raises(LabError, match=r"vendor/cuda\.yml: datacenter-gpu-manager-4-core 1:4\.6\.0-1"):
-        make_repositories(standins, tmp_path / "out", tmp_path / "key/secret.asc")
+        make_repositories(fakes, tmp_path / "out", tmp_path / "key/secret.asc")
 
 
 def test_the_set_is_made_once_and_again_when_the_data_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ELASTIC_AI_LAB_CACHE", str(tmp_path / "cache"))
     data = [write(tmp_path, changed())]
-    monkeypatch.setattr(debrepo, "load_standins", lambda: load_standins(data))
+    monkeypatch.setattr(debrepo, "load_fake_packages", lambda: load_fake_packages(data))
     said: list[str] = []
     first = debrepo.vendor_repositories(said.append)
     assert debrepo.vendor_repositories(said.append) == first

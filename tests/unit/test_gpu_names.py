@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from plugins.filter import gpu
-from toolkit.lab.standins import load_standins
+from toolkit.lab.fake_packages import load_fake_packages
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9")
@@ -72,7 +72,7 @@ def test_names_of_cuda_dcgm_and_container_toolkit(os_key):
 
 @pytest.mark.parametrize("os_key", ["debian12", "debian13"])
 def test_stand_ins_have_what_the_stack_releases_pin_and_an_older_driver(os_key):
-    served = {(p.name, p.version) for s in load_standins() for p in s.of(os_key)}
+    served = {(p.name, p.version) for s in load_fake_packages() for p in s.of(os_key)}
     data = role_vars("cuda")
     for parts in versions(os_key):
         wanted = gpu.cuda_packages(data["__cuda_tables"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import package_indices
 import pytest
 
-from toolkit.lab.standins import load_standins
+from toolkit.lab.fake_packages import load_fake_packages
 
 FILES = sorted(package_indices.FOLDER.glob("*.txt"))
 
@@ -39,7 +39,7 @@ def form(name: str) -> str:
 def test_every_stand_in_has_the_name_of_a_recorded_package():
     """A name that only the lab has would make a role pass here and fail on a customer's machine."""
     strange = []
-    for repo in load_standins():
+    for repo in load_fake_packages():
         for system in {s for p in repo.packages for s in p.os}:
             known = {form(name) for name in package_indices.index(repo.repo, system)}
             # Planted ones, which no vendor has, are of a version 999: a driver that would bring another kernel.

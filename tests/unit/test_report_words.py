@@ -11,7 +11,7 @@ from report_fixture import make_run, topology
 from test_report import Page
 
 from toolkit.cli import cli
-from toolkit.customer_words import find_words
+from toolkit.report_branding import find_branding
 from validation.fabric import load_fabric
 from validation.load import ConfigError
 from validation.report import write_html
@@ -111,38 +111,38 @@ def test_bad_words_are_one_line_with_file_and_line(tmp_path, name):
 def test_words_are_found_beside_the_inventory_or_named(tmp_path):
     hosts = tmp_path / "site" / "hosts.yml"
     what = (load_fabric("tcp10"), topology())
-    assert find_words(None, tmp_path / "site", *what) is None
+    assert find_branding(None, tmp_path / "site", *what) is None
     beside = write_words(tmp_path / "site", "customer: X\n")
     hosts.write_text("all: {}\n")
-    assert find_words(None, tmp_path / "site", *what) == find_words(None, hosts, *what) == beside
+    assert find_branding(None, tmp_path / "site", *what) == find_branding(None, hosts, *what) == beside
     named = write_words(tmp_path / "other", "customer: Y\n")
-    assert find_words(named, hosts, *what) == named
+    assert find_branding(named, hosts, *what) == named
     named.write_text("custommer: Y\n")
     with pytest.raises(ConfigError, match="unknown key"):
-        find_words(named, hosts, *what)
+        find_branding(named, hosts, *what)
     with pytest.raises(ConfigError, match=r"words/ours/_intro\.html:2: 'nodez' is undefined"):
-        find_words(partner(tmp_path, _intro="\n{{ nodez }}"), hosts, *what)  # before anything is measured
+        find_branding(partner(tmp_path, _intro="\n{{ nodez }}"), hosts, *what)  # before anything is measured
     with pytest.raises(ConfigError, match="no such file"):
-        find_words(tmp_path / "none.yml", hosts, *what)
+        find_branding(tmp_path / "none.yml", hosts, *what)
 
 
 def test_report_takes_words_and_refuses_them_once_somebody_has_signed(tmp_path, runs):
     run = shutil.copytree(runs["clean"], tmp_path / "run")
     words = str(write_words(tmp_path / "words", "customer: Newcomer\n"))
-    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--words", words])
+    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--branding", words])
     assert done.exit_code == 0
     assert "Newcomer" in (run / "report.html").read_text()
     (run / "signatures").mkdir()
     (run / "signatures" / "01-x.txt.sig").write_text("signed")
-    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--words", words])
+    done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--branding", words])
     assert done.exit_code == 2
     assert "is signed, so nothing in it may change" in done.output
 
 
 def test_words_of_an_old_run_are_changed_by_report(tmp_path):
-    done = CliRunner().invoke(cli, ["validate", "--resume", "x", "--words", str(tmp_path / NAME)])
+    done = CliRunner().invoke(cli, ["validate", "--resume", "x", "--branding", str(tmp_path / NAME)])
     assert done.exit_code == 2
-    assert "toolkit report RUN --words FILE" in done.output
+    assert "toolkit report RUN --branding FILE" in done.output
 
 
 # --- a partner's templates -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import handover, rundir
+from toolkit import prepare_signing, rundir
 from toolkit.exits import epilogue
 
 
@@ -42,7 +42,7 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
 
     run_dir = rundir.find(runs_dir, run)
     with rundir.lock(run_dir):
-        handover.complete(run_dir, lambda words: click.echo(words, err=True))
+        prepare_signing.complete(run_dir, lambda words: click.echo(words, err=True))
         made = bundle_run(run_dir, output, allowed)
     if not made.signatures:
         click.echo("note: nobody has signed this run; see: toolkit sign --help", err=True)

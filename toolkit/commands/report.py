@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
-from toolkit.customer_words import take_words
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.report_branding import take_branding
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.signing import is_signed
@@ -57,10 +57,10 @@ def _standing(run_dir: Path) -> VerdictDoc:
     help="Write there.  [default: into the run]",
 )
 @click.option(
-    "--words",
+    "--branding",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Customer's words, copied into the run first.",
+    help="report.yml (customer, logo, language), copied into the run first.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
@@ -70,7 +70,7 @@ def report(
     run: str | None,
     formats: tuple[str, ...],
     out: Path | None,
-    words: Path | None,
+    branding: Path | None,
     as_json: bool,
     runs_dir: Path,
 ) -> None:
@@ -84,14 +84,14 @@ def report(
     toolkit report
     toolkit report runs/2026-11-21T10-15-00Z-tcp10
     toolkit report --format html,pdf --out /tmp/handover
-    toolkit report --words customer/report.yml
+    toolkit report --branding customer/report.yml
     toolkit report --json | jq -r .report
     """
     run_dir = rundir.find(runs_dir, run)
-    if words is not None:
+    if branding is not None:
         rundir.refuse_signed(run_dir)
         with rundir.lock(run_dir):
-            take_words(words, run_dir)
+            take_branding(branding, run_dir)
     if (run_dir / rundir.VERDICT).exists():
         verdict = _standing(run_dir)
     elif is_signed(run_dir):

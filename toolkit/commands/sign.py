@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from toolkit import handover, rundir
+from toolkit import prepare_signing, rundir
 from toolkit.exits import epilogue
 
 
@@ -50,7 +50,7 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     name, company = signer(who)
     found = ssh.read_key(key.expanduser())
     with rundir.lock(run_dir):
-        handover.complete(run_dir, lambda words: click.echo(words, err=True))
+        prepare_signing.complete(run_dir, lambda words: click.echo(words, err=True))
         if found.on_token:
             click.echo("touch the security key when it blinks", err=True)
         signed = sign_run(run_dir, key.expanduser(), name, company, allowed)

@@ -12,11 +12,11 @@ import click
 
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement, find_agreement, up_front
-from toolkit.customer_words import find_words, take_words
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
+from toolkit.report_branding import find_branding, take_branding
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
 from validation.criterion import load_criteria
 from validation.execute import Launcher
@@ -57,10 +57,10 @@ AT_ONCE = ("html", "json", "junit", "prom")  # formats of the report that are wr
     help="Who accepts what does not pass.  [default: waivers.yml beside the inventory, if there]",
 )
 @click.option(
-    "--words",
+    "--branding",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Customer's words for the report.  [default: report.yml beside the inventory, if there]",
+    help="report.yml: customer, logo, language, own text.  [default: report.yml beside the inventory, if there]",
 )
 @click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
@@ -75,7 +75,7 @@ def validate(
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
-    words: Path | None,
+    branding: Path | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -105,8 +105,8 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
     if (resume or rejudge) and (suites or dry_run):
         raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
-    if words and not fabric_name:
-        raise UsageFault("--words belongs to a new run; to change those of an old one: toolkit report RUN --words FILE")
+    if branding and not fabric_name:
+        raise UsageFault("--branding belongs to a new run; for an old one: toolkit report RUN --branding FILE")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers belong to a new run, or to one that is judged again with --rejudge")
     if rejudge:
@@ -119,7 +119,7 @@ def validate(
     elif resume:
         _resume(rundir.find(runs_dir, resume), as_json)
     elif fabric_name:
-        _begin(fabric_name, inventory, suites, (profile, waivers), words, dry_run, as_json, runs_dir)
+        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, as_json, runs_dir)
     else:
         raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
@@ -138,7 +138,7 @@ def _begin(
     inventory: Path,
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
-    words: Path | None,
+    branding: Path | None,
     dry_run: bool,
     as_json: bool,
     runs_dir: Path,
@@ -149,7 +149,7 @@ def _begin(
     topology, record = read_site(inventory)
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
-    report_yml = find_words(words, inventory, fabric, topology)
+    report_yml = find_branding(branding, inventory, fabric, topology)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(line, err=True)
@@ -170,7 +170,7 @@ def _begin(
             named = plan.model_copy(update={"run": run_dir.name})
             info = _info(run_dir, topology, inventory, fabric, named, agreement)
             rundir.begin(run_dir, info, topology, named, fabric_name, record, agreement.files)
-            take_words(report_yml, run_dir)
+            take_branding(report_yml, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
 

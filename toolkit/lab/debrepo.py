@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import LabError
+from toolkit.lab.fake_packages import CODENAMES, RELATIONS, FakeRepository, Package, fingerprint_of, load_fake_packages
 from toolkit.lab.sh import run
 from toolkit.lab.spec import cache_root
-from toolkit.lab.standins import CODENAMES, RELATIONS, Package, StandIns, fingerprint_of, load_standins
 
 KEY_NAME = "Elastic AI lab stand-in (no vendor's key) <lab@elastic-ai.lab>"
 #: dpkg-deb stamps files with it, so that the same data make the same packages.
@@ -76,7 +76,7 @@ def vendor_repositories(say: Callable[[str], None]) -> Served:
 
     Raises LabError for data that do not fit, or for a package that dpkg-deb refuses.
     """
-    standins = load_standins()
+    fakes = load_fake_packages()
     root = cache_root() / "vendor"
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
@@ -85,58 +85,58 @@ def vendor_repositories(say: Callable[[str], None]) -> Served:
         if not (keys / "secret.asc").is_file() or not (keys / "key.asc").is_file():
             make_key(keys)
         signer = fingerprint(keys / "key.asc")
-        recipe = "\n".join([fingerprint_of(standins), signer, Path(__file__).read_text()])
+        recipe = "\n".join([fingerprint_of(fakes), signer, Path(__file__).read_text()])
         folder = root / hashlib.sha256(recipe.encode()).hexdigest()[:12]
         if not folder.is_dir():
             say("making the vendors' stand-in packages (once per change)")
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            make_repositories(standins, partial, keys / "secret.asc")
+            make_repositories(fakes, partial, keys / "secret.asc")
             partial.rename(folder)
-    return Served(folder, tuple(s.repo for s in standins), keys / "key.asc", signer)
+    return Served(folder, tuple(s.repo for s in fakes), keys / "key.asc", signer)
 
 
-def make_repositories(standins: list[StandIns], root: Path, secret: Path) -> None:
+def make_repositories(fakes: list[FakeRepository], root: Path, secret: Path) -> None:
     """`root`/<repo>/<os_key>/ for every system that some package is for; signed with the key in `secret`."""
     architecture = run(["dpkg", "--print-architecture"]).stdout.strip()
     with _gpg_home() as gpg:
         run([*gpg, "--import", str(secret)])
-        for one in standins:
+        for one in fakes:
             for system in sorted({s for p in one.packages for s in p.os}):
                 _make_repository(one, system, root / one.repo / system, architecture, gpg)
 
 
-def _make_repository(standins: StandIns, system: str, root: Path, architecture: str, gpg: list[str]) -> None:
-    suite = standins.layout == "suite"
+def _make_repository(fakes: FakeRepository, system: str, root: Path, architecture: str, gpg: list[str]) -> None:
+    suite = fakes.layout == "suite"
     pool = root / "pool" if suite else root
     pool.mkdir(parents=True)
 
     def entry(package: Package) -> str:
         # As in the vendors' pools the epoch is no part of the file's name.
         deb = pool / f"{package.name}_{package.version.split(':')[-1]}_{architecture}.deb"
-        control = _build(standins, package, deb, architecture)
+        control = _build(fakes, package, deb, architecture)
         place = f"pool/{deb.name}" if suite else f"./{deb.name}"
         digest = hashlib.sha256(deb.read_bytes()).hexdigest()
         return f"{control}Filename: {place}\nSize: {deb.stat().st_size}\nSHA256: {digest}\n"
 
     with ThreadPoolExecutor(2) as workers:
-        entries = list(workers.map(entry, standins.of(system)))
+        entries = list(workers.map(entry, fakes.of(system)))
     release = root / "dists" / CODENAMES[system] if suite else root
     index = Path(f"stable/binary-{architecture}") if suite else Path()
     (release / index).mkdir(parents=True, exist_ok=True)
     text = "\n".join(entries).encode()
     (release / index / "Packages").write_bytes(text)
     (release / index / "Packages.gz").write_bytes(gzip.compress(text, mtime=int(EPOCH)))
-    _write_release(release, standins, system, architecture, [index / "Packages", index / "Packages.gz"])
+    _write_release(release, fakes, system, architecture, [index / "Packages", index / "Packages.gz"])
     _sign(release / "Release", gpg)
 
 
-def _write_release(folder: Path, standins: StandIns, system: str, architecture: str, indices: list[Path]) -> None:
-    lines = [f"Origin: {standins.label}", f"Label: {standins.label}"]
-    if standins.layout == "suite":
+def _write_release(folder: Path, fakes: FakeRepository, system: str, architecture: str, indices: list[Path]) -> None:
+    lines = [f"Origin: {fakes.label}", f"Label: {fakes.label}"]
+    if fakes.layout == "suite":
         lines += [f"Suite: {CODENAMES[system]}", f"Codename: {CODENAMES[system]}", "Components: stable"]
     date = datetime.datetime.now(datetime.timezone.utc).strftime("%a, %d %b %Y %H:%M:%S UTC")
-    lines += [f"Architectures: {architecture}", f"Date: {date}", f"Description: {standins.repo}: {DESCRIPTION}"]
+    lines += [f"Architectures: {architecture}", f"Date: {date}", f"Description: {fakes.repo}: {DESCRIPTION}"]
     lines.append("SHA256:")
     for index in indices:
         data = (folder / index).read_bytes()
@@ -144,7 +144,7 @@ def _write_release(folder: Path, standins: StandIns, system: str, architecture: 
     (folder / "Release").write_text("\n".join(lines) + "\n")
 
 
-def _control(standins: StandIns, package: Package, architecture: str) -> str:
+def _control(fakes: FakeRepository, package: Package, architecture: str) -> str:
     relations = {r: getattr(package, r) for r in RELATIONS}
     lines = [
         f"Package: {package.name}",
@@ -155,15 +155,15 @@ def _control(standins: StandIns, package: Package, architecture: str) -> str:
         "Priority: optional",
         *(f"{'-'.join(w.capitalize() for w in r.split('_'))}: {text}" for r, text in relations.items() if text),
         f"Description: {package.name} ({DESCRIPTION})",
-        f" Stands in for the package of this name of the repository '{standins.repo}', whose name, version and",
+        f" Stands in for the package of this name of the repository '{fakes.repo}', whose name, version and",
         " relations it has. It holds none of its software.",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _build(standins: StandIns, package: Package, deb: Path, architecture: str) -> str:
+def _build(fakes: FakeRepository, package: Package, deb: Path, architecture: str) -> str:
     """Make one package; its control text."""
-    control = _control(standins, package, architecture)
+    control = _control(fakes, package, architecture)
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         meta = tree / "DEBIAN"
@@ -190,5 +190,5 @@ def _build(standins: StandIns, package: Package, deb: Path, architecture: str) -
         try:
             run(["env", f"SOURCE_DATE_EPOCH={EPOCH}", *build])
         except LabError as e:
-            raise LabError(f"toolkit/lab/vendor/{standins.repo}.yml: {package.name} {package.version}: {e}") from e
+            raise LabError(f"toolkit/lab/vendor/{fakes.repo}.yml: {package.name} {package.version}: {e}") from e
     return control

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from toolkit.pool_file import POOL_FILE, as_data, check_pool, gpus, load_pool, shards
+from toolkit.pool_policy import POOL_FILE, as_data, check_pool, gpus, load_pool, shards
 from validation.load import ConfigError
 
 DOCS = Path(__file__).parents[2] / "docs/pool.md"

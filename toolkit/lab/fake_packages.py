@@ -71,7 +71,7 @@ class Package(StrictModel):
         return files
 
 
-class StandIns(StrictModel):
+class FakeRepository(StrictModel):
     """One repository: where a vendor's would be, in the vendor's layout."""
 
     repo: Name
@@ -81,7 +81,7 @@ class StandIns(StrictModel):
     packages: list[Package]
 
     @model_validator(mode="after")
-    def _each_once(self) -> StandIns:
+    def _each_once(self) -> FakeRepository:
         seen: set[tuple[str, str, str]] = set()
         for package in self.packages:
             for system in package.os:
@@ -102,20 +102,20 @@ def data_files() -> list[Path]:
     return sorted(folder.glob("*.yml"))
 
 
-def load_standins(files: list[Path] | None = None) -> list[StandIns]:
+def load_fake_packages(files: list[Path] | None = None) -> list[FakeRepository]:
     """All repositories. LabError with file, line and entry for the first fault."""
     found = []
     for path in data_files() if files is None else files:
         try:
-            standins = load_yaml(path, StandIns)
+            fakes = load_yaml(path, FakeRepository)
         except ConfigError as e:
             raise LabError(str(e)) from e
-        if standins.repo != path.stem:
-            raise LabError(f"{path}: repo: is '{standins.repo}'; the file is called '{path.stem}'")
-        found.append(standins)
+        if fakes.repo != path.stem:
+            raise LabError(f"{path}: repo: is '{fakes.repo}'; the file is called '{path.stem}'")
+        found.append(fakes)
     return found
 
 
-def fingerprint_of(standins: list[StandIns]) -> str:
+def fingerprint_of(fakes: list[FakeRepository]) -> str:
     """Changes whenever the data do."""
-    return hashlib.sha256("\n".join(s.model_dump_json() for s in standins).encode()).hexdigest()
+    return hashlib.sha256("\n".join(s.model_dump_json() for s in fakes).encode()).hexdigest()

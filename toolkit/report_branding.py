@@ -8,7 +8,7 @@ from validation.fabric import Fabric
 from validation.model import Topology
 
 
-def find_words(named: Path | None, inventory: Path, fabric: Fabric, topology: Topology) -> Path | None:
+def find_branding(named: Path | None, inventory: Path, fabric: Fabric, topology: Topology) -> Path | None:
     """The report.yml for a run of `inventory`, tried with all that it names; None where there is none.
 
     Raises ConfigError, one line with file and line, before anything is measured.
@@ -23,7 +23,7 @@ def find_words(named: Path | None, inventory: Path, fabric: Fabric, topology: To
     return path
 
 
-def take_words(path: Path | None, run_dir: Path) -> None:
+def take_branding(path: Path | None, run_dir: Path) -> None:
     """Copy a report.yml with all that it names into a run that nobody signed; nothing where there is none."""
     if path is None:
         return
