@@ -22,7 +22,7 @@ from validation.execute.store import RESULTS, Store
 from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.judging.case import make_case
 from validation.load import read_results
-from validation.model import Node, Plan, Result, Topology, VerdictDoc
+from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.rejudge import PROFILE, WAIVERS, judge_files, run_profile, run_waivers
 from validation.signing import is_signed
 
@@ -71,8 +71,8 @@ async def reach(launcher: Launcher, nodes: Collection[Node]) -> None:
 
 async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
     """What a node's facts probe says of its RDMA devices and ports; words where it says nothing."""
-    options = [word for port in node.ports for word in ("--interface", port.interface)]
-    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", "facts", "--rdma-only", *options])
+    asked = Call(probe="facts", params={"interfaces": [port.interface for port in node.ports], "rdma_only": True})
+    remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", *asked.words])
     try:
         output = await remote.finish()
     finally:

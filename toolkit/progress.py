@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from statistics import median
 from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from validation.kinds import FIRST, KINDS
 from validation.model import Measurement, Plan, Result
 
 if TYPE_CHECKING:  # rich is imported where it draws: a fifth of what starting a command takes, and most draw nothing
     from rich.console import Console, Group
 
-# Most informative first: what a line shows of a result.
-_SHOWN = ("tcp_bandwidth_gbps", "tcp_rtt_us", "images_per_s", "path_mtu_bytes")
 _STYLES = {"ok": "green", "failed": "red", "timeout": "red", "unparseable": "red", "unreachable": "red"}
 
 
@@ -38,7 +38,7 @@ def where(m: Measurement) -> str:
         return ">".join(str(e) for e in m.endpoints)
     label = f"{m.params['label']} on " if "label" in m.params else ""
     hosts = m.params.get("hosts")
-    return label + (str(hosts) if hosts else ",".join(m.nodes))
+    return label + ",".join(hosts if isinstance(hosts, tuple) else m.nodes)
 
 
 def what(m: Measurement) -> str:
@@ -49,19 +49,18 @@ def what(m: Measurement) -> str:
     return m.id.removesuffix(f".{a.node}-{a.port}.{b.node}-{b.port}")
 
 
-def outcome(result: Result) -> str:
-    """The median of the result's main metric, or what went wrong."""
+def outcome(m: Measurement, result: Result) -> str:
+    """The median of the result's headline, or what went wrong."""
     if result.status != "ok":
         return f"{result.status}: {result.error or 'no reason was given'}"
-    # of RDMA the first sample is the figure, the others tell more of it
-    first = [s.metric for s in result.samples[:1] if s.metric.startswith(("rdma_", "ucx_"))]
-    for metric in (*_SHOWN, *first):
-        values = sorted(result.values(metric))
-        if values:
-            middle = (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
-            unit = next(s.unit for s in result.samples if s.metric == metric)
-            return f"{middle:.4g} {unit}" if middle < 1000 else f"{middle:.0f} {unit}"
-    return "ok"
+    metric = KINDS[m.kind].headline
+    if metric == FIRST:
+        metric = next((s.metric for s in result.samples), "")
+    values = result.values(metric)
+    if not values:
+        return "ok"
+    middle, unit = median(values), next(s.unit for s in result.samples if s.metric == metric)
+    return f"{middle:.4g} {unit}" if middle < 1000 else f"{middle:.0f} {unit}"
 
 
 class Clock:
@@ -146,7 +145,7 @@ class ProgressLines:
         """`[12/28] tcp-bandwidth gpu1/fab0>gpu2/fab0 0.94 Gbit/s 4.1 s  left 1m10s`; of a repeat its attempt."""
         took = f"{result.provenance.duration_s:.1f} s"
         attempt = f" attempt {result.attempt}" if result.attempt > 1 else ""
-        head = f"[{self.done}/{self.total}] {what(m)} {where(m)}{attempt} {outcome(result)} {took}"
+        head = f"[{self.done}/{self.total}] {what(m)} {where(m)}{attempt} {outcome(m, result)} {took}"
         return f"{head}  left {duration(self.clock.left_s)}"
 
     def finished(self, m: Measurement, result: Result) -> None:

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from validation.again import MAX_ATTEMPTS, ONCE, budget_s
+from validation.again import MAX_ATTEMPTS, budget_s
+from validation.kinds import KINDS
 from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
 
 _STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}
@@ -88,7 +89,7 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
     console.print()
     console.print(Text(f"{len(plan.measurements)} measurements in {len(plan.rounds)} rounds, about {duration}"))
     for suite in plan.suites:
-        mine = [m for m in plan.measurements if m.suite == suite and m.kind not in ONCE]
+        mine = [m for m in plan.measurements if m.suite == suite and m.kind in KINDS and not KINDS[m.kind].once]
         if mine:
             most = f"{budget_s(mine, plan.rounds):.0f} s"
             console.print(

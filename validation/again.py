@@ -14,9 +14,6 @@ from validation.model import Judgement, Measurement
 REPEATED = frozenset({"value", "spread", "scaling", "rdma"})
 """Methods of criteria whose figures may come out otherwise the next time."""
 
-ONCE = frozenset({"facts", "path-mtu", "rdma-ports", "rdma-first-light", "ib-fabric", "utilisation"})
-"""Kinds of measurement that no repeat makes more precise: nothing of them is a figure with an interval."""
-
 MAX_ATTEMPTS = 4
 """Attempts of one measurement at most. Ours."""
 

@@ -8,11 +8,12 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from validation.model_base import Model, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
+from validation.model_base import Model, Param, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
 from validation.model_verdict import (
     AgreedProfile,
     Bound,
@@ -29,15 +30,18 @@ __all__ = [
     "AgreedProfile",
     "Bom",
     "Bound",
+    "Call",
     "CriterionVerdict",
     "Denied",
     "Endpoint",
     "Finding",
+    "Job",
     "Judgement",
     "LabLink",
     "Measurement",
     "Model",
     "Node",
+    "Param",
     "Plan",
     "Port",
     "Provenance",
@@ -155,7 +159,7 @@ class Endpoint(Model):
 class Measurement(Model):
     """One thing to run. `id` is unique, stable between plans of the same topology, and safe as a file name.
 
-    `kind` selects the probe and the parser: facts, path-mtu, tcp-bandwidth, tcp-latency, training-short.
+    `kind` is a record of validation/kinds/, which says what runs, how it is read and what it is called.
     `nodes` take part, and are in no other measurement of the same round; `endpoints` is (source, destination) for a
     transport measurement and empty otherwise.
     """
@@ -165,10 +169,35 @@ class Measurement(Model):
     kind: str
     nodes: tuple[str, ...]
     endpoints: tuple[Endpoint, ...] = ()
-    params: dict[str, Scalar] = Field(default={})
+    params: dict[str, Param] = Field(default={})
     criteria: tuple[str, ...]
     estimated_s: float
     timeout_s: float
+
+
+class Call(Model):
+    """A probe and the parameters that it is given, as one JSON object."""
+
+    probe: str
+    params: dict[str, Any]
+
+    @property
+    def words(self) -> tuple[str, str]:
+        """The arguments of `python -m validation.probes`."""
+        return self.probe, json.dumps(self.params)
+
+
+class Job(Model):
+    """What takes a measurement: the probe that measures, on its node, and the serving end that it needs, if any.
+
+    `server_ends` False: the serving end does not end with its client, it is stopped.
+    """
+
+    node: str
+    probe: Call
+    server_node: str | None = None
+    server: Call | None = None
+    server_ends: bool = True
 
 
 class Plan(Model):

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 Scalar = str | int | float | bool | None
+Param = Scalar | tuple[str, ...]
 
 VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
 SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL"]

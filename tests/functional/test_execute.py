@@ -19,11 +19,17 @@ from local_launcher import BACK, BANDWIDTH, LocalLauncher, bandwidth, execute, w
 from run_case import Quiet, only, plan, processes_of, topology
 
 from validation.execute import Output, Remote, RunError, run_plan
-from validation.execute.commands import job_for
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
+from validation.kinds import job_for
 from validation.load import read_results
+<<<<<<< HEAD:tests/functional/test_execute.py
 from validation.model import Provenance, Result
+=======
+from validation.model import Plan, Provenance, Result, Topology
+from validation.probes import training_short
+from validation.probes.asked import make
+>>>>>>> d8d9644 (One record for each kind of measurement (validation/kinds/): title, job, parse, headline, what it needs; probes are found by name and get one JSON argument):tests/unit/test_execute.py
 
 TOOLS = pytest.mark.skipif(
     not (shutil.which("iperf3") and shutil.which("sockperf")), reason="iperf3 and sockperf are not installed here"
@@ -263,11 +269,11 @@ def test_training_is_launched_in_the_fabric_with_addresses_and_slots() -> None:
     topo = topology(2)
     m = plan(topo, "training").measurement("training-short.inter")
     job = job_for(m, topo)
-    words = " ".join(job.probe)
     assert job.node == "gpu1"
-    assert "--hosts 127.0.0.2:1,127.0.0.3:1" in words
-    assert "--networks 127.0.0.0/8" in words
-    assert "--ranks 2" in words
-    assert "--shared-cores" in words, "the nodes of this topology are virtual"
+    asked = make(training_short.Asked, job.probe.params)
+    assert asked.hosts == ["127.0.0.2:1", "127.0.0.3:1"]
+    assert asked.networks == ["127.0.0.0/8"]
+    assert asked.ranks == 2
+    assert asked.shared_cores, "the nodes of this topology are virtual"
     real = topo.model_copy(update={"nodes": tuple(n.model_copy(update={"virtual": None}) for n in topo.nodes)})
-    assert "--shared-cores" not in job_for(m, real).probe
+    assert not job_for(m, real).probe.params["shared_cores"]

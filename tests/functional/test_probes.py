@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import json
 import os
@@ -19,6 +18,7 @@ from run_case import processes_of
 
 from validation.probes import __main__ as entry
 from validation.probes import facts, serve, tcp_bandwidth, tcp_latency, training_short
+from validation.probes.asked import make
 
 SOURCES = sorted(Path(entry.__file__).parent.glob("*.py"))
 ROOT = Path(entry.__file__).parents[2]
@@ -81,12 +81,11 @@ def test_nothing_is_left_after_a_signal(number: int) -> None:
 
 
 def test_the_tool_dies_with_a_killed_supervisor() -> None:
-    serving = [sys.executable, "-m", "validation.probes", "--controlled", "serve", "iperf3"]
+    serving = [sys.executable, "-m", "validation.probes", "--controlled", "serve"]
     if shutil.which("iperf3") is None:
         pytest.skip("iperf3 is not installed")
-    process = subprocess.Popen(
-        [*serving, "--bind", "127.0.0.9", "--port", "15990"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
-    )
+    asked = json.dumps({"tool": "iperf3", "asked": {"bind": "127.0.0.9", "port": 15990}})
+    process = subprocess.Popen([*serving, asked], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT)
     assert process.stdout is not None
     assert json.loads(process.stdout.readline()) == {"ready": True}
     process.kill()
@@ -168,9 +167,9 @@ def test_blocks_are_medians_in_order_of_time() -> None:
     assert tcp_latency.percentile(list(map(float, range(100))), 0.99) == 99
 
 
-def bandwidth_arguments(**changed: object) -> argparse.Namespace:
-    given = {"source": "10.0.0.1", "destination": "10.0.0.2", "port": 5201, "seconds": 3}
-    return argparse.Namespace(**{**given, "omit_s": 1, "interval_s": 0.25, "streams": 1, **changed})
+def bandwidth_arguments(**changed: object) -> tcp_bandwidth.Asked:
+    given = {"source": "10.0.0.1", "destination": "10.0.0.2", "port": 5201, "seconds": 3, "omit_s": 1}
+    return make(tcp_bandwidth.Asked, {**given, **changed})
 
 
 def bandwidth_report() -> dict[str, object]:
@@ -199,11 +198,9 @@ def test_iperf3_is_believed_only_when_it_did_what_was_asked() -> None:
     assert "stopped after" in str(tcp_bandwidth.wrong(bandwidth_arguments(), json.dumps(short)))
 
 
-def training_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    training_short.add_arguments(parser)
-    words = ["--ranks", "4", "--hosts", "10.0.0.1:2,10.0.0.2:2", "--networks", "10.0.0.0/24"]
-    return parser.parse_args([*words, "--warmup", "2", "--steps", "3", "--batch", "8"])
+def training_arguments() -> training_short.Asked:
+    nodes = {"hosts": ["10.0.0.1:2", "10.0.0.2:2"], "networks": ["10.0.0.0/24"]}
+    return make(training_short.Asked, {**nodes, "ranks": 4, "warmup": 2, "steps": 3, "batch": 8})
 
 
 def training_report() -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -65,11 +64,11 @@ def refused(fabric: str, ports: dict[str, list[str]], topo: Topology | None = No
 
 def test_a_look_at_rdma_alone_starts_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "run_tool", lambda *_, **__: pytest.fail("a tool was started"))
-    args = argparse.Namespace(interface=["lo"], rdma_only=True)
+    args = facts.Asked(interfaces=["lo"], rdma_only=True)
     assert facts.probe(args)["facts"].keys() == {"rdma_devices", "rdma_ports"}
     launcher = Answers({"gpu1": [ETHERNET], "gpu2": [ETHERNET]})
     asyncio.run(refuse_without_rdma(launcher, site(2), load_fabric("roce40")))
-    assert all("--rdma-only" in probe for _, probe in launcher.started)
+    assert all(json.loads(probe[-1])["rdma_only"] for _, probe in launcher.started)
 
 
 @pytest.mark.parametrize(("fabric", "port"), [("roce40", ETHERNET), ("ib-edr", INFINIBAND), ("tcp10", "lo=")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 from collections.abc import Iterator
@@ -12,7 +11,8 @@ from typing import Any
 import pool_stand_in
 import pytest
 
-from validation.parsers import ParseError, parse
+from validation.kinds import parse
+from validation.parsers import ParseError
 from validation.parsers.remoting import ATTEMPTS
 from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
 
@@ -42,7 +42,7 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def isolate(**changes: Any) -> Any:
-    return remoting_isolate.probe(argparse.Namespace(**{"server": "gpu1", "elsewhere": "gpu2", **changes}))
+    return remoting_isolate.probe(remoting_isolate.Asked(**{"server": "gpu1", "elsewhere": "gpu2", **changes}))
 
 
 def test_every_attempt_is_made_and_refused(pool: Path) -> None:
@@ -58,7 +58,7 @@ def test_every_attempt_is_made_and_refused(pool: Path) -> None:
 
 def test_servers_without_a_limit_are_breached_and_it_is_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_UNLIMITED", "1")
-    doc = remoting_fraction.probe(argparse.Namespace(server="gpu1", parts="1/2,1/2"))
+    doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=["1/2", "1/2"]))
     with pytest.raises(ParseError, match="together have 512 MiB of 256"):
         parse("remoting-fraction", doc, {})
 
@@ -72,9 +72,9 @@ def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pyte
     pool_stand_in.release("1")
 
 
-@pytest.mark.parametrize("parts", ["1/2,1/2", "3/4,5/20", ",".join(["1/7"] * 7)])
-def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: str) -> None:
-    doc = remoting_fraction.probe(argparse.Namespace(server="gpu1", parts=parts))
+@pytest.mark.parametrize("parts", [("1/2", "1/2"), ("3/4", "5/20"), ("1/7",) * 7], ids="+".join)
+def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: tuple[str, ...]) -> None:
+    doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=list(parts)))
     samples, facts = parse("remoting-fraction", doc, {"parts": parts})
     assert samples[0].value < 1
     assert facts["beyond"] == "pending"
@@ -82,9 +82,9 @@ def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: str) -> N
 
 
 def test_the_whole_matrix(pool: Path) -> None:
-    known = {"servers": "gpu1", "size_bytes": 1 << 20, "repeat": 2, "latency_count": 3}
-    doc = remoting_copy.probe(argparse.Namespace(**known, limit_s=60.0))
-    samples, facts = parse("remoting-copy", doc, known)
+    known = {"size_bytes": 1 << 20, "repeat": 2, "latency_count": 3}
+    doc = remoting_copy.probe(remoting_copy.Asked(servers=["gpu1"], **known, limit_s=60.0))
+    samples, facts = parse("remoting-copy", doc, {**known, "servers": ("gpu1",)})
     assert facts["gpus"] == 2
     assert {s.metric for s in samples} >= {"client_to_gpu_bandwidth_gb_s", "gpu_to_client_latency_us", "round_trip_us"}
 
@@ -92,7 +92,7 @@ def test_the_whole_matrix(pool: Path) -> None:
 def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:
     pool_stand_in.toolkit(["lease", "request", "-n", "1", "-p", "1/4", "-l", "gpu1"])
     doc = remoting_copy.probe(
-        argparse.Namespace(servers="gpu1", size_bytes=1 << 20, repeat=2, latency_count=3, limit_s=60.0)
+        remoting_copy.Asked(servers=["gpu1"], size_bytes=1 << 20, repeat=2, latency_count=3, limit_s=60.0)
     )
     assert "gpu1: GPU 0 is not free" in str(doc["error"])
     pool_stand_in.release("1")

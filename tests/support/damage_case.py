@@ -17,9 +17,9 @@ from report_fixture import RUN, results, topology
 from validation.consistency import tied
 from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
+from validation.kinds import parse
 from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
-from validation.parsers import parse
 from validation.profile import profile_path
 from validation.suites import make_plan
 

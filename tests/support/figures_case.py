@@ -90,11 +90,11 @@ def copies(client: str = "client1", gpus: int = 8) -> tuple[Measurement, Result]
     return m, result(m, **facts)
 
 
-def fraction(parts: str, sizes: list[float], server: str = "gpu1") -> tuple[Measurement, Result]:
-    m = measurement("remoting-fraction", f"{server}.{parts.replace('/', '-')}", ("client1", server),
+def fraction(parts: tuple[str, ...], sizes: list[float], server: str = "gpu1") -> tuple[Measurement, Result]:
+    m = measurement("remoting-fraction", f"{server}.{'_'.join(parts).replace('/', '-')}", ("client1", server),
                     params={"server": server, "parts": parts})  # fmt: skip
     sample = Sample(metric="memory_error_mib", value=0.5, unit="MiB")
-    facts = {"emulated": True, "parts": parts.split(","), "memory_mib": 256, "part_mib": [f"{s:g}" for s in sizes]}
+    facts = {"emulated": True, "parts": list(parts), "memory_mib": 256, "part_mib": [f"{s:g}" for s in sizes]}
     return m, result(m, (sample,), **facts)
 
 
@@ -180,9 +180,9 @@ def rich(folder: Path, **how: Any) -> RunDocuments:
     ports = [f"{n.name}/{p.interface}" for n in documents.topology.nodes for p in n.ports]
     documents = added(documents, [*sweeps(ports), copies(), utilisation(), *learned(documents)])
     parts = [
-        fraction("1/2,1/2", [128, 128]),
-        fraction("1/7," * 6 + "1/7", [36] * 7),
-        fraction("3/4,5/20", [192, 64], "gpu2"),
+        fraction(("1/2", "1/2"), [128, 128]),
+        fraction(("1/7",) * 7, [36] * 7),
+        fraction(("3/4", "5/20"), [192, 64], "gpu2"),
     ]
     return ratios(c4140(added(documents, list(parts))))
 

@@ -15,9 +15,10 @@ from typing import Any
 from validation.criterion import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
+from validation.kinds import parse
+from validation.kinds.record import names
 from validation.load import load_json, read_results
 from validation.model import DENIED, REPORT, Measurement, Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
-from validation.parsers import parse
 from validation.probes import ProbeDoc
 
 METRICS = {
@@ -111,7 +112,7 @@ def _sockperf(m: Measurement, values: Sequence[float]) -> tuple[str, dict[str, A
 
 
 def _training(m: Measurement, values: Sequence[float]) -> dict[str, Any]:
-    ranks, batch, hosts = int(str(m.params["ranks"])), int(str(m.params["batch"])), str(m.params["hosts"]).split(",")
+    ranks, batch, hosts = int(str(m.params["ranks"])), int(str(m.params["batch"])), list(names(m, "hosts"))
     return {
         "world_size": ranks, "hosts": hosts * int(str(m.params["ranks_per_node"])), "batch": batch,
         "warmup": m.params["warmup"], "steps": m.params["steps"], "loss_finite": True, "ranks_agree": True,

@@ -9,8 +9,8 @@ from typing import Any
 
 from engine_case import FACTS, REAL_FACTS, healthy, node, plan_of, result, verdict_of
 
+from validation.kinds import parse
 from validation.model import LabLink, Measurement, Node, Plan, Port, Result, Sample, Topology, VerdictDoc
-from validation.parsers import parse
 
 POLICY = {
     "roce_mode": "RoCE v2",

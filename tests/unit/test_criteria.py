@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from validation.criterion import criteria_texts, load_criteria
+from validation.kinds import KINDS
 from validation.load import ConfigError
-from validation.parsers import PARSERS
 
 IDS = [
     "pf.bom",
@@ -74,7 +74,7 @@ def test_every_id_of_the_reference_architecture_is_there_once():
 
 def test_each_is_either_measured_or_says_why_not():
     for criterion in load_criteria():
-        assert (criterion.kind in PARSERS) == (criterion.id in PROBED), criterion.id
+        assert (criterion.kind in KINDS) == (criterion.id in PROBED), criterion.id
         assert bool(criterion.no_probe) == (criterion.id not in PROBED), criterion.id
         assert criterion.source
         assert criterion.bound.words

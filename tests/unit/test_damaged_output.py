@@ -25,8 +25,9 @@ from test_rdma_ports import RECORDED
 from test_remoting import COPY, ISOLATE, PARTS, copybench, cut, isolated
 from test_remoting import doc as remoting_doc
 
+from validation.kinds import KINDS, parse
 from validation.model import Sample
-from validation.parsers import PARSERS, ParseError, parse
+from validation.parsers import ParseError
 
 Recording = tuple[dict[str, Any], dict[str, Any]]
 LOWER = ("latency", "rtt", "pingpong", "round_trip", "_us", "breaches", "gone_s", "holes", "memory_error", "ib_error",
@@ -117,7 +118,7 @@ def check(name: str, number: int) -> None:
 
 
 def test_every_parser_is_damaged() -> None:
-    assert {doc["kind"] for doc, _ in RECORDINGS.values()} == set(PARSERS)
+    assert {doc["kind"] for doc, _ in RECORDINGS.values()} == set(KINDS)
 
 
 @settings(max_examples=1000, deadline=None)

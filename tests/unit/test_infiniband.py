@@ -9,8 +9,9 @@ import pytest
 from engine_case import criterion, plan_of, result, verdict_of
 from rdma_case import machines, results
 
+from validation.kinds import parse
 from validation.model import Result, VerdictDoc
-from validation.parsers import ParseError, parse
+from validation.parsers import ParseError
 
 DATA = Path(__file__).parent.parent / "data" / "infiniband"
 TEXTS = {path.stem: path.read_text() for path in DATA.glob("*.out")}

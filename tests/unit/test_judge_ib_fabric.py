@@ -9,7 +9,8 @@ from engine_case import criterion, plan_of, result, verdict_of
 from rdma_case import ports_of, results
 from test_infiniband import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
 
-from validation.parsers import ParseError, parse
+from validation.kinds import parse
+from validation.parsers import ParseError
 
 PORTS = TEXTS["ibnetdiscover-ports"]
 LOADED = ("preflight", "transport")

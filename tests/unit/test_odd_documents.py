@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from test_rdma_execute import LIGHT, ends, one, planned
 from test_rdma_parsers import CASES
 from test_rdma_parsers import doc as rdma_doc
 
-from validation import parsers
 from validation.execute import Output, Remote
 from validation.execute.measure import read
 from validation.execute.store import RESULTS
+from validation.kinds import KINDS, parse
 from validation.model import Port
-from validation.parsers import ParseError, parse
+from validation.parsers import ParseError
 
 M = plan(topology(2)).measurement("facts.gpu1")
 GOOD = {**tcp_doc("facts", facts=FACTS), "started": "2026-11-22T01:00:00.000+00:00",
@@ -89,14 +90,14 @@ def test_what_no_parser_foresaw_is_refused_with_its_place(monkeypatch: pytest.Mo
     def broken(doc: Any, params: Any) -> Any:
         raise ZeroDivisionError("division by\nzero")
 
-    monkeypatch.setitem(parsers.PARSERS, "facts", broken)
+    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=broken))
     with pytest.raises(ParseError, match=r"facts: .*test_odd_documents\.py:\d+ in broken: ZeroDivisionError: division"):
         parse("facts", GOOD)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [float("nan"), [1], {"a": 1}, [None]], ids=repr)
 def test_what_a_result_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
-    monkeypatch.setitem(parsers.PARSERS, "facts", lambda *_: ([], {"size": value}))
+    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=lambda *_: ([], {"size": value})))
     with pytest.raises(ParseError, match="size"):
         parse("facts", GOOD)  # type: ignore[arg-type]
 
@@ -173,7 +174,7 @@ def test_a_parser_that_breaks_costs_its_measurement_and_keeps_its_traceback(
     def broken(doc: Any, params: Any) -> Any:
         raise RuntimeError("nobody thought of this")
 
-    monkeypatch.setitem(parsers.PARSERS, "facts", broken)
+    monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=broken))
     topo = topology(2)
     whole = plan(topo)
     ids = ("facts.gpu1", "facts.gpu2")

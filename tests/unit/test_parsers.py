@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validation.parsers import PARSERS, ParseError, parse
+from validation.kinds import KINDS, parse
+from validation.parsers import ParseError
 from validation.suites import SUITES
 
 DATA = Path(__file__).parent.parent / "data"
@@ -232,7 +233,7 @@ def test_a_fact_that_nobody_looked_at_is_refused(key):
 
 
 # the others: test_rdma_parsers.py, test_rdma_ports.py, test_infiniband.py, test_remoting.py
-TCP_KINDS = [kind for kind in sorted(PARSERS) if not kind.startswith(("rdma-", "ib-", "remoting-", "utilisation"))]
+TCP_KINDS = [kind for kind in sorted(KINDS) if not kind.startswith(("rdma-", "ib-", "remoting-", "utilisation"))]
 
 
 @pytest.mark.parametrize("kind", TCP_KINDS)
@@ -254,7 +255,7 @@ def test_every_planned_kind_has_a_parser():
     from engine_case import lab, plan_of
 
     for fabric in ("tcp10", "roce40", "ib-edr"):
-        assert {m.kind for m in plan_of(lab(), tuple(SUITES), fabric).measurements} <= set(PARSERS)
+        assert {m.kind for m in plan_of(lab(), tuple(SUITES), fabric).measurements} <= set(KINDS)
     with pytest.raises(ParseError, match="no parser"):
         parse("nvbandwidth", doc("nvbandwidth"))
 

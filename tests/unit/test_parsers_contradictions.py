@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import random
@@ -19,7 +18,8 @@ from test_rdma_parsers import CASES, HARDWARE, WRITE, end, said
 from test_rdma_parsers import doc as rdma_doc
 from test_remoting import ISOLATE, isolated
 
-from validation.parsers import ParseError, parse
+from validation.kinds import parse
+from validation.parsers import ParseError
 from validation.probes import rdma_ports_qos, tcp_bandwidth, tcp_latency
 from validation.probes.tool import Ran
 
@@ -248,7 +248,7 @@ def test_iperf3_reports_that_contradict_themselves(spoil: Callable[[dict[str, An
 def test_intervals_that_ran_together_while_the_machine_stood_still_are_measured(name: str, samples: int) -> None:
     """Recorded while both ends were stopped for up to 0.3 s at a time: no time is missing, so nothing is."""
     text = (DATA / f"iperf3/stalled-3.12-{name}.json").read_text()
-    asked = argparse.Namespace(source="127.0.0.1", destination="127.0.0.1", streams=1, seconds=3, omit_s=1)
+    asked = tcp_bandwidth.Asked(source="127.0.0.1", destination="127.0.0.1", port=5201, seconds=3, omit_s=1)
     assert tcp_bandwidth.wrong(asked, text) is None
     found, _ = parse("tcp-bandwidth", tcp_doc("tcp-bandwidth", text), BANDWIDTH)
     assert len(values(found, "tcp_bandwidth_gbps")) == samples

@@ -110,7 +110,7 @@ def test_without_a_device_first_light_says_at_which_end_and_the_rest_is_not_trie
     assert (light.status, light.facts["fault"], light.facts["at"]) == ("failed", "no-device", "gpu2")
     assert str(light.error).startswith("gpu2: no RDMA device on lo")
     assert write.facts["at"] == "gpu2"
-    assert str(write.error).startswith("not tried, for first light failed: gpu2: no RDMA device on lo")
+    assert str(write.error).startswith("not tried, for rdma-first-light failed: gpu2: no RDMA device on lo")
     assert progress.began == [LIGHT]
     assert not [probe for _, probe in launcher.started if "rdma-bandwidth" in probe]
 

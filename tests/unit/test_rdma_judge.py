@@ -318,9 +318,9 @@ def test_progress_names_the_run_and_its_figure() -> None:
     from toolkit.progress import outcome, what
 
     both = next(m for m in rdma(PLAN) if m.params.get("bidirectional"))
-    assert (what(both), outcome(healthy(both))) == ("rdma-bandwidth.write-both", "77 Gbit/s")
+    assert (what(both), outcome(both, healthy(both))) == ("rdma-bandwidth.write-both", "77 Gbit/s")
     light = rdma(PLAN)[0]
-    assert (what(light), outcome(healthy(light))) == ("rdma-first-light", "6 us")
+    assert (what(light), outcome(light, healthy(light))) == ("rdma-first-light", "6 us")
 
 
 # --- the report -------------------------------------------------------------------------------------------------------

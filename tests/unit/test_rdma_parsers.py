@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validation.parsers import ParseError, parse, rdma
+from validation.kinds import parse
+from validation.parsers import ParseError, rdma
 
 DATA = Path(__file__).parent.parent / "data" / "rdma"
 TIME = "2026-11-22T01:00:00.000+00:00"

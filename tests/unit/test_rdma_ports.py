@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from validation.parsers import ParseError, parse
+from validation.kinds import parse
+from validation.parsers import ParseError
 from validation.probes import rdma_ports, rdma_ports_qos
 
 RECORDED: dict[str, Any] = json.loads(
@@ -124,7 +124,7 @@ def test_the_policy_is_what_provisioning_wrote(tmp_path: Path) -> None:
 
 
 def test_a_port_without_a_device_is_no_error_of_the_probe() -> None:
-    doc = rdma_ports.probe(argparse.Namespace(interface=["nosuchport0"], brief=False))
+    doc = rdma_ports.probe(rdma_ports.Asked(interfaces=["nosuchport0"]))
     assert doc["error"] is None
     _, facts = parse("rdma-ports", doc)
     assert (facts["ports"], facts["nosuchport0.device"], facts["nosuchport0.present"]) == (["nosuchport0"], "", False)

@@ -3,19 +3,21 @@ words."""
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import socket
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from validation.execute.commands import job_for
 from validation.execute.ends import culprit
+from validation.kinds import job_for
 from validation.probes import __main__ as entry
 from validation.probes import rdma, rdma_first_light, rdma_perftest, rdma_serve, rdma_ucx, serve
+from validation.probes.asked import make
 from validation.probes.tool import Ran
 
 DATA = Path(__file__).parent.parent / "data" / "rdma"
@@ -175,17 +177,19 @@ def test_a_tool_that_is_missing_killed_or_silent() -> None:
         assert rdma.explain(Ran(["x"], returncode, "", "")).code == code  # type: ignore[union-attr]
 
 
-def arguments(name: str, *words: str) -> argparse.Namespace:
-    common = ["--interface", "fab0", "--address", "10.78.0.13", "--peer", "10.78.0.14", "--port", "18515"]
-    return entry.parse([name, *common, *words])
+ENDS = {"interface": "fab0", "address": "10.78.0.13", "peer": "10.78.0.14", "port": 18515, "transport": "roce"}
+
+
+def arguments(name: str, **more: Any) -> Any:
+    return entry.parse([name, json.dumps({**ENDS, **more})]).asked
 
 
 def test_both_ends_are_told_device_port_and_gid(sysfs: Path) -> None:
-    args = arguments("rdma-bandwidth", "--iterations", "100", "--qps", "2", "--bidirectional", "1")
+    args = arguments("rdma-bandwidth", iterations=100, qps=2, bidirectional=True)
     line = " ".join(rdma_perftest.command_for(args, look(), "10.78.0.14"))
     assert line.startswith("ib_write_bw -d rxe_fab0 -i 1 -p 18515 -F -x 1 -s 65536 -n 100 --report_gbits -q 2 -b")
     assert line.endswith(" 10.78.0.14")
-    cm = arguments("rdma-bandwidth", "--op", "read", "--cm", "rdma_cm", "--seconds", "3", "--size-bytes", "0")
+    cm = arguments("rdma-bandwidth", op="read", cm="rdma_cm", seconds=3, size_bytes=0)
     line = " ".join(rdma_perftest.command_for(cm, look(), None))
     assert line == "ib_read_bw -d rxe_fab0 -i 1 -p 18515 -F -R -a -D 3 --report_gbits -q 1"
     light = " ".join(rdma_first_light.command_for(arguments("rdma-first-light"), look(), None, 4096))
@@ -193,7 +197,7 @@ def test_both_ends_are_told_device_port_and_gid(sysfs: Path) -> None:
     ucx = rdma_ucx.command_for(arguments("rdma-ucx"), look(), "10.78.0.14")
     assert ucx[:2] == ["ucx_perftest", "10.78.0.14"]
     assert ucx[-4:] == ["-d", "rxe_fab0:1", "-x", "rc_verbs"]
-    tag = arguments("rdma-ucx", "--ucx-test", "tag_bw")
+    tag = arguments("rdma-ucx", ucx_test="tag_bw")
     assert "-x" not in rdma_ucx.command_for(tag, look(), None)
     environment = rdma_ucx.environment(tag, look())
     assert environment["UCX_NET_DEVICES"] == "rxe_fab0:1"
@@ -236,25 +240,24 @@ def devinfo(sysfs: Path, mtu: int) -> None:
 def test_first_light_wants_the_fabrics_rdma_mtu(sysfs: Path) -> None:
     tool(sysfs, "ibv_rc_pingpong", "exit 0")
     devinfo(sysfs, 1024)
-    doc = rdma_first_light.probe(arguments("rdma-first-light", "--mtu", "4096"))
+    doc = rdma_first_light.probe(arguments("rdma-first-light", mtu=4096))
     assert doc["facts"]["fault"] == "mtu"
     assert "RDMA MTU of rxe_fab0 on fab0 is 1024, 4096 wanted" in str(doc["error"])
     devinfo(sysfs, 4096)
-    doc = rdma_first_light.probe(arguments("rdma-first-light", "--mtu", "4096"))
+    doc = rdma_first_light.probe(arguments("rdma-first-light", mtu=4096))
     assert doc["error"] is None
     assert doc["facts"]["active_mtu"] == 4096
 
 
 def test_rdma_cm_on_roce_version_1_is_refused(sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rdma, "cm_mode", lambda device: "IB/RoCE v1")
-    doc = rdma_perftest.probe(arguments("rdma-bandwidth", "--cm", "rdma_cm"))
+    doc = rdma_perftest.probe(arguments("rdma-bandwidth", cm="rdma_cm"))
     assert doc["facts"]["fault"] == "gid-type"
     assert "rdma_cm on rxe_fab0 uses IB/RoCE v1" in str(doc["error"])
 
 
-def serving(*words: str) -> argparse.Namespace:
-    common = ["serve", "perftest", "--bind", "10.78.0.13", "--interface", "fab0", "--peer", "10.78.0.14"]
-    return entry.parse([*common, "--iterations", "100", *words])
+def serving(port: int) -> serve.Asked:
+    return serve.Asked(tool="rdma-bandwidth", asked={**ENDS, "port": port, "iterations": 100})
 
 
 LISTENER = "import socket,time; s=socket.create_server(('', {port})); time.sleep({wait})"
@@ -275,7 +278,7 @@ def free_port() -> int:
 def test_a_server_is_ready_when_it_listens_on_whatever_address(sysfs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     listener(sysfs, port, 0.3)
-    doc = serve.probe(serving("--port", str(port)))
+    doc = serve.probe(serving(port))
     assert '{"ready": true}' in capsys.readouterr().out
     assert doc["error"] is None
     assert doc["facts"]["device"] == "rxe_fab0"
@@ -286,10 +289,10 @@ def test_a_server_that_dies_or_never_listens(
 ) -> None:
     monkeypatch.setattr(rdma_serve, "LISTEN_TIMEOUT_S", 0.3)
     tool(sysfs, "ib_write_bw", 'echo "Couldn\'t allocate MR" >&2; exit 1')
-    doc = serve.probe(serving("--port", str(free_port())))
+    doc = serve.probe(serving(free_port()))
     assert doc["facts"]["fault"] == "memlock"
     tool(sysfs, "ib_write_bw", "exec /bin/sleep 20")
-    doc = serve.probe(serving("--port", str(free_port())))
+    doc = serve.probe(serving(free_port()))
     assert doc["error"]
     assert "ready" not in capsys.readouterr().out
 
@@ -346,9 +349,9 @@ def test_every_planned_run_is_a_command_that_both_ends_understand() -> None:
     for topology, plan in ((LAB, PLAN), (REAL, plan_of(REAL, TRANSPORT, "roce100"))):
         for m in rdma(plan):
             job = job_for(m, topology)
-            client, server = entry.parse(list(job.probe)), entry.parse(list(job.server))
-            assert (client.address, client.peer) == (server.peer, server.bind)
-            assert client.port == server.port
-            if m.kind in ("rdma-bandwidth", "rdma-latency"):
-                client.test = "lat" if m.kind == "rdma-latency" else "bw"
-                assert rdma_perftest.tool_of(client) == rdma_perftest.tool_of(server)
+            assert job.server is not None
+            client, serving_end = (entry.parse(list(call.words)).asked for call in (job.probe, job.server))
+            server = make(rdma_serve.ENDS[serving_end.tool], serving_end.asked)
+            assert (client.address, client.peer) == (server.peer, server.address)
+            swapped = replace(client, interface=server.interface, address=server.address, peer=server.peer)
+            assert swapped == server, "the same program, told the same, at both ends"

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from engine_case import criterion, lab, plan_of, result, verdict_of
 
+from validation.kinds import parse
 from validation.model import Measurement, Plan, Sample
-from validation.parsers import ParseError, parse
+from validation.parsers import ParseError
 from validation.parsers.remoting import ATTEMPTS
 from validation.probes import remoting, remoting_attempts, remoting_isolate
 from validation.probes.tool import Ran
@@ -64,7 +65,7 @@ def copybench(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-COPY = {"servers": "gpu1,gpu2", "size_bytes": 2 << 20, "repeat": 3, "latency_count": 20}
+COPY = {"servers": ("gpu1", "gpu2"), "size_bytes": 2 << 20, "repeat": 3, "latency_count": 20}
 
 
 def copied(report: dict[str, Any], **facts: Any) -> Any:
@@ -157,7 +158,7 @@ def cut(**changes: Any) -> Any:
     return doc("remoting-fraction", facts)
 
 
-PARTS = {"server": "gpu1", "parts": "3/4,5/20"}
+PARTS = {"server": "gpu1", "parts": ("3/4", "5/20")}
 
 
 def test_parts_that_fill_the_whole() -> None:
@@ -264,9 +265,7 @@ def test_a_connection_that_is_kept_is_told_from_one_that_is_refused() -> None:
 
 
 def test_a_control_that_fails_ends_the_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
-    import argparse
-
-    tenant = remoting_isolate.Tenant(7, argparse.Namespace(server="gpu1", elsewhere=""))
+    tenant = remoting_isolate.Tenant(7, remoting_isolate.Asked(server="gpu1", elsewhere=""))
     monkeypatch.setattr(remoting_isolate, "run_tool", lambda *_: Ran([], 0, '{"devices": []}\n', ""))
     with pytest.raises(remoting.Unmet, match="shows 0 devices"):
         tenant.control()
@@ -286,9 +285,7 @@ class Answers:
 
 
 def tenant() -> remoting_isolate.Tenant:
-    import argparse
-
-    found = remoting_isolate.Tenant(7, argparse.Namespace(server="gpu1", elsewhere="gpu2"))
+    found = remoting_isolate.Tenant(7, remoting_isolate.Asked(server="gpu1", elsewhere="gpu2"))
     found.facts["uuid"] = "GPU-0"
     return found
 

@@ -296,7 +296,7 @@ def test_copies_of_an_older_release_say_where_the_pairs_are(bare: RunDocuments) 
 
 
 def test_fractions_are_drawn_to_scale(bare: RunDocuments) -> None:
-    documents = with_more(bare, [fraction("1/2,1/2", [128, 128]), fraction("3/4,5/20", [192, 64], "gpu2")])
+    documents = with_more(bare, [fraction(("1/2", "1/2"), [128, 128]), fraction(("3/4", "5/20"), [192, 64], "gpu2")])
     figure = next(f for f in remoting_figures(documents, verdict_of(bare)) if f.id == "fractions")
     widths = [float(w) for w in re.findall(r'<rect [^>]*width="([\d.]+)" height="22"', str(figure.svg))]
     assert widths[0] == widths[1]
@@ -305,7 +305,7 @@ def test_fractions_are_drawn_to_scale(bare: RunDocuments) -> None:
 
 
 def test_failed_fraction_stands_in_the_table_with_its_reason(bare: RunDocuments) -> None:
-    m, _ = fraction("1/2,1/2", [])
+    m, _ = fraction(("1/2", "1/2"), [])
     failed = result(m, status="timeout").model_copy(update={"error": "took too long"})
     figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "fractions")
     assert figure.svg is None

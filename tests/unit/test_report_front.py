@@ -223,7 +223,7 @@ def test_each_kind_has_a_command_to_repeat(runs):
     assert iperf.server == "iperf3 -s -p 5201"
     assert iperf.other != iperf.node
     assert iperf.command.startswith("iperf3 -c 10.78.0.")
-    assert found["facts 0.1.0"].command.endswith("/python -m validation.probes facts --interface fab0")
+    assert found["facts 0.1.0"].command.endswith('/python -m validation.probes facts \'{"interfaces": ["fab0"]}\'')
     assert repeats(read_run(runs["unjudged"]))  # from what there is
 
 

@@ -78,7 +78,7 @@ def test_training_jobs():
     assert [jobs[f"training-short.{k}"].params["ranks"] for k in ("1", "intra", "inter")] == [1, 2, 4]
     inter = jobs["training-short.inter"]
     assert inter.nodes == ("head", "gpu1", "gpu2")
-    assert (inter.params["hosts"], inter.params["addresses"]) == ("gpu1,gpu2", "10.78.0.13,10.78.0.14")
+    assert inter.params["hosts"] == ("gpu1", "gpu2")
     assert (inter.params["warmup"], inter.params["steps"]) == (10, 100)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import threading
 import time
@@ -13,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from validation.parsers.operations import utilisation as parse
-from validation.probes.utilisation import probe
+from validation.probes.utilisation import Asked, probe
 
 RECORDED_S = 60.0  # recording began a minute ago
 MOST = 11000  # points of a range, as Prometheus has it
@@ -54,7 +53,7 @@ def url() -> Iterator[str]:
 
 @pytest.mark.parametrize("days", [0.01, 1.0, 7.0, 30.0])
 def test_what_was_recorded_in_the_last_minute_is_seen(url: str, days: float) -> None:
-    facts = probe(argparse.Namespace(url=url, days=days))["facts"]
+    facts = probe(Asked(url=url, days=days))["facts"]
     assert facts["leased_ratio"]
     assert set(facts["leased_ratio"]) == {0.5}
     assert facts["leased_ratio_from_s"] <= RECORDED_S

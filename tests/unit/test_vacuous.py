@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from validation.fabric import load_fabric
+from validation.kinds import parse
 from validation.model import Plan, Sample
-from validation.parsers import ParseError, parse
+from validation.parsers import ParseError
 from validation.suites import PlanError, make_plan
 
 LAB = lab()

@@ -6,20 +6,18 @@ import asyncio
 import contextlib
 import json
 import traceback
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 
-from validation.execute.commands import Job
 from validation.execute.denied import denied_on
 from validation.execute.ends import culprit
 from validation.execute.remote import Launcher, Output, Remote
-from validation.model import Denied, Measurement, ResultStatus, Sample, Scalar
-from validation.parsers import ParseError, parse
-from validation.parsers.common import plain
+from validation.kinds import KINDS, parse
+from validation.model import Call, Denied, Job, Measurement, ResultStatus, Sample, Scalar
+from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
 
@@ -115,7 +113,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
         taken.outputs = [(node, *_text(output))]
         return taken
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
-    known = plain(doc["facts"], drop=("json",)) if _rdma(m) else {}  # which device failed is worth keeping
+    known = plain(doc["facts"], drop=("json",)) if _both_ends(m) else {}  # which device failed is worth keeping
     if output.returncode == EXIT_DEADLINE:
         late = f"did not end within {m.timeout_s:g} s on {node}"
         if known.get("fault") not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
@@ -124,7 +122,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
     if doc["error"] or output.returncode != 0:
         why = doc["error"] or f"exit status {output.returncode}"
         return Taken("failed", f"{node}: {why}", doc, (), known, outputs)
-    if _rdma(m):
+    if _both_ends(m):
         doc["facts"]["peer"] = {**peer["facts"], "stdout": peer["stdout"]} if peer else None
     try:
         samples, facts = parse(m.kind, doc, m.params)
@@ -140,13 +138,13 @@ def unforeseen(fault: BaseException) -> tuple[str, str, str]:
     return ("controller", "", "".join(traceback.format_exception(fault)))
 
 
-def _rdma(m: Measurement) -> bool:
-    return m.kind.startswith("rdma-") and len(m.endpoints) == 2
+def _both_ends(m: Measurement) -> bool:
+    return KINDS[m.kind].both_ends
 
 
-def _arguments(probe: Sequence[str], deadline_s: float, hold_s: float = 0.0) -> list[str]:
+def _arguments(call: Call, deadline_s: float, hold_s: float = 0.0) -> list[str]:
     hold = ["--hold-s", f"{hold_s:g}"] if hold_s else []
-    return [*hold, "--deadline-s", f"{deadline_s:g}", *probe]
+    return [*hold, "--deadline-s", f"{deadline_s:g}", *call.words]
 
 
 async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
@@ -164,7 +162,7 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
 
 
 async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:
-    if job.server_node is None:
+    if job.server_node is None or job.server is None:
         remote = await launcher.start(job.node, _arguments(job.probe, m.timeout_s))
         running.append(remote)
         return read(m, job.node, await remote.finish())
@@ -188,7 +186,7 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
             await asyncio.wait({client_end}, timeout=LINGER_S)
         abandoned = not client_end.done()
         measured = await client.stop() if abandoned else client_end.result()
-        if job.server[1] != "sockperf":
+        if job.server_ends:
             await asyncio.wait({server_end}, timeout=FAILED_LINGER_S if measured.returncode else LINGER_S)
         served = await server.stop() if not server_end.done() else server_end.result()
     finally:
@@ -203,7 +201,7 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
         taken.error = f"the server on {job.server_node} ended in the middle: {why}"
     if wrong and taken.status == "unparseable":
         taken.error = f"{job.server_node}: {wrong}"
-    if _rdma(m) and taken.status in ("failed", "timeout", "unparseable"):
+    if _both_ends(m) and taken.status in ("failed", "timeout", "unparseable"):
         name_culprit(taken, m, doc)
     out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)
     taken.outputs.append((job.server_node, out, err))

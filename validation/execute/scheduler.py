@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Protocol
 
 from validation.errors import RunError
-from validation.execute.commands import Job, job_for
 from validation.execute.denied import HostWatch
 from validation.execute.measure import Taken, take, unforeseen, utc_now
 from validation.execute.remote import Launcher
 from validation.execute.store import RESULTS, Store
+from validation.kinds import KINDS, job_for
 from validation.load import read_results
-from validation.model import DENIED, Endpoint, Measurement, Plan, Provenance, Result, Topology
+from validation.model import DENIED, Endpoint, Job, Measurement, Plan, Provenance, Result, Topology
 from validation.parsers.common import place
 
 
@@ -53,7 +53,7 @@ class _Runner:
         self.progress = progress
         self.results: list[Result] = []
         self.dead: dict[str, str] = {}
-        self.dark: dict[tuple[Endpoint, ...], Taken] = {}  # pairs of ports between which RDMA had no first light
+        self.dark: dict[tuple[str, tuple[Endpoint, ...]], Taken] = {}  # kinds that others need, where they failed
         # Before anything starts: a plan that does not fit must not stop half way.
         self.jobs: dict[str, Job] = {m.id: job_for(m, topology) for m in plan.measurements}
 
@@ -94,15 +94,14 @@ class _Runner:
         started, begin = utc_now(), time.monotonic()
         if gone:
             taken = Taken("unreachable", "; ".join(f"{node}: {self.dead[node]}" for node in gone))
-        elif m.kind.startswith("rdma-") and m.endpoints in self.dark:
-            light = self.dark[m.endpoints]
-            taken = Taken("failed", f"not tried, for first light failed: {light.error}", facts=dict(light.facts))
+        elif (before := self.dark.get((KINDS[m.kind].needs, m.endpoints))) is not None:
+            why = f"not tried, for {KINDS[m.kind].needs} failed: {before.error}"
+            taken = Taken("failed", why, facts=dict(before.facts))
         else:
             self.progress.started(m)
             taken = await self.take(m)
-            # a wrong MTU slows RDMA down and stops nothing
-            if m.kind == "rdma-first-light" and taken.facts.get("fault") not in (None, "mtu"):
-                self.dark[m.endpoints] = taken
+            if taken.facts.get("fault") not in (None, *KINDS[m.kind].bearable):
+                self.dark[m.kind, m.endpoints] = taken
         result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
         return result

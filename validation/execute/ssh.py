@@ -17,10 +17,10 @@ from pathlib import Path
 
 from validation.errors import RunError
 from validation.execute.remote import Output, Remote
+from validation.kinds import PROBE_PYTHON
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
 
-PROBE_PYTHON = "/opt/elastic-ai/acceptance/bin/python"
 CONNECT_TIMEOUT_S = 10
 ALIVE_INTERVAL_S = 5
 ALIVE_COUNT = 3  # a node that falls silent is given up after 15 s

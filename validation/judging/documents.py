@@ -19,9 +19,10 @@ from typing import Any, cast
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case
+from validation.kinds import parse
 from validation.load import ConfigError
 from validation.model import DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
-from validation.parsers import ParseError, parse
+from validation.parsers import ParseError
 from validation.probes import ProbeDoc
 from validation.suites import OPTIONS, make_plan
 

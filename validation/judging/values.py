@@ -12,6 +12,7 @@ from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
 from validation.judging.attempts import Attempt, decide, too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
+from validation.kinds.record import names
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, VerdictName
 
 EMULATED_SHARE = 0.04
@@ -74,7 +75,7 @@ def subject_of(measurement: Measurement) -> str:
     """ "gpu1/fab0>gpu2/fab0" for a pair, the node's name for one node, else the job in words."""
     if len(measurement.endpoints) == 2:
         return f"{measurement.endpoints[0]}>{measurement.endpoints[1]}"
-    hosts = str(measurement.params.get("hosts", "")).split(",")
+    hosts = names(measurement, "hosts")
     if "ranks" in measurement.params:
         ranks = measurement.params["ranks"]
         where = hosts[0] if len(hosts) == 1 else "cluster"
@@ -281,7 +282,7 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
     bound = bound_of(case, criterion)
     judged = []
     for job in many:
-        hosts = str(job.params.get("hosts", "")).split(",")
+        hosts = names(job, "hosts")
         subject = hosts[0] if len(hosts) == 1 else "cluster"
         evidence = (single[0].id, job.id)
         gone = unusable(case, criterion, subject, evidence, bound)
@@ -330,7 +331,7 @@ def _scaled(
     all_: Sequence[float],
     bound: Bound | None,
 ) -> Judgement:
-    ranks = int(job.params["ranks"] or 0)
+    ranks = int(str(job.params["ranks"]))
     found = efficiency(all_, ones, ranks)
     text = f"{found.rate:.4g} / ({ranks} x {found.single:.4g} images/s) = {found.value:.3f}"
     summary = Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=min(len(ones), len(all_)))

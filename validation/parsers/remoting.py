@@ -65,7 +65,7 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     devices = report["devices"]
     if len(devices) != facts["gpus"] or len({d["uuid"] for d in devices}) != len(devices):
         raise ParseError(f"copybench: {len(devices)} devices, {facts['gpus']} different ones are in the lease")
-    expect(params, "servers", ",".join(facts["servers"]), "copybench: servers")
+    expect(params, "servers", tuple(facts["servers"]), "copybench: servers")
     ends = [HOST, *(str(i) for i in range(len(devices)))]
     wanted = {(a, b) for a in ends for b in ends if (a, b) != (HOST, HOST)}
     pairs = {(pair["source"], pair["target"]): pair for pair in report["pairs"]}
@@ -143,7 +143,7 @@ def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """`memory_error_mib`: the largest difference between a part's memory and its share of the GPU's."""
     facts = doc["facts"]
     parts = [Fraction(part) for part in facts["parts"]]
-    expect(params, "parts", ",".join(facts["parts"]), "fractions: parts")
+    expect(params, "parts", tuple(facts["parts"]), "fractions: parts")
     for key in ("uuids", "total_bytes", "taken_bytes", "codes"):
         if len(facts[key]) != len(parts):
             raise ParseError(f"fractions: {len(facts[key])} {key} of {len(parts)} parts")

@@ -4,7 +4,7 @@ They need Python 3.9 and its standard library, nothing else, so that a node carr
 wraps the field's standard tool, checks that the tool really did what was asked (several of them exit 0 whatever
 happened) and hands its untouched output to the parsers, which run on the controller.
 
-    python -m validation.probes NAME [options]
+    python -m validation.probes NAME PARAMETERS
 
 What the parsers find in the `stdout` and `facts` of each kind:
 

@@ -1,12 +1,12 @@
-"""`python -m validation.probes NAME [options]`: run one probe and print its document as one line of JSON.
+"""`python -m validation.probes NAME [PARAMETERS]`: run one probe and print its document as one line of JSON.
 
-By hand on a node:
+PARAMETERS is one JSON object; its keys are the fields of the probe's `Asked`. By hand on a node:
 
-    python -m validation.probes facts --interface fab0
-    python -m validation.probes path-mtu --source 10.0.0.1 --destination 10.0.0.2 --mtu 9000
+    python -m validation.probes facts '{"interfaces": ["fab0"]}'
+    python -m validation.probes path-mtu '{"source": "10.0.0.1", "destination": "10.0.0.2", "mtu": 9000}'
 
-The controller adds --controlled (it holds stdin, and its end of file stops everything) and, where two ends must start
-together, --hold-s.
+The probe of a kind of measurement is the module of its name, with _ for -. The controller adds --controlled (it holds
+stdin, and its end of file stops everything) and, where two ends must start together, --hold-s.
 """
 
 from __future__ import annotations
@@ -16,30 +16,15 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
+from validation.probes import asked
 from validation.probes.supervise import supervise
 from validation.probes.tool import on_term_stop_the_tool
 
-PROBES = {
-    "facts": "facts",
-    "ib-fabric": "ib_fabric",
-    "path-mtu": "path_mtu",
-    "rdma-bandwidth": "rdma_perftest",
-    "rdma-first-light": "rdma_first_light",
-    "rdma-latency": "rdma_perftest",
-    "rdma-ports": "rdma_ports",
-    "rdma-ucx": "rdma_ucx",
-    "remoting-copy": "remoting_copy",
-    "remoting-fraction": "remoting_fraction",
-    "remoting-isolate": "remoting_isolate",
-    "serve": "serve",
-    "tcp-bandwidth": "tcp_bandwidth",
-    "tcp-latency": "tcp_latency",
-    "training-short": "training_short",
-    "utilisation": "utilisation",
-}
 ANCHOR = "anchor"
 
 
@@ -59,21 +44,44 @@ def anchor() -> int:
     return 0
 
 
+def find(name: str) -> Any:
+    """The module of the probe of that name, which has `Asked` and `probe`; ValueError where there is none.
+
+    No other probe is imported: one should start fast.
+    """
+    module = f"validation.probes.{name.replace('-', '_')}"
+    try:
+        found = importlib.import_module(module) if re.fullmatch(r"[a-z]+(-[a-z]+)*", name) else None
+    except ModuleNotFoundError as fault:
+        if fault.name != module:
+            raise
+        found = None
+    if found is None or not hasattr(found, "Asked"):
+        raise ValueError(f"there is no probe {name!r}")
+    return found
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The command line; only the asked probe's module is imported, for a probe should start fast."""
-    parser = argparse.ArgumentParser(prog="python -m validation.probes", description="Run one acceptance probe.")
+    """The command line; `asked` holds the probe's parameters, `probe` runs it. Usage errors end the program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m validation.probes",
+        description="Run one acceptance probe.",
+        epilog="The parameters of a probe are described in its module: validation/probes/NAME.py, class Asked.",
+    )
     parser.add_argument("--controlled", action="store_true", help="stop when stdin ends: the controller holds it")
     parser.add_argument("--hold-s", type=float, default=0.0, help="wait that long for a line on stdin before starting")
     parser.add_argument("--deadline-s", type=float, default=600.0, help="kill everything after that time")
-    names = parser.add_subparsers(dest="name", required=True, metavar="NAME")
-    wanted = [name for name in PROBES if name in argv]
-    for name in wanted or PROBES:
-        module = importlib.import_module(f"validation.probes.{PROBES[name]}")
-        module.add_arguments(names.add_parser(name, description=module.__doc__))
-        names.choices[name].set_defaults(probe=module.probe)
-    if not wanted:
-        names.add_parser(ANCHOR, description=anchor.__doc__)
-    return parser.parse_args(argv)
+    parser.add_argument("name", metavar="NAME", help="kind of measurement, or `serve` for the serving end of one")
+    parser.add_argument("parameters", metavar="PARAMETERS", nargs="?", default="{}", help="one JSON object")
+    args = parser.parse_args(argv)
+    if args.name == ANCHOR:
+        return args
+    try:
+        module = find(args.name)
+        args.asked, args.probe = asked.read(module.Asked, args.parameters), module.probe
+    except ValueError as fault:
+        parser.error(f"{args.name}: {fault}")
+    return args
 
 
 def main(argv: list[str]) -> int:
@@ -84,7 +92,7 @@ def main(argv: list[str]) -> int:
 
     def work() -> int:
         on_term_stop_the_tool()
-        doc = args.probe(args)
+        doc = args.probe(args.asked)
         print(json.dumps(doc), flush=True)
         return 1 if doc["error"] else 0
 

@@ -5,12 +5,12 @@ A component that is not there is reported as "", never left out, so that the jud
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import json
 import os
 import platform
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,12 @@ print(json.dumps({
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--interface", action="append", default=[], help="a fabric port to look at; repeatable")
-    parser.add_argument("--rdma-only", action="store_true", help="RDMA devices and ports alone: no tool is started")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    interfaces: list[str] = field(default_factory=list)  # fabric ports to look at
+    rdma_only: bool = False  # RDMA devices and ports alone: no tool is started
 
 
 def _read(path: str | Path) -> str:
@@ -151,11 +153,11 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
     }
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Collect the facts of this node."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts = rdma(args.interface) if args.rdma_only else collect(args.interface)
-        return Ran(["facts", *args.interface], 0, json.dumps(facts, sort_keys=True), ""), facts, None
+        facts = rdma(args.interfaces) if args.rdma_only else collect(args.interfaces)
+        return Ran(["facts", *args.interfaces], 0, json.dumps(facts, sort_keys=True), ""), facts, None
 
     return document("facts", "probes", measure, lambda ran: str(json.loads(ran.stdout or "{}").get("probes", "")))

@@ -6,7 +6,7 @@ Asked through infiniband-diags (sminfo, ibnetdiscover, ibqueryerrors), which nee
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc, rdma_ports_sysfs
@@ -16,19 +16,21 @@ TIMEOUT_S = 240.0
 TOOLS = (["sminfo"], ["ibnetdiscover", "--ports"], ["ibqueryerrors", "--suppress", "PortXmitWait"])
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--interface", action="append", required=True, help="an InfiniBand port; repeatable")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    interfaces: list[str]  # InfiniBand ports
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Ask all tools through every port."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         said = ["# ibnetdiscover --version\n" + run_tool(["ibnetdiscover", "--version"]).stdout]
         warnings: list[str] = []
-        facts: dict[str, Any] = {"interfaces": args.interface, "devices": []}
-        for interface in args.interface:
+        facts: dict[str, Any] = {"interfaces": args.interfaces, "devices": []}
+        for interface in args.interfaces:
             found = rdma_ports_sysfs.find(interface)
             if found is None:
                 return Ran([TOOLS[0][0]], 0, "\n".join(said), ""), facts, f"{interface} has no RDMA device"

@@ -6,8 +6,8 @@ and a size that passes only because something fragments it would go unnoticed ot
 
 from __future__ import annotations
 
-import argparse
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
@@ -19,11 +19,13 @@ ANSWER_TIMEOUT_S = "0.5"  # a fabric answers in well under a millisecond
 CONTROL_BYTES = 576  # every IPv4 host must accept this (RFC 791)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--source", required=True, help="this node's fabric address")
-    parser.add_argument("--destination", required=True, help="the other node's fabric address")
-    parser.add_argument("--mtu", type=int, required=True, help="the MTU that the fabric should have, bytes")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    source: str  # this node's fabric address
+    destination: str  # the other node's fabric address
+    mtu: int  # that the fabric should have, bytes
 
 
 class _Pinger:
@@ -78,8 +80,8 @@ def _find(pinger: _Pinger, expected: int) -> tuple[int | None, Ran, str | None]:
     return pinger.largest(control, min(expected, pinger.local_mtu + 1)), first, None
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
-    """Find the path MTU from `--source` to `--destination`, bytes of IP packet."""
+def probe(args: Asked) -> ProbeDoc:
+    """Find the path MTU from `source` to `destination`, bytes of IP packet."""
     pinger = _Pinger(args.source, args.destination)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

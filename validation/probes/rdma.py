@@ -7,15 +7,15 @@ device's own counters before and after; the parsers refuse a result that these d
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import math
 import re
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, run_tool
@@ -108,13 +108,15 @@ class Fault(Exception):
         self.code = code
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of both ends."""
-    parser.add_argument("--interface", required=True, help="this node's fabric port")
-    parser.add_argument("--address", required=True, help="its address")
-    parser.add_argument("--peer", required=True, help="the other end's fabric address")
-    parser.add_argument("--port", type=int, required=True, help="where the two tools find each other")
-    parser.add_argument("--transport", choices=["roce", "ib", "pvrdma"], default="roce")
+@dataclass
+class Ends:
+    """What both ends of a measurement are asked for. Each is told its own port and address, and the other's address."""
+
+    interface: str  # this node's fabric port
+    address: str  # its address
+    peer: str  # the other end's fabric address
+    port: int  # where the two tools find each other
+    transport: Literal["roce", "ib", "pvrdma"]
 
 
 def _read(path: Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc, rdma
@@ -10,20 +10,16 @@ from validation.probes import ProbeDoc, rdma
 TOOL = "ibv_rc_pingpong"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    rdma.add_arguments(parser)
-    add_test_arguments(parser)
+@dataclass
+class Asked(rdma.Ends):
+    """What is asked of either end."""
+
+    size_bytes: int = 4096
+    iterations: int = 1000
+    mtu: int = 0  # RDMA MTU that the port should have, bytes; 0: any
 
 
-def add_test_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is done; the same on both ends."""
-    parser.add_argument("--size-bytes", type=int, default=4096)
-    parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--mtu", type=int, default=0, help="RDMA MTU that the port should have, bytes; 0: any")
-
-
-def command_for(args: argparse.Namespace, device: rdma.Device, destination: str | None, mtu: int) -> list[str]:
+def command_for(args: Asked, device: rdma.Device, destination: str | None, mtu: int) -> list[str]:
     """The command line of the client, or of the server where there is no destination."""
     command = [TOOL, "-d", device.name, "-i", str(device.port), "-p", str(args.port), "-m", str(mtu)]
     command += ["-s", str(args.size_bytes), "-n", str(args.iterations), "-c"]
@@ -31,7 +27,7 @@ def command_for(args: argparse.Namespace, device: rdma.Device, destination: str 
     return command + ([destination] if destination else [])
 
 
-def look(args: argparse.Namespace) -> tuple[rdma.Device, dict[str, Any]]:
+def look(args: Asked) -> tuple[rdma.Device, dict[str, Any]]:
     """The device to use and its MTU; rdma.Fault where device or MTU are not as they should be."""
     device = rdma.look(args.interface, args.address, args.transport)
     mtu, said = rdma.active_mtu(device)
@@ -45,7 +41,7 @@ def look(args: argparse.Namespace) -> tuple[rdma.Device, dict[str, Any]]:
     return device, facts
 
 
-def measure(args: argparse.Namespace) -> rdma.Session:
+def measure(args: Asked) -> rdma.Session:
     """One run of the client."""
     asked = {"source": args.address, "destination": args.peer}
     try:
@@ -56,6 +52,6 @@ def measure(args: argparse.Namespace) -> rdma.Session:
     return rdma.run_on(device, command, {**asked, **facts}, {})
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Play ping-pong with the other end and report what the tool and the device's counters say."""
     return rdma.report("rdma-first-light", TOOL, lambda: measure(args))

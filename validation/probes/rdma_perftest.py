@@ -6,43 +6,40 @@ that file is handed on as well, and the parser compares the two.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from validation.probes import ProbeDoc, rdma
 from validation.probes.tool import run_tool
 
-OPERATIONS = ("write", "read", "send")
 HELP_TIMEOUT_S = 20.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    rdma.add_arguments(parser)
-    add_test_arguments(parser)
+@dataclass
+class Asked(rdma.Ends):
+    """What is asked of either end; `kind` and `test` are those of its subclasses."""
+
+    kind: ClassVar[str]
+    test: ClassVar[Literal["bw", "lat"]]
+
+    op: Literal["write", "read", "send"] = "write"
+    size_bytes: int = 65536  # of a message; 0: all powers of two to 8 MiB
+    iterations: int = 0  # messages of each queue pair
+    seconds: int = 0  # measured time, instead of iterations
+    qps: int = 1  # queue pairs
+    bidirectional: bool = False
+    qp_timeout: int = 0  # ACK timeout 4.096 us x 2^N; 0: the tool's own (14)
+    cm: Literal["socket", "rdma_cm"] = "socket"  # how the ends find each other
 
 
-def add_test_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is measured; the same on both ends."""
-    parser.add_argument("--op", choices=OPERATIONS, default="write")
-    parser.add_argument("--size-bytes", type=int, default=65536, help="of a message; 0: all powers of two to 8 MiB")
-    parser.add_argument("--iterations", type=int, default=0, help="messages of each queue pair")
-    parser.add_argument("--seconds", type=int, default=0, help="measured time, instead of --iterations")
-    parser.add_argument("--qps", type=int, default=1, help="queue pairs")
-    parser.add_argument("--bidirectional", type=int, choices=[0, 1], default=0)
-    parser.add_argument("--qp-timeout", type=int, default=0, help="ACK timeout 4.096 us x 2^N; 0: the tool's own (14)")
-    parser.add_argument("--cm", choices=["socket", "rdma_cm"], default="socket", help="how the ends find each other")
-    parser.add_argument("--test", choices=["bw", "lat"], default="bw", help=argparse.SUPPRESS)
-
-
-def tool_of(args: argparse.Namespace) -> str:
+def tool_of(args: Asked) -> str:
     """The program's name, as ib_write_bw."""
     return f"ib_{args.op}_{args.test}"
 
 
-def command_for(args: argparse.Namespace, device: rdma.Device, destination: str | None) -> list[str]:
+def command_for(args: Asked, device: rdma.Device, destination: str | None) -> list[str]:
     """The command line of the client, or of the server where there is no destination."""
     command = [tool_of(args), "-d", device.name, "-i", str(device.port), "-p", str(args.port), "-F"]
     # rdma_cm finds the GID by itself, from the address
@@ -60,7 +57,7 @@ def knows_json(tool: str) -> bool:
     return "--out_json_file" in run_tool([tool, "--help"], timeout_s=HELP_TIMEOUT_S).stdout
 
 
-def look(args: argparse.Namespace) -> rdma.Device:
+def look(args: Asked) -> rdma.Device:
     """The device to measure on; rdma.Fault where it cannot be used as asked."""
     device = rdma.look(args.interface, args.address, args.transport)
     mode = rdma.cm_mode(device)
@@ -69,12 +66,12 @@ def look(args: argparse.Namespace) -> rdma.Device:
     return device
 
 
-def asked(args: argparse.Namespace) -> dict[str, Any]:
+def asked(args: Asked) -> dict[str, Any]:
     """Facts from the command line."""
     return {"source": args.address, "destination": args.peer, "op": args.op, "cm": args.cm}
 
 
-def measure(args: argparse.Namespace) -> rdma.Session:
+def measure(args: Asked) -> rdma.Session:
     """One run of the client."""
     try:
         device = look(args)
@@ -91,7 +88,6 @@ def measure(args: argparse.Namespace) -> rdma.Session:
     return session
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Measure and report perftest's output with what the device counted meanwhile."""
-    args.test = "lat" if args.name == "rdma-latency" else "bw"
-    return rdma.report(args.name, tool_of(args), lambda: measure(args))
+    return rdma.report(args.kind, tool_of(args), lambda: measure(args))

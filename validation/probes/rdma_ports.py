@@ -1,13 +1,13 @@
 """RDMA ports of this node: device, state, link layer, rate, MTU, GIDs, counters, and with them the RoCE settings.
 
-Read from sysfs and configfs; only the active MTU needs a tool (ibv_devinfo). `--brief` reads state and counters alone:
+Read from sysfs and configfs; only the active MTU needs a tool (ibv_devinfo). `brief` reads state and counters alone:
 the second reading of a run, from which growth is told.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc, rdma_ports_qos, rdma_ports_sysfs
@@ -16,10 +16,12 @@ from validation.probes.tool import Ran, document, group, run_tool
 TIMEOUT_S = 20.0
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--interface", action="append", required=True, help="a fabric port with RDMA; repeatable")
-    parser.add_argument("--brief", action="store_true", help="state and counters only")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    interfaces: list[str]  # fabric ports with RDMA
+    brief: bool = False  # state and counters only
 
 
 def active_mtu(said: str) -> int | None:
@@ -46,16 +48,16 @@ def port(interface: str, brief: bool, said: list[str]) -> dict[str, Any]:
     return found
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Look at every RDMA port of this node."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         said: list[str] = []
-        facts: dict[str, Any] = {"ports": [port(name, args.brief, said) for name in args.interface]}
+        facts: dict[str, Any] = {"ports": [port(name, args.brief, said) for name in args.interfaces]}
         if not args.brief:
             facts["memlock"] = rdma_ports_qos.memlock()
             facts["policy"] = rdma_ports_qos.policy()
         text = "\n".join([*said, json.dumps(facts, indent=1, sort_keys=True)])
-        return Ran(["rdma-ports", *args.interface], 0, text, ""), facts, None
+        return Ran(["rdma-ports", *args.interfaces], 0, text, ""), facts, None
 
     return document("rdma-ports", "probes", measure, lambda ran: "")

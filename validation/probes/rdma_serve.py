@@ -7,7 +7,6 @@ tool holds /dev/infiniband/rdma_cm open and has had time to listen there.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -18,36 +17,30 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from validation.probes import rdma, rdma_first_light, rdma_perftest, rdma_ucx
+from validation.probes import rdma, rdma_bandwidth, rdma_first_light, rdma_latency, rdma_perftest, rdma_ucx
 from validation.probes.tool import finish_tool, run_tool, start_tool
 
-TOOLS = ("perftest", "pingpong", "ucx")
+ENDS: dict[str, type[rdma.Ends]] = {
+    "rdma-bandwidth": rdma_bandwidth.Asked,
+    "rdma-first-light": rdma_first_light.Asked,
+    "rdma-latency": rdma_latency.Asked,
+    "rdma-ucx": rdma_ucx.Asked,
+}
 LISTEN_TIMEOUT_S = 15.0  # until a tool listens; an emulated machine takes seconds to load libraries
 CM_SETTLE_S = 1.0  # from opening rdma_cm to listening, where nothing tells; under emulation it takes up to 0.5 s
 CM_DEVICE = "/dev/infiniband/rdma_cm"
 Listens = Callable[..., bool]  # (process id, address or None, port)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options beside those of the TCP servers. `--bind` and `--port` are theirs."""
-    parser.add_argument("--interface", default="", help="RDMA tools: this node's fabric port")
-    parser.add_argument("--peer", default="", help="RDMA tools: the other end's fabric address")
-    parser.add_argument("--transport", choices=["roce", "ib", "pvrdma"], default="roce")
-    parser.add_argument("--mtu", type=int, default=0, help="pingpong: RDMA MTU that the port should have")
-    parser.add_argument("--ucx-test", default="put_lat")
-    parser.add_argument("--warmup", type=int, default=10)
-    rdma_perftest.add_test_arguments(parser)
-
-
-def _plan(args: argparse.Namespace) -> tuple[rdma.Device, list[str], dict[str, str], dict[str, Any]]:
+def _plan(args: rdma.Ends) -> tuple[rdma.Device, list[str], dict[str, str], dict[str, Any]]:
     """Device, command, environment and facts of the server; rdma.Fault where there can be none."""
-    args.address = args.bind
-    if args.tool == "pingpong":
+    if isinstance(args, rdma_first_light.Asked):
         device, facts = rdma_first_light.look(args)
         return device, rdma_first_light.command_for(args, device, None, facts["active_mtu"]), {}, facts
-    if args.tool == "ucx":
-        device = rdma.look(args.interface, args.bind, args.transport)
+    if isinstance(args, rdma_ucx.Asked):
+        device = rdma.look(args.interface, args.address, args.transport)
         return device, rdma_ucx.command_for(args, device, None), rdma_ucx.environment(args, device), {}
+    assert isinstance(args, rdma_perftest.Asked)
     device = rdma_perftest.look(args)
     return device, rdma_perftest.command_for(args, device, None), {}, {}
 
@@ -68,29 +61,29 @@ def _target(link: Path) -> str:
         return ""
 
 
-def _wait(args: argparse.Namespace, process: subprocess.Popen[bytes], listens: Listens) -> bool:
+def _wait(args: rdma.Ends, process: subprocess.Popen[bytes], listens: Listens) -> bool:
     """True as soon as the tool listens."""
     began = time.monotonic()
     while process.poll() is None and time.monotonic() < began + LISTEN_TIMEOUT_S:
-        by_cm = args.tool == "perftest" and args.cm == "rdma_cm"
+        by_cm = isinstance(args, rdma_perftest.Asked) and args.cm == "rdma_cm"
         if cm_listens(process.pid, began) if by_cm else listens(process.pid, None, args.port):
             return True
         time.sleep(0.1 if by_cm else 0.02)
     return False
 
 
-def serve(args: argparse.Namespace, listens: Listens) -> rdma.Session:
+def serve(tool: str, args: rdma.Ends, listens: Listens) -> rdma.Session:
     """Serve one measurement; prints that it is ready as soon as the tool listens."""
-    facts: dict[str, Any] = {"bind": args.bind, "port": args.port}
+    facts: dict[str, Any] = {"bind": args.address, "port": args.port}
     try:
         device, command, env, more = _plan(args)
     except rdma.Fault as fault:
-        return rdma.failed(args.tool, fault, facts)
+        return rdma.failed(tool, fault, facts)
     before = rdma.counters(device)
     try:
         process = start_tool(command, {**(env or os.environ), "LC_ALL": "C"})
     except FileNotFoundError:
-        return rdma.failed(args.tool, rdma.Fault("tool-missing", f"{command[0]} is not installed on this node"), facts)
+        return rdma.failed(tool, rdma.Fault("tool-missing", f"{command[0]} is not installed on this node"), facts)
     ready = _wait(args, process, listens)
     if ready:
         print(json.dumps({"ready": True}), flush=True)

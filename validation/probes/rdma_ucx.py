@@ -6,8 +6,9 @@ the transports it is given, as it does for MPI. In both cases the device's count
 
 from __future__ import annotations
 
-import argparse
 import os
+from dataclasses import dataclass
+from typing import Literal
 
 from validation.probes import ProbeDoc, rdma
 
@@ -16,21 +17,17 @@ TRANSPORT = "rc_verbs"
 UCP_TRANSPORTS = "rc,ud,self"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    rdma.add_arguments(parser)
-    add_test_arguments(parser)
+@dataclass
+class Asked(rdma.Ends):
+    """What is asked of either end."""
+
+    ucx_test: Literal["put_lat", "put_bw", "tag_lat", "tag_bw"] = "put_lat"
+    size_bytes: int = 8
+    iterations: int = 1000
+    warmup: int = 10
 
 
-def add_test_arguments(parser: argparse.ArgumentParser) -> None:
-    """What is measured; the same on both ends."""
-    parser.add_argument("--ucx-test", choices=["put_lat", "put_bw", "tag_lat", "tag_bw"], default="put_lat")
-    parser.add_argument("--size-bytes", type=int, default=8)
-    parser.add_argument("--iterations", type=int, default=1000)
-    parser.add_argument("--warmup", type=int, default=10)
-
-
-def command_for(args: argparse.Namespace, device: rdma.Device, destination: str | None) -> list[str]:
+def command_for(args: Asked, device: rdma.Device, destination: str | None) -> list[str]:
     """The command line of the client, or of the server where there is no destination."""
     command = [TOOL] + ([destination] if destination else [])
     command += ["-p", str(args.port), "-t", args.ucx_test, "-s", str(args.size_bytes), "-n", str(args.iterations)]
@@ -41,7 +38,7 @@ def command_for(args: argparse.Namespace, device: rdma.Device, destination: str 
     return command
 
 
-def environment(args: argparse.Namespace, device: rdma.Device) -> dict[str, str]:
+def environment(args: Asked, device: rdma.Device) -> dict[str, str]:
     """What UCX is told by its variables."""
     chosen = {"UCX_NET_DEVICES": f"{device.name}:{device.port}", "UCX_LOG_LEVEL": "warn"}
     if args.transport != "ib":
@@ -51,7 +48,7 @@ def environment(args: argparse.Namespace, device: rdma.Device) -> dict[str, str]
     return {**os.environ, **chosen}
 
 
-def measure(args: argparse.Namespace) -> rdma.Session:
+def measure(args: Asked) -> rdma.Session:
     """One run of the client."""
     asked = {"source": args.address, "destination": args.peer}
     try:
@@ -61,6 +58,6 @@ def measure(args: argparse.Namespace) -> rdma.Session:
     return rdma.run_on(device, command_for(args, device, args.peer), asked, environment(args, device))
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Run the client and report what the tool and the device's counters say."""
     return rdma.report("rdma-ucx", TOOL, lambda: measure(args))

@@ -5,10 +5,10 @@ The server's other GPUs are leased for the while, so that all parts lie on the o
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc, remoting
@@ -18,10 +18,12 @@ START_S = 90.0  # until a request has its answer
 END_S = 30.0  # for a tenant, to end and to give its lease back
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--server", required=True, help="GPU server")
-    parser.add_argument("--parts", required=True, help="parts of a whole GPU, separated by commas: 1/2,1/2")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    server: str  # GPU server
+    parts: list[str]  # of a whole GPU: 1/2, 1/2
 
 
 def _first_line(tenant: subprocess.Popen[str]) -> dict[str, Any]:
@@ -84,13 +86,13 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
     }
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Memory (bytes) that each part has, and what became of one part too many."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
         try:
-            facts |= measure_parts(args.server, args.parts.split(","))
+            facts |= measure_parts(args.server, args.parts)
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
         return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None

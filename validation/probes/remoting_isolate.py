@@ -6,7 +6,6 @@ is no pass: the measurement fails and says why.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,12 @@ STRANGER = "nobody"
 REFUSED = (2, 75)  # what `toolkit run` ends with where it runs nothing
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--server", required=True, help="GPU server")
-    parser.add_argument("--elsewhere", default="", help="another machine of the pool, which Slurm can start a step on")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    server: str  # GPU server
+    elsewhere: str = ""  # another machine of the pool, which Slurm can start a step on
 
 
 def code_of(found: dict[str, Any], what: str) -> int:
@@ -60,7 +62,7 @@ def way_of(found: dict[str, Any], what: str) -> str:
 class Tenant:
     """A lease of a part of a GPU, and attempts in it. `tried` holds (attempt, whether it was a breach, words)."""
 
-    def __init__(self, lease: int, args: argparse.Namespace) -> None:
+    def __init__(self, lease: int, args: Asked) -> None:
         """The lease's number, and what the probe was told."""
         self.lease, self.args = lease, args
         self.tried: list[tuple[str, bool, str]] = []
@@ -206,7 +208,7 @@ def library_of(tenant: Tenant) -> str:
     return ran.stdout.strip()
 
 
-def attempts(args: argparse.Namespace) -> Tenant:
+def attempts(args: Asked) -> Tenant:
     """All attempts, in an order in which the last ones end the lease."""
     with ExitStack() as stack:
         lease = stack.enter_context(remoting.leased("-n", "1", "-p", PART, "-l", args.server))
@@ -228,7 +230,7 @@ def attempts(args: argparse.Namespace) -> Tenant:
         return tenant
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Every attempt with its outcome; `breaches` counts those that got through."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

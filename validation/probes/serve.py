@@ -6,34 +6,42 @@ use up the only session that a one-shot server grants. Ends with its tool, or wh
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import json
 import os
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, rdma, rdma_serve
+from validation.probes import ProbeDoc, asked, rdma, rdma_serve
 from validation.probes.tool import Ran, document, finish_tool, group, start_tool
 
 LISTEN_TIMEOUT_S = 10.0
 _LISTEN = "0A"  # TCP_LISTEN in the kernel's tables
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("tool", choices=["iperf3", "sockperf", *rdma_serve.TOOLS])
-    parser.add_argument("--bind", required=True, help="this node's fabric address")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--interval-s", type=float, default=1.0, help="iperf3: reporting interval")
-    rdma_serve.add_arguments(parser)
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    tool: str  # iperf3, sockperf, or the kind of an RDMA measurement
+    asked: dict[str, Any]  # of iperf3 and sockperf the fields of `Tcp`, else of the measurement's own probe at this end
 
 
-def command_for(args: argparse.Namespace) -> list[str]:
+@dataclass
+class Tcp:
+    """What is asked of iperf3 and sockperf."""
+
+    bind: str  # this node's fabric address
+    port: int
+    interval_s: float = 1.0  # iperf3: reporting interval
+
+
+def command_for(tool: str, args: Tcp) -> list[str]:
     """The server's command line."""
-    if args.tool == "iperf3":
+    if tool == "iperf3":
         # -J makes the client's --get-server-output carry the receiver's intervals as data.
         return ["iperf3", "-s", "-1", "-J", "-B", args.bind, "-p", str(args.port), "-i", f"{args.interval_s:g}"]
     # A session that was cut off leaves its address in TIME_WAIT on this side; iperf3 reuses it by itself.
@@ -75,18 +83,21 @@ def listens(pid: int, address: str | None, port: int) -> bool:
     return bool(inodes) and bool(inodes & _sockets(pid))
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(what: Asked) -> ProbeDoc:
     """Serve one measurement."""
-    if args.tool in rdma_serve.TOOLS:
-        return rdma.report("serve", args.tool, lambda: rdma_serve.serve(args, listens))
-    command = command_for(args)
+    tool = what.tool
+    if tool in rdma_serve.ENDS:
+        end = asked.make(rdma_serve.ENDS[tool], what.asked)
+        return rdma.report("serve", tool, lambda: rdma_serve.serve(tool, end, listens))
+    args = asked.make(Tcp, what.asked)
+    command = command_for(tool, args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts = {"bind": args.bind, "port": args.port}
         try:
             process = start_tool(command)
         except FileNotFoundError:
-            return Ran(command, 127, "", f"{args.tool} is not installed on this node"), facts, None
+            return Ran(command, 127, "", f"{tool} is not installed on this node"), facts, None
         until = time.monotonic() + LISTEN_TIMEOUT_S
         while process.poll() is None and time.monotonic() < until:
             if listens(process.pid, args.bind, args.port):
@@ -97,9 +108,9 @@ def probe(args: argparse.Namespace) -> ProbeDoc:
             process.kill()
         ran = finish_tool(command, process)
         said = group(r"ERROR: (.+)", ran.stdout)  # sockperf exits with 0 even so
-        return ran, facts, f"{args.tool} does not listen on {args.bind}:{args.port}" + (f": {said}" if said else "")
+        return ran, facts, f"{tool} does not listen on {args.bind}:{args.port}" + (f": {said}" if said else "")
 
     def version(ran: Ran) -> str:
         return group(r'"version":\s*"iperf ([^"]+)"', ran.stdout) or group(r"version #(\S+)", ran.stdout)
 
-    return document("serve", args.tool, measure, version)
+    return document("serve", tool, measure, version)

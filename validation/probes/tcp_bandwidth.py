@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
@@ -12,25 +12,27 @@ from validation.probes.tool import Ran, document, group, run_tool
 SHORTEST = 0.9  # share of its time that a test must have run: on a busy node the omitted time ends late
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--source", required=True, help="this node's fabric address")
-    parser.add_argument("--destination", required=True, help="the serving node's fabric address")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--seconds", type=int, required=True, help="measured time")
-    parser.add_argument("--omit-s", type=int, default=0, help="time before it that does not count (TCP slow start)")
-    parser.add_argument("--interval-s", type=float, default=1.0, help="one sample per interval")
-    parser.add_argument("--streams", type=int, default=1, help="parallel TCP connections")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    source: str  # this node's fabric address
+    destination: str  # the serving node's fabric address
+    port: int
+    seconds: int  # measured time
+    omit_s: int = 0  # time before it that does not count (TCP slow start)
+    interval_s: float = 1.0  # one sample per interval
+    streams: int = 1  # parallel TCP connections
 
 
-def command_for(args: argparse.Namespace) -> list[str]:
+def command_for(args: Asked) -> list[str]:
     """The client's command line."""
     command = ["iperf3", "-c", args.destination, "-p", str(args.port), "-B", args.source]
     command += ["-t", str(args.seconds), "-O", str(args.omit_s), "-i", f"{args.interval_s:g}"]
     return [*command, "-P", str(args.streams), "-J", "--get-server-output", "--connect-timeout", "5000"]
 
 
-def wrong(args: argparse.Namespace, stdout: str) -> str | None:
+def wrong(args: Asked, stdout: str) -> str | None:
     """What iperf3 did other than asked, in words; None when it did everything. It may exit with 0 all the same."""
     try:
         report = json.loads(stdout)
@@ -57,8 +59,8 @@ def wrong(args: argparse.Namespace, stdout: str) -> str | None:
     return "iperf3 " + ", ".join(faults) if faults else None
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
-    """Send over TCP for `--seconds` and report iperf3's JSON."""
+def probe(args: Asked) -> ProbeDoc:
+    """Send over TCP for `seconds` and report iperf3's JSON."""
     command = command_for(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,15 @@ AROUND = 0.005  # definitions of a percentile pick neighbours, which lie far apa
 MIN_OBSERVATIONS = 50 * BLOCKS
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--source", required=True, help="this node's fabric address")
-    parser.add_argument("--destination", required=True, help="the serving node's fabric address")
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--seconds", type=int, required=True, help="measured time")
-    parser.add_argument("--min-observations", type=int, default=MIN_OBSERVATIONS, help="fewer are no measurement")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    source: str  # this node's fabric address
+    destination: str  # the serving node's fabric address
+    port: int
+    seconds: int  # measured time
+    min_observations: int = MIN_OBSERVATIONS  # fewer are no measurement
 
 
 def read_log(text: str) -> list[float]:
@@ -51,7 +53,7 @@ def percentile(times_us: list[float], fraction: float) -> float:
     return ordered[min(len(ordered) - 1, int(fraction * len(ordered)))]
 
 
-def _observe(args: argparse.Namespace, stdout: str, log: Path) -> tuple[dict[str, Any], str | None]:
+def _observe(args: Asked, stdout: str, log: Path) -> tuple[dict[str, Any], str | None]:
     facts: dict[str, Any] = {"source": args.source, "destination": args.destination}
     try:
         text = log.read_text()
@@ -75,8 +77,8 @@ def _observe(args: argparse.Namespace, stdout: str, log: Path) -> tuple[dict[str
     return facts, None
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
-    """Ping-pong for `--seconds`; the median of each of BLOCKS blocks and the 99th percentile, us, full round trip."""
+def probe(args: Asked) -> ProbeDoc:
+    """Ping-pong for `seconds`; the median of each of BLOCKS blocks and the 99th percentile, us, full round trip."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         with tempfile.TemporaryDirectory(prefix="elastic-ai-") as folder:

@@ -6,11 +6,11 @@ of their own and reach the other nodes through that user's key and the training 
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +22,32 @@ ENTER = "/usr/local/bin/elastic-ai-training-exec"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe; the defaults are where the training role installs things."""
-    parser.add_argument("--ranks", type=int, required=True, help="world size")
-    parser.add_argument("--hosts", required=True, help="ADDRESS:SLOTS, comma separated")
-    parser.add_argument("--networks", required=True, help="networks for MPI's traffic, CIDR, comma separated")
-    parser.add_argument("--warmup", type=int, required=True, help="steps that do not count")
-    parser.add_argument("--steps", type=int, required=True, help="measured steps")
-    parser.add_argument("--batch", type=int, required=True, help="images per rank and step")
-    parser.add_argument("--time-limit-s", type=int, default=300, help="mpirun ends the job after that time")
-    parser.add_argument("--shared-cores", action="store_true", help="the nodes share cores: ranks yield when they wait")
-    parser.add_argument("--ssh-port", type=int, default=50000)
-    parser.add_argument("--ssh-config", default="/etc/elastic-ai/training/ssh_config")
-    parser.add_argument("--enter", default=ENTER, help="runs a command in the training container")
-    parser.add_argument("--python", default="/usr/bin/python3", help="the container's")
+@dataclass
+class Asked:
+    """What is asked of this probe; the defaults are where the training role installs things."""
+
+    ranks: int  # world size
+    hosts: list[str]  # ADDRESS:SLOTS
+    networks: list[str]  # of MPI's traffic, CIDR
+    warmup: int  # steps that do not count
+    steps: int  # measured steps
+    batch: int  # images per rank and step
+    time_limit_s: int = 300  # mpirun ends the job after that time
+    shared_cores: bool = False  # the nodes share cores: ranks yield when they wait
+    ssh_port: int = 50000
+    ssh_config: str = "/etc/elastic-ai/training/ssh_config"
+    enter: str = ENTER  # runs a command in the training container
+    python: str = "/usr/bin/python3"  # the container's
 
 
-def command_for(args: argparse.Namespace) -> list[str]:
+def command_for(args: Asked) -> list[str]:
     """The whitepaper's mpirun line, over TCP and over the fabric alone."""
-    command = ["mpirun", "-np", str(args.ranks), "-H", args.hosts, "--bind-to", "none", "--map-by", "slot"]
+    networks = ",".join(args.networks)
+    command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
     command += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
     # Without these Open MPI tries every interface that is up, docker0 included, which is the same on every node.
-    command += ["--mca", "btl_tcp_if_include", args.networks, "--mca", "oob_tcp_if_include", args.networks]
+    command += ["--mca", "btl_tcp_if_include", networks, "--mca", "oob_tcp_if_include", networks]
     if args.shared_cores:
         # Open MPI's ranks spin while they wait and know only of their own node: on virtual nodes of one host they
         # would take the cores from those that they wait for.
@@ -72,10 +75,10 @@ def report_of(stdout: str) -> dict[str, Any]:
     return report
 
 
-def wrong(args: argparse.Namespace, report: dict[str, Any]) -> str | None:
+def wrong(args: Asked, report: dict[str, Any]) -> str | None:
     """What the job did other than asked, in words; None when it did everything."""
     placed = sorted(Counter(report["hosts"]).values())
-    asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts.split(","))
+    asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts)
     rates = report["images_per_s"]
     checks = [
         (report["world_size"] == args.ranks, f"ran with {report['world_size']} ranks instead of {args.ranks}"),
@@ -91,8 +94,8 @@ def wrong(args: argparse.Namespace, report: dict[str, Any]) -> str | None:
     return "the training " + ", ".join(faults) if faults else None
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
-    """Train for `--warmup` + `--steps` steps; images/s of the whole job for each measured step."""
+def probe(args: Asked) -> ProbeDoc:
+    """Train for `warmup` + `steps` steps; images/s of the whole job for each measured step."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         command = in_container(args.enter, command_for(args))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
@@ -23,10 +23,12 @@ SERIES = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Options of this probe."""
-    parser.add_argument("--url", default=URL, help="where Prometheus answers on this node")
-    parser.add_argument("--days", type=float, required=True, help="how far back")
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    days: float  # how far back
+    url: str = URL  # where Prometheus answers on this node
 
 
 def ask(url: str, path: str, query: dict[str, str]) -> Any:
@@ -39,7 +41,7 @@ def ask(url: str, path: str, query: dict[str, str]) -> Any:
     return found["data"]
 
 
-def probe(args: argparse.Namespace) -> ProbeDoc:
+def probe(args: Asked) -> ProbeDoc:
     """Readings of each series, from the oldest to the newest."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

@@ -5,33 +5,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-from validation.model import Measurement, RawLog, Result, Scalar, VerdictDoc
+from validation.kinds import title
+from validation.model import Measurement, Param, RawLog, Result, VerdictDoc
 from validation.report.criteria import slug
 from validation.report.documents import RawState, RunDocuments
 from validation.report.numbers import NONE
-
-_KINDS = {
-    "facts": "Hardware, software and settings of a node",
-    "rdma-ports": "RDMA ports: state, RoCE settings, counters",
-    "ib-fabric": "InfiniBand fabric: subnet manager, links, errors",
-    "path-mtu": "Path MTU, do-not-fragment probes",
-    "tcp-bandwidth": "TCP bandwidth",
-    "tcp-latency": "TCP round-trip time",
-    "training-short": "Short distributed training",
-    "rdma-first-light": "RDMA works: ping-pong",
-    "rdma-bandwidth": "RDMA bandwidth",
-    "rdma-latency": "RDMA latency",
-    "rdma-ucx": "RDMA by UCX",
-    "remoting-copy": "Copies to remote GPUs",
-    "remoting-isolate": "Attempts on the isolation of leases",
-    "remoting-fraction": "Memory of fractions of a GPU",
-    "utilisation": "Utilisation of the pool over time",
-}
-
-
-def kind_title(kind: str) -> str:
-    """A kind of measurement in words."""
-    return _KINDS.get(kind, kind)
 
 
 @dataclass(frozen=True)
@@ -128,7 +106,7 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
         groups.setdefault(measurement.kind, []).append(measurement)
     return tuple(
         Kind(
-            title=kind_title(kind),
+            title=title(kind),
             kind=kind,
             suite=", ".join(dict.fromkeys(m.suite for m in group)),
             planned=len(group),
@@ -140,7 +118,8 @@ def kinds(documents: RunDocuments) -> tuple[Kind, ...]:
     )
 
 
-def _common(params: list[dict[str, Scalar]]) -> str:
+def _common(params: list[dict[str, Param]]) -> str:
     first = params[0]
     same = {k: v for k, v in first.items() if all(k in p and p[k] == v for p in params)}
-    return ", ".join(f"{k} {v}" for k, v in same.items()) or NONE
+    words = {k: " ".join(v) if isinstance(v, tuple) else v for k, v in same.items()}
+    return ", ".join(f"{k} {v}" for k, v in words.items()) or NONE

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from statistics import median
 
 from markupsafe import Markup
 
 from validation.criterion import Criterion
+from validation.kinds.record import names
 from validation.model import CriterionVerdict, Measurement, Result, VerdictDoc
 from validation.report.colour import INK
 from validation.report.documents import RunDocuments
@@ -140,10 +142,10 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
     bars, rows = [], []
     for measurement in planned:
         result = documents.latest.get(measurement.id)
-        server, parts = str(measurement.params.get("server", "")), str(measurement.params.get("parts", ""))
+        server, parts = str(measurement.params.get("server", "")), names(measurement, "parts")
         if result is None or result.status != "ok":
             why = (result.error or result.status) if result else "no result was recorded"
-            rows.append((server, parts.replace(",", " + "), "not measured", why, NONE))
+            rows.append((server, " + ".join(parts), "not measured", why, NONE))
             continue
         sizes = result.facts.get("part_mib")
         whole = result.facts.get("memory_mib")
@@ -152,7 +154,7 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
         rows.append(
             (
                 server,
-                parts.replace(",", " + "),
+                " + ".join(parts),
                 " + ".join(number(v) for v in listed) or "in the raw log only (older release)",
                 f"{whole}",
                 number(max(error)) if error else NONE,
@@ -172,9 +174,8 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
     return [Figure("fractions", caption, _stacks(bars), table, None, ("rm.memory",))]
 
 
-def _words(parts: str) -> str:
-    each = parts.split(",")
-    return f"{len(each)} \u00d7 {each[0]}" if len(set(each)) == 1 else " + ".join(each)
+def _words(parts: Sequence[str]) -> str:
+    return f"{len(parts)} \u00d7 {parts[0]}" if len(set(parts)) == 1 else " + ".join(parts)
 
 
 def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:

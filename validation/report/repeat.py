@@ -7,13 +7,11 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from validation.execute import RunError
-from validation.execute.commands import job_for
-from validation.execute.ssh import PROBE_PYTHON
+from validation.errors import RunError
+from validation.kinds import KINDS, by_hand, job_for, title
 from validation.model import Measurement, Result, Topology, VerdictDoc
 from validation.report.criteria import slug
 from validation.report.documents import RunDocuments
-from validation.report.evidence import kind_title
 
 #: What stands on the other end while a client measures; `{d}` is the destination's node.
 _SERVERS = {
@@ -24,8 +22,6 @@ _SERVERS = {
 }
 _PERFTEST = re.compile(r"ib_\w+_(bw|lat)$")
 _TEMPORARY = re.compile(r"/tmp/elastic-ai-[^/\s]+/")  # noqa: S108 - what a probe left in its command line
-#: Kinds that a probe of ours takes, by many tools or none: it is the probe that is started again.
-_OWN = {"facts", "rdma-ports", "ib-fabric", "utilisation", "remoting-copy", "remoting-isolate", "remoting-fraction"}
 
 
 @dataclass(frozen=True)
@@ -64,12 +60,12 @@ def _repeat(topology: Topology, measurement: Measurement, result: Result, count:
     if len(measurement.endpoints) == 2:
         node, other = measurement.endpoints[0].node, measurement.endpoints[1].node
         server = _server(words, measurement)
-    if measurement.kind in _OWN:
+    if measurement.kind in KINDS and KINDS[measurement.kind].repeat_by == "probe":
         with contextlib.suppress(RunError):  # a run of another release: what it recorded has to do
             job = job_for(measurement, topology)
-            node, words = job.node, [PROBE_PYTHON, "-m", "validation.probes", *job.probe]
+            node, words = job.node, by_hand(job)
     return Repeat(
-        title=kind_title(measurement.kind),
+        title=title(measurement.kind),
         tool=f"{provenance.tool} {provenance.tool_version}".strip(),
         node=node,
         command=shlex.join(words),

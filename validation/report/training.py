@@ -11,6 +11,7 @@ from statistics import median, quantiles
 
 from markupsafe import Markup
 
+from validation.kinds.record import names
 from validation.model import Measurement
 from validation.report.charts import ScalingBar, scaling
 from validation.report.documents import RunDocuments
@@ -90,7 +91,7 @@ def training(documents: RunDocuments) -> Training | None:
                 measurement=m.id,
                 title=title(m),
                 ranks=ranks,
-                hosts=str(m.params.get("hosts", "")).replace(",", ", ") or ", ".join(m.nodes),
+                hosts=", ".join(names(m, "hosts") or m.nodes),
                 steps=len(values),
                 batch=str(m.params.get("batch", NONE)),
                 rate=rate,

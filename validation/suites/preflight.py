@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.model import Endpoint, Measurement, Node, Scalar
+from validation.model import Endpoint, Measurement, Node, Param
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
 
@@ -60,7 +60,7 @@ def _with_rdma(request: Request) -> list[Node]:
     return [node for node in request.topology.nodes if any(port.rdma for port in node.ports)]
 
 
-def _rdma_ports(request: Request, suffix: str, params: dict[str, Scalar]) -> list[list[Measurement]]:
+def _rdma_ports(request: Request, suffix: str, params: dict[str, Param]) -> list[list[Measurement]]:
     nodes, criteria = _with_rdma(request), request.serving("rdma-ports")
     if not nodes or not criteria:
         return []

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from validation.model import Endpoint, Measurement, Node, Scalar, Topology
+from validation.model import Endpoint, Measurement, Node, Param, Topology
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
 CONTROL_PORT = 18515  # perftest's and ibv_rc_pingpong's own
@@ -96,7 +96,7 @@ class _Rounds:
             for run in range(1, 1 + (1 if self.lab else RUNS)):
                 self.add("rdma-bandwidth", op if run == 1 else f"{op}-{run}", self.bandwidth(op), self.run_s())
         for op in OPERATIONS if not self.lab else ("write",):
-            both = {**self.bandwidth(op), "bidirectional": 1}
+            both = {**self.bandwidth(op), "bidirectional": True}
             self.add("rdma-bandwidth", f"{op}-both", both, self.run_s() + 1, self.once)
         # rdma_cm finds the GID by itself; on hardware beside the socket setup, in a rehearsal reads take it anyway
         if not self.lab:
@@ -105,7 +105,7 @@ class _Rounds:
         for op in OPERATIONS:
             self.add("rdma-latency", op, {"op": op, "cm": "socket", "size_bytes": 2, "iterations": pace.samples}, 0.5)
         for test, size in (("put_lat", 8),) if self.lab else (("put_lat", 8), ("put_bw", 65536), ("tag_bw", 1 << 20)):
-            ucx: dict[str, Scalar] = {"ucx_test": test, "size_bytes": size, "iterations": pace.ucx, "warmup": 10}
+            ucx: dict[str, Param] = {"ucx_test": test, "size_bytes": size, "iterations": pace.ucx, "warmup": 10}
             self.add("rdma-ucx", test, ucx, 0.5)
 
     def sizes(self) -> None:
@@ -119,7 +119,7 @@ class _Rounds:
             one = {**other, "size_bytes": size, "iterations": messages}
             self.add("rdma-bandwidth", f"write-{size}", one, self.run_s(), self.once, judged=False)
 
-    def bandwidth(self, op: str) -> dict[str, Scalar]:
+    def bandwidth(self, op: str) -> dict[str, Param]:
         """Parameters of a bandwidth run. In a rehearsal the operations share out what hardware is asked in full."""
         if not self.lab:
             size, qps = MESSAGE_BYTES, QPS
@@ -145,7 +145,7 @@ class _Rounds:
         self,
         kind: str,
         label: str,
-        params: dict[str, Scalar],
+        params: dict[str, Param],
         run_s: float,
         which: Callable[[Endpoint, Endpoint], bool] | None = None,
         judged: bool = True,
@@ -157,7 +157,7 @@ class _Rounds:
         if not criteria:
             return
         port = UCX_PORT if kind == "rdma-ucx" else CONTROL_PORT
-        whole: dict[str, Scalar] = {**params, "port": port, "transport": self.request.fabric.transport}
+        whole: dict[str, Param] = {**params, "port": port, "transport": self.request.fabric.transport}
         if self.pace.qp_timeout is not None and kind in ("rdma-bandwidth", "rdma-latency"):
             whole["qp_timeout"] = self.pace.qp_timeout
         estimated = round(self.pace.session_s + run_s, 1)

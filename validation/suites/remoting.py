@@ -6,13 +6,13 @@ its criteria say so in every report.
 
 from __future__ import annotations
 
-from validation.model import Measurement, Node, Scalar
+from validation.model import Measurement, Node, Param
 from validation.suites.common import Part, Request
 
 #: Bytes of a copy, timed copies, copies of 4 bytes. Emulated devices are small, and their figures judge nothing.
 REAL = (64 << 20, 9, 200)
 VIRTUAL = (2 << 20, 3, 20)
-WHOLES = ("1/2,1/2", "1/4,1/4,1/4,1/4", "1/7,1/7,1/7,1/7,1/7,1/7,1/7", "3/4,5/20")
+WHOLES = (2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "5/20"))
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
 
@@ -33,14 +33,14 @@ def plan(request: Request) -> Part:
         others = [n.name for n in servers if n is not server]
         if not others:
             part.left_out.append("remoting: no attempt from a machine without a lease: there is only one GPU server")
-        params: dict[str, Scalar] = {"server": server.name, "elsewhere": others[0] if others else ""}
+        params: dict[str, Param] = {"server": server.name, "elsewhere": others[0] if others else ""}
         nodes = (client.name, server.name, *others[:1])
         label = f"{client.name}.{server.name}"
         part.rounds.append([_one(request, "remoting-isolate", label, nodes, params, ISOLATE_S)])
         for whole in WHOLES:
-            label = f"{client.name}.{server.name}.{whole.replace('/', '-').replace(',', '_')}"
-            cut: dict[str, Scalar] = {"server": server.name, "parts": whole}
-            estimated = START_S + 2.0 * (whole.count(",") + 1)
+            label = f"{client.name}.{server.name}.{'_'.join(whole).replace('/', '-')}"
+            cut: dict[str, Param] = {"server": server.name, "parts": whole}
+            estimated = START_S + 2.0 * len(whole)
             part.rounds.append([_one(request, "remoting-fraction", label, (client.name, server.name), cut, estimated)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
@@ -50,8 +50,8 @@ def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
     size, repeat, count = VIRTUAL if any(n.virtual for n in (client, *servers)) else REAL
     pairs = (sum(n.bom.gpu_count or n.slots for n in servers) + 1) ** 2
     estimated = START_S + pairs * (repeat + 3) * (0.02 + size / 1e9) + pairs * count * 0.0005
-    params: dict[str, Scalar] = {
-        "servers": ",".join(n.name for n in servers),
+    params: dict[str, Param] = {
+        "servers": tuple(n.name for n in servers),
         "size_bytes": size,
         "repeat": repeat,
         "latency_count": count,
@@ -61,7 +61,7 @@ def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
 
 
 def _one(
-    request: Request, kind: str, label: str, nodes: tuple[str, ...], params: dict[str, Scalar], estimated: float
+    request: Request, kind: str, label: str, nodes: tuple[str, ...], params: dict[str, Param], estimated: float
 ) -> Measurement:
     return Measurement(
         id=f"{kind}.{label}",

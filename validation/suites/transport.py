@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.model import Endpoint, Measurement, Scalar
+from validation.model import Endpoint, Measurement, Param
 from validation.suites import rdma
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
@@ -24,14 +24,14 @@ def plan(request: Request) -> Part:
     streams = 1 if link is not None and link.rate_gbps <= 10 else request.fabric.tcp_streams
     seconds = request.options.get("seconds", BANDWIDTH_SECONDS)
     latency_seconds = request.options.get("latency_seconds", LATENCY_SECONDS)
-    bandwidth: dict[str, Scalar] = {
+    bandwidth: dict[str, Param] = {
         "seconds": seconds,
         "omit_s": OMIT_SECONDS,
         "interval_s": INTERVAL_SECONDS,
         "streams": streams,
         "port": BANDWIDTH_PORT,
     }
-    latency: dict[str, Scalar] = {"seconds": latency_seconds, "port": LATENCY_PORT}
+    latency: dict[str, Param] = {"seconds": latency_seconds, "port": LATENCY_PORT}
     if link is not None:  # round trips of milliseconds, as on a busy host, leave less than the usual 1000
         latency["min_observations"] = EMULATED_OBSERVATIONS if link.emulated else LAB_OBSERVATIONS
     for kind, params, estimated in (
@@ -46,7 +46,7 @@ def plan(request: Request) -> Part:
             source: Endpoint,
             destination: Endpoint,
             kind: str = kind,
-            params: dict[str, Scalar] = params,
+            params: dict[str, Param] = params,
             estimated: float = estimated,
             criteria: tuple[str, ...] = criteria,
         ) -> Measurement:

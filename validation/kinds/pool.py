@@ -1,0 +1,49 @@
+"""What is measured of the pool: remoting, by the toolkit's own commands on a client, and its use over time."""
+
+from __future__ import annotations
+
+from validation.kinds.record import Kind, on_node
+from validation.model import Job, Measurement, Topology
+from validation.parsers import operations, remoting
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    return on_node(m)
+
+
+def _copies(m: Measurement, topology: Topology) -> Job:
+    """A program that hangs is ended before its probe would be, so that the lease is given back."""
+    return on_node(m, limit_s=m.timeout_s - 30)
+
+
+KINDS = (
+    Kind(
+        name="remoting-copy",
+        title="Copies to remote GPUs",
+        job=_copies,
+        parse=remoting.copies,
+        repeat_by="probe",
+    ),
+    Kind(
+        name="remoting-isolate",
+        title="Attempts on the isolation of leases",
+        job=_job,
+        parse=remoting.isolation,
+        repeat_by="probe",
+    ),
+    Kind(
+        name="remoting-fraction",
+        title="Memory of fractions of a GPU",
+        job=_job,
+        parse=remoting.fractions,
+        repeat_by="probe",
+    ),
+    Kind(
+        name="utilisation",
+        title="Utilisation of the pool over time",
+        job=_job,
+        parse=operations.utilisation,
+        repeat_by="probe",
+        once=True,
+    ),
+)

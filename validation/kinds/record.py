@@ -1,0 +1,73 @@
+"""What a kind of measurement is, as one record, and what the records share."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from validation.model import Call, Endpoint, Job, Measurement, Node, Port, Topology
+from validation.parsers.common import Parsed
+from validation.probes import ProbeDoc
+
+Parser = Callable[[ProbeDoc, Mapping[str, Any]], Parsed]
+Jobs = Callable[[Measurement, Topology], Job]
+
+FIRST = "*"
+"""A kind's headline where it is whatever metric a result has first."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of measurement. Its probe is validation/probes/NAME.py (with _ for -).
+
+    `title`: what reports call it. `job`: what runs where; KeyError, IndexError or ValueError where plan and topology do
+    not fit together. `parse`: the probe's document as samples and facts. `headline`: the metric whose median a progress
+    line shows, FIRST, or "". `needs`: the kind that must work between the same ports first, or "". `bearable`: faults
+    of this kind after which what needs it is tried all the same. `both_ends`: the serving end's document is part of the
+    proof, and of the explanation of a failure. `repeat_by`: by hand it is repeated with the tool's own command line, or
+    with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval.
+    """
+
+    name: str
+    title: str
+    job: Jobs
+    parse: Parser
+    headline: str = ""
+    needs: str = ""
+    bearable: tuple[str, ...] = ()
+    both_ends: bool = False
+    repeat_by: Literal["tool", "probe"] = "tool"
+    once: bool = False
+
+
+def on_node(m: Measurement, **params: Any) -> Job:
+    """A job of the measurement's own probe on its first node, with the plan's parameters and `params`."""
+    return Job(node=m.nodes[0], probe=Call(probe=m.kind, params={**m.params, **params}))
+
+
+def port_of(topology: Topology, endpoint: Endpoint) -> Port:
+    """The fabric port behind an endpoint; KeyError if the topology has none."""
+    for port in topology.node(endpoint.node).ports:
+        if port.interface == endpoint.port:
+            return port
+    raise KeyError(str(endpoint))
+
+
+def addresses(m: Measurement, topology: Topology) -> tuple[str, str]:
+    """Fabric addresses of source and destination; KeyError if the topology lacks a port."""
+    source, destination = m.endpoints
+    return port_of(topology, source).address, port_of(topology, destination).address
+
+
+def network(node: Node) -> str:
+    """The network of a node's first fabric port, CIDR."""
+    port = node.ports[0]
+    return str(ipaddress.ip_interface(f"{port.address}/{port.prefix}").network)
+
+
+def names(m: Measurement, key: str) -> tuple[str, ...]:
+    """A parameter that is a list of names; none where the plan does not give it."""
+    found = m.params.get(key)
+    return found if isinstance(found, tuple) else ()
