@@ -23,13 +23,9 @@ from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
 from validation.kinds import job_for
 from validation.load import read_results
-<<<<<<< HEAD:tests/functional/test_execute.py
 from validation.model import Provenance, Result
-=======
-from validation.model import Plan, Provenance, Result, Topology
 from validation.probes import training_short
 from validation.probes.asked import make
->>>>>>> d8d9644 (One record for each kind of measurement (validation/kinds/): title, job, parse, headline, what it needs; probes are found by name and get one JSON argument):tests/unit/test_execute.py
 
 TOOLS = pytest.mark.skipif(
     not (shutil.which("iperf3") and shutil.which("sockperf")), reason="iperf3 and sockperf are not installed here"
