@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lease_host import FakeHost
 
 from toolkit.lease import LeaseError, heartbeat, running, wire
-from toolkit.lease.endpoint import Endpoint, check_engine, parse, probe
-from toolkit.lease.engines import Device
+from toolkit.lease.endpoint import LeaseEndpoint, check_engine, parse, probe
+from toolkit.lease.engines import LeasedGpu
 
 REPO = Path(__file__).parents[2]
 TOKEN = "t" * 43
@@ -53,11 +54,11 @@ class Running:
     folder: Path
 
     @property
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> LeaseEndpoint:
         told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline")
         kept = {key: self.instance[key] for key in told}
         devices = tuple(d | {"emulated": True} for d in self.instance["devices"])
-        return Endpoint(**kept, node="gpu1", token=TOKEN, heartbeat_s=0.2, grace_s=1.0, devices=devices, notes=())
+        return LeaseEndpoint(**kept, node="gpu1", token=TOKEN, heartbeat_s=0.2, grace_s=1.0, devices=devices, notes=())
 
     def ended(self, within_s: float = 8) -> str:
         self.process.wait(within_s)
@@ -89,7 +90,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "address": "127.0.0.1",
             "port": free_port(),
             "agent_port": free_port(),
-            "devices": [asdict(Device(0, "GPU-0", "Emulated X", 256, 70, 140, 128))],
+            "devices": [asdict(LeasedGpu(0, "GPU-0", "Emulated X", 256, 70, 140, 128))],
             "engine": "reference",
             "release": "r1",
             "engine_dir": str(tmp_path / "engine"),
@@ -191,7 +192,7 @@ def test_silence_without_an_end_is_noticed(start: Start) -> None:
     lease.process.send_signal(signal.SIGSTOP)
     try:
         assert lost.wait(15)
-        assert keeper.reason == "gpu1 did not answer for 1 s"
+        assert keeper.ending == wire.Ending(wire.EndCode.LOST, "gpu1 did not answer for 1 s")
     finally:
         lease.process.send_signal(signal.SIGCONT)
 
@@ -242,7 +243,7 @@ def test_the_owner_hears_why(start: Start) -> None:
     keeper.start()
     lease.process.send_signal(signal.SIGTERM)
     assert lost.wait(5)
-    assert keeper.reason == "it was taken back"
+    assert keeper.ending == wire.Ending(wire.EndCode.TAKEN_BACK, "it was taken back")
 
 
 def test_it_ends_with_its_engine(start: Start) -> None:
@@ -271,7 +272,9 @@ def test_an_impostor_is_not_believed() -> None:
         thread = threading.Thread(target=pretend)
         thread.start()
         port = server.getsockname()[1]
-        endpoint = Endpoint(1, "1", "gpu1", "127.0.0.1", 1, port, TOKEN, "reference", "r", "run", None, 1, 1, (), ())
+        endpoint = LeaseEndpoint(
+            1, "1", "gpu1", "127.0.0.1", 1, port, TOKEN, "reference", "r", "run", None, 1, 1, (), ()
+        )
         with pytest.raises(LeaseError, match="does not know this lease"):
             heartbeat.keep([endpoint])
         thread.join()
@@ -279,7 +282,7 @@ def test_an_impostor_is_not_believed() -> None:
 
 def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r2"}')
-    endpoint = Endpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    endpoint = LeaseEndpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
     with pytest.raises(LeaseError, match="gpu1 serves release r1 of the engine reference, this machine has r2"):
         check_engine([endpoint], tmp_path)
     with pytest.raises(LeaseError, match="no remoting engine is installed"):
@@ -287,7 +290,7 @@ def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) 
 
 
 def test_a_port_that_does_not_answer_is_named_at_once() -> None:
-    endpoint = Endpoint(
+    endpoint = LeaseEndpoint(
         1, "1", "gpu1", "127.0.0.1", free_port(), 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ()
     )
     with pytest.raises(LeaseError, match=r"gpu1 does not answer on 127\.0\.0\.1:\d+"):
@@ -301,36 +304,34 @@ def test_a_lease_that_could_not_start_says_why() -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """This machine's engine, of the server's release."""
-    (tmp_path / "engine").mkdir(exist_ok=True)
-    (tmp_path / "engine" / "engine.json").write_text('{"engine": "reference", "release": "r1"}')
-    monkeypatch.setattr(running, "ENGINE_DIR", tmp_path / "engine")
-    monkeypatch.setattr(running, "check_engine", lambda endpoints: check_engine(endpoints, tmp_path / "engine"))
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
+    """This machine, with an engine of the server's release."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "mine"))
     (tmp_path / "mine").mkdir()
-    return tmp_path
+    host = FakeHost(folder=tmp_path)
+    host.serve()
+    return host
 
 
-def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, here: Path) -> None:
+def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, host: FakeHost) -> None:
     lease = start(grace_s=30.0)
     show = 'echo "$ELASTIC_AI_SERVERS $ELASTIC_AI_LEASE"'
-    script = f'cat "$ELASTIC_AI_TOKEN_FILE" > {here}/seen; {show} >> {here}/seen; exit 3'
+    script = f'cat "$ELASTIC_AI_TOKEN_FILE" > {host.folder}/seen; {show} >> {host.folder}/seen; exit 3'
     told: list[str] = []
-    assert running.start_and_wait(["sh", "-c", script], [lease.endpoint], told.append) == 3
-    assert (here / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance['port']} 41\n"
-    assert list((here / "mine").iterdir()) == []
+    assert running.start_and_wait(host, ["sh", "-c", script], [lease.endpoint], told.append) == 3
+    assert (host.folder / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance['port']} 41\n"
+    assert list((host.folder / "mine").iterdir()) == []
     assert told == []
     assert lease.ended() == "its client has gone"
 
 
-def test_a_lease_that_ends_first_is_said_and_the_program_ends(
-    start: Start, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "LOST_S", 0.5)
+def test_a_lease_that_ends_first_is_said_and_the_program_ends(start: Start, host: FakeHost) -> None:
     lease = start(mode="hold", deadline=time.time() + 1.5)
     told: list[str] = []
-    assert running.start_and_wait(["sleep", "60"], [lease.endpoint], told.append) == 128 + signal.SIGTERM
+    assert (
+        running.start_and_wait(host, ["sleep", "60"], [lease.endpoint], told.append, patience_s=0.5)
+        == 128 + signal.SIGTERM
+    )
     assert told == ["lease 41 has ended: its time is over"]
     with pytest.raises(LeaseError, match="does not answer"):
-        running.start_and_wait(["true"], [lease.endpoint], told.append)
+        running.start_and_wait(host, ["true"], [lease.endpoint], told.append)

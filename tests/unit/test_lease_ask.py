@@ -1,4 +1,4 @@
-"""From a wish to Slurm's jobs, and the wait for them; Slurm's answers are constructed (lease_texts)."""
+"""From a request to Slurm's jobs, and the wait for them; Slurm's answers are constructed (lease_texts)."""
 
 from __future__ import annotations
 
@@ -11,144 +11,197 @@ import time
 from pathlib import Path
 
 import pytest
+from lease_host import FakeClock, FakeHost, FakeSlurm
 from lease_texts import COMMENT, job_text, node_text
 
 from toolkit.commands import lease_shared
-from toolkit.lease import LeaseError, ask, manage, pool, running, slurm
-from toolkit.lease.endpoint import NotStarted
-from toolkit.lease.fraction import Part
-from toolkit.lease.request import parse_comment
-from toolkit.lease.slurm_text import Job, parse_jobs, parse_nodes
+from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
+from toolkit.lease.ask import LeaseRequest
+from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
+from toolkit.lease.fraction import GpuPart
+from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import Complaint, SlurmJob, parse_jobs, parse_nodes
+from toolkit.lease.wire import EndCode, Ending
 
-NODES = parse_nodes(node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE"))
+POOL = node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE")
+NODES = parse_nodes(POOL)
+CLIENTS = ("10.0.0.2",)
+ENDPOINT = json.dumps(
+    {
+        "lease": 43, "job": "43", "node": "gpu1", "address": "10.0.0.1", "port": 1, "agent_port": 2, "token": "t",
+        "engine": "reference", "release": "r1", "mode": "run", "deadline": None, "heartbeat_s": 1, "grace_s": 1,
+        "devices": [], "notes": [],
+    }
+)  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ask, "client_addresses", lambda: ("10.0.0.2",))
-
-
-def gres(wish: ask.Wish, jobs: list[Job] | None = None) -> list[str]:
+def gres(request: LeaseRequest, jobs: list[SlurmJob] | None = None) -> list[str]:
     gpus = pool.gpus_of(NODES, jobs or [], {})
-    return [part[-1].removeprefix("--gres=") for part in ask.options(wish, NODES, NODES, gpus)]
+    return [part[-1].removeprefix("--gres=") for part in ask.options(request, NODES, NODES, gpus, CLIENTS)]
 
 
 def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
-    whole = Part(140, 140)
-    assert gres(ask.Wish(4, whole)) == ["gpu:4"]
-    assert gres(ask.Wish(1, whole)) == ["shard:140"]
-    assert gres(ask.Wish(1, Part(1, 1))) == ["gpu:1"]  # a pool without shards
-    assert gres(ask.Wish(6, whole)) == ["shard:140"] * 6
+    whole = GpuPart(140, 140)
+    assert gres(LeaseRequest(4, whole)) == ["gpu:4"]
+    assert gres(LeaseRequest(1, whole)) == ["shard:140"]
+    assert gres(LeaseRequest(1, GpuPart(1, 1))) == ["gpu:1"]  # a pool without shards
+    assert gres(LeaseRequest(6, whole)) == ["shard:140"] * 6
     busy = parse_jobs(job_text(gres="gpu:v100:2(IDX:0-1)") + job_text(42, gres="gpu:v100:2(IDX:0-1)", node="gpu2"))
-    assert gres(ask.Wish(3, whole), busy) == ["shard:140"] * 3
-    assert gres(ask.Wish(2, whole), busy) == ["gpu:2"]
-    assert gres(ask.Wish(2, Part(70))) == ["shard:70"] * 2
+    assert gres(LeaseRequest(3, whole), busy) == ["shard:140"] * 3
+    assert gres(LeaseRequest(2, whole), busy) == ["gpu:2"]
+    assert gres(LeaseRequest(2, GpuPart(70))) == ["shard:70"] * 2
 
 
 def test_the_job_says_what_was_asked_for_and_from_where() -> None:
-    wish = ask.Wish(1, Part(20), ("gpu2",), "v100", 90, "hold")
-    (words,) = ask.options(wish, NODES[1:], NODES, pool.gpus_of(NODES, [], {}))
-    comment = next(w for w in words if w.startswith("--comment=")).removeprefix("--comment=")
-    request = parse_comment(comment)
-    assert (request.mode, request.what, request.ttl_s, request.clients) == ("hold", "1/7 GPU", 90, ("10.0.0.2",))
+    request = LeaseRequest(1, GpuPart(20), ("gpu2",), "v100", 90, "hold")
+    (words,) = ask.options(request, NODES[1:], NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
+    comment = parse_comment(next(w for w in words if w.startswith("--comment=")).removeprefix("--comment="))
+    assert (comment.mode, comment.what, comment.ttl_s, comment.clients) == ("hold", "1/7 GPU", 90, CLIENTS)
     assert {"--time=2", "--partition=v100", "--exclude=gpu1", "--no-requeue", "--oversubscribe"} <= set(words)
 
 
 @pytest.mark.parametrize(
-    ("wish", "words"),
+    ("request_", "words"),
     [
-        (ask.Wish(9, Part(140)), "asks for 9 GPUs, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
-        (ask.Wish(9, Part(105)), "asks for 9 x 3/4 GPU, the pool has 8 GPUs (gpu1: 4, gpu2: 4), which is 8 such parts"),
-        (ask.Wish(0, Part(140)), "ask for at least 1 GPU"),
+        (LeaseRequest(9, GpuPart(140)), "asks for 9 GPUs, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
+        (
+            LeaseRequest(9, GpuPart(105)),
+            "asks for 9 x 3/4 GPU, the pool has 8 GPUs (gpu1: 4, gpu2: 4), which is 8 such parts",
+        ),
+        (LeaseRequest(0, GpuPart(140)), "ask for at least 1 GPU"),
     ],
 )
-def test_what_the_pool_never_has_is_refused(wish: ask.Wish, words: str) -> None:
+def test_what_the_pool_never_has_is_refused(request_: LeaseRequest, words: str) -> None:
     with pytest.raises(LeaseError) as refused:
-        ask.refuse_impossible(wish, NODES)
+        ask.refuse_impossible(request_, NODES)
     assert words in str(refused.value)
 
 
 def test_servers_and_classes_that_are_not_there() -> None:
-    for wish, words in ((ask.Wish(1, Part(140), ("gpu7",)), "gpu7"), (ask.Wish(1, Part(140), (), "h100"), "all, v100")):
+    whole = GpuPart(140)
+    for request, words in (
+        (LeaseRequest(1, whole, ("gpu7",)), "gpu7"),
+        (LeaseRequest(1, whole, (), "h100"), "all, v100"),
+    ):
         with pytest.raises(LeaseError, match=words):
-            ask.eligible(wish, NODES, "all")
-    assert [n.name for n in ask.eligible(ask.Wish(1, Part(140), ("gpu2",)), NODES, "all")] == ["gpu2"]
+            ask.eligible(request, NODES, "all")
+    assert [n.name for n in ask.eligible(LeaseRequest(1, GpuPart(140), ("gpu2",)), NODES, "all")] == ["gpu2"]
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("said", "kind"),
     [
+        ("Invalid account or account/partition combination specified", Complaint.NOT_PERMITTED),
         (
-            "Batch job submission failed: Invalid account or account/partition combination specified",
-            "you may not use it",
+            "Job's QOS not permitted to use this partition (all allows no, students not)",
+            Complaint.NOT_PERMITTED,
         ),
-        ("Batch job submission failed: Job violates accounting/QOS policy (job submit limit, ...)", "pool's policy"),
-        (
-            "Batch job submission failed: Requested node configuration is not available",
-            "no server of the pool can ever",
-        ),
-        ("Unable to contact slurm controller", "Slurm refuses"),
+        ("Access/permission denied", Complaint.NOT_PERMITTED),
+        ("Job violates accounting/QOS policy (job submit limit, ...)", Complaint.POLICY),
+        ("Requested node configuration is not available", Complaint.NEVER),
+        ("Invalid job id specified", Complaint.NO_JOB),
+        ("Unable to create step for job 41: Requested nodes are busy", Complaint.BUSY),
+        ("cat: /run/elastic-ai/leases/41/endpoint.json: No such file or directory", Complaint.NO_FILE),
+        ("Unable to contact slurm controller", Complaint.OTHER),
     ],
 )
-def test_slurms_refusals_are_sentences(said: str, words: str) -> None:
-    sentence = ask.explain(said, ask.Wish(1, Part(140), (), "h100"))
-    assert words in sentence
-    assert said in sentence
+def test_what_slurm_complains_of_has_a_kind_and_is_passed_on(said: str, kind: Complaint) -> None:
+    fault = SlurmError(f"Batch job submission failed: {said}")
+    assert fault.kind is kind
+    assert said in ask.explain(fault, LeaseRequest(1, GpuPart(140), (), "h100"))
 
 
 def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
-    said = "Batch job submission failed: Job's QOS not permitted to use this partition (all allows no, students not)"
-    assert "name one of yours by --class" in ask.explain(said, ask.Wish(1, Part(140)))
+    fault = SlurmError("not permitted", kind=Complaint.NOT_PERMITTED)
+    assert "--class" in ask.explain(fault, LeaseRequest(1, GpuPart(140)))
+    assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140), (), "h100"))
 
 
-def test_the_wait_says_what_it_waits_for_and_why_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_of_another_is_not_released() -> None:
+    class Denies(FakeSlurm):
+        def cancel(self, lease: int) -> None:
+            raise SlurmError("Kill job error on job id 41: Access/permission denied")
+
+    (lease,) = manage.leases(parse_jobs(job_text()))
+    with pytest.raises(LeaseError, match="lease 41 was not released: it is alice's"):
+        manage.release(FakeHost(slurm=Denies()), lease)
+
+
+def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
     pending = job_text(state="PENDING", gres="")
     texts = [pending, pending, job_text(state="CONFIGURING"), job_text()]
-    monkeypatch.setattr(slurm, "job_parts", lambda _n: parse_jobs(texts.pop(0)))
-    monkeypatch.setattr(slurm, "place_in_queue", lambda _n: 3)
-    monkeypatch.setattr(slurm, "expected_start", lambda _n: "2026-11-21T16:00:00")
-    monkeypatch.setattr(time, "sleep", lambda _s: None)
-    clock = iter(range(0, 100, 2))
-    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    waiting = FakeSlurm(texts=texts, queue_place=3, start="2026-11-21T16:00:00")
     told: list[str] = []
-    (job,) = ask.wait(41, "1/2 GPU", told.append)
+    (job,) = ask.wait(FakeHost(slurm=waiting, clock=FakeClock(step_s=2)), 41, "1/2 GPU", told.append)
     assert job.state == "RUNNING"
     assert told == ["lease 41: waits for 1/2 GPU, place 3 in the queue, expected 2026-11-21 16:00:00"]
     ended = job_text(state="CANCELLED").replace("   StdErr", "   AdminComment=ended: its client has gone\n   StdErr")
-    monkeypatch.setattr(slurm, "job_parts", lambda _n: parse_jobs(ended))
-    with pytest.raises(LeaseError, match="lease 41 has ended: its client has gone") as over:
-        ask.wait(41, "", told.append)
-    assert over.value.code == 75
+    for text, words in ((ended, "lease 41 has ended: its client has gone"), ("", "lease 41")):
+        with pytest.raises(LeaseError, match=words) as over:
+            ask.wait(FakeHost(slurm=FakeSlurm(texts=[text])), 41, "", told.append)
+        assert over.value.code == Exit.RETRY
 
 
-def test_what_its_server_could_not_start_is_asked_for_again_device_by_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[list[str]]] = []
-    cancelled: list[int] = []
-    answers = [NotStarted("gpu1: GPU 0 already has leases", 75)] * 2
+def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
+    array = "ArrayJobId=41 ArrayTaskId={} "
+    half = job_text(42, het=array.format(0)) + job_text(41, het=array.format(1), state="PENDING", gres="")
+    host = FakeHost(slurm=FakeSlurm(texts=[half]))
+    with pytest.raises(ask.StartedInPart):
+        ask.wait(host, 41, "2 x 1/2 GPU", lambda _words: None, parts=2)
+    assert host.clock.now > ask.PART_S
 
-    def submit(_wish: ask.Wish, parts: list[list[str]]) -> int:
-        asked.append(parts)
-        return 40 + len(asked)
 
-    def served(_jobs: list[Job]) -> list[str]:
-        if answers:
-            raise answers.pop()
-        return ["endpoint"]
-
-    monkeypatch.setattr(ask, "submit", submit)
-    monkeypatch.setattr(ask, "wait", lambda *_: [])
-    monkeypatch.setattr(ask, "endpoints_of", served)
-    monkeypatch.setattr(slurm, "cancel", lambda lease: cancelled.append(lease) or "")
-    monkeypatch.setattr(time, "sleep", lambda _s: None)
+def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -> None:
+    refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
+    two = [
+        "".join(job_text(lease + n, het=f"ArrayJobId={lease} ArrayTaskId={n} ") for n in (0, 1)) for lease in (42, 43)
+    ]
+    texts = [job_text(41), *two]
+    host = FakeHost(slurm=FakeSlurm(texts=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
-    assert ask.obtain(ask.Wish(2, Part(140)), [["-x", "--gres=gpu:2"]], told.append) == (43, ["endpoint"])
-    assert asked == [[["-x", "--gres=gpu:2"]], *[[["-x", "--gres=shard:140"]] * 2] * 2]
-    assert cancelled == [41, 42]
+    lease, endpoints = ask.obtain(host, LeaseRequest(2, GpuPart(140)), [["-x", "--gres=gpu:2"]], told.append)
+    assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
+    assert host.slurm.submitted == [(["-x", "--gres=gpu:2"], 1), *[(["-x", "--gres=shard:140"], 2)] * 2]
+    assert host.slurm.cancelled == [41, 42]
     assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is given back, and asked for again")
-    answers += [NotStarted("no", 75)] * 9
+    texts = [job_text(number) for number in range(41, 41 + ask.TRIES)]
+    host = FakeHost(slurm=FakeSlurm(texts=texts, files=[refused]))
     with pytest.raises(NotStarted):
-        ask.obtain(ask.Wish(1, Part(140)), [["--gres=shard:140"]], told.append)
-    assert len(cancelled) == 2 + ask.TRIES
+        ask.obtain(host, LeaseRequest(1, GpuPart(140)), [["--gres=shard:140"]], told.append)
+    assert len(host.slurm.cancelled) == ask.TRIES
+
+
+def test_an_endpoint_that_is_not_there_yet_is_waited_for_and_one_that_never_comes_is_asked_for_again() -> None:
+    busy, missing = SlurmError("Requested nodes are busy"), SlurmError("cat: endpoint.json: No such file or directory")
+    (job,) = parse_jobs(job_text())
+    host = FakeHost(slurm=FakeSlurm(files=[busy, busy, ENDPOINT]))
+    assert [one.node for one in ask.endpoints_of(host, [job])] == ["gpu1"]
+    with pytest.raises(SlurmError) as late:
+        ask.endpoints_of(FakeHost(slurm=FakeSlurm(files=[busy])), [job])
+    assert late.value.kind is Complaint.BUSY
+    with pytest.raises(NotStarted, match="gpu1 started no lease for job 41"):
+        ask.endpoints_of(FakeHost(slurm=FakeSlurm(files=[missing])), [job])
+
+
+@pytest.mark.parametrize(
+    ("heard", "slurms", "words"),
+    [
+        (Ending(EndCode.TIME, "its time is over"), "CANCELLED", "its time is over"),
+        (Ending(EndCode.TAKEN_BACK, "it was taken back"), "PREEMPTED", "a job of higher priority needed the GPUs"),
+        (Ending(EndCode.LOST, "gpu1 did not answer for 1 s"), "NODE_FAIL", "gpu1 failed"),
+        (Ending(EndCode.LOST, "gpu1 did not answer for 1 s"), "RUNNING", "gpu1 did not answer for 1 s"),
+        (None, "RUNNING", "unknown"),
+    ],
+)
+def test_slurm_knows_best_why_a_lease_was_lost_but_for_its_time_and_its_client(
+    heard: Ending | None, slurms: str, words: str
+) -> None:
+    class Keeper:
+        ending = heard
+
+    host = FakeHost(slurm=FakeSlurm(texts=[job_text(state=slurms)]))
+    assert running.lost_words(host, 41, [Keeper()]) == words  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize(
@@ -169,27 +222,19 @@ def test_leases_are_listed_with_all_their_jobs() -> None:
 
 def test_only_its_owner_extends_a_lease_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = "PartitionName=v100\n   AllowGroups=ALL QoS=N/A\n   MaxNodes=UNLIMITED MaxTime=04:00:00 MinNodes=0\n"
-    calls: list[list[str]] = []
-
-    def answer(args: list[str], **_more: object) -> subprocess.CompletedProcess[str]:
-        calls.append(list(args))
-        text = {"partition": partition, "qos": "02:00:00\n"}.get(
-            args[2] if args[0] == "scontrol" else "qos", job_text()
-        )
-        return subprocess.CompletedProcess(args, 0, text, "")
-
-    monkeypatch.setattr(slurm, "run", answer)
+    answers = {"scontrol show partition": partition, "scontrol show job": job_text(), "sacctmgr": "02:00:00\n"}
+    host = FakeHost(slurm=FakeSlurm(texts=[job_text()], answers=answers))
     monkeypatch.setenv("SUDO_UID", "1001")
-    assert manage.extend_as_root(["41", "60"]) == "lease 41: 2 hours in all"
-    assert calls[-1] == ["scontrol", "update", "JobId=41", "TimeLimit=120"]
+    assert manage.extend_as_root(["41", "60"], host) == "lease 41: 2 hours in all"
+    assert host.slurm.commands[-1] == ["scontrol", "update", "JobId=41", "TimeLimit=120"]
     with pytest.raises(LeaseError, match=r"the pool allows 2 hours in all, this would be 2\.02"):
-        manage.extend_as_root(["41", "61"])
+        manage.extend_as_root(["41", "61"], host)
     monkeypatch.setenv("SUDO_UID", "1002")
     with pytest.raises(LeaseError, match="lease 41 is alice's"):
-        manage.extend_as_root(["41", "60"])
+        manage.extend_as_root(["41", "60"], host)
     for argv in ([], ["41"], ["41", "-1"], ["41; id", "1"], ["41", "1", "2"]):
         with pytest.raises(LeaseError, match="usage"):
-            manage.extend_as_root(argv)
+            manage.extend_as_root(argv, host)
 
 
 def test_slurm_that_is_not_there_or_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -248,20 +293,18 @@ def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Pat
         pytest.fail("the program outlived its lease")
 
 
-def test_a_wish_is_one_of_p_and_m(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
+    host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
     with pytest.raises(LeaseError, match="give one of them"):
-        lease_shared.make_wish(1, "0.5", 100, None, "", None, "run")
-    monkeypatch.setattr(slurm, "nodes", lambda: NODES)
-    monkeypatch.setattr(slurm, "jobs", list)
-    monkeypatch.setattr(slurm, "default_partition", lambda: "all")
+        lease_shared.make_request(host, 1, "0.5", 100, None, "", None, "run")
     facts = {"gpu1": {"gpus": [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]}}
-    monkeypatch.setattr(pool, "read_servers", lambda: facts)
-    wish, parts = lease_shared.make_wish(1, None, 100, None, "", 2, "run")
-    assert (wish.part.shards, parts[0][-1], "--time=120" in parts[0]) == (55, "--gres=shard:55", True)
+    host.pool_conf.write_text(json.dumps({"servers": facts}))
+    request, parts = lease_shared.make_request(host, 1, None, 100, None, "", 2, "run")
+    assert (request.part.shards, parts[0][-1], "--time=120" in parts[0]) == (55, "--gres=shard:55", True)
     assert json.loads(COMMENT)["elastic-ai-lease"] == 1
     for hours in (0, -1, 1e9):
         with pytest.raises(LeaseError, match="--hours"):
-            lease_shared.make_wish(1, None, None, None, "", hours, "run")
+            lease_shared.make_request(host, 1, None, None, None, "", hours, "run")
 
 
 def test_a_program_that_is_not_there_is_found_before_any_gpu_is_asked_for() -> None:

@@ -8,12 +8,23 @@ from pathlib import Path
 import pytest
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import Device, Server, Start, bitfusion, installed, load, lupine, reference
+from toolkit.lease.engines import (
+    Gpus,
+    LeasedGpu,
+    Server,
+    Start,
+    bitfusion,
+    installed,
+    load,
+    lupine,
+    reference,
+    run_elsewhere,
+)
 
 
 def start(shards: int = 140, mps: bool = False, devices: int = 1) -> Start:
     limit = None if shards == 140 else 32768 * shards // 140
-    given = tuple(Device(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit) for i in range(devices))
+    given = tuple(LeasedGpu(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit) for i in range(devices))
     return Start(
         Path("/e"),
         "r1",
@@ -65,13 +76,16 @@ def test_clients(tmp_path: Path) -> None:
 
 
 def test_bitfusion_is_asked_in_its_own_words() -> None:
-    assert bitfusion.run_command(["python", "x.py"], 2, Fraction(1, 2)) == [
+    elsewhere = run_elsewhere("bitfusion")
+    assert elsewhere is not None
+    assert run_elsewhere("reference") is run_elsewhere("lupine") is None
+    assert elsewhere(["python", "x.py"], Gpus(2, Fraction(1, 2))) == [
         "bitfusion", "run", "-n", "2", "-p", "0.5", "--", "python", "x.py",
     ]  # fmt: skip
-    asked = bitfusion.run_command(["a"], 1, memory_mib=4096, servers=["10.0.0.1"], select="device.name=V100")
-    assert asked[4:-2] == ["-m", "4096", "-l", "10.0.0.1:56001", "--filter", "device.name=V100"]
+    asked = elsewhere(["a"], Gpus(1, memory_mib=4096, servers=("10.0.0.1",)))
+    assert asked[4:-2] == ["-m", "4096", "-l", "10.0.0.1:56001"]
     with pytest.raises(LeaseError, match="host or host:port"):
-        bitfusion.run_command(["a"], 1, servers=["a b"])
+        elsewhere(["a"], Gpus(1, servers=("a b",)))
     assert "- addresses: [10.0.0.1:56001]" in bitfusion.servers_conf(["10.0.0.1"])
     # As published logs show it.
     said = "[INFO] Locked 1 GPUs with partial memory 0.5, configuration saved to '/tmp/bitfusion125236687'"

@@ -8,8 +8,8 @@ import pytest
 from lease_texts import COMMENT, job_text, node_text
 
 from toolkit.lease import LeaseError
+from toolkit.lease.job_comment import JobComment, parse_comment
 from toolkit.lease.pool import gpus_of, where_text
-from toolkit.lease.request import Request, parse_comment
 from toolkit.lease.slurm_text import Held, expand_hosts, parse_gres, parse_job, parse_jobs, parse_nodes
 
 
@@ -123,8 +123,8 @@ def test_host_lists() -> None:
 
 
 def test_the_request_survives_the_comment() -> None:
-    wish = Request(("10.0.0.1",), "client1", "hold", "4 x 1 GPU", 90, 0)
-    assert parse_comment(wish.comment()) == wish
+    comment = JobComment(("10.0.0.1",), "client1", "hold", "4 x 1 GPU", 90, 0)
+    assert parse_comment(comment.text()) == comment
 
 
 @pytest.mark.parametrize(

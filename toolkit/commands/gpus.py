@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from toolkit.commands.lease_shared import head_options, on_head
-from toolkit.lease import pool, slurm
+from toolkit.lease import pool
 from toolkit.lease.fraction import share_text
+from toolkit.lease.host import this_host
 from toolkit.lease.text import EMULATED, clock, several, table
 
 TITLES = ("SERVER", "GPU", "CLASS", "MODEL", "MEMORY", "FREE", "IN USE")
@@ -43,7 +44,8 @@ def gpus(inventory: Path | None, as_json: bool) -> None:
     """
     if on_head(inventory, ["gpus", *(["--json"] if as_json else [])]):
         return
-    found = pool.gpus_of(slurm.nodes(), slurm.jobs(), pool.read_servers())
+    host = this_host()
+    found = pool.gpus_of(host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf))
     if as_json:
         document = [asdict(gpu) | {"free_shards": gpu.free, "free": gpu.free / gpu.of} for gpu in found]
         click.echo(json.dumps({"gpus": document}, indent=2))

@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from toolkit.commands import lease_static
-from toolkit.commands.lease_shared import head_options, make_wish, on_head, say, wish_options
+from toolkit.commands.lease_shared import head_options, make_request, on_head, request_options, say
 from toolkit.exits import epilogue
-from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running, slurm
+from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running
+from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
 
@@ -62,7 +63,7 @@ def _data(item: Lease) -> dict[str, Any]:
 
 
 @lease.command()
-@wish_options
+@request_options
 @head_options
 @click.option("--static", help="Without Slurm, by an administrator: an instance on this server.")
 @click.option("--client", help="With --static: the machine that will use it.")
@@ -97,18 +98,19 @@ def request(
         return
     if inventory is not None:
         raise LeaseError("leases are asked for on the machine that uses them; -i belongs to --static")
-    wish, parts = make_wish(count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
+    host = this_host()
+    wanted, parts = make_request(host, count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
     if no_wait:
-        number = ask.submit(wish, parts)
-        item = manage.find(number)
-        click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wish.text}")
+        number = ask.submit(host, wanted, parts)
+        item = manage.find(host, number)
+        click.echo(json.dumps(_data(item)) if as_json else f"lease {number}: asked for {wanted.text}")
         return
-    number, endpoints = ask.obtain(wish, parts, say)
-    item = manage.find(number)
+    number, endpoints = ask.obtain(host, wanted, parts, say)
+    item = manage.find(host, number)
     if as_json:
         click.echo(json.dumps(_data(item)))
         return
-    click.echo(f"lease {number}: {wish.text} until {clock(item.end)}: {running.describe(endpoints)}")
+    click.echo(f"lease {number}: {wanted.text} until {clock(item.end)}: {running.describe(endpoints)}")
 
 
 def _waits_for(item: Lease) -> str:
@@ -131,7 +133,7 @@ def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: b
     flags = [*(["--all"] if everyone else []), *(["--json"] if as_json else [])]
     if on_head(inventory, ["lease", "list", *flags]):
         return
-    found = [item for item in manage.leases(slurm.jobs()) if item.state != "ended"]
+    found = [item for item in manage.leases(this_host().slurm.jobs()) if item.state != "ended"]
     found = [item for item in found if everyone or item.jobs[0].user == manage.me()]
     if as_json:
         click.echo(json.dumps({"leases": [_data(item) for item in found]}, indent=2))
@@ -151,7 +153,8 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
     """One lease: what, where, until when, and why it ended."""
     if on_head(inventory, ["lease", "show", str(number), *(["--json"] if as_json else [])]):
         return
-    item = manage.find(number)
+    host = this_host()
+    item = manage.find(host, number)
     data = _data(item)
     if as_json:
         click.echo(json.dumps(data, indent=2))
@@ -165,7 +168,7 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
     lines += [f"  ended   {data['ended']}"] if data["ended"] else []
     click.echo("\n".join(lines))
     if item.state == "running" and item.jobs[0].user == manage.me():
-        for one in endpoint.endpoints_of(item.jobs):
+        for one in endpoint.endpoints_of(host, item.jobs):
             for device in one.devices:
                 limit = device["limit_mib"] or device["memory_mib"]
                 label = " (emulated)" if device["emulated"] else ""
@@ -181,7 +184,7 @@ def extend(number: int, hours: float) -> None:
     """Keep a lease longer, up to what the pool allows you."""
     if not 0 < hours <= 24 * 366:
         raise LeaseError(f"--hours {hours:g}: give a time above 0")
-    click.echo(manage.extend(manage.find(number), round(hours * 3600)))
+    click.echo(manage.extend(manage.find(this_host(), number), round(hours * 3600)))
 
 
 @lease.command()
@@ -202,14 +205,15 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     numbers = [int(name) for name in names]
     if on_head(inventory, ["lease", "release", *map(str, numbers), *(["--all"] if everything else [])]):
         return
-    mine = [i for i in manage.leases(slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
+    host = this_host()
+    mine = [i for i in manage.leases(host.slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
     problems = 0
-    for item in mine if everything else [manage.find(number) for number in numbers]:
+    for item in mine if everything else [manage.find(host, number) for number in numbers]:
         if item.state == "ended":
             click.echo(f"lease {item.id} has ended before: {ask.ended_words(item.jobs[0])}")
             continue
         try:
-            manage.release(item)
+            manage.release(host, item)
             click.echo(f"lease {item.id}: released")
         except LeaseError as fault:
             say(f"error: {fault}")

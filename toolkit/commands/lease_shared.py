@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import click
 
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool, slurm
-from toolkit.lease.fraction import Part, parse_part, part_for_memory
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool
+from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
+from toolkit.lease.host import Host
 
 F = TypeVar("F", bound=Callable[..., Any])
 head_options = click.option(
@@ -66,7 +67,7 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
     return True
 
 
-def wish_options(command: F) -> F:
+def request_options(command: F) -> F:
     """-n -p -m -l --class --hours, as users of FlexDirect know them."""
     for option in reversed(
         (
@@ -90,7 +91,8 @@ def _seconds(hours: float | None) -> int | None:
     return max(round(hours * 3600), 1)
 
 
-def make_wish(
+def make_request(
+    host: Host,
     count: int,
     part: str | None,
     memory: int | None,
@@ -98,17 +100,17 @@ def make_wish(
     gpu_class: str,
     hours: float | None,
     mode: str,
-) -> tuple[ask.Wish, list[list[str]]]:
-    """The wish, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
+) -> tuple[ask.LeaseRequest, list[list[str]]]:
+    """The request, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
     if part is not None and memory is not None:
         raise LeaseError("-p and -m both say how large a part is; give one of them")
     if part is not None:
         parse_part(part)  # what is no part is refused before Slurm is asked
     seconds = _seconds(hours)
     named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
-    everyone, jobs, known = slurm.nodes(), slurm.jobs(), pool.read_servers()
-    wish = ask.Wish(count, Part(1, 1), named, gpu_class, seconds, mode)
-    nodes = ask.eligible(wish, everyone, slurm.default_partition())
+    everyone, jobs, known = host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf)
+    request = ask.LeaseRequest(count, GpuPart(1, 1), named, gpu_class, seconds, mode)
+    nodes = ask.eligible(request, everyone, host.slurm.default_partition())
     of = next((pool.shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
     gpus = [g for g in pool.gpus_of(everyone, jobs, known) if g.node in {n.name for n in nodes}]
     if memory is not None:
@@ -117,9 +119,9 @@ def make_wish(
             raise LeaseError("-m: this machine does not know the GPUs' memory; run site.yml, or use -p")
         share = part_for_memory(memory, min(sizes), of)
     else:
-        share = parse_part(part, of) if part is not None else Part(max(of, 1), max(of, 1))
-    wish = ask.Wish(count, share, named, gpu_class, seconds, mode)
-    ask.refuse_impossible(wish, nodes)
+        share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))
+    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode)
+    ask.refuse_impossible(request, nodes)
     if share.note:
         say(share.note)
-    return wish, ask.options(wish, nodes, everyone, gpus)
+    return request, ask.options(request, nodes, everyone, gpus, host.network.client_addresses())

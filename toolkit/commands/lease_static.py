@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError
-from toolkit.lease.fraction import Part, parse_part
+from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.text import clock
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
@@ -55,11 +55,11 @@ def request(
     """Start an instance on `server` for `user` on `client`; the sentence to print."""
     if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
         raise LeaseError(f"--user {user}: not a user's name")
-    share = parse_part(part) if part else Part(140, 140)
+    share = parse_part(part) if part else GpuPart(140, 140)
     node, machine = _node(inventory, server), _node(inventory, client)
     addresses = _ssh(machine, "ip -4 -oneline address show scope global")
     clients = list(dict.fromkeys(re.findall(r"inet ([0-9.]+)/", addresses)))
-    wish = {
+    wanted = {
         "count": count,
         "shards": share.shards,
         "clients": clients,
@@ -67,7 +67,7 @@ def request(
         "what": f"{count} x {share.text} GPU",
         "seconds": max(round(hours * 3600), 1),
     }
-    endpoint = _ask(node, ["start"], json.dumps(wish))
+    endpoint = _ask(node, ["start"], json.dumps(wanted))
     name = f"{server}-{endpoint['job']}"
     path = f"{FOLDER}/{name}.json"
     try:
@@ -79,7 +79,7 @@ def request(
     from toolkit.lease.static import MISSING
 
     until = clock(endpoint["deadline"])
-    said = f"lease {name}: {wish['what']} until {until} for {user} on {client}"
+    said = f"lease {name}: {wanted['what']} until {until} for {user} on {client}"
     return f"{said}: toolkit run --static {name} -- …\n{MISSING}"
 
 

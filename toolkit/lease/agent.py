@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError, wire
-from toolkit.lease.engines import Device, Start, load
+from toolkit.lease.engines import LeasedGpu, Start, load
+from toolkit.lease.network import listening
+from toolkit.lease.wire import EndCode, Ending
 
 #: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
 RETURN_S = 3.0
@@ -40,10 +42,10 @@ class _Peer:
     nonce: str
     since: float
     owner: bool = False
-    lines: wire.Lines = field(default_factory=wire.Lines)
+    lines: wire.LineBuffer = field(default_factory=wire.LineBuffer)
 
 
-class Watch:
+class Expiry:
     """When the lease ends. Times by the monotonic clock, the deadline by the wall clock, as Slurm's."""
 
     def __init__(self, mode: str, deadline: float | None, grace_s: float, first_s: float) -> None:
@@ -60,17 +62,17 @@ class Watch:
         """The owner's last connection was closed by its side."""
         self._closed = time.monotonic()
 
-    def over(self) -> str:
-        """Why the lease ends now, '' while it goes on."""
+    def over(self) -> Ending | None:
+        """Why the lease ends now, None while it goes on."""
         if self.deadline is not None and time.time() >= self.deadline:
-            return "its time is over"
+            return Ending(EndCode.TIME, "its time is over")
         if self.mode == "run":
             now = time.monotonic()
             if self._closed is not None and now - self._closed > RETURN_S:
-                return "its client has gone"
+                return Ending(EndCode.CLIENT, "its client has gone")
             if now - self._last > self.grace_s:
-                return f"its client was silent for {self.grace_s:.0f} s"
-        return ""
+                return Ending(EndCode.CLIENT, f"its client was silent for {self.grace_s:.0f} s")
+        return None
 
 
 class Agent:
@@ -79,10 +81,10 @@ class Agent:
     def __init__(self, instance: dict[str, Any], token: str, runtime: Path, token_file: Path) -> None:
         """Nothing is started yet."""
         self.instance, self.token, self.runtime = instance, token, runtime
-        self.watch = Watch(instance["mode"], instance["deadline"], instance["grace_s"], instance["first_s"])
+        self.expiry = Expiry(instance["mode"], instance["deadline"], instance["grace_s"], instance["first_s"])
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
-        self.reason = ""
+        self.ending: Ending | None = None
         self._deadline_file = Path(instance["deadline_file"])
         self._start = Start(
             engine_dir=Path(instance["engine_dir"]),
@@ -92,14 +94,14 @@ class Agent:
             port_file=runtime / "port",
             token_file=token_file,
             clients=tuple(instance["clients"]),
-            devices=tuple(Device(**device) for device in instance["devices"]),
+            devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
             mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
         )
         self.engine: subprocess.Popen[bytes] | None = None
 
     def stop(self, *_signal: object) -> None:
         """SIGTERM: the server takes the lease back."""
-        self.reason = self.reason or "it was taken back"
+        self.ending = self.ending or Ending(EndCode.TAKEN_BACK, "it was taken back")
 
     def start_engine(self) -> None:
         """Start the engine's server and wait until it listens. LeaseError when it does not."""
@@ -115,7 +117,7 @@ class Agent:
                 raise LeaseError(f"the engine's server ended at its start with exit code {self.engine.returncode}")
             if self._start.port_file.exists() if command.tells_port else listening(self._start.port):
                 return
-            if self.reason:
+            if self.ending:
                 raise LeaseError("taken back while it started")
             time.sleep(0.02)
         raise LeaseError(f"the engine's server did not listen within {ENGINE_S:.0f} s")
@@ -149,7 +151,7 @@ class Agent:
         self.selector.unregister(peer.sock)
         peer.sock.close()
         if peer.owner and not any(other.owner for other in self.peers.values()):
-            self.watch.closed()
+            self.expiry.closed()
 
     def _read(self, sock: socket.socket) -> None:
         peer = self.peers[sock]
@@ -167,20 +169,20 @@ class Agent:
             self._drop(peer)
 
     def _until(self) -> str:
-        return "-" if self.watch.deadline is None else f"{self.watch.deadline:.0f}"
+        return "-" if self.expiry.deadline is None else f"{self.expiry.deadline:.0f}"
 
     def _line(self, peer: _Peer, line: str) -> None:
         word, _, rest = line.partition(" ")
         if not peer.owner:
             if word == "owner" and wire.proves(rest, self.token, "owner", peer.nonce):
                 peer.owner = True
-                self.watch.heard()
+                self.expiry.heard()
                 self._say(peer, f"welcome {self._until()} {wire.proof(self.token, 'agent', peer.nonce)}")
             else:
                 print("refused a connection without the token", file=sys.stderr, flush=True)
                 self._drop(peer)
         elif word == "alive":
-            self.watch.heard()
+            self.expiry.heard()
             self._say(peer, f"until {self._until()}")
         else:
             self._drop(peer)
@@ -189,30 +191,32 @@ class Agent:
         """The deadline as root last wrote it: an extension reaches the lease this way."""
         try:
             text = self._deadline_file.read_text().strip()
-            self.watch.deadline = None if text == "-" else float(text)
+            self.expiry.deadline = None if text == "-" else float(text)
         except (OSError, ValueError):
             return  # what was known stays in force
 
     def serve(self) -> None:
         """Go on until there is a reason to end."""
         assert self.engine is not None
-        while not self.reason:
+        while self.ending is None:
             for key, _events in self.selector.select(TICK_S):
                 if key.fileobj in self.peers or key.data == self._accept:
                     key.data(key.fileobj)
             if self.engine.poll() is not None:
-                self.reason = f"the engine's server ended with exit code {self.engine.returncode}"
+                words = f"the engine's server ended with exit code {self.engine.returncode}"
+                self.ending = self.ending or Ending(EndCode.ENGINE, words)
             self._read_deadline()
-            self.reason = self.reason or self.watch.over()
+            self.ending = self.ending or self.expiry.over()
             late = time.monotonic() - UNPROVEN_S
             for peer in [p for p in self.peers.values() if not p.owner and p.since < late]:
                 self._drop(peer)
 
     def finish(self) -> None:
         """Tell the owner why, and end the engine's server with all its children."""
-        (self.runtime / "reason").write_text(self.reason + "\n")
+        assert self.ending is not None
+        (self.runtime / "reason").write_text(self.ending.words + "\n")
         for peer in [p for p in self.peers.values() if p.owner]:
-            self._say(peer, f"end {self.reason}")
+            self._say(peer, f"end {self.ending.code.value} {self.ending.words}")
         if self.engine is not None and self.engine.poll() is None:
             self.engine.terminate()
             try:
@@ -220,18 +224,6 @@ class Agent:
             except subprocess.TimeoutExpired:
                 self.engine.kill()
                 self.engine.wait()
-
-
-def listening(port: int) -> bool:
-    """Whether something on this machine listens on a TCP port, by the kernel's tables."""
-    for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6")):
-        try:
-            rows = [line.split() for line in table.read_text().splitlines()[1:]]
-        except OSError:
-            continue
-        if any(int(row[1].rsplit(":", 1)[1], 16) == port and row[3] == "0A" for row in rows):
-            return True
-    return False
 
 
 def notify(message: str) -> None:
@@ -255,10 +247,10 @@ def main() -> int:
         notify("READY=1")
         agent.serve()
     except (LeaseError, OSError) as fault:
-        agent.reason = str(fault)
+        agent.ending = Ending(EndCode.ENGINE, str(fault))
         agent.finish()
-        print(agent.reason, file=sys.stderr)
+        print(fault, file=sys.stderr)
         return 1
     agent.finish()
-    print(f"lease ended: {agent.reason}", flush=True)
+    print(f"lease ended: {agent.ending.words if agent.ending else ''}", flush=True)
     return 0

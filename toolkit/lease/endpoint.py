@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import ENGINE_DIR, RUN_DIR, Exit, LeaseError, slurm
+from toolkit.lease import RUN_DIR, Exit, LeaseError
 from toolkit.lease.engines import Server, installed
-from toolkit.lease.slurm_text import Job
+from toolkit.lease.host import Host
+from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import Complaint, SlurmJob
 
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.
 APPEARS_S = 45
@@ -20,7 +21,7 @@ PROBE_S = 5.0
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class LeaseEndpoint:
     """One server of a lease. deadline: seconds since the epoch, None where only Slurm's patience ends it."""
 
     lease: int
@@ -54,46 +55,47 @@ class NotStarted(LeaseError):
     """The server could not start the lease, and asking Slurm again may lead elsewhere."""
 
 
-def parse(text: str) -> Endpoint:
+def parse(text: str) -> LeaseEndpoint:
     """The endpoint in a server's file; LeaseError with the server's reason when the lease could not start."""
     try:
         data = json.loads(text)
         if "error" in data:
             kind = NotStarted if data.get("again") else LeaseError
             raise kind(f"{data.get('node', 'the server')}: {data['error']}", Exit.RETRY)
-        return Endpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
+        return LeaseEndpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
     except (ValueError, TypeError, KeyError) as fault:
         raise LeaseError(
             f"the server's endpoint file cannot be read ({fault}): other release of the toolkit?"
         ) from None
 
 
-def fetch(job: Job) -> Endpoint:
+def fetch(host: Host, job: SlurmJob) -> LeaseEndpoint:
     """The endpoint of a running job, read on its server by a step of the job, so as its owner."""
     path = str(RUN_DIR / str(job.id) / "endpoint.json")
-    until = time.monotonic() + APPEARS_S
+    until = host.clock.monotonic() + APPEARS_S
     while True:
         try:
-            return parse(slurm.read_on_node(job, path))
-        except LeaseError as fault:
-            if "No such file" in str(fault):
+            text = host.slurm.read_on_node(job, path)
+        except SlurmError as fault:
+            if fault.kind is Complaint.NO_FILE:
                 where = job.nodes[0] if job.nodes else "its server"
                 raise NotStarted(
                     f"{where} started no lease for job {job.id}: does its Slurm have the toolkit's Prolog (site.yml)?",
                     Exit.RETRY,
                 ) from None
-            busy = any(words in str(fault) for words in ("Requested nodes are busy", "still configuring", "try again"))
-            if not busy or time.monotonic() > until:
+            if fault.kind is not Complaint.BUSY or host.clock.monotonic() > until:
                 raise
-            time.sleep(0.5)
+            host.clock.sleep(0.5)
+        else:
+            return parse(text)
 
 
-def endpoints_of(jobs: Sequence[Job]) -> list[Endpoint]:
+def endpoints_of(host: Host, jobs: Sequence[SlurmJob]) -> list[LeaseEndpoint]:
     """The endpoints of all jobs of a lease, in the order of its devices."""
-    return [fetch(job) for job in jobs]
+    return [fetch(host, job) for job in jobs]
 
 
-def check_engine(endpoints: Sequence[Endpoint], engine_dir: Path = ENGINE_DIR) -> None:
+def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
     """That the engine here is the servers' one: found out before the program starts, not by it."""
     here = installed(engine_dir)
     for endpoint in endpoints:
@@ -104,7 +106,7 @@ def check_engine(endpoints: Sequence[Endpoint], engine_dir: Path = ENGINE_DIR) -
             )
 
 
-def probe(endpoint: Endpoint) -> None:
+def probe(endpoint: LeaseEndpoint) -> None:
     """That the engine's port answers, within seconds."""
     try:
         socket.create_connection((endpoint.address, endpoint.port), timeout=PROBE_S).close()

@@ -46,14 +46,6 @@ def _nft(args: list[str], stdin: str = "") -> str:
     return done.stdout
 
 
-def own_addresses() -> set[str]:
-    """This machine's IPv4 addresses."""
-    done = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, text=True, check=False, timeout=30)
-    if done.returncode != 0:
-        raise LeaseError(f"ip: {done.stderr.strip() or 'failed'}")
-    return {str(entry["local"]) for link in json.loads(done.stdout) for entry in link.get("addr_info", [])}
-
-
 def _elements(clients: Iterable[str], ports: Iterable[int]) -> str:
     pairs = [f"{ipaddress.IPv4Address(c)} . {int(p)}" for c in clients for p in ports]
     return "{ " + ", ".join(pairs) + " }"

@@ -12,7 +12,7 @@ _FORM = re.compile(r"(\d{1,6})/(\d{1,6})|(\d{0,6}\.?\d{1,9}|\d{1,6}\.)")
 
 
 @dataclass(frozen=True)
-class Part:
+class GpuPart:
     """A part of each GPU: `shards` of `of`. `note` says what was rounded, "" when nothing was."""
 
     shards: int
@@ -38,7 +38,7 @@ def share_text(shards: int, of: int) -> str:
     return str(share) if share.denominator <= 20 else f"{float(share):.3g}"
 
 
-def parse_part(text: str, of: int = SHARDS_PER_GPU) -> Part:
+def parse_part(text: str, of: int = SHARDS_PER_GPU) -> GpuPart:
     """The part that `-p` names. LeaseError when it is no number, not in (0, 1], or smaller than a shard."""
     match = _FORM.fullmatch(text.strip())
     if not match:
@@ -49,7 +49,7 @@ def parse_part(text: str, of: int = SHARDS_PER_GPU) -> Part:
     if not 0 < share <= 1:
         raise LeaseError(f"-p {text}: a part lies above 0 and is at most 1; several GPUs are asked for by -n")
     if share == 1:
-        return Part(max(of, 1), max(of, 1))
+        return GpuPart(max(of, 1), max(of, 1))
     if of == 0:
         raise LeaseError(f"-p {text}: this pool gives out whole GPUs only (slurm_shards_per_gpu is 0)")
     exact = share * of
@@ -57,23 +57,23 @@ def parse_part(text: str, of: int = SHARDS_PER_GPU) -> Part:
     if shards == 0:
         raise LeaseError(f"-p {text}: the smallest part of a GPU is 1/{of}")
     if exact == shards:
-        return Part(shards, of)
+        return GpuPart(shards, of)
     note = f"{text} of a GPU is {float(exact):.2f} of {of} shards: you get {shards} ({shards / of:.3g})"
-    return Part(shards, of, note)
+    return GpuPart(shards, of, note)
 
 
-def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> Part:
+def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> GpuPart:
     """The smallest part whose memory is at least `wanted_mib` MiB of a GPU's `gpu_mib`."""
     if wanted_mib <= 0:
         raise LeaseError(f"-m {wanted_mib}: give the memory in MiB, above 0")
     if wanted_mib > gpu_mib:
         raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; several are asked for by -n")
     if of == 0:
-        return Part(1, 1)
+        return GpuPart(1, 1)
     shards = next(s for s in range(1, of + 1) if memory_limit_mib(gpu_mib, s, of) >= wanted_mib)
     got = memory_limit_mib(gpu_mib, shards, of)
     note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB"
-    return Part(shards, of, note)
+    return GpuPart(shards, of, note)
 
 
 def memory_limit_mib(gpu_mib: int, shards: int, of: int) -> int:

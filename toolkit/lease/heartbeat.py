@@ -8,7 +8,8 @@ import time
 from collections.abc import Sequence
 
 from toolkit.lease import Exit, LeaseError, wire
-from toolkit.lease.endpoint import Endpoint
+from toolkit.lease.endpoint import LeaseEndpoint
+from toolkit.lease.wire import EndCode, Ending
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
@@ -23,8 +24,8 @@ class _Gone(Exception):
 class _Connection:
     """One proved connection to one agent."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._lines = wire.Lines()
+    def __init__(self, endpoint: LeaseEndpoint) -> None:
+        self._lines = wire.LineBuffer()
         self._waiting: list[str] = []
         self.sock = socket.create_connection((endpoint.address, endpoint.agent_port), timeout=CONNECT_S)
         try:
@@ -55,12 +56,13 @@ class _Connection:
 
 
 class Keeper(threading.Thread):
-    """Keeps one server's part of a lease alive; `lost` is set, with `reason`, when it ended."""
+    """Keeps one server's part of a lease alive; `lost` is set, with `ending`, when it ended."""
 
-    def __init__(self, endpoint: Endpoint, lost: threading.Event) -> None:
+    def __init__(self, endpoint: LeaseEndpoint, lost: threading.Event) -> None:
         """Connect; the thread does not run yet. LeaseError when the agent does not answer."""
         super().__init__(daemon=True, name=f"lease-{endpoint.node}")
-        self.endpoint, self.lost, self.reason = endpoint, lost, ""
+        self.endpoint, self.lost = endpoint, lost
+        self.ending: Ending | None = None
         self._ended = threading.Event()
         self._connection = self._first()
         self._heard = time.monotonic()
@@ -83,7 +85,7 @@ class Keeper(threading.Thread):
                 word, _, rest = connection.line().partition(" ")
                 self._heard = time.monotonic()
                 if word == "end":
-                    self.reason = rest
+                    self.ending = wire.parse_end(rest)
                     return
             except TimeoutError:
                 if time.monotonic() - self._heard > BEATS_LOST * self.endpoint.heartbeat_s:
@@ -94,15 +96,16 @@ class Keeper(threading.Thread):
 
     def run(self) -> None:
         """The thread: as long as the lease and this program live."""
-        while not self._ended.is_set() and not self.reason:
+        while not self._ended.is_set() and self.ending is None:
             try:
                 self._beat()
             except (OSError, _Gone):
                 if time.monotonic() - self._heard > self.endpoint.grace_s:
-                    self.reason = f"{self.endpoint.node} did not answer for {self.endpoint.grace_s:.0f} s"
+                    words = f"{self.endpoint.node} did not answer for {self.endpoint.grace_s:.0f} s"
+                    self.ending = Ending(EndCode.LOST, words)
                 self._reconnect()
         self._connection.sock.close()
-        if self.reason:
+        if self.ending:
             self.lost.set()
 
     def _reconnect(self) -> None:
@@ -112,7 +115,7 @@ class Keeper(threading.Thread):
             self._connection = _Connection(self.endpoint)
             self._heard = time.monotonic()
         except ConnectionRefusedError:
-            self.reason = f"its server on {self.endpoint.node} has ended"
+            self.ending = Ending(EndCode.LOST, f"its server on {self.endpoint.node} has ended")
         except (OSError, _Gone):
             return
 
@@ -121,7 +124,7 @@ class Keeper(threading.Thread):
         self._ended.set()
 
 
-def keep(endpoints: Sequence[Endpoint]) -> tuple[list[Keeper], threading.Event]:
+def keep(endpoints: Sequence[LeaseEndpoint]) -> tuple[list[Keeper], threading.Event]:
     """Connect to all servers of a lease; the threads are not started yet. LeaseError when one does not answer."""
     lost = threading.Event()
     return [Keeper(endpoint, lost) for endpoint in endpoints], lost

@@ -14,12 +14,12 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from toolkit.lease import RUN_DIR, LeaseError, firewall, instance, nvml, slurm, unit
+from toolkit.lease import LeaseError, instance
+from toolkit.lease.host import Host, this_host
 from toolkit.lease.server_conf import read_server_conf
-from toolkit.lease.slurm_text import Job, epoch
+from toolkit.lease.slurm_text import SlurmJob, epoch
+from toolkit.lease.unit import PROGRAMS
 
-#: Slurm runs its programs without a search path.
-os.environ.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
 ERROR_READ_S = 30
 
@@ -38,52 +38,54 @@ def _job_id() -> str:
     return job_id
 
 
-def give_way(job: Job) -> None:
+def give_way(host: Host, job: SlurmJob) -> None:
     """A job that has GPUs here and is no lease: back into the queue where Slurm gave it a GPU with leases on it.
 
     Slurm 22.05 takes a GPU for free of shards as soon as one of several jobs that have shards of it has ended.
     """
-    conf = read_server_conf()
+    conf = read_server_conf(host.server_conf)
     held = [part for part in job.held if part.node == conf.node]
     try:
         if held:
-            with instance.locked():
-                instance.refuse_overlap(instance.devices_of(held, conf, 0), instance.known())
-    except instance.Taken as fault:
+            with instance.locked(host):
+                instance.refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host))
+    except instance.AlreadyTaken as fault:
         tell(f"job {job.id}: {fault}")
-        done = slurm.run(["scontrol", "requeue", str(job.id)])
+        done = host.slurm.run(["scontrol", "requeue", str(job.id)])
         if done.returncode != 0:
-            slurm.cancel(job.id)  # one that cannot be queued again
+            host.slurm.cancel(job.id)  # one that cannot be queued again
 
 
-def prolog() -> int:
+def prolog(host: Host | None = None) -> int:
     """Before a job starts here: start its instance when it is a lease."""
+    host = host or this_host()
     try:
         job_id = _job_id()
-        job = next((j for j in slurm.job_parts(int(job_id)) if j.id == int(job_id)), None)
+        job = next((j for j in host.slurm.job_parts(int(job_id)) if j.id == int(job_id)), None)
         if job is None:
             raise LeaseError("Slurm does not know the job any more")
         if not instance.is_lease(job):
-            give_way(job)
+            give_way(host, job)
             return 0
         if str(job.uid) != os.environ.get("SLURM_JOB_UID", str(job.uid)):
             raise LeaseError(f"job {job_id} is not of uid {os.environ['SLURM_JOB_UID']}")
-        instance.start(job, read_server_conf())
+        instance.start(host, job, read_server_conf(host.server_conf))
         tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
     except LeaseError as fault:
         tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {fault}")
     return 0
 
 
-def epilog() -> int:
+def epilog(host: Host | None = None) -> int:
     """After a job ended here: nothing of a lease stays. 1 when something did, so that Slurm drains the node."""
+    host = host or this_host()
     try:
         job_id = _job_id()
     except LeaseError as fault:
         tell(str(fault))
         return 0
-    was = (RUN_DIR / job_id).exists()
-    left = instance.end_instance(job_id)
+    was = (host.run_dir / job_id).exists()
+    left = instance.end_instance(host, job_id)
     if left:
         tell(f"job {job_id}: not all of its lease is gone: {'; '.join(left)}")
         return 1
@@ -92,39 +94,41 @@ def epilog() -> int:
     return 0
 
 
-def stopped() -> int:
+def stopped(host: Host | None = None) -> int:
     """After the unit ended: if nobody asked for that, the lease's job ends too, with the reason in its record."""
+    host = host or this_host()
     job_id = sys.argv[1]
-    folder = RUN_DIR / job_id
+    folder = host.run_dir / job_id
     if not folder.exists() or (folder / instance.ENDING).exists():
         return 0
     if len(sys.argv) == 3:
-        give_back(job_id, int(instance.known().get(job_id, {}).get("lease", job_id)), sys.argv[2])
+        give_back(host, job_id, int(instance.known(host).get(job_id, {}).get("lease", job_id)), sys.argv[2])
         return 0
-    data = instance.known().get(job_id, {})
+    data = instance.known(host).get(job_id, {})
     if not (folder / instance.ENDPOINT).exists():
         return 0  # it never came up: the Prolog is still there and says so itself
-    why = unit.reason_left(job_id) or f"the server's unit ended ({os.environ.get('SERVICE_RESULT', 'unknown')})"
+    why = host.systemd.reason_left(job_id) or f"the server's unit ended ({os.environ.get('SERVICE_RESULT', 'unknown')})"
     tell(f"lease {data.get('lease', job_id)}: {why}")
     if job_id.startswith("s"):
         return 0  # without Slurm; the sweep takes it away
     # From outside the unit: its own control group may reach nobody but the client, and is about to go.
-    unit.run_apart(f"elastic-ai-lease-return-{job_id}", [str(unit.PROGRAMS / "stopped"), job_id, why])
+    host.systemd.run_apart(f"elastic-ai-lease-return-{job_id}", [str(PROGRAMS / "stopped"), job_id, why])
     return 0
 
 
-def give_back(job_id: str, lease: int, why: str) -> None:
+def give_back(host: Host, job_id: str, lease: int, why: str) -> None:
     """End a lease's job from the server's side, and note why."""
-    slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment=ended: {why}"])
-    problem = slurm.cancel(lease)
-    if problem:
-        tell(f"lease {lease}: Slurm does not take it back now ({problem}); the sweep tries again")
+    try:
+        host.slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment=ended: {why}"])
+        host.slurm.cancel(lease)
+    except LeaseError as fault:
+        tell(f"lease {lease}: Slurm does not take it back now ({fault}); the sweep tries again")
 
 
-def _jobs_here(node: str) -> dict[str, float | None] | None:
+def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:
     """Jobs on this server and their ends; None when Slurm does not answer."""
     try:
-        done = slurm.run(
+        done = host.slurm.run(
             ["squeue", "--noheader", f"--nodelist={node}", "--states=all", "--format=%A %T %e"], timeout_s=20
         )
     except LeaseError:
@@ -136,71 +140,74 @@ def _jobs_here(node: str) -> dict[str, float | None] | None:
     return {row[0]: epoch(row[2]) for row in rows if row[1] in live}
 
 
-def _sweep_one(job_id: str, folder: Path, end: float | None) -> None:
-    data = instance.known().get(job_id, {})
-    age_s = time.time() - folder.stat().st_mtime
+def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
+    data = instance.known(host).get(job_id, {})
+    age_s = host.clock.time() - folder.stat().st_mtime
     if not data:
         if age_s > ERROR_READ_S:
-            give_back(job_id, int(job_id), "it could not start")
+            give_back(host, job_id, int(job_id), "it could not start")
         return
     if end is not None and data.get("slurm_end") is not None and abs(end - data["slurm_end"]) > 1:
         data |= {"slurm_end": end, "deadline": end}
         instance.write_deadline(folder, end)
         instance._write(folder / instance.INSTANCE, json.dumps(data), 0o400)
         tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(end))}")
-    if age_s > ERROR_READ_S and not unit.active(job_id):
-        give_back(job_id, int(data["lease"]), "its instance is gone")
+    if age_s > ERROR_READ_S and not host.systemd.active(job_id):
+        give_back(host, job_id, int(data["lease"]), "its instance is gone")
 
 
-def sweep() -> int:
+def sweep(host: Host | None = None) -> int:
     """Leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
-    conf = read_server_conf()
-    if not firewall.loaded():
-        firewall.load(*conf.ports)
-    for job_id in [name for name in instance.known() if name.startswith("s")]:
-        if not unit.active(job_id) and time.time() - (RUN_DIR / job_id).stat().st_mtime > ERROR_READ_S:
-            tell(f"static lease {job_id} is over: " + ("; ".join(instance.end_instance(job_id)) or "gone"))
-    jobs = _jobs_here(conf.node)
+    host = host or this_host()
+    conf = read_server_conf(host.server_conf)
+    if not host.firewall.loaded():
+        host.firewall.load(*conf.ports)
+    for job_id in [name for name in instance.known(host) if name.startswith("s")]:
+        age_s = host.clock.time() - (host.run_dir / job_id).stat().st_mtime
+        if age_s > ERROR_READ_S and not host.systemd.active(job_id):
+            tell(f"static lease {job_id} is over: " + ("; ".join(instance.end_instance(host, job_id)) or "gone"))
+    jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
-    known = instance.known()
+    known = instance.known(host)
     failed = 0
-    for job_id in {*known, *unit.running()}:
-        folder = RUN_DIR / job_id
+    for job_id in {*known, *host.systemd.running()}:
+        folder = host.run_dir / job_id
         if job_id.startswith("s"):
             continue
         if job_id in jobs and folder.exists():
-            _sweep_one(job_id, folder, jobs[job_id])
-        elif job_id not in jobs and (not folder.exists() or time.time() - folder.stat().st_mtime > 5):
-            left = instance.end_instance(job_id)
+            _sweep_one(host, job_id, folder, jobs[job_id])
+        elif job_id not in jobs and (not folder.exists() or host.clock.time() - folder.stat().st_mtime > 5):
+            left = instance.end_instance(host, job_id)
             tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
             failed += bool(left)
-    ports = {data[key] for data in instance.known().values() for key in ("port", "agent_port") if key in data}
-    with instance.locked():
-        stray = {port for _address, port in firewall.admitted()} - ports
-        firewall.shut(stray - {d[k] for d in instance.known().values() for k in ("port", "agent_port") if k in d})
+    with instance.locked(host):
+        ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}
+        host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
     return 1 if failed else 0
 
 
-def inventory() -> int:
+def inventory(host: Host | None = None) -> int:
     """Print this server's GPUs as JSON; with the reason in place of them when there are none."""
+    host = host or this_host()
     try:
-        gpus = [asdict(gpu) | {"emulated": gpu.emulated} for gpu in nvml.gpus()]
+        gpus = [asdict(gpu) | {"emulated": gpu.emulated} for gpu in host.gpus.gpus()]
         print(json.dumps({"gpus": gpus, "problem": ""}))
     except LeaseError as fault:
         print(json.dumps({"gpus": [], "problem": str(fault)}))
     return 0
 
 
-def close_ports() -> int:
+def close_ports(host: Host | None = None) -> int:
     """`load`: close the ports of leases; those that run stay open. `remove`: take the table away."""
+    host = host or this_host()
     if sys.argv[1:] == ["remove"]:
-        firewall.remove()
+        host.firewall.remove()
         return 0
-    conf = read_server_conf()
-    with instance.locked():
-        firewall.load(*conf.ports)
-        for data in instance.known().values():
+    conf = read_server_conf(host.server_conf)
+    with instance.locked(host):
+        host.firewall.load(*conf.ports)
+        for data in instance.known(host).values():
             if "port" in data:
-                firewall.admit(data["clients"], (data["port"], data["agent_port"]))
+                host.firewall.admit(data["clients"], (data["port"], data["agent_port"]))
     return 0

@@ -10,48 +10,50 @@ import json
 import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, RUN_DIR, LeaseError, firewall, nvml, unit
-from toolkit.lease.agent import listening
-from toolkit.lease.engines import Device, Start, installed, load
+from toolkit.lease import JOB_NAME, LeaseError
+from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fraction import memory_limit_mib
-from toolkit.lease.request import Request, is_request, parse_comment
+from toolkit.lease.host import Host
+from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import Held, Job
+from toolkit.lease.slurm_text import Held, SlurmJob
+from toolkit.lease.unit import UnitFailed, name_of
 
 MIB = 1 << 20
+#: How long an ended instance may take until nothing of it is left.
+GONE_S = 5.0
 #: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
 
 
 @contextmanager
-def locked() -> Iterator[None]:
+def locked(host: Host) -> Iterator[None]:
     """One at a time on this server: ports and shares are given out."""
-    RUN_DIR.mkdir(parents=True, exist_ok=True, mode=0o755)
-    with (RUN_DIR / ".lock").open("w") as handle:
+    host.run_dir.mkdir(parents=True, exist_ok=True, mode=0o755)
+    with (host.run_dir / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-class Taken(LeaseError):
+class AlreadyTaken(LeaseError):
     """Slurm gave a GPU that is not free."""
 
 
-def is_lease(job: Job) -> bool:
+def is_lease(job: SlurmJob) -> bool:
     """Whether a job asks for an instance."""
-    return job.name == JOB_NAME and is_request(job.comment)
+    return job.name == JOB_NAME and is_lease_comment(job.comment)
 
 
-def known() -> dict[str, dict[str, Any]]:
+def known(host: Host) -> dict[str, dict[str, Any]]:
     """Instances on this server by job; {} for a folder whose instance cannot be read."""
     found = {}
-    for folder in (path for path in RUN_DIR.glob("*") if path.is_dir()):
+    for folder in (path for path in host.run_dir.glob("*") if path.is_dir()):
         try:
             found[folder.name] = json.loads((folder / INSTANCE).read_text())
         except (OSError, ValueError):
@@ -59,11 +61,11 @@ def known() -> dict[str, dict[str, Any]]:
     return found
 
 
-def devices_of(held: list[Held], conf: ServerConf, lower_mib: int) -> list[Device]:
+def devices_of(host: Host, held: list[Held], conf: ServerConf, lower_mib: int) -> list[LeasedGpu]:
     """The GPUs that Slurm gave, by UUID, with the memory that each part comes to."""
     if not held:
         raise LeaseError("Slurm gave the lease no GPU")
-    gpus = {gpu.index: gpu for gpu in nvml.gpus()}
+    gpus = {gpu.index: gpu for gpu in host.gpus.gpus()}
     devices = []
     for part in held:
         gpu = gpus.get(part.index)
@@ -74,11 +76,11 @@ def devices_of(held: list[Held], conf: ServerConf, lower_mib: int) -> list[Devic
         limit = None if shards == of else memory_limit_mib(gpu.memory_mib, shards, of)
         if lower_mib:
             limit = min(lower_mib, limit or gpu.memory_mib)
-        devices.append(Device(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit))
+        devices.append(LeasedGpu(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit))
     return devices
 
 
-def refuse_overlap(devices: list[Device], others: dict[str, dict[str, Any]]) -> None:
+def refuse_overlap(devices: list[LeasedGpu], others: dict[str, dict[str, Any]]) -> None:
     """Slurm counts shares; this is the second look, so that a GPU is never given out twice."""
     for device in devices:
         given = {
@@ -88,13 +90,13 @@ def refuse_overlap(devices: list[Device], others: dict[str, dict[str, Any]]) -> 
             if other["uuid"] == device.uuid
         }
         if sum(given.values()) + device.shards > device.of:
-            raise Taken(
+            raise AlreadyTaken(
                 f"GPU {device.index} already has leases for {sum(given.values())} of {device.of} shards (jobs "
                 f"{', '.join(sorted(given))}); {device.shards} more are more than one GPU"
             )
 
 
-def free_ports(conf: ServerConf, others: dict[str, dict[str, Any]]) -> tuple[int, int]:
+def free_ports(host: Host, conf: ServerConf, others: dict[str, dict[str, Any]]) -> tuple[int, int]:
     """Two ports that nobody has, at random, so that an old endpoint does not lead to a new lease."""
     first, last = conf.ports
     taken = {port for instance in others.values() for port in (instance.get("port"), instance.get("agent_port"))}
@@ -102,7 +104,7 @@ def free_ports(conf: ServerConf, others: dict[str, dict[str, Any]]) -> tuple[int
     candidates = [port for port in range(first, last + 1) if port not in taken]
     while candidates and len(found) < 2:
         port = candidates.pop(secrets.randbelow(len(candidates)))
-        if not listening(port):
+        if not host.network.listening(port):
             found.append(port)
     if len(found) < 2:
         raise LeaseError(f"all ports for leases ({first}-{last}) are in use")
@@ -120,22 +122,22 @@ def _write(path: Path, text: str, mode: int, uid: int = 0) -> None:
     scratch.replace(path)
 
 
-def deadline_of(request: Request, end: float | None) -> float | None:
+def deadline_of(host: Host, request: JobComment, end: float | None) -> float | None:
     """The earlier of Slurm's end and the request's own."""
-    ends = [t for t in (end, time.time() + request.ttl_s if request.ttl_s else None) if t is not None]
+    ends = [t for t in (end, host.clock.time() + request.ttl_s if request.ttl_s else None) if t is not None]
     return min(ends, default=None)
 
 
-def _memory_bytes(devices: list[Device], conf: ServerConf) -> int:
+def _memory_bytes(devices: list[LeasedGpu], conf: ServerConf) -> int:
     """Host memory of the instance; that of emulated devices comes out of it."""
     emulated = sum(d.limit_mib or d.memory_mib for d in devices if d.emulated)
     return (conf.memory_mib + emulated) * MIB
 
 
-def clients_of(request: Request, conf: ServerConf) -> list[str]:
+def clients_of(host: Host, request: JobComment, conf: ServerConf) -> list[str]:
     """Who may connect. Of this server's own addresses only the one that it serves on, where a client is this server:
     with another (Docker's bridge has the same address everywhere) any program here could pass for the client."""
-    own = firewall.own_addresses() - {conf.address}
+    own = host.network.own_addresses() - {conf.address}
     clients = [address for address in request.clients if address not in own]
     if not clients:
         raise LeaseError(f"the lease's clients ({', '.join(request.clients)}) are addresses of {conf.node} itself")
@@ -143,26 +145,33 @@ def clients_of(request: Request, conf: ServerConf) -> list[str]:
 
 
 def describe(
-    job_id: str, lease: int, uid: int, request: Request, held: list[Held], end: float | None, conf: ServerConf
+    host: Host,
+    job_id: str,
+    lease: int,
+    uid: int,
+    request: JobComment,
+    held: list[Held],
+    end: float | None,
+    conf: ServerConf,
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
     engine = installed(conf.engine_dir)
-    others = {key: value for key, value in known().items() if key != job_id}
-    devices = devices_of(held, conf, request.memory_mib)
+    others = {key: value for key, value in known(host).items() if key != job_id}
+    devices = devices_of(host, held, conf, request.memory_mib)
     refuse_overlap(devices, others)
-    port, agent_port = free_ports(conf, others)
+    port, agent_port = free_ports(host, conf, others)
     parts = any(not device.whole for device in devices)
     mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts else None
     if mps is not None and not mps.is_dir():
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: no MPS daemon runs ({mps} is not there)")
-    folder = RUN_DIR / job_id
+    folder = host.run_dir / job_id
     instance = {
         "job": job_id,
         "lease": lease,
         "owner_uid": uid,
         "mode": request.mode,
         "host": request.host,
-        "clients": clients_of(request, conf),
+        "clients": clients_of(host, request, conf),
         "address": conf.address,
         "port": port,
         "agent_port": agent_port,
@@ -171,14 +180,14 @@ def describe(
         "release": engine["release"],
         "engine_dir": str(conf.engine_dir),
         "mps_pipe": str(mps) if mps else "",
-        "deadline": deadline_of(request, end),
+        "deadline": deadline_of(host, request, end),
         "slurm_end": end,
         "deadline_file": str(folder / DEADLINE),
         "grace_s": conf.grace_s,
         "heartbeat_s": conf.heartbeat_s,
         "first_s": conf.first_s,
         "memory_bytes": _memory_bytes(devices, conf),
-        "started": time.time(),
+        "started": host.clock.time(),
     }
     adapter, start = load(engine["engine"]), start_of(instance)
     problem = adapter.keeps_part(start) if parts else ""
@@ -197,7 +206,7 @@ def start_of(instance: dict[str, Any]) -> Start:
         port_file=Path("/nonexistent"),
         token_file=Path("/nonexistent"),
         clients=tuple(instance["clients"]),
-        devices=tuple(Device(**device) for device in instance["devices"]),
+        devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
         mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
     )
 
@@ -211,46 +220,46 @@ def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, An
         "token": token,
         "heartbeat_s": instance["heartbeat_s"],
         "grace_s": instance["grace_s"],
-        "devices": [device | {"emulated": Device(**device).emulated} for device in instance["devices"]],
+        "devices": [device | {"emulated": LeasedGpu(**device).emulated} for device in instance["devices"]],
     }
 
 
-def start(job: Job, conf: ServerConf) -> None:
+def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     """Start the instance of a lease's job and publish its endpoint to the owner alone. On failure nothing stays but the
     endpoint file, which then holds the reason; LeaseError with that reason."""
     job_id = str(job.id)
     held = [part for part in job.held if part.node == conf.node]
-    begin(job_id, job.lease, job.uid, job.comment, held, job.until, conf)
+    begin(host, job_id, job.lease, job.uid, job.comment, held, job.until, conf)
 
 
 def begin(
-    job_id: str, lease: int, uid: int, comment: str, held: list[Held], end: float | None, conf: ServerConf
+    host: Host, job_id: str, lease: int, uid: int, comment: str, held: list[Held], end: float | None, conf: ServerConf
 ) -> None:
     """As `start`, from what is known of the request."""
-    folder = RUN_DIR / job_id
+    folder = host.run_dir / job_id
     try:
-        end_instance(job_id)  # of a job of the same number, when Slurm's numbers began anew
+        end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
-        if not firewall.loaded():
-            firewall.load(*conf.ports)
-        with locked():
-            instance = describe(job_id, lease, uid, request, held, end, conf)
+        if not host.firewall.loaded():
+            host.firewall.load(*conf.ports)
+        with locked(host):
+            instance = describe(host, job_id, lease, uid, request, held, end, conf)
             folder.mkdir(mode=0o711)
             folder.chmod(0o711)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)
-            firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
+            host.firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
         token = secrets.token_urlsafe(32)
         _write(folder / TOKEN, token + "\n", 0o400)
         write_deadline(folder, instance["deadline"])
-        unit.start(instance, folder)
+        host.systemd.start(instance, folder)
         _write(folder / ENDPOINT, json.dumps(endpoint_of(instance, token, conf.node)), 0o400, uid)
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
-        words = "; ".join([words, *unit.said_in_journal(job_id)]) if "did not start" in words else words
-        end_instance(job_id)
+        words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
+        end_instance(host, job_id)
         folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         folder.chmod(0o711)
-        told = {"error": words, "node": conf.node, "again": isinstance(fault, Taken)}
+        told = {"error": words, "node": conf.node, "again": isinstance(fault, AlreadyTaken)}
         _write(folder / ENDPOINT, json.dumps(told), 0o400, uid)
         raise LeaseError(words) from None
 
@@ -260,25 +269,25 @@ def write_deadline(folder: Path, deadline: float | None) -> None:
     _write(folder / DEADLINE, f"{'-' if deadline is None else deadline}\n", 0o444)
 
 
-def end_instance(job_id: str) -> list[str]:
+def end_instance(host: Host, job_id: str) -> list[str]:
     """Take back everything of a lease on this server, and look whether it is gone; what is not, in words."""
-    folder = RUN_DIR / job_id
-    instance = known().get(job_id, {})
-    ours = unit.pids(job_id)
-    if not folder.exists() and not ours and not unit.active(job_id):
+    folder = host.run_dir / job_id
+    instance = known(host).get(job_id, {})
+    ours = host.systemd.pids(job_id)
+    if not folder.exists() and not ours and not host.systemd.active(job_id):
         return []
     if folder.exists():
         (folder / ENDING).touch()
     ports = [int(instance[key]) for key in ("port", "agent_port") if key in instance]
     left = []
     try:
-        if ports and firewall.loaded():
-            firewall.shut(ports)
-            left += [f"port {port} is still open for {a}" for a, port in firewall.admitted() if port in ports]
+        if ports and host.firewall.loaded():
+            host.firewall.shut(ports)
+            left += [f"port {port} is still open for {a}" for a, port in host.firewall.admitted() if port in ports]
     except LeaseError as fault:
         left.append(str(fault))
-    unit.stop(job_id)
-    left += verify_gone(job_id, ours, ports)
+    host.systemd.stop(job_id)
+    left += verify_gone(host, job_id, ours, ports)
     if not left:
         shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
@@ -286,24 +295,24 @@ def end_instance(job_id: str) -> list[str]:
     return left
 
 
-def verify_gone(job_id: str, ours: list[int], ports: list[int], patience_s: float = 5.0) -> list[str]:
+def verify_gone(host: Host, job_id: str, ours: list[int], ports: list[int]) -> list[str]:
     """What is left of an instance after its unit was stopped, in words."""
-    until = time.monotonic() + patience_s
+    until = host.clock.monotonic() + GONE_S
     while True:
-        left = [f"process {pid} still runs" for pid in unit.pids(job_id)]
-        left += [f"something still listens on port {port}" for port in ports if listening(port)]
-        left += [f"{unit.name_of(job_id)} is still active"] if unit.active(job_id) else []
+        left = [f"process {pid} still runs" for pid in host.systemd.pids(job_id)]
+        left += [f"something still listens on port {port}" for port in ports if host.network.listening(port)]
+        left += [f"{name_of(job_id)} is still active"] if host.systemd.active(job_id) else []
         if ours:
-            left += still_on_gpus(ours)
-        if not left or time.monotonic() > until:
+            left += still_on_gpus(host, ours)
+        if not left or host.clock.monotonic() > until:
             return left
-        time.sleep(0.1)
+        host.clock.sleep(0.1)
 
 
-def still_on_gpus(ours: list[int]) -> list[str]:
+def still_on_gpus(host: Host, ours: list[int]) -> list[str]:
     """Which of an ended instance's processes still have memory on a GPU."""
     try:
-        seen = nvml.processes()
+        seen = host.gpus.processes()
     except LeaseError as fault:
         return [f"whether GPU memory is free cannot be told: {fault}"]
     return [f"process {pid} still has memory on {uuid}" for uuid, pids in seen.items() for pid in pids if pid in ours]

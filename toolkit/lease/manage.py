@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.lease import LeaseError, slurm
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.job_comment import parse_comment
 from toolkit.lease.pool import is_lease, where_text
-from toolkit.lease.request import parse_comment
-from toolkit.lease.slurm_text import Job, duration_s
+from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm_text import Complaint, SlurmJob, duration_s
 
 EXTEND = Path("/usr/lib/elastic-ai/lease/bin/extend")
 
@@ -23,7 +25,7 @@ class Lease:
     """A lease with all its jobs."""
 
     id: int
-    jobs: tuple[Job, ...]
+    jobs: tuple[SlurmJob, ...]
 
     @property
     def what(self) -> str:
@@ -57,9 +59,9 @@ class Lease:
         return min(ends, default=None)
 
 
-def leases(jobs: Sequence[Job]) -> list[Lease]:
+def leases(jobs: Sequence[SlurmJob]) -> list[Lease]:
     """Jobs that are leases, put together."""
-    found: dict[int, list[Job]] = {}
+    found: dict[int, list[SlurmJob]] = {}
     for job in jobs:
         if is_lease(job):
             found.setdefault(job.lease, []).append(job)
@@ -71,21 +73,22 @@ def me() -> str:
     return getpass.getuser()
 
 
-def find(lease: int) -> Lease:
+def find(host: Host, lease: int) -> Lease:
     """The lease of that number; LeaseError when Slurm knows none."""
-    found = leases(slurm.job_parts(lease))
+    found = leases(host.slurm.job_parts(lease))
     if not found:
         raise LeaseError(f"lease {lease}: there is none (any more); toolkit lease list shows yours")
     return found[0]
 
 
-def release(lease: Lease) -> None:
+def release(host: Host, lease: Lease) -> None:
     """Give a lease back. LeaseError when it is another's."""
-    problem = slurm.cancel(lease.id)
-    if problem:
-        owner = lease.jobs[0].user
-        words = f"it is {owner}'s" if "Access/permission denied" in problem else problem
-        raise LeaseError(f"lease {lease.id} was not released: {words}")
+    try:
+        host.slurm.cancel(lease.id)
+    except LeaseError as fault:
+        others = isinstance(fault, SlurmError) and fault.kind is Complaint.NOT_PERMITTED
+        words = f"it is {lease.jobs[0].user}'s" if others else str(fault)
+        raise LeaseError(f"lease {lease.id} was not released: {words}") from None
 
 
 def extend(lease: Lease, seconds: int) -> str:
@@ -104,30 +107,31 @@ def extend(lease: Lease, seconds: int) -> str:
     return done.stdout.strip()
 
 
-def _words(args: Sequence[str]) -> str:
-    done = slurm.run(args)
+def _words(host: Host, args: Sequence[str]) -> str:
+    done = host.slurm.run(args)
     if done.returncode != 0:
         raise LeaseError(f"Slurm does not answer: {slurm.said(done)}")
     return done.stdout
 
 
-def most_s(job: Job, block: str) -> int | None:
+def most_s(host: Host, job: SlurmJob, block: str) -> int | None:
     """The longest that policy lets this job run, from its partition and its QOS; None without a limit."""
-    partition = _words(["scontrol", "show", "partition", job.partition])
+    partition = _words(host, ["scontrol", "show", "partition", job.partition])
     limits = [duration_s(word) for word in re.findall(r"\bMaxTime=(\S+)", partition)]
     names = [*re.findall(r"\bQOS=(\S+)", block), *re.findall(r"\bQoS=(\S+)", partition)]
     for name in {n for n in names if n not in ("N/A", "(null)", "normal")} | {"normal"}:
-        walls = _words(["sacctmgr", "--noheader", "--parsable2", "show", "qos", name, "format=MaxWall"])
+        walls = _words(host, ["sacctmgr", "--noheader", "--parsable2", "show", "qos", name, "format=MaxWall"])
         if name in names:
             limits += [duration_s(word) for word in walls.split()]
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-def extend_as_root(argv: Sequence[str]) -> str:
+def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
     """The helper: runs as root for the user who called sudo. Checks owner, kind and policy, then sets Slurm's limit."""
+    host = host or this_host()
     if len(argv) != 2 or not all(re.fullmatch(r"[0-9]{1,9}", word) for word in argv):
         raise LeaseError("usage: extend LEASE MINUTES")
-    lease, minutes = find(int(argv[0])), int(argv[1])
+    lease, minutes = find(host, int(argv[0])), int(argv[1])
     caller = int(os.environ.get("SUDO_UID", "0"))
     job = lease.jobs[0]
     if caller not in (0, job.uid):
@@ -139,13 +143,13 @@ def extend_as_root(argv: Sequence[str]) -> str:
     if job.time_limit_s is None:
         raise LeaseError(f"lease {lease.id} has no end that could be moved")
     wanted = job.time_limit_s + minutes * 60
-    most = most_s(job, _words(["scontrol", "show", "job", str(job.id)]).split("\n   MinCPUsNode=")[0])
+    most = most_s(host, job, _words(host, ["scontrol", "show", "job", str(job.id)]).split("\n   MinCPUsNode=")[0])
     if most is not None and wanted > most and caller != 0:
         raise LeaseError(
             f"lease {lease.id}: the pool allows {most / 3600:.3g} hours in all, this would be {wanted / 3600:.3g}"
         )
     for part in lease.jobs:
-        done = slurm.run(["scontrol", "update", f"JobId={part.id}", f"TimeLimit={-(-wanted // 60)}"])
+        done = host.slurm.run(["scontrol", "update", f"JobId={part.id}", f"TimeLimit={-(-wanted // 60)}"])
         if done.returncode != 0:
             raise LeaseError(f"lease {lease.id}: Slurm does not extend it: {slurm.said(done)}")
     return f"lease {lease.id}: {wanted / 3600:.3g} hours in all"

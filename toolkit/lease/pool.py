@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, POOL_CONF, SHARDS_PER_GPU, LeaseError
+from toolkit.lease import JOB_NAME, SHARDS_PER_GPU, LeaseError
 from toolkit.lease.fraction import share_text
-from toolkit.lease.request import is_request
-from toolkit.lease.slurm_text import Job, PoolNode
+from toolkit.lease.job_comment import is_lease_comment
+from toolkit.lease.slurm_text import PoolNode, SlurmJob
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class PoolGpu:
         return 0 if self.state else max(self.of - sum(use.shards for use in self.uses), 0)
 
 
-def read_servers(path: Path = POOL_CONF) -> dict[str, Any]:
+def read_servers(path: Path) -> dict[str, Any]:
     """What the last run of site.yml found on the servers, {} where this machine was not told."""
     try:
         data = json.loads(path.read_text())
@@ -62,12 +62,12 @@ def shards_per_gpu(node: PoolNode) -> int:
     return node.shards // node.gpus if node.gpus else SHARDS_PER_GPU
 
 
-def is_lease(job: Job) -> bool:
+def is_lease(job: SlurmJob) -> bool:
     """Whether a job is a lease, for those who look at it."""
-    return job.name == JOB_NAME and is_request(job.comment)
+    return job.name == JOB_NAME and is_lease_comment(job.comment)
 
 
-def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[Job], servers: dict[str, Any]) -> list[PoolGpu]:
+def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], servers: dict[str, Any]) -> list[PoolGpu]:
     """Every GPU of the pool in the order of servers and indices."""
     uses: dict[tuple[str, int], list[Use]] = {}
     sizes = {node.name: shards_per_gpu(node) or 1 for node in nodes}

@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from toolkit.lease import ENGINE_DIR, Exit, LeaseError, ask, slurm
-from toolkit.lease.endpoint import Endpoint, check_engine, endpoints_of, probe
+from toolkit.lease import Exit, LeaseError, ask
+from toolkit.lease.endpoint import LeaseEndpoint, check_engine, endpoints_of, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
+from toolkit.lease.host import Host
 from toolkit.lease.pool import where_text
+from toolkit.lease.wire import EndCode, Ending
 
 Say = Callable[[str], None]
 #: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
@@ -40,9 +42,9 @@ def find_program(argv: Sequence[str]) -> str:
     return path
 
 
-def check_servers(endpoints: int, engine_dir: Path = ENGINE_DIR) -> None:
+def check_servers(host: Host, endpoints: int) -> None:
     """That the engine can join so many servers in one program."""
-    name = installed(engine_dir)["engine"]
+    name = installed(host.engine_dir)["engine"]
     most = load(name).MAX_SERVERS
     if most is not None and endpoints > most:
         raise LeaseError(f"the engine {name} joins at most {most} servers in one program, this lease has {endpoints}")
@@ -77,7 +79,9 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait(process: subprocess.Popen[bytes], lost: threading.Event, tell: Callable[[], None]) -> int:
+def _wait(
+    process: subprocess.Popen[bytes], lost: threading.Event, tell: Callable[[], None], patience_s: float = LOST_S
+) -> int:
     """The program's exit code, 128 + number for a signal. When the lease is lost: say so, and see that it ends."""
     since: float | None = None
     while True:
@@ -90,35 +94,35 @@ def _wait(process: subprocess.Popen[bytes], lost: threading.Event, tell: Callabl
             if since is None:
                 since = time.monotonic()
                 tell()
-            elif time.monotonic() - since > 2 * LOST_S:
+            elif time.monotonic() - since > 2 * patience_s:
                 process.kill()
-            elif time.monotonic() - since > LOST_S:
+            elif time.monotonic() - since > patience_s:
                 process.terminate()
 
 
-def lost_words(lease: int, keepers: Sequence[Keeper]) -> str:
+def lost_words(host: Host, lease: int, keepers: Sequence[Keeper]) -> str:
     """Why the lease ended: Slurm's word where there is one, else what the connection told."""
-    heard = next((keeper.reason for keeper in keepers if keeper.reason), "unknown")
-    if heard.startswith("its time") or heard.startswith("its client"):
-        return heard
+    heard = next((keeper.ending for keeper in keepers if keeper.ending), Ending(EndCode.LOST, "unknown"))
+    if heard.code in (EndCode.TIME, EndCode.CLIENT):
+        return heard.words
     try:
-        over = next((job for job in slurm.job_parts(lease) if job.ended or job.state == "COMPLETING"), None)
+        over = next((job for job in host.slurm.job_parts(lease) if job.ended), None)
     except LeaseError:
-        return heard
-    if over is None:
-        return heard
-    return ask.ended_words(over) if over.ended else heard
+        return heard.words
+    return ask.ended_words(over) if over else heard.words
 
 
-def start_and_wait(argv: Sequence[str], endpoints: Sequence[Endpoint], say: Say) -> int:
+def start_and_wait(
+    host: Host, argv: Sequence[str], endpoints: Sequence[LeaseEndpoint], say: Say, patience_s: float = LOST_S
+) -> int:
     """Run the program on the endpoints of one lease, which it neither asks for nor gives back."""
     lease = endpoints[0].lease
-    check_engine(endpoints)
+    check_engine(endpoints, host.engine_dir)
     for endpoint in endpoints:
         probe(endpoint)
     adapter = load(endpoints[0].engine)
     with private_folder() as folder:
-        environment = adapter.client(ENGINE_DIR, [e.server for e in endpoints], folder)
+        environment = adapter.client(host.engine_dir, [e.server for e in endpoints], folder)
         keepers, lost = keep(endpoints)
         try:
             environment = {**os.environ, **environment, "ELASTIC_AI_LEASE": str(lease)}
@@ -131,13 +135,18 @@ def start_and_wait(argv: Sequence[str], endpoints: Sequence[Endpoint], say: Say)
             with _signals_to(process):
                 for keeper in keepers:
                     keeper.start()
-                return _wait(process, lost, lambda: say(f"lease {lease} has ended: {lost_words(lease, keepers)}"))
+                return _wait(
+                    process,
+                    lost,
+                    lambda: say(f"lease {lease} has ended: {lost_words(host, lease, keepers)}"),
+                    patience_s,
+                )
         finally:
             for keeper in keepers:
                 keeper.end()
 
 
-def describe(endpoints: Sequence[Endpoint]) -> str:
+def describe(endpoints: Sequence[LeaseEndpoint]) -> str:
     """1/2 of gpu1:0, gpu2:0-3; labelled where devices are emulated."""
     from toolkit.lease.fraction import share_text
 
@@ -151,31 +160,32 @@ def describe(endpoints: Sequence[Endpoint]) -> str:
     return ", ".join(words) + label
 
 
-def _give_back(lease: int, say: Say) -> None:
+def _give_back(host: Host, lease: int, say: Say) -> None:
     """Our connections are closed already, so the servers end it in seconds even if Slurm does not hear us."""
-    problem = slurm.cancel(lease)
-    if problem:
-        say(f"lease {lease}: Slurm does not take it back now ({problem}); its servers end it without this machine")
+    try:
+        host.slurm.cancel(lease)
+    except LeaseError as fault:
+        say(f"lease {lease}: Slurm does not take it back now ({fault}); its servers end it without this machine")
 
 
-def run(wish: ask.Wish, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
+def run(host: Host, request: ask.LeaseRequest, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
     """Ask, wait, run, give back; the exit code."""
-    lease, endpoints = ask.obtain(wish, parts, say)
+    lease, endpoints = ask.obtain(host, request, parts, say)
     try:
         say(f"lease {lease}: {describe(endpoints)}")
-        return start_and_wait(argv, endpoints, say)
+        return start_and_wait(host, argv, endpoints, say)
     finally:
         with ask.uninterrupted():
-            _give_back(lease, say)
+            _give_back(host, lease, say)
 
 
-def run_on(lease: int, argv: Sequence[str], say: Say) -> int:
+def run_on(host: Host, lease: int, argv: Sequence[str], say: Say) -> int:
     """Run on a lease that is there, and leave it there."""
-    jobs = slurm.job_parts(lease)
+    jobs = host.slurm.job_parts(lease)
     over = next((job for job in jobs if job.ended), None)
     if not jobs or over is not None:
         why = ask.ended_words(over) if over else "Slurm does not know it (any more)"
         raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
     if any(job.state != "RUNNING" for job in jobs):
         raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
-    return start_and_wait(argv, endpoints_of(jobs), say)
+    return start_and_wait(host, argv, endpoints_of(host, jobs), say)

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolkit.lease import ENGINE_DIR, SERVER_CONF, SHARDS_PER_GPU, LeaseError
+from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ServerConf:
     memory_mib: int = 2048
 
 
-def read_server_conf(path: Path = SERVER_CONF) -> ServerConf:
+def read_server_conf(path: Path) -> ServerConf:
     """The file's content; LeaseError when there is none."""
     try:
         data = json.loads(path.read_text())

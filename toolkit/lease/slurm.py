@@ -8,13 +8,22 @@ import subprocess
 from collections.abc import Sequence
 
 from toolkit.lease import Exit, LeaseError
-from toolkit.lease.slurm_text import Job, PoolNode, parse_jobs, parse_nodes
+from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmJob, complaint_of, parse_jobs, parse_nodes
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60
 #: What a user may still say by the environment: which of his classes, or reservations, it is for.
 PASSED_ON = ("SLURM_CONF", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION")
 SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
+
+
+class SlurmError(LeaseError):
+    """A command of Slurm's failed; `kind` says in what way."""
+
+    def __init__(self, words: str, code: int = Exit.USAGE, kind: Complaint | None = None) -> None:
+        """`kind` as the words have it, unless it is given."""
+        super().__init__(words, code)
+        self.kind = kind or complaint_of(words)
 
 
 def clean_environment() -> dict[str, str]:
@@ -40,7 +49,8 @@ def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> s
         words = f"{args[0]} is not installed here; leases are asked for on a machine of the pool (role slurm)"
         raise LeaseError(words) from None
     except subprocess.TimeoutExpired:
-        raise LeaseError(f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again", Exit.RETRY) from None
+        words = f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again"
+        raise SlurmError(words, Exit.RETRY, Complaint.BUSY) from None
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
@@ -61,16 +71,16 @@ def nodes() -> list[PoolNode]:
     return parse_nodes(_show(["show", "node"]))
 
 
-def jobs() -> list[Job]:
+def jobs() -> list[SlurmJob]:
     """All jobs that the controller remembers, the ended ones of the last minutes among them."""
     return parse_jobs(_show(["show", "job", "-d"]))
 
 
-def job_parts(lease: int) -> list[Job]:
+def job_parts(lease: int) -> list[SlurmJob]:
     """The jobs of one lease, in order; [] when the controller has forgotten it."""
     done = run(["scontrol", "show", "job", "-d", str(lease)])
     if done.returncode != 0:
-        if "Invalid job id" in done.stderr:
+        if complaint_of(done.stderr) is Complaint.NO_JOB:
             return []
         raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
     return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.task)
@@ -81,17 +91,15 @@ def submit(options: Sequence[str], parts: int) -> int:
     done = run(["sbatch", "--parsable", *options, *([f"--array=0-{parts - 1}"] if parts > 1 else [])], stdin=SCRIPT)
     match = re.match(r"(\d+)", done.stdout.strip())
     if done.returncode != 0 or not match:
-        raise LeaseError(said(done))
+        raise SlurmError(said(done))
     return int(match[1])
 
 
-def cancel(lease: int) -> str:
-    """Cancel a lease; '' when that worked or it is gone already, else what Slurm said."""
-    try:
-        done = run(["scancel", str(lease)])
-    except LeaseError as fault:
-        return str(fault)
-    return "" if done.returncode == 0 or "Invalid job id" in done.stderr else said(done)
+def cancel(lease: int) -> None:
+    """Cancel a lease; nothing where it is gone already. LeaseError when Slurm does not do it."""
+    done = run(["scancel", str(lease)])
+    if done.returncode != 0 and complaint_of(done.stderr) is not Complaint.NO_JOB:
+        raise SlurmError(said(done), Exit.RETRY)
 
 
 def place_in_queue(lease: int) -> int | None:
@@ -108,13 +116,13 @@ def expected_start(lease: int) -> str:
     return max(times, default="")
 
 
-def read_on_node(job: Job, path: str, timeout_s: float = 30) -> str:
+def read_on_node(job: SlurmJob, path: str, timeout_s: float = 30) -> str:
     """A file that only the owner may read, on the job's server."""
     where = [f"--jobid={job.id}"]
     step = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--gres=none", "--mpi=none", "--chdir=/", "--quiet"]
     done = run(["srun", *where, *step, "--input=none", "cat", path], timeout_s=timeout_s)
     if done.returncode != 0:
-        raise LeaseError(said(done), Exit.RETRY)
+        raise SlurmError(said(done), Exit.RETRY)
     return done.stdout
 
 

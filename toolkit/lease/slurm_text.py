@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import Enum
 
 from toolkit.lease import LeaseError
 
@@ -29,6 +30,37 @@ ENDED = (
 )
 
 
+class Complaint(Enum):
+    """What an error message of Slurm's commands comes to."""
+
+    NOT_PERMITTED = "the account, class or job is not the user's"
+    POLICY = "the policy does not allow so much"
+    NEVER = "no server can ever give it"
+    NO_JOB = "no such job"
+    NO_FILE = "the job's server has no such file"
+    BUSY = "not now; it may work in a moment"
+    OTHER = "anything else"
+
+
+#: Parts of Slurm's messages (and cat's, which srun passes on), the first that fits decides. From Slurm's slurm_errno.c.
+_COMPLAINTS = (
+    (Complaint.NO_FILE, ("No such file",)),
+    (Complaint.BUSY, ("Requested nodes are busy", "still configuring", "try again")),
+    (Complaint.NO_JOB, ("Invalid job id",)),
+    (
+        Complaint.NOT_PERMITTED,
+        ("Invalid account", "ccess/permission", "not permitted", "Invalid qos", "Job's account"),
+    ),
+    (Complaint.POLICY, ("violates", "QOSMax", "AssocMax", "limit")),
+    (Complaint.NEVER, ("configuration is not available", "Requested node configuration")),
+)
+
+
+def complaint_of(text: str) -> Complaint:
+    """What an error message of Slurm's commands comes to."""
+    return next((kind for kind, parts in _COMPLAINTS if any(part in text for part in parts)), Complaint.OTHER)
+
+
 @dataclass(frozen=True)
 class Held:
     """What a job holds of one GPU: `shards` 0 means the whole GPU."""
@@ -39,7 +71,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """A job, as far as leases are concerned. Times in seconds since the epoch, None where Slurm knows none."""
 
     id: int
@@ -181,7 +213,7 @@ def _line_word(block: str, key: str) -> str:
     return (_line(block, key).split() or [""])[0]
 
 
-def parse_job(block: str) -> Job:
+def parse_job(block: str) -> SlurmJob:
     """One job's text. LeaseError when it cannot be trusted.
 
     Of what a user chooses the name alone stands above `MinCPUsNode=`; comment, command and paths stand below it.
@@ -205,7 +237,7 @@ def parse_job(block: str) -> Job:
     for nodes, gres in re.findall(r"^ +Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", body, re.MULTILINE):
         for node in expand_hosts(nodes):
             held += parse_gres(node, gres)
-    return Job(
+    return SlurmJob(
         id=int(head[1]),
         name=head[4],
         user=user[1],
@@ -226,7 +258,7 @@ def parse_job(block: str) -> Job:
     )
 
 
-def parse_jobs(text: str) -> list[Job]:
+def parse_jobs(text: str) -> list[SlurmJob]:
     """All jobs of `scontrol show job -d`. Those whose text cannot be trusted are left out: they are no leases.
 
     A name with an empty line in it makes two of one text: a number that stands twice is nobody's.

@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import RUN_DIR, LeaseError, instance, nvml
+from toolkit.lease import LeaseError, instance
 from toolkit.lease.fraction import share_text
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.job_comment import JobComment
 from toolkit.lease.pool import where_text
-from toolkit.lease.request import Request
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
 
@@ -21,10 +22,10 @@ SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 
-def choose(count: int, shards: int, conf: ServerConf, known: dict[str, dict[str, Any]]) -> list[Held]:
+def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[str, dict[str, Any]]) -> list[Held]:
     """GPUs with so many shards free, the fullest first, so that whole ones stay whole; a GPU may serve several."""
     of = conf.shards_per_gpu or 1
-    free = {gpu.uuid: [of, gpu.index] for gpu in nvml.gpus()}
+    free = {gpu.uuid: [of, gpu.index] for gpu in host.gpus.gpus()}
     for data in known.values():
         for device in data.get("devices", []):
             if device["uuid"] in free:
@@ -40,21 +41,21 @@ def choose(count: int, shards: int, conf: ServerConf, known: dict[str, dict[str,
     return held
 
 
-def start(wish: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
+def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
     """Start an instance; its endpoint. LeaseError when it does not start, and then nothing stays."""
     if SLURM_CONF.exists():
         raise LeaseError(f"{conf.node} belongs to Slurm, which would give out the same GPUs; ask without --static")
-    known = instance.known()
+    known = instance.known(host)
     number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
     job_id = f"s{number}"
-    request = Request(tuple(wish["clients"]), wish["host"], "hold", wish["what"], int(wish["seconds"]))
-    held = choose(int(wish["count"]), int(wish["shards"]), conf, known)
+    comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", wanted["what"], int(wanted["seconds"]))
+    held = choose(host, int(wanted["count"]), int(wanted["shards"]), conf, known)
     try:
-        instance.begin(job_id, number, 0, request.comment(), held, None, conf)
+        instance.begin(host, job_id, number, 0, comment.text(), held, None, conf)
     except LeaseError:
-        instance.end_instance(job_id)
+        instance.end_instance(host, job_id)
         raise
-    told: dict[str, Any] = json.loads((RUN_DIR / job_id / instance.ENDPOINT).read_text())
+    told: dict[str, Any] = json.loads((host.run_dir / job_id / instance.ENDPOINT).read_text())
     return told
 
 
@@ -72,18 +73,19 @@ def listed(known: dict[str, dict[str, Any]], node: str) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """`static start < WISH`, `static list`, `static end NAME`; JSON on stdout. For administrators, by ssh as root."""
+    """`static start < REQUEST`, `static list`, `static end NAME`: JSON on stdout; by ssh, as root."""
     try:
-        conf = read_server_conf()
+        host = this_host()
+        conf = read_server_conf(host.server_conf)
         if sys.argv[1:2] == ["start"]:
-            print(json.dumps(start(json.load(sys.stdin), conf)))
+            print(json.dumps(start(host, json.load(sys.stdin), conf)))
         elif sys.argv[1:2] == ["list"]:
-            print(json.dumps(listed(instance.known(), conf.node)))
+            print(json.dumps(listed(instance.known(host), conf.node)))
         else:
             name = sys.argv[2]
-            if name not in instance.known() or not name.startswith("s"):
+            if name not in instance.known(host) or not name.startswith("s"):
                 raise LeaseError(f"{conf.node} has no static lease {name}")
-            left = instance.end_instance(name)
+            left = instance.end_instance(host, name)
             if left:
                 raise LeaseError(f"{name}: not all is gone: {'; '.join(left)}")
             print("{}")

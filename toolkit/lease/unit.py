@@ -16,6 +16,11 @@ PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
 MPS_USER = "elastic-ai-engine"
 START_S = 30
 
+
+class UnitFailed(LeaseError):
+    """systemd started the unit, and it failed: its journal has the cause."""
+
+
 _SANDBOX = (
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
@@ -95,7 +100,7 @@ def start(instance: dict[str, Any], folder: Path) -> None:
         raise LeaseError(f"systemd did not start {unit} within {START_S + 15} s") from None
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise LeaseError(f"{unit} did not start: {said[0] if said else 'no reason given'}")
+        raise UnitFailed(f"{unit} did not start: {said[0] if said else 'no reason given'}")
 
 
 def run_apart(name: str, command: Sequence[str]) -> None:
@@ -152,7 +157,7 @@ def reason_left(job: str, folder: Path = Path("/run")) -> str:
     return "".join(c for c in text.strip() if c.isalnum() or c in " '.,:()/-")
 
 
-def said_in_journal(job: str, lines: int = 2) -> Sequence[str]:
+def journal(job: str, lines: int = 2) -> Sequence[str]:
     """The last words of the unit, for an error that names its cause."""
     done = subprocess.run(
         ["journalctl", "--output=cat", "--lines=5", "--no-pager", f"_SYSTEMD_UNIT={name_of(job)}"],

@@ -1,10 +1,10 @@
 """The owner's connection to a lease's agent: who speaks proves that he has the token, and never sends it.
 
-Both sides send lines of ASCII. Agent: `elastic-ai-lease 1 NONCE`. Owner: `owner ANSWER`, where ANSWER is
+Both sides send lines of ASCII. Agent: `elastic-ai-lease 2 NONCE`. Owner: `owner ANSWER`, where ANSWER is
 HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE),
 so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
 seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it ends the lease, it says
-`end REASON`.
+`end CODE WORDS`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,37 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from dataclasses import dataclass
+from enum import Enum
 
-GREETING = "elastic-ai-lease 1"
+GREETING = "elastic-ai-lease 2"
 MAX_LINE = 512
 _NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+class EndCode(Enum):
+    """Why a lease ended, as far as its client has to tell it apart."""
+
+    TIME = "time"
+    CLIENT = "client"
+    TAKEN_BACK = "taken-back"
+    ENGINE = "engine"
+    LOST = "lost"  # the client's own word: the server does not answer any more
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The end of a lease, for programs and for people."""
+
+    code: EndCode
+    words: str
+
+
+def parse_end(rest: str) -> Ending:
+    """The ending in what follows `end`; LOST where its code is none of ours."""
+    code, _, words = rest.partition(" ")
+    known = {one.value: one for one in EndCode}
+    return Ending(known[code], words) if code in known else Ending(EndCode.LOST, rest)
 
 
 def proof(token: str, side: str, nonce: str) -> str:
@@ -34,7 +61,7 @@ def nonce_of(greeting: str) -> str:
     return words[1] if len(words) == 2 and words[0] == GREETING and _NONCE.fullmatch(words[1]) else ""
 
 
-class Lines:
+class LineBuffer:
     """Bytes in, whole lines out; `overflow` when the other side sends what is no line of ours."""
 
     def __init__(self) -> None:

@@ -1,14 +1,17 @@
 """Remoting engines behind one small interface: how a server instance is started, and how a client finds it.
 
 An adapter is a module with the functions of `Engine`; nothing else of the toolkit knows an engine's names or options.
+Where an engine's servers give out GPUs by themselves, a lease is not Slurm's: its adapter also has
+`run_elsewhere(program, gpus)`, the command line that runs the program by the engine's own client.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -19,7 +22,7 @@ NAMES = ("reference", "lupine", "bitfusion")
 
 
 @dataclass(frozen=True)
-class Device:
+class LeasedGpu:
     """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all)."""
 
     index: int
@@ -52,7 +55,7 @@ class Start:
     port_file: Path
     token_file: Path
     clients: tuple[str, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[LeasedGpu, ...]
     #: Folder of the MPS daemon's pipes on this server, None where none runs.
     mps_pipe: Path | None = None
 
@@ -74,6 +77,16 @@ class Server:
     port: int
     token: str
     devices: int
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """What a program asks for: `count` GPUs, of each this part or so much memory, on these servers (empty: any)."""
+
+    count: int
+    part: Fraction | None = None
+    memory_mib: int | None = None
+    servers: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
@@ -102,6 +115,11 @@ def load(name: str) -> Engine:
     if name not in NAMES:
         raise LeaseError(f"no remoting engine is called {name!r}; there are {', '.join(NAMES)}")
     return cast(Engine, importlib.import_module(f"toolkit.lease.engines.{name}"))
+
+
+def run_elsewhere(name: str) -> Callable[[Sequence[str], Gpus], list[str]] | None:
+    """That adapter's `run_elsewhere`; None for engines whose servers the toolkit starts."""
+    return getattr(load(name), "run_elsewhere", None)
 
 
 def installed(engine_dir: Path) -> dict[str, Any]:

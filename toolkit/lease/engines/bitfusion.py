@@ -1,19 +1,18 @@
 """vSphere Bitfusion 3.x and 4.x of customers who own it. By its documentation; no release can be had today.
 
 Its servers are appliances that give out GPUs by themselves, so nothing here is a lease of Slurm's: `toolkit run` passes
-the wish on to Bitfusion's own client. Token (/etc/bitfusion/tls/ca.crt, ~/.bitfusion/client.yaml) and servers are the
-vCenter's to hand out.
+the request on to Bitfusion's own client. Token (/etc/bitfusion/tls/ca.crt, ~/.bitfusion/client.yaml) and servers are
+the vCenter's to hand out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from fractions import Fraction
 from pathlib import Path
 
 from toolkit.lease import LeaseError
-from toolkit.lease.engines import Command, Server, Start
+from toolkit.lease.engines import Command, Gpus, Server, Start
 
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = True
@@ -47,27 +46,18 @@ def servers_conf(addresses: Sequence[str]) -> str:
     return "servers:\n" + "".join(lines)
 
 
-def run_command(
-    program: Sequence[str],
-    count: int,
-    part: Fraction | None = None,
-    memory_mib: int | None = None,
-    servers: Sequence[str] = (),
-    select: str = "",
-) -> list[str]:
-    """`bitfusion run` for a wish. `select` is its --filter (4.0 and later), such as device.name=...; LeaseError for
-    servers without a port that cannot be written as host:port."""
-    words = ["bitfusion", "run", "-n", str(count)]
-    if memory_mib is not None:
-        words += ["-m", str(memory_mib)]
-    elif part is not None and part != 1:
-        words += ["-p", f"{float(part):.6g}"]
-    if servers:
-        listed = [server if ":" in server else f"{server}:{PORT}" for server in servers]
+def run_elsewhere(program: Sequence[str], gpus: Gpus) -> list[str]:
+    """`bitfusion run` for this request. LeaseError for servers that cannot be written as host:port."""
+    words = ["bitfusion", "run", "-n", str(gpus.count)]
+    if gpus.memory_mib is not None:
+        words += ["-m", str(gpus.memory_mib)]
+    elif gpus.part is not None and gpus.part != 1:
+        words += ["-p", f"{float(gpus.part):.6g}"]
+    if gpus.servers:
+        listed = [server if ":" in server else f"{server}:{PORT}" for server in gpus.servers]
         if any(not re.fullmatch(r"[A-Za-z0-9.-]+:\d{1,5}", server) for server in listed):
-            raise LeaseError(f"-l {','.join(servers)}: give servers as host or host:port")
+            raise LeaseError(f"-l {','.join(gpus.servers)}: give servers as host or host:port")
         words += ["-l", ",".join(listed)]
-    words += ["--filter", select] if select else []
     return [*words, "--", *program]
 
 

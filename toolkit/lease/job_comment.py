@@ -16,7 +16,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True)
-class Request:
+class JobComment:
     """Written by the user, so nothing in it may give more than the job's own resources.
 
     clients: IPv4 addresses that may connect. mode: `run` ends with its client, `hold` with its time. ttl_s: seconds,
@@ -30,7 +30,7 @@ class Request:
     ttl_s: int = 0
     memory_mib: int = 0
 
-    def comment(self) -> str:
+    def text(self) -> str:
         """The job's comment."""
         return json.dumps({MARK: 1, **asdict(self)}, separators=(",", ":"))
 
@@ -49,12 +49,12 @@ def _number(data: dict[str, Any], key: str, limit: int) -> int:
     return value
 
 
-def is_request(comment: str) -> bool:
+def is_lease_comment(comment: str) -> bool:
     """Whether a comment claims to be a lease's."""
     return comment.startswith('{"' + MARK + '":')
 
 
-def parse_comment(comment: str) -> Request:
+def parse_comment(comment: str) -> JobComment:
     """The request in a job's comment; LeaseError for anything that is not exactly one."""
     try:
         data = json.loads(comment)
@@ -72,4 +72,4 @@ def parse_comment(comment: str) -> Request:
     mode: Literal["run", "hold"] = "hold" if _text(data, "mode", "run|hold") == "hold" else "run"
     host = _text(data, "host", _NAME.pattern)
     what = _text(data, "what", r"[A-Za-z0-9 ./x]{0,40}")
-    return Request(clients, host, mode, what, _number(data, "ttl_s", 10**9), _number(data, "memory_mib", 10**9))
+    return JobComment(clients, host, mode, what, _number(data, "ttl_s", 10**9), _number(data, "memory_mib", 10**9))

@@ -1,0 +1,243 @@
+"""A pool's machine for tests of leases: Slurm, firewall, systemd, GPUs, network and clock that remember what they did.
+
+Slurm answers with constructed texts (lease_texts), read by the toolkit's own parsers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+from toolkit.lease import slurm
+from toolkit.lease.host import Host
+from toolkit.lease.nvml import Gpu
+from toolkit.lease.server_conf import ServerConf
+from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_jobs, parse_nodes
+
+#: What a program says and how it ends, for FakeSlurm.answers: text, or (exit code, stderr).
+Answer = str | tuple[int, str]
+
+
+@dataclass
+class FakeSlurm:
+    """`texts` are the answers to `scontrol show job`, the last one for ever; `answers` those to other commands by their
+    first words; `files` what is read on nodes, in order, an exception to be raised."""
+
+    texts: list[str] = field(default_factory=list)
+    node_text: str = ""
+    answers: dict[str, Answer] = field(default_factory=dict)
+    files: list[str | Exception] = field(default_factory=list)
+    queue_place: int | None = None
+    start: str = ""
+    silent: bool = False
+    commands: list[list[str]] = field(default_factory=list)
+    submitted: list[tuple[list[str], int]] = field(default_factory=list)
+    cancelled: list[int] = field(default_factory=list)
+    first_job: int = 41
+
+    def run(self, args: Sequence[str], stdin: str = "", timeout_s: float = 60) -> CompletedProcess[str]:
+        self.commands.append(list(args))
+        if self.silent:
+            raise slurm.SlurmError("Slurm did not answer")
+        line = " ".join(args)
+        answer = next((text for start, text in self.answers.items() if line.startswith(start)), "")
+        if isinstance(answer, tuple):
+            return CompletedProcess(list(args), answer[0], "", answer[1])
+        return CompletedProcess(list(args), 0, answer, "")
+
+    def nodes(self) -> list[PoolNode]:
+        return parse_nodes(self.node_text)
+
+    def jobs(self) -> list[SlurmJob]:
+        return parse_jobs("".join(self.texts))
+
+    def job_parts(self, lease: int) -> list[SlurmJob]:
+        text = self.texts.pop(0) if len(self.texts) > 1 else (self.texts or [""])[0]
+        return sorted((j for j in parse_jobs(text) if lease in (j.lease, j.id)), key=lambda j: j.task)
+
+    def submit(self, options: Sequence[str], parts: int) -> int:
+        self.submitted.append((list(options), parts))
+        return self.first_job + len(self.submitted) - 1
+
+    def cancel(self, lease: int) -> None:
+        self.cancelled.append(lease)
+
+    def place_in_queue(self, lease: int) -> int | None:
+        return self.queue_place
+
+    def expected_start(self, lease: int) -> str:
+        return self.start
+
+    def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
+        text = self.files.pop(0) if len(self.files) > 1 else self.files[0]
+        if isinstance(text, Exception):
+            raise text
+        return text
+
+    def default_partition(self) -> str:
+        return "all"
+
+
+@dataclass
+class FakeFirewall:
+    """Who may connect to which port."""
+
+    open: set[tuple[str, int]] = field(default_factory=set)
+    there: bool = True
+
+    def load(self, first: int, last: int) -> None:
+        self.open, self.there = set(), True
+
+    def loaded(self) -> bool:
+        return self.there
+
+    def admit(self, clients: Iterable[str], ports: Iterable[int]) -> None:
+        self.open |= {(client, port) for client in clients for port in ports}
+
+    def admitted(self) -> set[tuple[str, int]]:
+        return set(self.open)
+
+    def shut(self, ports: Iterable[int]) -> None:
+        closed = set(ports)
+        self.open = {(client, port) for client, port in self.open if port not in closed}
+
+    def remove(self) -> None:
+        self.open, self.there = set(), False
+
+
+@dataclass
+class FakeSystemd:
+    """Units by job. `fails` is raised by the next start; `stuck` units do not stop."""
+
+    firewall: FakeFirewall
+    units: dict[str, dict[str, Any]] = field(default_factory=dict)
+    fails: Exception | None = None
+    stuck: bool = False
+    apart: list[list[str]] = field(default_factory=list)
+
+    def start(self, instance: dict[str, Any], folder: Path) -> None:
+        """A unit starts only after its ports are open to its clients, and with a token that root alone reads."""
+        ports = (instance["port"], instance["agent_port"])
+        assert {(client, port) for client in instance["clients"] for port in ports} <= self.firewall.open
+        assert (folder / "token").stat().st_mode & 0o777 == 0o400
+        if self.fails:
+            raise self.fails
+        self.units[instance["job"]] = instance
+
+    def stop(self, job: str) -> None:
+        if not self.stuck:
+            self.units.pop(job, None)
+
+    def active(self, job: str) -> bool:
+        return job in self.units
+
+    def running(self) -> list[str]:
+        return list(self.units)
+
+    def pids(self, job: str) -> list[int]:
+        return [999_999] if job in self.units else []
+
+    def journal(self, job: str) -> Sequence[str]:
+        return ["its last words"]
+
+    def reason_left(self, job: str) -> str:
+        return ""
+
+    def run_apart(self, name: str, command: Sequence[str]) -> None:
+        self.apart.append([name, *command])
+
+
+@dataclass
+class FakeGpus:
+    """Four emulated GPUs. `broken` is raised instead."""
+
+    found: list[Gpu] = field(default_factory=lambda: [Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0) for i in range(4)])
+    users: dict[str, list[int]] = field(default_factory=dict)
+    broken: Exception | None = None
+
+    def gpus(self) -> list[Gpu]:
+        if self.broken:
+            raise self.broken
+        return self.found
+
+    def processes(self) -> dict[str, list[int]]:
+        if self.broken:
+            raise self.broken
+        return self.users
+
+
+@dataclass
+class FakeNetwork:
+    """A server with an address, a bridge and loopback; `busy` ports are listened on."""
+
+    own: set[str] = field(default_factory=lambda: {"127.0.0.1", "172.17.0.1", "10.77.1.13"})
+    busy: set[int] = field(default_factory=set)
+
+    def own_addresses(self) -> set[str]:
+        return self.own
+
+    def client_addresses(self) -> tuple[str, ...]:
+        return ("10.0.0.2",)
+
+    def listening(self, port: int) -> bool:
+        return port in self.busy
+
+
+@dataclass
+class FakeClock:
+    """Time that passes by sleeping, and `step_s` with each look at it. The wall clock is that of files' times."""
+
+    now: float = 0.0
+    step_s: float = 0.0
+    wall: Callable[[], float] = time.time
+
+    def time(self) -> float:
+        return self.wall()
+
+    def monotonic(self) -> float:
+        self.now += self.step_s
+        return self.now
+
+    def sleep(self, seconds: float, /) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class FakeHost(Host):
+    """The whole machine; its files lie in `folder`."""
+
+    folder: Path = Path("/nonexistent")
+    slurm: FakeSlurm = field(default_factory=FakeSlurm)
+    firewall: FakeFirewall = field(default_factory=FakeFirewall)
+    systemd: FakeSystemd = field(init=False)
+    gpus: FakeGpus = field(default_factory=FakeGpus)
+    network: FakeNetwork = field(default_factory=FakeNetwork)
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        places = {
+            "systemd": FakeSystemd(self.firewall),
+            "run_dir": self.folder / "leases",
+            "engine_dir": self.folder,
+            "server_conf": self.folder / "server.json",
+            "pool_conf": self.folder / "pool.json",
+        }
+        for name, value in places.items():
+            object.__setattr__(self, name, value)
+
+    def serve(self, **changes: Any) -> ServerConf:
+        """Makes it a GPU server with the reference engine; its description."""
+        (self.engine_dir / "engine.json").write_text('{"engine": "reference", "release": "r1"}')
+        conf = {"node": "gpu1", "address": "127.0.0.1", "ports": [31000, 31099], "engine_dir": str(self.folder)}
+        self.server_conf.write_text(json.dumps(conf | changes))
+        return ServerConf("gpu1", "127.0.0.1", (31000, 31099), self.folder, **changes)
+
+    def endpoint(self, job: object) -> dict[str, Any]:
+        """What the owner of a lease's job reads."""
+        data: dict[str, Any] = json.loads((self.run_dir / str(job) / "endpoint.json").read_text())
+        return data

@@ -1,0 +1,160 @@
+"""What leases use of the machine that they run on, in one object: Slurm, firewall, systemd, GPUs, network, time, paths.
+
+Functions of this package that reach beyond their own data take a `Host` as their first argument. Programs and commands
+pass `this_host()`; tests pass one that remembers what it was asked to do.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, Protocol
+
+from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, firewall, network, nvml, slurm, unit
+from toolkit.lease.slurm_text import PoolNode, SlurmJob
+
+
+class Slurm(Protocol):
+    """Slurm's commands (module slurm)."""
+
+    def run(self, args: Sequence[str], stdin: str = "", timeout_s: float = 60) -> CompletedProcess[str]:
+        """Run one command."""
+
+    def nodes(self) -> list[PoolNode]:
+        """All servers of the pool."""
+
+    def jobs(self) -> list[SlurmJob]:
+        """All jobs that the controller remembers."""
+
+    def job_parts(self, lease: int) -> list[SlurmJob]:
+        """The jobs of one lease, in order."""
+
+    def submit(self, options: Sequence[str], parts: int) -> int:
+        """Submit one job, or an array of several; its number."""
+
+    def cancel(self, lease: int) -> None:
+        """Cancel a lease; nothing where it is gone already."""
+
+    def place_in_queue(self, lease: int) -> int | None:
+        """1 for the pending job that is next."""
+
+    def expected_start(self, lease: int) -> str:
+        """When Slurm expects to start it, '' where it does not know."""
+
+    def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
+        """A file on the job's server, read as the job's owner."""
+
+    def default_partition(self) -> str:
+        """Name of the default partition, '' without one."""
+
+
+class Firewall(Protocol):
+    """Who may connect to leases on a server (module firewall)."""
+
+    def load(self, first: int, last: int) -> None:
+        """Close these ports."""
+
+    def loaded(self) -> bool:
+        """Whether the table is there."""
+
+    def admit(self, clients: Iterable[str], ports: Iterable[int]) -> None:
+        """Let these addresses connect to these ports."""
+
+    def admitted(self) -> set[tuple[str, int]]:
+        """All (address, port) that are open."""
+
+    def shut(self, ports: Iterable[int]) -> None:
+        """Take away what is admitted to these ports."""
+
+    def remove(self) -> None:
+        """Take the table away."""
+
+
+class Systemd(Protocol):
+    """The units of leases (module unit)."""
+
+    def start(self, instance: dict[str, Any], folder: Path) -> None:
+        """Start a lease's unit and wait until its engine listens; UnitFailed when it does not."""
+
+    def stop(self, job: str) -> None:
+        """Stop a lease's unit."""
+
+    def active(self, job: str) -> bool:
+        """Whether the unit runs, or is about to, or is ending."""
+
+    def running(self) -> list[str]:
+        """Jobs with a unit on this server."""
+
+    def pids(self, job: str) -> list[int]:
+        """Processes of a lease's unit."""
+
+    def journal(self, job: str) -> Sequence[str]:
+        """The last lines of a unit."""
+
+    def reason_left(self, job: str) -> str:
+        """Why a lease's agent ended, '' where it left no reason."""
+
+    def run_apart(self, name: str, command: Sequence[str]) -> None:
+        """Start a program as a service of its own."""
+
+
+class Gpus(Protocol):
+    """The GPUs of a server (module nvml)."""
+
+    def gpus(self) -> list[nvml.Gpu]:
+        """All GPUs, by index."""
+
+    def processes(self) -> dict[str, list[int]]:
+        """PIDs with memory on each GPU, by UUID."""
+
+
+class Network(Protocol):
+    """Addresses and ports of this machine (module network)."""
+
+    def own_addresses(self) -> set[str]:
+        """All IPv4 addresses."""
+
+    def client_addresses(self) -> tuple[str, ...]:
+        """Those by which a GPU server may see this machine."""
+
+    def listening(self, port: int) -> bool:
+        """Whether something listens on a TCP port."""
+
+
+class Clock(Protocol):
+    """Time in seconds (module time)."""
+
+    def time(self) -> float:
+        """Since the epoch."""
+
+    def monotonic(self) -> float:
+        """Since some moment; never set back."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Wait."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine. Without arguments: this one."""
+
+    slurm: Slurm = slurm
+    firewall: Firewall = firewall
+    systemd: Systemd = unit
+    gpus: Gpus = nvml
+    network: Network = network
+    clock: Clock = time
+    run_dir: Path = RUN_DIR
+    engine_dir: Path = ENGINE_DIR
+    server_conf: Path = SERVER_CONF
+    pool_conf: Path = POOL_CONF
+
+
+def this_host() -> Host:
+    """The machine that this program runs on. Slurm runs its programs without a search path: it gets one here."""
+    os.environ.setdefault("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+    return Host()
