@@ -104,7 +104,7 @@ def _run(inventory: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(ran.stdout)
     except ValueError as fault:
-        raise InventoryError(f"{inventory}: ansible-inventory printed no JSON ({fault})") from None
+        raise InventoryError(f"{inventory}: ansible-inventory did not print JSON ({fault})") from None
     return data
 
 
@@ -146,7 +146,7 @@ def _resolve(inventory: Path, host: str, values: dict[str, Any], key: str) -> di
 
     filled = _TEMPLATE.sub(fill, text)
     if "{{" in filled or "{%" in filled:
-        raise _fault(inventory, host, (key,), f"holds a template that cannot be filled in here: {text}; write it out")
+        raise _fault(inventory, host, (key,), f"contains a template that cannot be resolved here: {text}; write the value")
     return {**values, key: filled}
 
 
@@ -216,7 +216,7 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
         target = f"{node.ssh.host} port {node.ssh.port}"
         if target in seen:
             raise _fault(
-                inventory, node.name, ("ansible_host",), f"{target} is also {seen[target]}'s; each needs its own"
+                inventory, node.name, ("ansible_host",), f"{target} is also used by {seen[target]}; each node needs its own"
             )
         seen[target] = node.name
     taken: dict[str, str] = {}
@@ -229,7 +229,7 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
                 raise _fault(inventory, node.name, place, words)
             taken[port.address] = f"{node.name}/{port.interface}"
             if names.count(port.interface) > 1:
-                raise _fault(inventory, node.name, place[:2], f"{port.interface} stands twice")
+                raise _fault(inventory, node.name, place[:2], f"duplicate interface: {port.interface}")
 
 
 def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
@@ -262,7 +262,7 @@ def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
     members = {group: _members(data, group) for group in GROUPS}
     if not members["gpu_servers"]:
         where = locate(inventory, None, ()) or str(inventory)
-        raise InventoryError(f"{where}: no host in group gpu_servers; name the machines to be accepted there")
+        raise InventoryError(f"{where}: no host in group gpu_servers; add the machines to be accepted")
     hostvars = data.get("_meta", {}).get("hostvars", {})
     nodes, links, profiles = [], [], set()
     for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
@@ -273,7 +273,7 @@ def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
         if given.lab_link is not None and given.lab_link not in links:
             links.append(given.lab_link)
     if len(links) > 1:
-        raise InventoryError(f"{inventory}: lab_link differs between hosts; it is one for the whole lab")
+        raise InventoryError(f"{inventory}: lab_link differs between hosts; the whole lab has one")
     if len(profiles) > 1:
         words = "differs between hosts; a site is accepted as a whole, so set it in group_vars/all"
         raise _fault(inventory, None, ("acceptance_profile",), words)

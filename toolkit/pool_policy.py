@@ -35,10 +35,10 @@ def gpus(value: object) -> Fraction:
         return value
     text = str(value).strip()
     if isinstance(value, bool) or _FRACTION.fullmatch(text) is None or re.search(r"/0+$", text):
-        raise ValueError(f"{value!r} is no number of GPUs; write it like 2, 0.5 or 1/7")
+        raise ValueError(f"invalid GPU count {value!r}; use 2, 0.5 or 1/7")
     number = Fraction(text)
     if number <= 0:
-        raise ValueError(f"{value!r}: a number of GPUs is above 0")
+        raise ValueError(f"invalid GPU count {value!r}; it must be above 0")
     return number
 
 
@@ -88,7 +88,7 @@ class UserClass(_Model):
     @model_validator(mode="after")
     def _somebody(self) -> UserClass:
         if not self.groups and not self.users:
-            raise ValueError("nobody is in it; name Unix groups (groups) or users (users)")
+            raise ValueError("it has no members; name Unix groups (groups) or users (users)")
         if self.max_gpus is not None and self.max_gpus_per_user is not None and self.max_gpus_per_user > self.max_gpus:
             raise ValueError("max_gpus_per_user is more than max_gpus; lower it, or leave it out")
         return self
@@ -130,7 +130,7 @@ class StaticInstance(_Model):
         if self.fraction > 1:
             raise ValueError(f"fraction {self.fraction} is above 1; list more GPUs in gpus")
         if len(set(self.gpus)) < len(self.gpus):
-            raise ValueError("a GPU stands twice in gpus")
+            raise ValueError("duplicate GPU in gpus")
         return self
 
 
@@ -158,13 +158,13 @@ Fault = tuple[tuple[str | int, ...], str]
 
 
 def _unknown(name: str, names: Mapping[str, object], what: str) -> str:
-    return "" if name in names else f"{name} is no {what}; there are: {', '.join(sorted(names)) or 'none'}"
+    return "" if name in names else f"unknown {what} {name}; there are: {', '.join(sorted(names)) or 'none'}"
 
 
 def _user_faults(pool: Pool) -> Iterator[Fault]:
     for name in RESERVED:
         if name in pool.users:
-            yield ("users", name), "Slurm has this name for itself; choose another"
+            yield ("users", name), "Slurm reserves this name; choose another"
     for name, users in pool.users.items():
         for gpu_class in users.classes or () if pool.classes else ():
             yield ("users", name, "classes"), _unknown(gpu_class, pool.classes, "class of GPU")
@@ -193,7 +193,7 @@ def _reservation_faults(pool: Pool) -> Iterator[Fault]:
 def _static_faults(pool: Pool) -> Iterator[Fault]:
     if pool.scheduler == "slurm":
         if pool.static:
-            yield ("static",), "instances are for scheduler: none; beside Slurm, GPUs would be given out twice"
+            yield ("static",), "instances are for scheduler: none; with Slurm, GPUs would be granted twice"
         return
     for key in ("users", "reservations"):
         if getattr(pool, key):
@@ -202,14 +202,14 @@ def _static_faults(pool: Pool) -> Iterator[Fault]:
     names: list[str] = []
     for number, instance in enumerate(pool.static):
         if instance.name in names:
-            yield ("static", number, "name"), f"{instance.name} stands twice"
+            yield ("static", number, "name"), f"duplicate name: {instance.name}"
         if instance.node != pool.static[0].node:
             yield ("static", number, "node"), f"is not {pool.static[0].node}: several GPU servers need a scheduler"
         names.append(instance.name)
         for gpu in instance.gpus:
             given[gpu] = given.get(gpu, Fraction(0)) + instance.fraction
             if given[gpu] > 1:
-                words = f"GPU {gpu} is given out {given[gpu]} times; the fractions of a GPU add up to 1 at most"
+                words = f"GPU {gpu} is granted {given[gpu]} times; the fractions of a GPU add up to 1 at most"
                 yield ("static", number), words
 
 

@@ -24,15 +24,15 @@ def complete(run_dir: Path, say: Callable[[str], None]) -> None:
         return
     if not (run_dir / rundir.VERDICT).exists():
         acceptance.judge_run(run_dir)
-        say("this run was never judged; judged as it stands")
+        say("this run was never judged; judging it now")
     _, fault = judged_again(run_dir)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
     if not (run_dir / rundir.INVENTORY).exists():
-        say(f"{rundir.INVENTORY}: is not there; this run was begun by an older release, and goes on without")
+        say(f"{rundir.INVENTORY}: missing, because an older release made this run; continuing without it")
     written = acceptance.write_report(run_dir, trusting=True)
     for name, why in written.left_out.items():
         stale = run_dir / FILES[name]
         if stale.exists():
             raise UsageFault(f"{stale}: cannot be made again here ({why}); remove it, or install what is missing")
-        say(f"{why}; going on without {stale.name}")
+        say(f"{why}; continuing without {stale.name}")

@@ -79,14 +79,14 @@ def line_of(path: Path, *location: int | str) -> int:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """A key that stands twice is a mistake of the author, not a choice of the last one."""
+    """A duplicate key is a mistake of the author, not a choice of the last one."""
 
 
 def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
     seen: set[object] = set()
     for key, _ in node.value:
         if key.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"{key.value}: stands twice", problem_mark=key.start_mark)
+            raise yaml.MarkedYAMLError(problem=f"duplicate key: {key.value}", problem_mark=key.start_mark)
         seen.add(key.value)
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node, deep=True))
@@ -156,7 +156,7 @@ def load_json(path: Path, model: type[T]) -> T:
         document = model.model_validate_json(text, strict=True)
         repeated = _repeated_key(text)
         if repeated is not None:
-            raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: {repeated}: stands twice; keep one")
+            raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")
         return document
     except ValidationError as e:
         try:
@@ -205,7 +205,7 @@ def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
             field = ".".join(str(p) for p in location)
             raise ConfigError(f"{path}:{number}: {field + ': ' if field else ''}{words}; {_RESTORE}") from None
         if repeated is not None:
-            raise ConfigError(f"{path}:{number}: {repeated}: stands twice; {_RESTORE}")
+            raise ConfigError(f"{path}:{number}: duplicate key: {repeated}; {_RESTORE}")
         if result.run != run:
             raise ConfigError(f"{path}:{number}: run: is {result.run!r}, but this run is {run!r}; {_RESTORE}")
         results.append(result)
@@ -229,7 +229,7 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 
 def _repeated_key(text: str | bytes) -> str | None:
-    """The key that stands twice in one object of a JSON text, None where none does: a mistake, not a choice."""
+    """The duplicate key in one object of a JSON text, None where none does: a mistake, not a choice."""
     try:
         json.loads(text, object_pairs_hook=_unique)
     except _RepeatedKey as fault:

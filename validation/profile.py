@@ -134,7 +134,7 @@ def _check_ids(profile: Profile, known: dict[str, Criterion], fault: _Fault) -> 
     for position, id_ in enumerate(profile.owed):
         _known(("owed", position), id_, known, fault)
         if id_ in owed:
-            raise fault(("owed", position), f"{id_} stands twice; remove one")
+            raise fault(("owed", position), f"duplicate criterion: {id_}; remove one")
         owed.add(id_)
     without: set[str] = set()
     for number, entry in enumerate(profile.left_out):

@@ -11,10 +11,10 @@ def tournament(names: Sequence[str]) -> list[list[Pair]]:
     """Rounds of disjoint unordered pairs that together hold every pair once (circle method).
 
     N-1 rounds of N/2 pairs for an even number of names, N rounds with one name resting for an odd one. Empty for
-    fewer than two names. ValueError where a name stands twice.
+    fewer than two names. ValueError for a duplicate name.
     """
     if len(set(names)) != len(names):
-        raise ValueError("a name stands twice in the schedule")
+        raise ValueError("duplicate name in the schedule")
     circle: list[str | None] = list(names)
     if len(circle) % 2:
         circle.append(None)

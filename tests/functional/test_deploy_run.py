@@ -156,7 +156,7 @@ def test_a_failing_node_ends_with_1_and_ansibles_own_words(tmp_path: Path) -> No
     assert done.returncode == 1
     one, two = done.stdout.splitlines()
     assert one.startswith("one  FAILED at Do what this test wants: ")
-    assert "non-zero return code: disk on fire. Next: put that right, then: toolkit deploy -i " in one
+    assert "non-zero return code: disk on fire. Next: correct that, then: toolkit deploy -i " in one
     assert two == "two  ok: changed base 1"
     assert "Traceback" not in done.stderr
 
@@ -221,7 +221,7 @@ def test_an_interrupt_stops_ansible_and_the_same_command_goes_on(sleeper: Site) 
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out.splitlines() == ["one  interrupted; changed base 1", "two  interrupted; changed base 1"]
-    assert "go on with: toolkit deploy -i " in err
+    assert "continue with: toolkit deploy -i " in err
     assert "Traceback" not in err
     assert "interrupted; changed base 1" in sleeper.logs()[-1]
     assert not playing(sleeper.folder)

@@ -231,7 +231,7 @@ def test_reports_of_another_release_are_a_note_but_its_verdict_must_fit(run, mon
 def test_a_duplicate_key_in_the_verdict_is_found(run, key):
     path = unsigned(run) / "verdict.json"
     path.write_text(path.read_text().replace('"outcome":', '"outcome": "failed", "outcome":', 1))
-    with pytest.raises(ConfigError, match="outcome: stands twice"):
+    with pytest.raises(ConfigError, match="duplicate key: outcome"):
         sign(run, key)
 
 

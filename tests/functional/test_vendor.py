@@ -64,8 +64,8 @@ def changed(**fields) -> dict:
         (changed(files={"/etc/../x": {"content": ""}}), "give the full path"),
         (changed(files={"/etc/x": {}}), "either content or link"),
         (changed(scripts={"config": ""}), r"packages\.0\.scripts"),
-        ({**DATA, "packages": [*DATA["packages"], DATA["packages"][0]]}, "stands twice for debian12"),
-        ({**DATA, "repo": "doca"}, "the file is called 'cuda'"),
+        ({**DATA, "packages": [*DATA["packages"], DATA["packages"][0]]}, "duplicate package for debian12"),
+        ({**DATA, "repo": "doca"}, "the file name says 'cuda'"),
     ],
 )
 def test_data_that_do_not_fit_are_refused_with_file_and_entry(tmp_path: Path, data: dict, message: str):

@@ -280,7 +280,7 @@ def test_fabrics_rehearsals_and_labs_that_differ_are_refused(made, runs):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("clean", "clean"), 2, "is both A and B"),
+        (("clean", "clean"), 2, "are the same run"),
         (("clean", "real"), 2, "not comparable"),
         (("clean", "none"), 2, "no such run"),
         (("clean", "slow"), 1, "worse: tr.tcpbw"),

@@ -103,7 +103,7 @@ def test_each_node_gets_a_line_with_what_changed_what_failed_and_what_to_do_next
     watch.take(event("runner_on_unreachable", "gpu2", role="base", task="Install", res={"msg": "Connection refused"}))
     end = outcome.ending(job(limit="gpu1,gpu2"), ended(watch, failures={"gpu1": 1}, dark={"gpu2": 1}), 4, False)
     assert end.lines == (
-        "gpu1  FAILED at base: Install: No space left on device. Next: put that right, then: toolkit deploy -i /site "
+        "gpu1  FAILED at base: Install: No space left on device. Next: correct that, then: toolkit deploy -i /site "
         "--limit gpu1,gpu2",
         "gpu2  UNREACHABLE at base: Install: Connection refused. Next: see that it is on and that ssh reaches it, "
         "then: toolkit deploy -i /site --limit gpu1,gpu2",

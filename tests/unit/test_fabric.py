@@ -120,7 +120,7 @@ def test_a_copy_in_a_run_directory_is_the_same(tmp_path):
         ("transport: roce", "transport: tcp", 1, "needs_rdma must be false"),
         ("mtu: 9000", "mtu: 600", 1, "floor at 36 Gbit/s, above the ceiling of"),
         ("  fraction: 0.90\n  source: Mellanox", "  fraction: 0.99\n  source: Mellanox", 1, "above the ceiling"),
-        ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "mtu: stands twice"),
+        ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "duplicate key: mtu"),
         ("mtu: 9000", "mtu: [9000", 8, "not valid YAML"),
         ("  source: ours, after", "  sauce: ours, after", 14, "sauce: unknown key"),
     ],

@@ -119,8 +119,8 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
     ("old", "new", "words"),
     [
         ("address: 10.1.0.3/24", "address: 10.1.0.3/24\n              rdma: sometimes", "gpu2: fabric_ports.0.rdma: "),
-        ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.1", "gpu2: ansible_host: 10.0.0.1 port 22 is also head1's"),
-        ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also gpu1/fab0's"),
+        ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.1", "gpu2: ansible_host: 10.0.0.1 port 22 is also used by head1"),
+        ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also used by gpu1/fab0"),
         ("address: 10.1.0.3/24", "address: 10.1.0.3", "has no prefix length; write it like 10.0.0.1/24"),
         ("address: 10.1.0.3/24", "address: 10.1.0.300/24", "does not appear to be an IPv4 or IPv6"),
         ("address: 10.1.0.3/24", "adress: 10.1.0.3/24", "gpu2: fabric_ports.0.adress: unknown key"),
@@ -128,7 +128,7 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
         ("ansible_port: 2222", "ansible_port: 222222", "gpu1: ansible_port: "),
         ("stack: {os: debian 12}", "stack: {os: 12}", "stack.os: input should be a valid string"),
         ("bom: {gpu_count: 4}", "bom: {gpu_number: 4}", "gpu2: bom.gpu_number: unknown key"),
-        ("ansible_host: 10.0.0.3", 'ansible_host: "{{ lookup(1) }}"', "a template that cannot be filled in here"),
+        ("ansible_host: 10.0.0.3", 'ansible_host: "{{ lookup(1) }}"', "a template that cannot be resolved here"),
         ("ansible_host: 10.0.0.3", "ansible_connection: docker", "gpu2: ansible_connection: "),
         ("training_slots: 2", "training_slots: 2: 3", "not valid YAML"),
     ],
@@ -152,7 +152,7 @@ def test_a_fault_in_group_vars_is_found_there(site: Path) -> None:
 
 def test_no_gpu_servers_is_refused(site: Path) -> None:
     (site / "hosts.yml").write_text("all:\n  children:\n    heads:\n      hosts:\n        head1: {}\n")
-    assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; name the machines to be accepted there"
+    assert fault(site) == f"{site}/hosts.yml:1: no host in group gpu_servers; add the machines to be accepted"
 
 
 def test_a_missing_inventory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,24 +51,24 @@ def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
         (
             "classes: [v100] ",
             "classes: [v10] ",
-            "users.teaching.classes: v10 is no class of GPU; there are: h100, v100",
+            "users.teaching.classes: unknown class of GPU v10; there are: h100, v100",
         ),
-        ("preempts: [teaching]", "preempts: [others]", "others is no class of users; there are: research, teaching"),
+        ("preempts: [teaching]", "preempts: [others]", "unknown class of users others; there are: research, teaching"),
         ("preempts: [teaching]", "preempts: [research]", "research preempts research too"),
-        ("max_gpus: 8", "max_gpus: half", "'half' is no number of GPUs; write it like 2, 0.5 or 1/7"),
-        ("max_gpus: 8", "max_gpus: 0", "is above 0"),
-        ("max_gpus: 8", "max_gpus: 1/0", "is no number of GPUs"),
+        ("max_gpus: 8", "max_gpus: half", "invalid GPU count 'half'; use 2, 0.5 or 1/7"),
+        ("max_gpus: 8", "max_gpus: 0", "must be above 0"),
+        ("max_gpus: 8", "max_gpus: 1/0", "invalid GPU count"),
         ("max_gpus: 8", "max_gpus: 2", "max_gpus_per_user is more than max_gpus"),
         ("max_gpus_per_user: 2.5", "max_gpus_per_user: 1/3", "the nearest that can be kept are 23/70 and 47/140"),
         ("priority: 100", "priority: 1001", "less than or equal to 1000"),
         ("priority: 100", "priorty: 100", "unknown key"),
         ('from: "08:00"', 'from: "8 am"', "reservations.practicals.from: string should match"),
-        ("for: [teaching]", "for: [guests]", "guests is no class of users"),
+        ("for: [teaching]", "for: [guests]", "unknown class of users guests"),
         ("class: v100", "class: h100", "teaching may not use h100"),
         ("    max_hours: 4", "    priority: 0", "one without an end never starts before a reservation"),
         ("days: weekdays", "days: mondays", "'daily', 'weekdays' or 'weekends'"),
-        ("groups: [students]", "groups: []", "nobody is in it"),
-        ("  teaching:\n      groups", "  root:\n      groups", "Slurm has this name for itself"),
+        ("groups: [students]", "groups: []", "it has no members"),
+        ("  teaching:\n      groups", "  root:\n      groups", "Slurm reserves this name"),
         ("grace_s: 60", "grace_s: -1", "greater than or equal to 0"),
     ],
 )
@@ -92,16 +92,16 @@ STATIC: dict[str, Any] = {"name": "a", "node": "gpu1", "gpus": [0], "fraction": 
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ({"static": [STATIC]}, "beside Slurm, GPUs would be given out twice"),
+        ({"static": [STATIC]}, "with Slurm, GPUs would be granted twice"),
         ({"scheduler": "none", "users": {"a": {"users": ["b"]}}}, "nothing would enforce"),
         (
             {"scheduler": "none", "static": [STATIC, {**STATIC, "name": "b", "fraction": "4/7"}]},
-            "given out 15/14 times",
+            "granted 15/14 times",
         ),
         ({"scheduler": "none", "static": [STATIC, {**STATIC, "name": "b", "node": "gpu2"}]}, "need a scheduler"),
-        ({"scheduler": "none", "static": [STATIC, STATIC]}, "a stands twice"),
+        ({"scheduler": "none", "static": [STATIC, STATIC]}, "duplicate name: a"),
         ({"scheduler": "none", "static": [{**STATIC, "fraction": 1.5}]}, "above 1; list more GPUs"),
-        ({"scheduler": "none", "static": [{**STATIC, "gpus": [1, 1]}]}, "stands twice in gpus"),
+        ({"scheduler": "none", "static": [{**STATIC, "gpus": [1, 1]}]}, "duplicate GPU in gpus"),
     ],
 )
 def test_static_instances_that_cannot_be(data: dict[str, Any], words: str) -> None:
@@ -122,7 +122,7 @@ def test_numbers_of_gpus_are_whole_parts(text: object, parts: int) -> None:
 
 @pytest.mark.parametrize("text", [0, -1, "half", "", None, True, "1/0", "1e3", "0.0", "1/2/3"])
 def test_what_is_no_number_of_gpus(text: object) -> None:
-    with pytest.raises(ValueError, match="number of GPUs"):
+    with pytest.raises(ValueError, match="invalid GPU count"):
         gpus(text)
 
 

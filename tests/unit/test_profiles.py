@@ -150,7 +150,7 @@ def cut(a: str, b: str = "") -> Callable[[str], str]:
     [
         (cut("- tr.tcpbw", "- tr.tcpbv"), ":22: owed.12: 'tr.tcpbv' is no criterion; did you mean tr.tcpbw?"),
         (cut("  - tr.tcpbw\n"), ":7: owed: neither owed nor left out: tr.tcpbw; put each"),
-        (cut("  - tr.netlat\n", "  - tr.netlat\n  - tr.netlat\n"), "tr.netlat stands twice"),
+        (cut("  - tr.netlat\n", "  - tr.netlat\n  - tr.netlat\n"), "duplicate criterion: tr.netlat"),
         (cut("[tn.short,", "[pf.bom, tn.short,"), "pf.bom is owed too; keep one of the two"),
         (cut("[tn.short,", "[tr.h2d, tn.short,"), "tr.h2d is left out twice"),
         (cut("[tn.short,", "[tn.shrt,"), "'tn.shrt' is no criterion; did you mean tn.short?"),

@@ -113,7 +113,7 @@ def test_a_mistake_in_the_file_has_its_line(tmp_path: Path) -> None:
     path.parent.mkdir(parents=True)
     path.write_text("slurm_pool:\n  classes: {}\n  users:\n    research:\n      users: [anna]\n      max_gpus: half\n")
     data = {"users": {"research": {"users": ["anna"], "max_gpus": "half"}}}
-    with pytest.raises(AnsibleFilterError, match=r"pool.yml:6: .*'half' is no number of GPUs"):
+    with pytest.raises(AnsibleFilterError, match=r"pool.yml:6: .*invalid GPU count 'half'"):
         policy(data, CLUSTER, 140, str(tmp_path))
     # preflight finds it before anything is installed
     faults = load_filters("slurm_policy")["slurm_pool_faults"]

@@ -21,11 +21,11 @@ from toolkit.exits import epilogue
     "allowed",
     multiple=True,
     metavar="FILE",
-    help="Go on although this file of the run looks as if it held a secret. Repeatable.",
+    help="Continue although this file of the run may contain a secret. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Put a run (default: the newest) into one ZIP file: report, data, logs, inventory without secrets, signatures.
@@ -47,7 +47,7 @@ def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_js
     if not made.signatures:
         click.echo("note: nobody has signed this run; see: toolkit sign --help", err=True)
     for file in made.allowed:
-        click.echo(f"note: it holds a file that looks as if it held a secret: {file}", err=True)
+        click.echo(f"note: it contains a file that may hold a secret: {file}", err=True)
     if as_json:
         document = {"bundle": str(made.path), "run_dir": str(run_dir), "size_bytes": made.size_bytes}
         click.echo(json.dumps({**document, "files": made.files, "signatures": made.signatures}))

@@ -21,7 +21,7 @@ from toolkit.exits import Exit, epilogue
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
 )
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path) -> None:
     """What changed from run A to run B: stack, verdicts, figures.
@@ -39,7 +39,7 @@ def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path
 
     a, b = rundir.find(runs_dir, before), rundir.find(runs_dir, after)
     if a.resolve() == b.resolve():
-        raise UsageFault(f"{a}: is both A and B; name two runs")
+        raise UsageFault(f"{a}: A and B are the same run; name two runs")
     found = compared(a, b)
     if form == "json":
         text = found.model_dump_json(indent=2, by_alias=True) + "\n"

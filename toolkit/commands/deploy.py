@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @click.option(
     "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
-@click.option("--check", is_flag=True, help="Say what would change; change nothing.")
+@click.option("--check", is_flag=True, help="Show what would change; change nothing.")
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
 def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_options: tuple[str, ...]) -> None:
     """Provision the nodes of an inventory: site.yml, by ansible-runner.
@@ -46,10 +46,10 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
     """
     option = running.asks(ansible_options)
     if option:
-        raise UsageFault(f"{option}: nobody could answer Ansible's question here; give the password in a file")
+        raise UsageFault(f"{option}: Ansible cannot ask for a password here; give it in a file")
     site = ROOT / "site.yml"
     if not site.is_file():
-        raise UsageFault(f"{site} is not there; run toolkit from a checkout of the project")
+        raise UsageFault(f"{site}: no such file; run toolkit from a checkout of the project")
     # Made absolute, so that the command that is offered for going on works from any folder.
     job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, check, ansible_options)
     state = SiteState(job.inventory)
@@ -88,8 +88,8 @@ def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Pa
         for line in end.lines:
             click.echo(line)
         if end.exit_code == Exit.INTERRUPTED:
-            click.echo("interrupted; what is done stays, and a task that ran on a node may still end there", err=True)
-            click.echo(f"go on with: {outcome.again(job)}", err=True)
+            click.echo("interrupted; finished tasks are kept, and one may still be running on a node", err=True)
+            click.echo(f"continue with: {outcome.again(job)}", err=True)
         if end.error:
             click.echo(f"error: {end.error}", err=True)
         done = "checked" if job.check else "deployed"

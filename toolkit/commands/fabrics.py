@@ -79,7 +79,7 @@ def _lines(fabric: Fabric) -> list[str]:
 @fabrics.command()
 @click.argument("name")
 @click.option(
-    "-i", "--inventory", type=click.Path(path_type=Path), help="Also say what a rehearsal on this lab would demand."
+    "-i", "--inventory", type=click.Path(path_type=Path), help="Also show the bounds of a rehearsal on this lab."
 )
 @json_option
 def show(name: str, inventory: Path | None, as_json: bool) -> None:

@@ -21,11 +21,11 @@ from toolkit.exits import epilogue
     "allowed",
     multiple=True,
     metavar="FILE",
-    help="Sign although this file of the run looks as if it held a secret; the statement says so. Repeatable.",
+    help="Sign although this file of the run may contain a secret; the statement says so. Repeatable.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Sign a run (default: the newest), as what it was judged to be.
@@ -63,5 +63,5 @@ def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json
     click.echo(statement.headline)
     click.echo(f"signed by {statement.name}, {statement.company}, {statement.time}, key {statement.key}")
     for file in statement.allowed:
-        click.echo(f"kept although it looks as if it held a secret: {file}")
+        click.echo(f"kept although it may contain a secret: {file}")
     click.echo(str(signed.path))

@@ -23,11 +23,11 @@ _SHOWN = 50
     "--allowed-signers",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Whose keys count: a file of OpenSSH's form ALLOWED SIGNERS (man ssh-keygen).",
+    help="Accepted keys: a file in OpenSSH's format ALLOWED SIGNERS (man ssh-keygen).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Check a bundle, or a run (default: the newest): files, verdict, report, signatures.
@@ -58,9 +58,9 @@ def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_
 def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
     lines = []
     if found.sign_off == "REHEARSAL":
-        lines.append("REHEARSAL: virtual hardware took part; whatever is signed here accepts nothing")
+        lines.append("REHEARSAL: virtual hardware took part; a signature here is not an acceptance")
     elif found.sign_off:
-        lines.append(f"{found.sign_off}: what this run was judged to be")
+        lines.append(f"{found.sign_off}: the sign-off of this run")
     lines.append(f"{found.path}: run {found.run or '?'}, site {found.site or '?'}, fabric {found.fabric or '?'}")
     if found.headline:
         lines.append(found.headline)
@@ -71,9 +71,9 @@ def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
     if len(words) > _SHOWN:
         lines.append(f"  and {len(words) - _SHOWN} more; --json lists all")
     if found.files and not found.difference:
-        lines.append(f"files: all {found.files} as in the manifest")
+        lines.append(f"files: all {found.files} match the manifest")
     if found.judged_again:
-        lines.append("verdict: judged again from the results, the same")
+        lines.append("verdict: judged again from the results: the same")
     if found.made_again:
         lines.append(f"report: made again from the data, the same bytes: {', '.join(found.made_again)}")
     lines += [f"note: {note}" for note in found.notes]
@@ -82,7 +82,7 @@ def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
         lines.append(f"{s.file}: {'BAD: ' if s.state == 'bad' else ''}{who}{s.why}")
         if s.fingerprint:
             lines.append(f"  key {s.fingerprint}, signed as {s.sign_off}")
-        lines += [f"  kept although it looks as if it held a secret: {file}" for file in s.allowed]
+        lines += [f"  kept although it may contain a secret: {file}" for file in s.allowed]
     if not found.signatures:
         lines.append("signatures: none; nobody has signed this run")
     lines.append(_conclusion(found, allowed_signers))
@@ -96,5 +96,5 @@ def _conclusion(found: Verification, allowed_signers: Path | None) -> str:
     if not found.good:
         return "NOT VERIFIED: the files are intact, the signatures are not good" if found.signatures else "NOT SIGNED"
     if allowed_signers is None:
-        return "INTACT: as it was signed; whose keys these are say --allowed-signers, or their owners"
+        return "INTACT: as it was signed; to check whose keys these are, use --allowed-signers"
     return "VERIFIED: intact, and signed with keys of the allowed signers only"

@@ -54,7 +54,7 @@ def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool)
     if outcome != "ok":
         failure = node.failure
         reason = f"{failure.place}: {failure.message}" if failure else "Ansible gave no reason"
-        address = "see that it is on and that ssh reaches it" if outcome == "unreachable" else "put that right"
+        address = "see that it is on and that ssh reaches it" if outcome == "unreachable" else "correct that"
         text = f"{outcome.upper()} at {reason.rstrip('.')}. Next: {address}, then: {again(job)}"
     elif interrupted:
         text = f"interrupted; {what}"

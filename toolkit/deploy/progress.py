@@ -47,7 +47,7 @@ class StageLines:
         """`1m05s gone, about 2m10s left`; on a site's first run nobody knows what is left."""
         left_s = self._estimate.left_s(self.elapsed_s)
         left = "time left unknown: first run of this site" if left_s is None else f"about {duration(left_s)} left"
-        return f"{duration(self.elapsed_s)} gone, {left}"
+        return f"{duration(self.elapsed_s)} elapsed, {left}"
 
     def where(self) -> str:
         """`[6/11] training: horovod`."""

@@ -32,7 +32,7 @@ class Acceleration:
 
     def describe(self) -> str:
         """One line for the user."""
-        return "KVM" if self.name == "kvm" else f"emulation (TCG), which is slow; not with KVM: {self.why}"
+        return "KVM" if self.name == "kvm" else f"emulation (TCG), which is slow; KVM is not used: {self.why}"
 
 
 def accelerate(image: VmImage, say: Callable[[str], None]) -> Acceleration:
@@ -45,7 +45,7 @@ def accelerate(image: VmImage, say: Callable[[str], None]) -> Acceleration:
             return Acceleration(known["name"], known["why"])
     except (OSError, ValueError, KeyError):
         pass  # never asked, or not by this version
-    say("trying whether KVM boots a kernel here")
+    say("checking whether KVM boots a kernel here")
     why = refusal(image)
     found = Acceleration("tcg" if why else "kvm", why)
     memory.write_text(json.dumps({"boot": boot, **asdict(found)}))

@@ -67,8 +67,8 @@ def emulation(image: Path, os_title: str, say: Say) -> Emulation | None:
     libc = next(iter(sorted((image / "usr/lib").glob("*/libc.so.6"))), None)
     if libc is None or not runs_with(built.info.glibc, libc):
         say(
-            f"no emulated GPUs and no reference engine in this lab: what this machine's gcc makes asks for glibc "
-            f"{built.info.glibc}, and nodes of {os_title} have an older one; choose nodes of a newer release with --os"
+            f"no emulated GPUs and no reference engine in this lab: programs built by this machine's gcc need glibc "
+            f"{built.info.glibc}, and nodes of {os_title} have an older one; choose a newer release with --os"
         )
         return None
     return built

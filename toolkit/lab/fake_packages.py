@@ -87,7 +87,7 @@ class FakeRepository(StrictModel):
             for system in package.os:
                 key = (system, package.name, package.version)
                 if key in seen:
-                    raise ValueError(f"{package.name} {package.version} stands twice for {system}")
+                    raise ValueError(f"duplicate package for {system}: {package.name} {package.version}")
                 seen.add(key)
         return self
 
@@ -111,7 +111,7 @@ def load_fake_packages(files: list[Path] | None = None) -> list[FakeRepository]:
         except ConfigError as e:
             raise LabError(str(e)) from e
         if fakes.repo != path.stem:
-            raise LabError(f"{path}: repo: is '{fakes.repo}'; the file is called '{path.stem}'")
+            raise LabError(f"{path}: repo: is '{fakes.repo}'; the file name says '{path.stem}'")
         found.append(fakes)
     return found
 

@@ -46,7 +46,7 @@ def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
         )
     there = read_faults(spec).get(node.name, kind)
     if there != kind:
-        raise LabError(f"{node.name} has the fault {there} already; take it back first: toolkit lab fault clear")
+        raise LabError(f"{node.name} has the fault {there} already; clear it first: toolkit lab fault clear")
 
 
 def plant(lab: str, node_name: str, kind: str) -> None:

@@ -273,7 +273,7 @@ def _console_end(spec: LabSpec, node: NodeSpec) -> str:
     console = spec.node_dir(node) / "console.log"
     lines = console.read_text(errors="replace").splitlines() if console.exists() else []
     said = [line.strip() for line in lines if line.strip() and not line.startswith("# ")]
-    return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(it said nothing)")
+    return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(no output)")
 
 
 def greets(address: str, timeout_s: float = 3) -> bool:

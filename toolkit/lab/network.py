@@ -164,7 +164,7 @@ def start_services(spec: LabSpec, host: Host) -> None:
         time.sleep(0.05)
     # Quoted, not pointed at: the logs go with the lab that is taken down now.
     said = [line for log in spec.dir.glob("*.log") for line in log.read_text(errors="replace").splitlines()[-3:]]
-    raise LabError("the lab's way out did not come up within 30 s: " + ("; ".join(said) or "it said nothing"))
+    raise LabError("the lab's uplink did not come up within 30 s: " + ("; ".join(said) or "no output"))
 
 
 def _spawn(spec: LabSpec, host: Host, name: str, args: list[str]) -> None:

@@ -129,7 +129,7 @@ def lab_dir(name: str) -> Path:
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,20}", name):
         raise LabError(f"--name {name!r}: use up to 21 lower-case letters, digits and dashes, a letter first")
     if re.search(f"-{NODE_NAME}$", name):
-        raise LabError(f"--name {name!r}: it ends like a node's name; choose one that does not")
+        raise LabError(f"--name {name!r}: it ends like a node name; choose another")
     return state_root() / "labs" / name
 
 

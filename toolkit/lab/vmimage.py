@@ -134,7 +134,7 @@ def vm_image(release: Release, say: Callable[[str], None]) -> VmImage:
     Raises LabError.
     """
     if release.id != "debian":
-        raise LabError(f"virtual machines are made of Debian alone, not of {release.title}; add --os debian12")
+        raise LabError(f"virtual machines need Debian, not {release.title}; add --os debian12")
     base = base_image(release, say)
     images = cache_root() / "images"
     digest = recipe_digest(base.name)

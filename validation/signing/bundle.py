@@ -216,7 +216,7 @@ def _check_names(names: list[str]) -> None:
         if bad or parts[0] != top or any(ord(c) < 32 or ord(c) == 127 or c in _UNUSABLE for c in name):
             raise Damaged(f"{name!r}: is no name of a file in a bundle")
     if names != sorted(set(names)):
-        raise Damaged("names stand twice or not in order")
+        raise Damaged("duplicate names, or names not in order")
 
 
 def _check_sizes(entries: Iterable[Entry], size: int) -> None:
