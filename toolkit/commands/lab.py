@@ -141,10 +141,11 @@ def fault_help() -> str:
     """Text of `toolkit lab fault --help`, with all kinds."""
     lines = ["Plant a fault that a validation must find.", "", "\b", "toolkit lab fault set gpu2 slow-link"]
     lines += ["toolkit lab fault clear gpu2", ""]
-    for title, kinds in (("On every node:", lab_faults.ANY_NODE), ("On virtual machines:", lab_faults.VM_ONLY)):
+    for title, vm_only in (("On every node:", False), ("On virtual machines:", True)):
         lines += [title, ""]
-        for kind, about in kinds.items():
-            lines += [f"{kind}: {about}.", ""]
+        for kind, fault in lab_faults.FAULTS.items():
+            if fault.vm_only == vm_only:
+                lines += [f"{kind}: {fault.about}.", ""]
     return "\n".join(lines)
 
 
@@ -156,12 +157,12 @@ def fault() -> None:
 @fault.command("set")
 @name_option
 @click.argument("node")
-@click.argument("kind", type=click.Choice(list(lab_faults.KINDS)))
+@click.argument("kind", type=click.Choice(list(lab_faults.FAULTS)))
 def fault_set(name: str, node: str, kind: str) -> None:
     """Plant fault KIND on NODE."""
     become_root()
-    lab_faults.plant(name, node, kind)
-    say(f"{node}: {lab_faults.KINDS[kind]}")
+    lab_faults.plant(name, node, kind, say)
+    say(f"{node}: {lab_faults.FAULTS[kind].about}")
 
 
 @fault.command("clear")

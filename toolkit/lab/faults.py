@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from toolkit.errors import LabError
 from toolkit.lab import network, nodes, vm
@@ -14,18 +16,17 @@ from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
 
-#: name -> what it does, for the help text; these on every node
-ANY_NODE = {
-    "slow-link": "the node's fabric link carries a tenth of its declared rate (an emulated machine's a fiftieth, for "
-    "emulation itself leaves about a tenth)",
-    "dead-node": "the node loses power: all its processes are killed at once",
-}
-#: these on virtual machines alone
-VM_ONLY = {
-    "port-down": f"{PORT} loses its link, as when its cable is pulled",
-    **{kind: fault.about for kind, fault in NODE_FAULTS.items()},
-}
-KINDS = {**ANY_NODE, **VM_ONLY}
+Act = Callable[[LabSpec, NodeSpec, Say], None]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What it does, in words for --help, and how it is planted and cleared."""
+
+    about: str
+    plant: Act
+    clear: Act
+    vm_only: bool = True
 
 
 def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
@@ -36,9 +37,9 @@ def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
 
 def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
     """LabError for a fault that does not exist, cannot be on this kind of node, or comes on top of another."""
-    if kind not in KINDS:
-        raise LabError(f"no fault '{kind}'; there are: {', '.join(KINDS)}")
-    if kind in VM_ONLY and node.kind != "vm":
+    if kind not in FAULTS:
+        raise LabError(f"no fault '{kind}'; there are: {', '.join(FAULTS)}")
+    if FAULTS[kind].vm_only and node.kind != "vm":
         machines = ", ".join(n.name for n in spec.nodes if n.kind == "vm")
         raise LabError(
             f"{node.name} is a container, and {kind} needs a virtual machine: "
@@ -49,38 +50,25 @@ def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
         raise LabError(f"{node.name} has the fault {there} already; clear it first: toolkit lab fault clear")
 
 
-def plant(lab: str, node_name: str, kind: str) -> None:
+def plant(lab: str, node_name: str, kind: str, say: Say) -> None:
     """Plant fault `kind` on a node. Raises LabError for an unknown lab, node or kind."""
     spec = load(lab)
     node = spec.node(node_name)
     check(spec, node, kind)
     if kind == read_faults(spec).get(node.name):
-        return  # planted twice it could not be taken back
-    if kind == "slow-link":
-        network.shape_link(spec, node, slow_rate_gbps(spec, node))
-    elif kind == "dead-node":
-        _kill_node(spec, node)
-    elif kind == "port-down":
-        vm.set_link(spec, node, PORT, up=False)
-    else:
-        _on_node(spec, node, NODE_FAULTS[kind].plant)
+        return  # planted twice it could not be cleared
+    FAULTS[kind].plant(spec, node, say)
     _record(spec, read_faults(spec) | {node.name: kind})
 
 
 def clear(lab: str, node_name: str, say: Say) -> None:
-    """Take back the fault planted on a node; a dead node is booted again."""
+    """Clear the fault planted on a node; a dead node is booted again."""
     spec = load(lab)
     node = spec.node(node_name)
     faults = read_faults(spec)
     kind = faults.pop(node.name, None)
-    if kind == "slow-link":
-        network.shape_link(spec, node, spec.rate_gbps)
-    elif kind == "dead-node":
-        boot(spec, node, say)
-    elif kind == "port-down":
-        vm.set_link(spec, node, PORT, up=True)
-    elif kind is not None:
-        _on_node(spec, node, NODE_FAULTS[kind].clear)
+    if kind is not None:
+        FAULTS[kind].clear(spec, node, say)
     _record(spec, faults)
 
 
@@ -95,7 +83,11 @@ def _on_node(spec: LabSpec, node: NodeSpec, script: str) -> None:
         raise LabError(f"{node.name}: {said}")
 
 
-def _kill_node(spec: LabSpec, node: NodeSpec) -> None:
+def _script(text: str) -> Act:
+    return lambda spec, node, say: _on_node(spec, node, text)
+
+
+def _kill_node(spec: LabSpec, node: NodeSpec, say: Say) -> None:
     host = detect()
     if host.systemd:
         run(["systemctl", "kill", "--signal=KILL", nodes.unit_name(spec.name, node.name)], check=False)
@@ -109,3 +101,21 @@ def _kill_node(spec: LabSpec, node: NodeSpec) -> None:
 
 def _record(spec: LabSpec, faults: dict[str, str]) -> None:
     (spec.dir / "faults.json").write_text(json.dumps(faults))
+
+
+FAULTS = {
+    "slow-link": Fault(
+        "the node's fabric link carries a tenth of its declared rate (an emulated machine's a fiftieth, because "
+        "emulation itself leaves about a tenth)",
+        lambda spec, node, say: network.shape_link(spec, node, slow_rate_gbps(spec, node)),
+        lambda spec, node, say: network.shape_link(spec, node, spec.rate_gbps),
+        vm_only=False,
+    ),
+    "dead-node": Fault("the node loses power: all its processes are killed at once", _kill_node, boot, vm_only=False),
+    "port-down": Fault(
+        f"{PORT} loses its link, as when its cable is pulled",
+        lambda spec, node, say: vm.set_link(spec, node, PORT, up=False),
+        lambda spec, node, say: vm.set_link(spec, node, PORT, up=True),
+    ),
+    **{kind: Fault(f.about, _script(f.plant), _script(f.clear)) for kind, f in NODE_FAULTS.items()},
+}
