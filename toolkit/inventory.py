@@ -146,7 +146,9 @@ def _resolve(inventory: Path, host: str, values: dict[str, Any], key: str) -> di
 
     filled = _TEMPLATE.sub(fill, text)
     if "{{" in filled or "{%" in filled:
-        raise _fault(inventory, host, (key,), f"contains a template that cannot be resolved here: {text}; write the value")
+        raise _fault(
+            inventory, host, (key,), f"contains a template that cannot be resolved here: {text}; write the value"
+        )
     return {**values, key: filled}
 
 
@@ -216,7 +218,7 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
         target = f"{node.ssh.host} port {node.ssh.port}"
         if target in seen:
             raise _fault(
-                inventory, node.name, ("ansible_host",), f"{target} is also used by {seen[target]}; each node needs its own"
+                inventory, node.name, ("ansible_host",), f"{target} is also used by {seen[target]}; each needs its own"
             )
         seen[target] = node.name
     taken: dict[str, str] = {}

@@ -119,7 +119,11 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
     ("old", "new", "words"),
     [
         ("address: 10.1.0.3/24", "address: 10.1.0.3/24\n              rdma: sometimes", "gpu2: fabric_ports.0.rdma: "),
-        ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.1", "gpu2: ansible_host: 10.0.0.1 port 22 is also used by head1"),
+        (
+            "ansible_host: 10.0.0.3",
+            "ansible_host: 10.0.0.1",
+            "ansible_host: 10.0.0.1 port 22 is also used by head1",
+        ),
         ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also used by gpu1/fab0"),
         ("address: 10.1.0.3/24", "address: 10.1.0.3", "has no prefix length; write it like 10.0.0.1/24"),
         ("address: 10.1.0.3/24", "address: 10.1.0.300/24", "does not appear to be an IPv4 or IPv6"),
