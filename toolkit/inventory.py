@@ -227,7 +227,7 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
         for position, port in enumerate(node.ports):
             place = ("fabric_ports", position, "address")
             if port.address in taken:
-                words = f"{port.address} is also {taken[port.address]}'s; each port needs its own"
+                words = f"{port.address} is also used by {taken[port.address]}; each port needs its own"
                 raise _fault(inventory, node.name, place, words)
             taken[port.address] = f"{node.name}/{port.interface}"
             if names.count(port.interface) > 1:

@@ -226,7 +226,7 @@ def test_lines_tell_stage_role_nodes_and_time_left_once_for_each_role() -> None:
         watch.take(step)
         lines.event()
     assert out.getvalue().splitlines() == [
-        "[1/2] base: base on gpu1, gpu2   0s gone, about 1m30s left",
+        "[1/2] base: base on gpu1, gpu2   0s elapsed, about 1m30s left",
         "gpu1 failed: base: Configure: no",
     ]
 

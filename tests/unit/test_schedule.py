@@ -32,8 +32,8 @@ def test_directed_rounds(names):
     assert len(rounds) == 2 * len(tournament(names))
 
 
-def test_a_name_that_stands_twice():
-    with pytest.raises(ValueError, match="twice"):
+def test_a_duplicate_name_is_refused():
+    with pytest.raises(ValueError, match="duplicate"):
         tournament(["a", "b", "a"])
 
 

@@ -44,7 +44,7 @@ class StageLines:
         return self._now() - self._began
 
     def clock(self) -> str:
-        """`1m05s gone, about 2m10s left`; on a site's first run nobody knows what is left."""
+        """`1m05s elapsed, about 2m10s left`; on a site's first run nobody knows what is left."""
         left_s = self._estimate.left_s(self.elapsed_s)
         left = "time left unknown: first run of this site" if left_s is None else f"about {duration(left_s)} left"
         return f"{duration(self.elapsed_s)} elapsed, {left}"
@@ -72,7 +72,7 @@ class StageLines:
     def pulse(self, wait_s: float = 1.0) -> None:
         """A role's line waits until all its nodes have begun, at most so long.
 
-        `[6/11] training: horovod on gpu1, gpu2   1m05s gone, about 2m10s left`
+        `[6/11] training: horovod on gpu1, gpu2   1m05s elapsed, about 2m10s left`
         """
         if self._since is not None and self._now() - self._since >= wait_s:
             self._since = None
