@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from toolkit.errors import LabError
-from toolkit.lab import inventory, network, sources
+from toolkit.lab import inventory, network
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
@@ -146,12 +146,12 @@ def test_a_machine_of_another_distribution_cannot_make_debian_nodes(tmp_path: Pa
     assert sources_for(ubuntu, ubuntu, tmp_path) == "deb http://a.example/u noble main universe\n"
 
 
-def test_only_components_that_every_mirror_serves_are_asked_for(monkeypatch: pytest.MonkeyPatch):
+def test_only_components_that_every_mirror_serves_are_asked_for():
     there = {"trixie": {"main", "contrib", "non-free"}, "trixie-security": {"main", "contrib"}}
-    monkeypatch.setattr(sources, "_release_components", lambda _uri, suite: there[suite])
     text = served(
         "Types: deb\nURIs: http://m.example/debian\nSuites: trixie\nComponents: main contrib non-free\n\n"
-        "Types: deb\nURIs: http://m.example/s\nSuites: trixie-security\nComponents: main contrib non-free\n"
+        "Types: deb\nURIs: http://m.example/s\nSuites: trixie-security\nComponents: main contrib non-free\n",
+        lambda _uri, suite: there[suite],
     )
     assert text.count("Components: main contrib\n") == 2
 
@@ -170,10 +170,9 @@ def test_a_taken_network_is_not_given_twice():
     assert free_index({first}) > first
 
 
-def test_a_lab_does_not_own_what_belongs_to_one_with_a_longer_name(monkeypatch: pytest.MonkeyPatch):
+def test_a_lab_does_not_own_what_belongs_to_one_with_a_longer_name():
     listed = ["eai-a", "eai-a-b", "eai-a-b-gpu1", "eai-a-client1", "eai-a-gpu12", "eai-ab"]
-    monkeypatch.setattr(network, "namespaces", lambda: listed)
-    assert network.namespaces_of("a") == ["eai-a", "eai-a-client1", "eai-a-gpu12"]
+    assert network.namespaces_of("a", listed) == ["eai-a", "eai-a-client1", "eai-a-gpu12"]
 
 
 def test_a_failing_command_says_which_and_why():

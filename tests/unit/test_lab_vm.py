@@ -7,6 +7,7 @@ import json
 import lzma
 import socket
 import threading
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from toolkit.lab.sh import run
 from toolkit.lab.sources import Release
 from toolkit.lab.spec import LabSpec, make_spec
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS
+from toolkit.lab.waiting import NodeWatch, wait_for_all, wait_for_ssh
 
 
 @pytest.fixture
@@ -162,12 +164,11 @@ def test_kernel_is_unpacked_when_python_can():
     assert vmimage.unpacked(broken) == broken
 
 
-def test_image_key_changes_with_recipe_and_base(monkeypatch: pytest.MonkeyPatch):
+def test_image_key_changes_with_recipe_and_base():
     before = vmimage.recipe_digest("bookworm-1")
     assert vmimage.recipe_digest("bookworm-1") == before
     assert vmimage.recipe_digest("bookworm-2") != before
-    monkeypatch.setitem(vmimage.PREINSTALLED, "base", ["chrony"])
-    assert vmimage.recipe_digest("bookworm-1") != before
+    assert vmimage.recipe_digest("bookworm-1", vmimage.PREINSTALLED | {"base": ["chrony"]}) != before
 
 
 def test_cached_image_is_that_of_release_and_recipe(tmp_path: Path):
@@ -198,44 +199,44 @@ def test_too_little_memory_is_refused_with_figures():
     host.check_memory(2, 2048, meminfo)
 
 
-def test_missing_qemu_is_named_by_its_packages(folders: Path, monkeypatch: pytest.MonkeyPatch):
-    real = host.shutil.which
-    monkeypatch.setattr(host.shutil, "which", lambda tool: None if tool.startswith("qemu") else real(tool) or tool)
+def test_missing_qemu_is_named_by_its_packages(folders: Path):
     with pytest.raises(LabError, match="apt-get install qemu-system-x86 qemu-utils"):
-        host.check_ready(vms=True)
+        host.check_ready(vms=True, which=lambda tool: None if tool.startswith("qemu") else tool)
 
 
-def fake_qemu(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> vmimage.VmImage:
+def refused(folder: Path, script: str, device: str = "", deadline_s: float = 6) -> str:
+    """What a qemu that is this script makes of the device."""
     path = folder / "qemu"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr(accel, "QEMU", str(path))
-    return vmimage.VmImage(folder)
+    return accel.refusal(vmimage.VmImage(folder), folder / device, deadline_s, str(path))
 
 
-def test_kvm_counts_when_a_kernel_spoke_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    image = fake_qemu(tmp_path, monkeypatch, f"echo {accel.WORD}")
-    assert accel.refusal(image, tmp_path) == ""
-    assert accel.refusal(image, tmp_path / "kvm") == f"there is no {tmp_path}/kvm"
+def test_kvm_counts_when_a_kernel_spoke_on_it(tmp_path: Path):
+    assert refused(tmp_path, f"echo {accel.WORD}") == ""
+    assert refused(tmp_path, f"echo {accel.WORD}", "kvm") == f"there is no {tmp_path}/kvm"
 
 
-def test_a_device_that_boots_nothing_is_no_kvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    image = fake_qemu(tmp_path, monkeypatch, "exec sleep 60")
-    assert accel.refusal(image, tmp_path, 0.3) == f"no guest kernel started on {tmp_path} within 0.3 s"
-    image = fake_qemu(tmp_path, monkeypatch, "echo 'qemu: ../kvm.c:31: kvm_set: Assertion failed.' >&2; exit 134")
-    assert accel.refusal(image, tmp_path) == "qemu says: kvm_set: Assertion failed."
+def test_a_device_that_boots_nothing_is_no_kvm(tmp_path: Path):
+    assert refused(tmp_path, "exec sleep 60", "", 0.3) == f"no guest kernel started on {tmp_path} within 0.3 s"
+    script = "echo 'qemu: ../kvm.c:31: kvm_set: Assertion failed.' >&2; exit 134"
+    assert refused(tmp_path, script) == "qemu says: kvm_set: Assertion failed."
 
 
-def test_the_answer_about_kvm_is_remembered_for_this_boot(folders: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_answer_about_kvm_is_remembered_for_this_boot(folders: Path):
     image, asked = vmimage.VmImage(folders), []
-    monkeypatch.setattr(accel, "refusal", lambda image: asked.append(image) or "it is said no")
+
+    def ask(image: vmimage.VmImage) -> str:
+        asked.append(image)
+        return "it is said no"
+
     for _ in range(2):
-        found = accel.accelerate(image, lambda _: None)
+        found = accel.accelerate(image, lambda _: None, ask)
         assert found == accel.Acceleration("tcg", "it is said no")
     assert len(asked) == 1
     memory = folders / "cache/kvm.json"
     memory.write_text(json.dumps(json.loads(memory.read_text()) | {"boot": "another"}))
-    accel.accelerate(image, lambda _: None)
+    accel.accelerate(image, lambda _: None, ask)
     assert len(asked) == 2
 
 
@@ -336,40 +337,32 @@ def test_a_monitor_that_refuses_or_is_gone_is_an_error(spec: LabSpec, folders: P
         vm.set_link(spec, gpu1, "fab0", up=True)
 
 
-def test_console_of_a_machine_that_never_answers_is_shown(
-    spec: LabSpec, folders: Path, monkeypatch: pytest.MonkeyPatch
-):
+def watch(greets: Callable[[], bool] = lambda: False, dead: str = "", **times: float) -> NodeWatch:
+    """Nodes whose ssh answers as `greets` says; the machine `dead` has no process."""
+    return NodeWatch(lambda _address: greets(), lambda _lab, node: node != dead, **times)
+
+
+def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders: Path):
     gpu1 = spec.node("gpu1")
     spec.node_dir(gpu1).mkdir(parents=True)
     (spec.node_dir(gpu1) / "console.log").write_text("# qemu-system-x86_64 …\n\nKernel panic - not syncing\n")
-    monkeypatch.setattr(labs, "greets", lambda _: False)
-    monkeypatch.setattr(nodes, "processes", lambda *_: {1})
     with pytest.raises(LabError, match=r"gpu1 did not answer ssh within 0\.1 s; .*ends with:\n  Kernel panic"):
-        labs.wait_for_ssh(spec, gpu1, 0.1)
-    monkeypatch.setattr(nodes, "processes", lambda *_: set())
-    monkeypatch.setattr(labs, "ENDED_AFTER_S", 0.0)
+        wait_for_ssh(spec, gpu1, watch(), 0.1)
     with pytest.raises(LabError, match="the machine gpu1 has stopped"):
-        labs.wait_for_ssh(spec, gpu1, 5)
+        wait_for_ssh(spec, gpu1, watch(dead="gpu1", ended_after_s=0.0), 5)
 
 
-def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path, monkeypatch: pytest.MonkeyPatch):
+def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path):
     """gpu1's program has ended while gpu2 would be waited for until the deadline."""
-    monkeypatch.setattr(labs, "greets", lambda _: False)
-    monkeypatch.setattr(labs, "ENDED_AFTER_S", 0.0)
-    monkeypatch.setattr(labs, "SAY_EVERY_S", 0.0)
-    monkeypatch.setattr(nodes, "processes", lambda _, name: set() if name == "gpu1" else {1})
-    said: list[str] = []
+    both = (spec.node("gpu1"), spec.node("gpu2"))
     with pytest.raises(LabError, match="the machine gpu1 has stopped"):
-        labs.wait_for_all(spec, (spec.node("gpu1"), spec.node("gpu2")), said.append)
+        wait_for_all(spec, both, lambda _words: None, watch(dead="gpu1", ended_after_s=0.0))
 
 
-def test_progress_names_the_nodes_that_still_boot(spec: LabSpec, monkeypatch: pytest.MonkeyPatch):
+def test_progress_names_the_nodes_that_still_boot(spec: LabSpec):
     answers = iter([False] * 3 + [True] * 9)
-    monkeypatch.setattr(labs, "greets", lambda _: next(answers))
-    monkeypatch.setattr(labs, "SAY_EVERY_S", 0.01)
-    monkeypatch.setattr(nodes, "processes", lambda *_: {1})
     said: list[str] = []
-    labs.wait_for_all(spec, (spec.node("gpu1"),), said.append)
+    wait_for_all(spec, (spec.node("gpu1"),), said.append, watch(lambda: next(answers), say_every_s=0.01))
     assert said[0] == "gpu1: booting, 0 s"
 
 

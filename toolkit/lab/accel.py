@@ -35,8 +35,8 @@ class Acceleration:
         return "KVM" if self.name == "kvm" else f"emulation (TCG), which is slow; KVM is not used: {self.why}"
 
 
-def accelerate(image: VmImage, say: Callable[[str], None]) -> Acceleration:
-    """What this machine has; found out once per boot of it and remembered in the lab's cache."""
+def accelerate(image: VmImage, say: Callable[[str], None], ask: Callable[[VmImage], str] | None = None) -> Acceleration:
+    """What this machine has; found out once per boot of it, by `ask` (refusal), and remembered in the lab's cache."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     memory = cache_root() / "kvm.json"
     try:
@@ -46,13 +46,15 @@ def accelerate(image: VmImage, say: Callable[[str], None]) -> Acceleration:
     except (OSError, ValueError, KeyError):
         pass  # never asked, or not by this version
     say("checking whether KVM boots a kernel here")
-    why = refusal(image)
+    why = (ask or refusal)(image)
     found = Acceleration("tcg" if why else "kvm", why)
     memory.write_text(json.dumps({"boot": boot, **asdict(found)}))
     return found
 
 
-def refusal(image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float = PROBE_DEADLINE_S) -> str:
+def refusal(
+    image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float = PROBE_DEADLINE_S, qemu: str = QEMU
+) -> str:
     """Why KVM cannot run the image's kernel; "" when it did."""
     if not device.exists():
         return f"there is no {device}"
@@ -61,7 +63,7 @@ def refusal(image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float =
         "setpriv",
         "--pdeathsig",
         "KILL",
-        QEMU,
+        qemu,
         "-M",
         "q35",
         "-accel",
@@ -80,7 +82,7 @@ def refusal(image: VmImage, device: Path = Path("/dev/kvm"), deadline_s: float =
         said, complaint = done.stdout, done.stderr.decode(errors="replace").strip()
         silent = f"the guest kernel on {device} ended without a word"
     except FileNotFoundError as e:
-        raise LabError(f"{QEMU} is not installed") from e
+        raise LabError(f"{qemu} is not installed") from e
     except subprocess.TimeoutExpired as e:
         said, complaint = e.stdout or b"", ""
         silent = f"no guest kernel started on {device} within {deadline_s:g} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,11 +81,11 @@ def become_root() -> None:
     os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
 
 
-def check_ready(vms: bool = False) -> None:
+def check_ready(vms: bool = False, which: Callable[[str], str | None] = shutil.which) -> None:
     """Refuse in one sentence what can't work: missing tools, a state folder on overlay; with `vms` also what virtual
     machines need beside."""
     tools = TOOLS | VM_TOOLS if vms else TOOLS
-    missing = sorted({package for tool, package in tools.items() if shutil.which(tool) is None})
+    missing = sorted({package for tool, package in tools.items() if which(tool) is None})
     if missing:
         raise LabError(f"missing packages: {' '.join(missing)}; install them with: apt-get install {' '.join(missing)}")
     root = state_root()

@@ -6,9 +6,6 @@ import contextlib
 import fcntl
 import json
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
@@ -27,11 +24,8 @@ from toolkit.lab.sh import run
 from toolkit.lab.sources import machine_release, os_key, release_for
 from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
+from toolkit.lab.waiting import greets, wait_for_all
 
-SSH_DEADLINE_S = 60.0
-VM_SSH_DEADLINE_S = 420.0  # emulated, and on a machine that does other work
-SAY_EVERY_S = 4.0
-ENDED_AFTER_S = 5.0  # a machine whose program is not there by then is not going to be
 Say = Callable[[str], None]
 T = TypeVar("T", LabSpec, NodeSpec)
 
@@ -229,60 +223,6 @@ def _raise_inotify() -> None:
     wanted = 128 + 8 * count
     if count > 20 and int(limit.read_text()) < wanted:
         limit.write_text(str(wanted))
-
-
-def wait_for_all(spec: LabSpec, waited: tuple[NodeSpec, ...], say: Say) -> None:
-    """Return when all of these nodes answer ssh; says every few seconds which do not yet. Raises the first LabError."""
-    began = told = time.monotonic()
-    given_up = threading.Event()
-    with ThreadPoolExecutor(len(waited)) as pool:
-        waiting = {n.name: pool.submit(wait_for_ssh, spec, n, given_up=given_up) for n in waited}
-        try:
-            while open_ones := [name for name, future in waiting.items() if not future.done()]:
-                for future in waiting.values():
-                    if future.done():
-                        future.result()
-                time.sleep(0.05)
-                if time.monotonic() - told > SAY_EVERY_S:
-                    told = time.monotonic()
-                    say(f"{', '.join(open_ones)}: booting, {told - began:.0f} s")
-            for future in waiting.values():
-                future.result()
-        finally:
-            given_up.set()  # also at Ctrl-C: nobody waits for the others any longer
-
-
-def wait_for_ssh(
-    spec: LabSpec, node: NodeSpec, deadline_s: float | None = None, given_up: threading.Event | None = None
-) -> None:
-    """Return when the node's sshd greets, or when `given_up` is set; LabError with the console's last lines after
-    `deadline_s` (by default what fits the kind of node), and at once when a machine's program has ended."""
-    deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
-    given_up = given_up or threading.Event()
-    began = time.monotonic()
-    while (waited := time.monotonic() - began) < deadline_s:
-        if given_up.is_set() or greets(spec.management_address(node)):
-            return
-        if node.kind == "vm" and waited > ENDED_AFTER_S and not nodes.processes(spec.name, node.name):
-            raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
-        time.sleep(0.05)
-    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; {_console_end(spec, node)}")
-
-
-def _console_end(spec: LabSpec, node: NodeSpec) -> str:
-    console = spec.node_dir(node) / "console.log"
-    lines = console.read_text(errors="replace").splitlines() if console.exists() else []
-    said = [line.strip() for line in lines if line.strip() and not line.startswith("# ")]
-    return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(no output)")
-
-
-def greets(address: str, timeout_s: float = 3) -> bool:
-    """True when an ssh server at `address` sends its banner within `timeout_s` (long, for loaded machines)."""
-    try:
-        with socket.create_connection((address, 22), timeout=timeout_s) as s:
-            return s.recv(4) == b"SSH-"
-    except OSError:
-        return False
 
 
 def status(name: str) -> list[NodeStatus]:

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.errors import LabError
@@ -47,10 +48,10 @@ def namespaces() -> list[str]:
     return sorted(n["name"] for n in listed if n["name"].startswith(NETNS_PREFIX))
 
 
-def namespaces_of(lab: str) -> list[str]:
-    """Names of one lab's network namespaces: a lab "a" does not own those of a lab "a-b"."""
+def namespaces_of(lab: str, listed: Sequence[str] | None = None) -> list[str]:
+    """Names of one lab's network namespaces among all (or `listed`): a lab "a" does not own those of a lab "a-b"."""
     own = re.compile(f"{NETNS_PREFIX}{re.escape(lab)}(-{NODE_NAME})?")
-    return [n for n in namespaces() if own.fullmatch(n)]
+    return [n for n in (namespaces() if listed is None else listed) if own.fullmatch(n)]
 
 
 def free_index(taken: set[int]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,14 +141,15 @@ def _is_deb822(sources: str) -> bool:
     return sources.startswith(("Types:", "URIs:", "Suites:", "Enabled:"))
 
 
-def served(sources: str) -> str:
-    """The entries with only those components that every mirror in them serves, asked through the machine's own apt.
+def served(sources: str, components_of: Callable[[str, str], set[str]] | None = None) -> str:
+    """The entries with only those components that every mirror in them serves; which a suite at an address has is asked
+    through the machine's own apt.
 
     Raises LabError when a mirror does not serve a suite.
     """
     wanted = list(DEBIAN_COMPONENTS)
     for uri, suite in _suites(sources):
-        there = _release_components(uri, suite)
+        there = (components_of or _release_components)(uri, suite)
         wanted = [c for c in wanted if c in there]
     return _with_components(sources, " ".join(wanted)) if wanted else sources
 

@@ -11,7 +11,7 @@ import gzip
 import hashlib
 import lzma
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -113,9 +113,9 @@ def _lab_file(name: str) -> str:
     return (resources.files("toolkit.lab") / "files" / name).read_text()
 
 
-def recipe_digest(base: str) -> str:
+def recipe_digest(base: str, preinstalled: Mapping[str, Sequence[str]] = PREINSTALLED) -> str:
     """Changes with the base image and with everything that the lab puts into the machines' image."""
-    recipe = [base, repr(PREINSTALLED), DISABLED, repr(MODULES), repr(BOOT_MODULES), MASKED, repr(FILES)]
+    recipe = [base, repr(preinstalled), DISABLED, repr(MODULES), repr(BOOT_MODULES), MASKED, repr(FILES)]
     recipe += [MASKED_GENERATORS, repr(GREETERS)]
     recipe += [str(DISK_BYTES), _lab_file("vm-init"), _lab_file("vm-build")]
     return hashlib.sha256("\n".join(recipe).encode()).hexdigest()[:12]

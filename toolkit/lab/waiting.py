@@ -1,0 +1,96 @@
+"""Waiting until nodes that were started answer ssh, and why one does not."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from toolkit.errors import LabError
+from toolkit.lab import nodes
+from toolkit.lab.spec import LabSpec, NodeSpec
+
+SSH_DEADLINE_S = 60.0
+VM_SSH_DEADLINE_S = 420.0  # emulated, and on a machine that does other work
+
+
+def greets(address: str, timeout_s: float = 3) -> bool:
+    """True when an ssh server at `address` sends its banner within `timeout_s` (long, for loaded machines)."""
+    try:
+        with socket.create_connection((address, 22), timeout=timeout_s) as s:
+            return s.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _runs(lab: str, node: str) -> bool:
+    return bool(nodes.processes(lab, node))
+
+
+@dataclass(frozen=True)
+class NodeWatch:
+    """How nodes are watched. greets: whether ssh answers at an address; runs: whether a node of a lab has processes.
+
+    A virtual machine without processes after `ended_after_s` seconds has failed; what is still open is said every
+    `say_every_s` seconds.
+    """
+
+    greets: Callable[[str], bool] = greets
+    runs: Callable[[str, str], bool] = _runs
+    ended_after_s: float = 5.0
+    say_every_s: float = 4.0
+
+
+def wait_for_all(
+    spec: LabSpec, waited: Sequence[NodeSpec], say: Callable[[str], None], watch: NodeWatch | None = None
+) -> None:
+    """Return when all of these nodes answer ssh; says every few seconds which do not yet. Raises the first LabError."""
+    watch = watch or NodeWatch()
+    began = told = time.monotonic()
+    given_up = threading.Event()
+    with ThreadPoolExecutor(len(waited)) as pool:
+        waiting = {n.name: pool.submit(wait_for_ssh, spec, n, watch, given_up=given_up) for n in waited}
+        try:
+            while open_ones := [name for name, future in waiting.items() if not future.done()]:
+                for future in waiting.values():
+                    if future.done():
+                        future.result()
+                time.sleep(0.05)
+                if time.monotonic() - told > watch.say_every_s:
+                    told = time.monotonic()
+                    say(f"{', '.join(open_ones)}: booting, {told - began:.0f} s")
+            for future in waiting.values():
+                future.result()
+        finally:
+            given_up.set()  # also at Ctrl-C: nobody waits for the others any longer
+
+
+def wait_for_ssh(
+    spec: LabSpec,
+    node: NodeSpec,
+    watch: NodeWatch,
+    deadline_s: float | None = None,
+    given_up: threading.Event | None = None,
+) -> None:
+    """Return when the node's sshd greets, or when `given_up` is set; LabError with the console's last lines after
+    `deadline_s` (by default what fits the kind of node), and at once when a machine's program has ended."""
+    deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
+    given_up = given_up or threading.Event()
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < deadline_s:
+        if given_up.is_set() or watch.greets(spec.management_address(node)):
+            return
+        if node.kind == "vm" and waited > watch.ended_after_s and not watch.runs(spec.name, node.name):
+            raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
+        time.sleep(0.05)
+    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; {_console_end(spec, node)}")
+
+
+def _console_end(spec: LabSpec, node: NodeSpec) -> str:
+    console = spec.node_dir(node) / "console.log"
+    lines = console.read_text(errors="replace").splitlines() if console.exists() else []
+    said = [line.strip() for line in lines if line.strip() and not line.startswith("# ")]
+    return "its console ends with:\n  " + ("\n  ".join(said[-8:]) or "(no output)")
