@@ -1,8 +1,13 @@
-"""Robust statistics of a handful of samples, the same on every run: the bootstrap's seed is fixed."""
+"""Robust statistics of a handful of samples, the same on every run.
+
+The interval of a median is exact: two of the samples themselves, whose ranks follow from the binomial distribution.
+What is computed from two medians, such as their ratio, has a bootstrap interval with a fixed seed.
+"""
 
 from __future__ import annotations
 
 import functools
+import math
 import random
 import statistics
 from collections.abc import Sequence
@@ -15,7 +20,7 @@ _SEED = 20190207  # any number; fixed so that judging the same results twice giv
 
 @dataclass(frozen=True)
 class Summary:
-    """Median, median absolute deviation (unscaled) and the bootstrap interval of the median, in the samples' unit."""
+    """Median, median absolute deviation (unscaled) and interval of the median, in the samples' unit."""
 
     median: float
     mad: float
@@ -29,19 +34,29 @@ class Summary:
         return (self.high - self.low) / 2 / self.median if self.median else float("inf")
 
 
+@functools.lru_cache(maxsize=1024)
+def median_ranks(count: int) -> tuple[int, int]:
+    """Indices (from 0) of the two of `count` ordered samples between which the median lies in CONFIDENCE of all cases.
+
+    Each sample is below the true median with probability 1/2, whatever the distribution: the number of those below is
+    binomial. Fewer than 6 samples cannot reach 95 %; their interval is all of them (5: 93.75 %, 3: 75 %, 1: none).
+    """
+    one_in = round(2 / (1 - CONFIDENCE))  # whole numbers, for 2 ** count is soon beyond any float
+    rank, tail = 0, 1  # `tail` of 2 ** count outcomes have at most `rank` samples below the median
+    while (tail := tail + math.comb(count, rank + 1)) * one_in <= 2**count:
+        rank += 1
+    return rank, count - 1 - rank
+
+
 def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median, unscaled."""
     middle = statistics.median(values)
-    return statistics.median(abs(v - middle) for v in values)
+    return statistics.median([abs(v - middle) for v in values])
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=32)
 def _middles(count: int, stream: int) -> tuple[tuple[int, int], ...]:
-    """Ranks of the two middle values of each resample of `count` values.
-
-    The median of a resample depends on the resampled ranks alone, so they are drawn once per sample size and serve
-    every sample of that size: the ordinary bootstrap, fast enough for the pair matrix of a fleet.
-    """
+    """Ranks of the two middle values of each resample of `count` values: the same for all samples of that size."""
     generator = random.Random(_SEED + stream)  # noqa: S311 - statistics, not secrets
     ranks = range(count)
     pairs = []
@@ -68,5 +83,6 @@ def summarize(values: Sequence[float]) -> Summary:
     """Summary of at least one finite value; ValueError for none."""
     if not values:
         raise ValueError("no samples to summarize")
-    low, high = interval(bootstrap_medians(values))
-    return Summary(median=statistics.median(values), mad=mad(values), low=low, high=high, count=len(values))
+    ordered, count = sorted(values), len(values)
+    low, high = median_ranks(count)
+    return Summary(statistics.median(ordered), mad(ordered), ordered[low], ordered[high], count)

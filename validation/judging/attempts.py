@@ -33,13 +33,13 @@ def decide(attempts: Sequence[Attempt], judge: Callable[[list[float]], Judgement
     if not counted:
         quietest = min(aside, key=lambda n: attempts[n].loss.share)
         return too_noisy(alone[quietest], attempts[quietest].loss, len(attempts))
+    if len(attempts) == 1:
+        return alone[0]
     verdicts = [alone[n].verdict for n in counted]
     pooled = judge([value for n in counted for value in attempts[n].values])
     if "fail" in verdicts and "pass" in verdicts:
         said = "; ".join(f"attempt {n + 1}: {alone[n].reason}" for n in counted)
         return undecided(pooled, f"it comes and goes, which no attempt can decide: {said}")
-    if len(attempts) == 1:
-        return pooled
     words = f"{len(counted)} attempts" if len(counted) > 1 else f"attempt {counted[0] + 1}"
     if aside:
         worst = max((attempts[n].loss for n in aside), key=lambda loss: loss.share)

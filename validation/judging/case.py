@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
@@ -45,7 +46,20 @@ class Case:
 
     def serving(self, criterion: Criterion) -> list[Measurement]:
         """Planned measurements that serve the criterion, in the plan's order."""
-        return [m for m in self.plan.measurements if criterion.id in m.criteria]
+        return self._serving.get(criterion.id, [])
+
+    @cached_property
+    def _serving(self) -> dict[str, list[Measurement]]:
+        found: dict[str, list[Measurement]] = {}
+        for m in self.plan.measurements:
+            for id_ in dict.fromkeys(m.criteria):
+                found.setdefault(id_, []).append(m)
+        return found
+
+    @cached_property
+    def planned(self) -> frozenset[str]:
+        """Ids of all planned measurements."""
+        return frozenset(m.id for m in self.plan.measurements)
 
     def applies(self, criterion: Criterion) -> bool:
         """True where the criterion has a meaning on this fabric."""

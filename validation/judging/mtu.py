@@ -23,7 +23,6 @@ def judge_mtu(case: Case, criterion: Criterion) -> list[Judgement]:
 
 def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpoint, ...]) -> Judgement | None:
     """What RDMA makes of a pair whose path MTU is right; None where it is right too, or both ends carry TCP only."""
-    planned = {m.id for m in case.plan.measurements}
     found: list[tuple[Endpoint, int]] = []
     evidence = list(passed.evidence)
     wanted = case.fabric.rdma_mtu
@@ -39,7 +38,7 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpo
         id_ = f"{BEFORE}.{end.node}"
         if port is None or not port.rdma:
             continue  # a port that carries TCP only has no such MTU
-        if id_ not in planned:
+        if id_ not in case.planned:
             why = f"the RDMA MTU of {end} is not known because reading it was not planned"
             return judgement(criterion, passed.subject, "not-measured", "missing-metric", why, evidence, bound=bound)
         evidence.append(id_)

@@ -92,7 +92,7 @@ def _samples(criterion: Criterion, measurement: Measurement, result: Result | No
     if wrong:
         return f"{measurement.id}: {criterion.metric} in {', '.join(sorted(wrong))} instead of {_unit(criterion)}"
     values = [s.value for s in mine]
-    if not all(math.isfinite(v) for v in values):
+    if not all(map(math.isfinite, values)):
         return f"{measurement.id}: a sample of {criterion.metric} is no finite number"
     steps = measurement.params.get("steps")
     least = max(criterion.min_samples, steps if isinstance(steps, int) else 0)
@@ -109,12 +109,12 @@ def _unit(criterion: Criterion) -> str:
 def impossible(values: Sequence[float], unit: str, metric: str, most: float = math.inf) -> str:
     """In words which samples cannot be, "" where all can: below what is possible, or above `most`."""
     if unit in SHARES:
-        wrong = [v for v in values if not 0 <= v <= 1 + 1e-6]
+        least, most = 0.0, 1 + 1e-6
     else:
-        least = LEAST_US.get(metric, 0.0)
-        wrong = [v for v in values if not (v > 0 and least <= v <= most)]
-    if not wrong:
+        least = LEAST_US.get(metric, math.ulp(0.0))
+    if least <= min(values) and max(values) <= most:
         return ""
+    wrong = [v for v in values if not least <= v <= most]
     shown = max(wrong) if min(wrong) > 0 else min(wrong)
     return f"{len(wrong)} of {len(values)} samples cannot be ({shown:.4g} {unit}): the measurement is at fault"
 
@@ -136,14 +136,15 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
         if gone is not None:
             judged.append(gone)
             continue
-        judged.append(_judge_attempts(case, criterion, measurement, bound))
+        judged.append(_judge_attempts(case, criterion, measurement, subject, bound))
     return judged
 
 
-def _judge_attempts(case: Case, criterion: Criterion, measurement: Measurement, bound: Bound | None) -> Judgement:
+def _judge_attempts(
+    case: Case, criterion: Criterion, measurement: Measurement, subject: str, bound: Bound | None
+) -> Judgement:
     """All attempts of one measurement. A sample that is missing or cannot be spoils them all: none is passed over."""
-    subject, evidence = subject_of(measurement), (measurement.id,)
-    attempts = []
+    evidence, attempts = (measurement.id,), []
     for result in case.tries(measurement.id):
         values = _samples(criterion, measurement, result)
         if isinstance(values, str):
@@ -155,13 +156,13 @@ def _judge_attempts(case: Case, criterion: Criterion, measurement: Measurement, 
                 criterion, subject, "not-measured", "above-ceiling", wrong, evidence, summary=summary, bound=bound
             )
         attempts.append(Attempt(tuple(values), loss_of([result])))
-    return decide(attempts, lambda values: _judge_samples(case, criterion, measurement, bound, values))
+    return decide(attempts, lambda values: _judge_samples(case, criterion, measurement, subject, bound, values))
 
 
 def _judge_samples(
-    case: Case, criterion: Criterion, measurement: Measurement, bound: Bound | None, values: list[float]
+    case: Case, criterion: Criterion, measurement: Measurement, subject: str, bound: Bound | None, values: list[float]
 ) -> Judgement:
-    subject, evidence, summary = subject_of(measurement), (measurement.id,), summarize(values)
+    evidence, summary = (measurement.id,), summarize(values)
     if criterion.bound.kind == "report":
         why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
         return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)

@@ -41,7 +41,7 @@ def apply_waivers(
 ) -> Waived:
     """The judgements with `waivers` applied that count on the day of the run (`created`, ISO 8601)."""
     today = _day(created)
-    unseen = unmeasured_nodes(case, judged)
+    unseen = unmeasured_nodes(case, judged) if waivers else {}
     out = Waived({k: list(v) for k, v in judged.items()})
     for waiver in waivers:
         covered: list[str] = []
