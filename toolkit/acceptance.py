@@ -18,12 +18,12 @@ from validation.consistency import check_documents, read_evidence, release
 from validation.criterion import load_criteria
 from validation.execute import Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
-from validation.execute.store import RESULTS, Store
+from validation.execute.store import Store
 from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.judging.case import make_case
-from validation.load import read_results
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
-from validation.rejudge import PROFILE, WAIVERS, judge_files, run_profile, run_waivers
+from validation.rejudge import judge_files
+from validation.runfiles import FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -178,7 +178,8 @@ async def measure(
 
     On a resumed run some nodes may not be: nothing of theirs is missing, and nothing is repeated there.
     """
-    fabric, criteria = load_fabric(str(run_dir / rundir.FABRIC)), load_criteria(run_dir / rundir.CRITERIA)
+    run = RunFiles(run_dir)
+    fabric, criteria = run.fabric, run.criteria
     missing = {node for m in plan.measurements if m.id not in done for node in m.nodes}
 
     def repeats(suite: str, results: Sequence[Result]) -> list[list[str]]:
@@ -202,17 +203,14 @@ async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any
 
 def refuse_contradictions(run_dir: Path) -> None:
     """ConfigError where the documents of a run contradict each other: nothing is measured on top of that."""
-    info, topology, plan = rundir.read(run_dir)
-    fabric, criteria = load_fabric(str(run_dir / rundir.FABRIC)), load_criteria(run_dir / rundir.CRITERIA)
-    check_documents(run_dir, info, topology, plan, fabric, criteria)
+    check_documents(RunFiles(run_dir))
 
 
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
-    info, _, plan = rundir.read(run_dir)
-    results, _ = read_results(run_dir / RESULTS, info.run)
-    faults = read_evidence(run_dir, info, plan, results).faults
-    last = {result.measurement: result.status for result in results}
+    run = RunFiles(run_dir)
+    faults = read_evidence(run).faults
+    last = {result.measurement: result.status for result in run.results}
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
 
 
@@ -221,7 +219,7 @@ def judge_run(run_dir: Path) -> VerdictDoc:
     if not (run_dir / RESULTS).exists():
         Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
     verdict = judge_files(run_dir)
-    rundir.write_document(run_dir / rundir.VERDICT, verdict)
+    rundir.write_document(run_dir / VERDICT, verdict)
     return verdict
 
 
@@ -230,23 +228,23 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
 
     Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
     """
-    info, _, _ = rundir.read(run_dir)
-    criteria = load_criteria()
+    run, criteria = RunFiles(run_dir), load_criteria()
+    info = run.info
     if PROFILE not in agreement.files:
-        run_profile(run_dir, info, criteria)  # refused before anything is moved
+        run.profile(criteria)  # refused before anything is moved
     if WAIVERS not in agreement.files:
-        run_waivers(run_dir, criteria)
+        run.waivers(criteria)
     kept = rundir.supersede(run_dir, agreed=agreement.files) or run_dir
     if kept != run_dir:
-        rundir.write_document(kept / rundir.RUN, info)  # a copy: without run.json a run is none
+        rundir.write_document(kept / RUN, info)  # a copy: without run.json a run is none
     for name, text in agreement.files.items():
         rundir.write_text(run_dir / name, text)
     if agreement.profile:
         info = info.model_copy(update={"profile": agreement.profile.name})
     # A profile from a file of the site has only the copy in the run.
-    rundir.copy_rules(run_dir, info.fabric if info.fabric in fabric_names() else str(kept / rundir.FABRIC))
+    rundir.copy_rules(run_dir, info.fabric if info.fabric in fabric_names() else str(kept / FABRIC))
     why = f"rules of toolkit {release()}, copied in at {utc_now()}"
-    rundir.renew(run_dir, info, (rundir.FABRIC, *agreement.files), why)
+    rundir.renew(run_dir, info, (FABRIC, *agreement.files), why)
     return judge_run(run_dir)
 
 

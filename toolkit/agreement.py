@@ -12,9 +12,9 @@ from toolkit.errors import UsageFault
 from toolkit.inventory_lines import locate
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.load import ConfigError
+from validation.load import ConfigError, read_source
 from validation.profile import Profile, load_profile, profile_names, profile_path
-from validation.rejudge import PROFILE, WAIVERS
+from validation.runfiles import PROFILE, WAIVERS
 from validation.suites import SUITES
 from validation.waiver import Waiver, load_waivers
 
@@ -54,15 +54,17 @@ def find_agreement(
     files: dict[str, str] = {}
     agreed: Profile | None = None
     if name is not None:
-        agreed = load_profile(name, criteria, SUITES)
-        files[PROFILE] = profile_path(name).read_text(encoding="utf-8")
+        source = read_source(profile_path(name))
+        agreed = load_profile(source, criteria, SUITES)
+        files[PROFILE] = source.text
     granted: tuple[Waiver, ...] = ()
     if waivers is not None:
         today = datetime.datetime.now().astimezone().date()
         with contextlib.suppress(ValueError):
             today = max(today, datetime.date.fromisoformat(created[:10]))
-        granted = load_waivers(waivers, [c.id for c in criteria], today)
-        files[WAIVERS] = waivers.read_text(encoding="utf-8")
+        source = read_source(waivers)
+        granted = load_waivers(source, [c.id for c in criteria], today)
+        files[WAIVERS] = source.text
     return Agreement(agreed, chosen if agreed else "", granted, files)
 
 

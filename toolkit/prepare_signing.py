@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from toolkit import acceptance, rundir
+from toolkit import acceptance
 from toolkit.errors import UsageFault
 from validation.load import ConfigError
+from validation.runfiles import INVENTORY, VERDICT
 from validation.signing import is_signed
 
 
@@ -22,14 +23,14 @@ def complete(run_dir: Path, say: Callable[[str], None]) -> None:
 
     if is_signed(run_dir):
         return
-    if not (run_dir / rundir.VERDICT).exists():
+    if not (run_dir / VERDICT).exists():
         acceptance.judge_run(run_dir)
         say("this run was never judged; judging it now")
     _, fault = judged_again(run_dir)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
-    if not (run_dir / rundir.INVENTORY).exists():
-        say(f"{rundir.INVENTORY}: missing, because an older release made this run; continuing without it")
+    if not (run_dir / INVENTORY).exists():
+        say(f"{INVENTORY}: missing, because an older release made this run; continuing without it")
     written = acceptance.write_report(run_dir, trusting=True)
     for name, why in written.left_out.items():
         stale = run_dir / FILES[name]

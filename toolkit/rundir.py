@@ -13,19 +13,27 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault
-from validation.consistency import tied
 from validation.criterion import criteria_texts
 from validation.fabric import fabric_text
 from validation.files import replace
-from validation.load import load_json
 from validation.model import Plan, RunInfo, Topology
-from validation.rejudge import PROFILE, WAIVERS
+from validation.runfiles import (
+    CRITERIA,
+    FABRIC,
+    INVENTORY,
+    PLAN,
+    PROFILE,
+    RUN,
+    TOPOLOGY,
+    VERDICT,
+    WAIVERS,
+    RunFiles,
+    tied,
+)
 from validation.signing import is_signed
 
-RUN, TOPOLOGY, PLAN, VERDICT = "run.json", "topology.json", "plan.json", "verdict.json"
-FABRIC, CRITERIA, SUPERSEDED = "fabric.yml", "criteria", "superseded"
+SUPERSEDED = "superseded"
 REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
-INVENTORY = "inventory.json"
 LOCK = ".lock"
 
 
@@ -131,11 +139,8 @@ def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> Non
 
 def read(run_dir: Path) -> tuple[RunInfo, Topology, Plan]:
     """What a run was asked; ConfigError with file and line where a document is damaged."""
-    return (
-        load_json(run_dir / RUN, RunInfo),
-        load_json(run_dir / TOPOLOGY, Topology),
-        load_json(run_dir / PLAN, Plan),
-    )
+    run = RunFiles(run_dir)
+    return run.info, run.topology, run.plan
 
 
 def runs(runs_dir: Path) -> list[Path]:

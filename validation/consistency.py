@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Collection, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 import yaml
 
-from validation.criterion import Criterion
-from validation.fabric import Fabric
 from validation.judging.documents import (
-    CRITERIA,
-    NEEDED,
     Conflict,
     Evidence,
     conflicts,
@@ -26,10 +20,8 @@ from validation.judging.documents import (
     shared_logs,
 )
 from validation.load import ConfigError, line_of
-from validation.model import Plan, Result, RunInfo, Topology
-
-TIED = (*NEEDED, "inventory.json", "profile.yml", "waivers.yml")
-"""Documents that a run begins with, beside its criteria: run.json holds the SHA-256 of each that is there."""
+from validation.model import Result
+from validation.runfiles import RunFiles
 
 
 def release() -> str:
@@ -37,29 +29,11 @@ def release() -> str:
     return version("elastic-ai-toolkit")
 
 
-def tied(run_dir: Path) -> dict[str, str]:
-    """Name -> SHA-256 of the documents in a run that decide what is measured and how it is judged."""
-    folder = run_dir / CRITERIA
-    names = [name for name in TIED if (run_dir / name).is_file()]
-    if folder.is_dir():
-        names += sorted(f"{CRITERIA}{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
-    return {name: _sha256(run_dir / name) for name in names}
-
-
-def _sha256(path: Path) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError as fault:
-        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
-
-
-def check_documents(
-    run_dir: Path, info: RunInfo, topology: Topology, plan: Plan, fabric: Fabric, criteria: Collection[Criterion]
-) -> list[str]:
+def check_documents(run: RunFiles) -> list[str]:
     """Notes on the documents of a run; ConfigError with file and line where they contradict each other."""
-    for conflict in conflicts(info, topology, plan, fabric, criteria, tied(run_dir), release()):
-        raise ConfigError(_words(run_dir, conflict))
-    return remarks(info, release())
+    for conflict in conflicts(run.info, run.topology, run.plan, run.fabric, run.criteria, run.hashes, release()):
+        raise ConfigError(_words(run.folder, conflict))
+    return remarks(run.info, release())
 
 
 def _words(run_dir: Path, conflict: Conflict) -> str:
@@ -73,22 +47,22 @@ def _words(run_dir: Path, conflict: Conflict) -> str:
     return f"{path}:{line}: {'.'.join(str(part) for part in conflict.place)}: {conflict.words}"
 
 
-def read_evidence(run_dir: Path, info: RunInfo, plan: Plan, results: Sequence[Result]) -> Evidence:
+def read_evidence(run: RunFiles) -> Evidence:
     """What is wrong with the results of a run, by their raw logs."""
-    root = os.path.realpath(run_dir)
-    shared = shared_logs(results)
+    root, folders = os.path.realpath(run.folder), dict[str, str]()
+    shared = shared_logs(run.results)
     lines: dict[str, list[Result]] = defaultdict(list)
-    for result in results:
+    for result in run.results:
         lines[result.measurement].append(result)
     faults: dict[str, str] = {}
-    notes = out_of_order(results)
-    for m in plan.measurements:
+    notes = out_of_order(run.results)
+    for m in run.plan.measurements:
         mine = lines[m.id]
         found = []
         for result in mine:
-            raw = {log.path: _content(root, log.path) for log in result.provenance.raw}
+            raw = {log.path: _content(root, log.path, folders) for log in result.provenance.raw}
             found.append(line_faults(m, result, raw))
-        why, more = faults_of(info, m, mine, found, shared, _logs(run_dir, m.id))
+        why, more = faults_of(run.info, m, mine, found, shared, _logs(run.folder, m.id))
         notes += more
         if why:
             faults[m.id] = why
@@ -100,9 +74,17 @@ def _logs(run_dir: Path, measurement: str) -> list[str]:
     return [f"raw/{measurement}/{path.name}" for path in folder.iterdir()] if folder.is_dir() else []
 
 
-def _content(root: str, name: str) -> bytes | None:
-    """A raw log; None where it is missing, no ordinary file, or leads out of the run, whatever lies there."""
-    path = os.path.realpath(os.path.join(root, name))  # noqa: PTH118 - thousands of logs
+def _content(root: str, name: str, folders: dict[str, str]) -> bytes | None:
+    """A raw log; None where it is missing, no ordinary file, or leads out of the run, whatever lies there.
+
+    `folders` remembers where each folder really is: the logs of a measurement lie in one.
+    """
+    folder, _, file_name = name.rpartition("/")
+    if folder not in folders:
+        folders[folder] = os.path.realpath(f"{root}{os.sep}{folder}")
+    path = f"{folders[folder]}{os.sep}{file_name}"
+    if os.path.islink(path):  # noqa: PTH114 - thousands of logs
+        path = os.path.realpath(path)
     if not path.startswith(f"{root}{os.sep}") or not os.path.isfile(path):  # noqa: PTH113
         return None
     try:

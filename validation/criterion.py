@@ -6,6 +6,7 @@ come out as not-measured in every report, so that nobody takes their absence for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from validation.fabric import Fabric
-from validation.load import ConfigError, load_yaml
+from validation.load import ConfigError, Source, load_yaml, read_source
 from validation.model import Model
 
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
@@ -134,25 +135,26 @@ def _folder() -> Path:
     return Path(str(resources.files("validation") / "criteria"))
 
 
-def load_criteria(folder: Path | None = None) -> tuple[Criterion, ...]:
-    """All criteria of a folder (None = the packaged ones), in the order of the files' names.
+def read_criteria(folder: Path | None = None) -> tuple[Source, ...]:
+    """The criteria files of a folder (None = the packaged ones), in the order of their names."""
+    return tuple(read_source(path) for path in sorted((_folder() if folder is None else folder).glob("*.yml")))
+
+
+def load_criteria(source: Path | Sequence[Source] | None = None) -> tuple[Criterion, ...]:
+    """All criteria of a folder (None = the packaged ones), or of files that were read, in the order of their names.
 
     ConfigError with file and line for a malformed file, and for an id that stands twice, and where there are none.
     """
-    folder = _folder() if folder is None else folder
+    files = read_criteria(source) if source is None or isinstance(source, Path) else source
     seen: dict[str, Path] = {}
     criteria: list[Criterion] = []
-    for path in sorted(folder.glob("*.yml")):
-        for criterion in load_yaml(path, _CriteriaFile).criteria:
+    for file in files:
+        for criterion in load_yaml(file, _CriteriaFile).criteria:
             if criterion.id in seen:
-                raise ConfigError(f"{path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
-            seen[criterion.id] = path
+                raise ConfigError(f"{file.path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
+            seen[criterion.id] = file.path
             criteria.append(criterion)
     if not criteria:
-        raise ConfigError(f"{folder}: no criteria files (*.yml) here; nothing could be judged")
+        where = source if isinstance(source, Path) else _folder()
+        raise ConfigError(f"{where}: no criteria files (*.yml) here; nothing could be judged")
     return tuple(criteria)
-
-
-def criteria_texts() -> dict[str, str]:
-    """The packaged criteria files, name to text, to be copied into a run directory."""
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(_folder().glob("*.yml"))}

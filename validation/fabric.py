@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from validation.load import ConfigError, load_yaml
+from validation.load import ConfigError, Source, load_yaml, read_source
 from validation.model import Bound, LabLink, Model
 
 CEILING_SLACK = 1.005
@@ -316,10 +316,13 @@ def _locate(name_or_path: str) -> Path:
     raise ConfigError(f"unknown fabric {name_or_path!r}; {hint} See `toolkit fabrics`")
 
 
-def load_fabric(name_or_path: str) -> Fabric:
-    """A packaged profile by name, or one from a file by path. ConfigError names the nearest known name or the line."""
-    path = _locate(name_or_path)
-    fabric = load_yaml(path, Fabric)
+def load_fabric(source: str | Source) -> Fabric:
+    """A packaged profile by name, or one from a file by path, or as it was read.
+
+    ConfigError names the nearest known name or the line.
+    """
+    source = source if isinstance(source, Source) else read_source(_locate(source))
+    fabric, path = load_yaml(source, Fabric), source.path
     if path.parent == _folder() and fabric.name != path.stem:
         raise ConfigError(f"{path}:1: name: {fabric.name!r} does not fit the file's name; make them equal")
     return fabric

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,9 +22,31 @@ from validation.model import Result
 T = TypeVar("T", bound=BaseModel)
 
 
+@dataclass(frozen=True)
+class Source:
+    """A file's text as it was read, once: what it decides and what is copied of it are the same text."""
+
+    path: Path
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the file's bytes."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def read_source(path: Path) -> Source:
+    """A text file, byte for byte; ConfigError where it cannot be read or is not UTF-8."""
+    return Source(path, _read(path))
+
+
+def _source(source: Path | Source) -> Source:
+    return source if isinstance(source, Source) else read_source(source)
+
+
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_bytes().decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -73,9 +97,9 @@ def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
     return location, words + (f" (and {more} more)" if more else "")
 
 
-def line_of(path: Path, *location: int | str) -> int:
+def line_of(source: Path | Source, *location: int | str) -> int:
     """Line (from 1) of a key in a YAML file that `load_yaml` has read: for faults that only its user can see."""
-    return _line_of(yaml.compose(_read(path), Loader=yaml.SafeLoader), location)
+    return _line_of(yaml.compose(_source(source).text, Loader=yaml.SafeLoader), location)
 
 
 class _StrictLoader(yaml.SafeLoader):
@@ -121,9 +145,10 @@ def _parsed(text: str) -> object:
     return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
 
 
-def load_yaml(path: Path, model: type[T]) -> T:
+def load_yaml(source: Path | Source, model: type[T]) -> T:
     """Read a YAML file into `model`; ConfigError with file and line where it does not fit."""
-    text = _read(path)
+    source = _source(source)
+    path, text = source.path, source.text
     try:
         data = _parsed(text)
     except yaml.MarkedYAMLError as e:
@@ -149,12 +174,14 @@ def _last_line_with(text: str, key: str) -> int:
     return text.count("\n", 0, text.rfind(json.dumps(key))) + 1
 
 
-def load_json(path: Path, model: type[T]) -> T:
+def load_json(source: Path | Source, model: type[T]) -> T:
     """Read a JSON file into `model`; ConfigError with file and line where it does not fit."""
-    text = _read(path)
+    source = _source(source)
+    path, text = source.path, source.text
     try:
         document = model.model_validate_json(text, strict=True)
-        repeated = _repeated_key(text)
+        # what the model itself would write repeats no key; any other text is looked through, which takes longer
+        repeated = None if text == document.model_dump_json(indent=2) + "\n" else _repeated_key(text)
         if repeated is not None:
             raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")
         return document
@@ -199,7 +226,6 @@ def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
             break
         try:
             result = Result.model_validate_json(line, strict=True)
-            # what the model itself would write repeats no key; any other text is looked through, which takes longer
             repeated = None if result.model_dump_json().encode() == line else _repeated_key(line)
         except ValidationError as e:
             location, words = explain(e)

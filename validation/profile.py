@@ -16,7 +16,7 @@ from pydantic import Field, field_validator
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.load import ConfigError, line_of, load_yaml
+from validation.load import ConfigError, Source, line_of, load_yaml, read_source
 from validation.model import AgreedProfile, Model
 from validation.waiver import Words
 
@@ -103,18 +103,19 @@ def profile_path(name_or_path: str) -> Path:
     raise ConfigError(f"unknown acceptance profile {name_or_path!r}; {hint} See `toolkit profiles`")
 
 
-def load_profile(name_or_path: str, criteria: Sequence[Criterion], suites: Iterable[str]) -> Profile:
-    """A packaged profile by name, or one from a file by path; `criteria` and `suites` are those that exist.
+def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: Iterable[str]) -> Profile:
+    """A packaged profile by name, or one from a file by path, or as it was read; `criteria` and `suites` are those
+    that exist.
 
     ConfigError with file and line: an unknown or contradictory criterion, one that is required and not spoken of, a
     profile that owes nothing that could fail.
     """
-    path = profile_path(name_or_path)
-    profile = load_yaml(path, Profile)
+    source = source if isinstance(source, Source) else read_source(profile_path(source))
+    profile, path = load_yaml(source, Profile), source.path
 
     def fault(location: tuple[int | str, ...], words: str) -> ConfigError:
         field = ".".join(str(part) for part in location)
-        return ConfigError(f"{path}:{line_of(path, *location)}: {field}: {words}")
+        return ConfigError(f"{path}:{line_of(source, *location)}: {field}: {words}")
 
     known_suites = list(suites)
     for position, suite in enumerate(profile.suites):

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from validation.load import ConfigError, line_of, load_yaml
+from validation.load import ConfigError, Source, line_of, load_yaml
 from validation.model import Model
 
 MAX_DAYS = 366
@@ -66,18 +66,21 @@ class WaiverFile(Model):
     waivers: tuple[Waiver, ...] = Field(default=())
 
 
-def load_waivers(path: Path, criteria: Iterable[str], today: datetime.date | None = None) -> tuple[Waiver, ...]:
+def load_waivers(
+    source: Path | Source, criteria: Iterable[str], today: datetime.date | None = None
+) -> tuple[Waiver, ...]:
     """The waivers of a file. `criteria` are the ids that exist; `today` where a decision of tomorrow is to be refused.
 
     ConfigError with file and line for anything malformed, an unknown criterion, and the same thing waived twice.
     """
-    waivers = load_yaml(path, WaiverFile).waivers
+    waivers = load_yaml(source, WaiverFile).waivers
+    path = source.path if isinstance(source, Source) else source
     known = list(criteria)
     seen: dict[tuple[str, str | None], int] = {}
     for position, waiver in enumerate(waivers):
 
         def fault(key: str, words: str, position: int = position) -> ConfigError:
-            line = line_of(path, "waivers", position, key)
+            line = line_of(source, "waivers", position, key)
             return ConfigError(f"{path}:{line}: waivers.{position}.{key}: {words}")
 
         if waiver.criterion not in known:
@@ -86,7 +89,7 @@ def load_waivers(path: Path, criteria: Iterable[str], today: datetime.date | Non
             raise fault("criterion", f"{waiver.criterion!r} is no criterion; {hint}")
         what = (waiver.criterion, waiver.subject)
         if what in seen:
-            line = line_of(path, "waivers", seen[what], "criterion")
+            line = line_of(source, "waivers", seen[what], "criterion")
             raise fault("criterion", f"the same is waived in line {line} already; keep one of them")
         seen[what] = position
         if today is not None and waiver.when > today:

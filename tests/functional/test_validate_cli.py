@@ -17,9 +17,9 @@ import pytest
 from run_case import processes_of
 from warm import command
 
-from validation.consistency import tied
 from validation.load import load_json, read_results
 from validation.model import Plan, RunInfo, VerdictDoc
+from validation.runfiles import tied
 
 SUPPORT = Path(__file__).parents[1] / "support"
 TOOLS = pytest.mark.skipif(

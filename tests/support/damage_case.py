@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from raw_case import keep, measured, write_results
 from report_fixture import RUN, results, topology
 
-from validation.consistency import tied
 from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
 from validation.kinds import parse
 from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.profile import profile_path
+from validation.runfiles import tied
 from validation.suites import make_plan
 
 Files = dict[str, bytes]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from raw_case import keep, measured
 
-from validation.consistency import tied
 from validation.criterion import criteria_texts, load_criteria
 from validation.fabric import fabric_text, load_fabric
 from validation.judge import judge
@@ -30,6 +29,7 @@ from validation.model import (
     SshTarget,
     Topology,
 )
+from validation.runfiles import tied
 from validation.suites import make_plan
 from validation.waiver import Waiver
 

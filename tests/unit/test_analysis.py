@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import permutations
+from math import comb
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from validation.analysis.blame import blame
 from validation.analysis.scaling import efficiency
-from validation.analysis.stats import mad, summarize
+from validation.analysis.stats import mad, median_ranks, summarize
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60)
 
@@ -31,6 +33,24 @@ def test_known_values():
     assert mad([1, 1, 2, 2, 4, 6, 9]) == 1
     with pytest.raises(ValueError, match="no samples"):
         summarize([])
+
+
+@pytest.mark.parametrize("count", [1, 5, 6, 8, 9, 12, 20, 100, 1100])
+def test_the_ranks_of_a_medians_interval_are_the_narrowest_that_hold_95_percent(count):
+    def coverage(low, high):  # that at least `low` + 1 and at most `high` samples are below the median
+        return Fraction(sum(comb(count, below) for below in range(low + 1, high + 1)), 2**count)
+
+    low, high = median_ranks(count)
+    assert low == count - 1 - high
+    if count < 6:
+        assert (low, high) == (0, count - 1)
+    else:
+        assert coverage(low, high) >= Fraction(95, 100) > coverage(low + 1, high - 1)
+
+
+def test_known_ranks():
+    assert [median_ranks(n) for n in (10, 12, 15, 20, 25)] == [(1, 8), (2, 9), (3, 11), (5, 14), (7, 17)]
+    assert (summarize(range(1, 13)).low, summarize(range(1, 13)).high) == (3, 10)
 
 
 def test_the_interval_covers_the_truth_about_as_often_as_it_says():

@@ -118,7 +118,7 @@ def test_documents_that_contradict_each_other_are_refused(slow: Path, name: str)
 @pytest.mark.parametrize("keep", ["plan", "rounds"])
 def test_a_plan_that_is_not_what_would_be_planned_is_refused_with_fresh_hashes_too(slow: Path, keep: str) -> None:
     """Whoever edits run.json as well gets as far as this: the plan follows from the run's other documents."""
-    from validation.consistency import tied
+    from validation.runfiles import tied
 
     edit(slow / "plan.json", fewer_pairs if keep == "plan" else lambda d: d["rounds"].reverse())
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))
@@ -153,7 +153,7 @@ def test_a_file_of_criteria_that_is_not_what_the_run_began_with_is_refused(slow:
 
 
 def test_a_criterion_that_the_plan_names_must_be_there_whatever_the_hashes_say(slow: Path) -> None:
-    from validation.consistency import tied
+    from validation.runfiles import tied
 
     (slow / "criteria" / "20-transport.yml").unlink()
     edit(slow / "run.json", lambda d: d.update(documents=tied(slow)))

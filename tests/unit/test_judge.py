@@ -198,7 +198,7 @@ def test_bandwidth_against_both_sides_of_its_bound(value, verdict, code):
     ("value", "code"),
     [
         (40, "within-bounds"),
-        (999, "within-bounds"),
+        (998, "within-bounds"),
         (1000, "too-noisy"),
         (1100, "above-maximum"),
         (-1, "above-ceiling"),

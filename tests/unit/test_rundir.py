@@ -12,10 +12,10 @@ from run_case import plan, topology
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
-from validation.consistency import tied
 from validation.errors import ConfigError
 from validation.fabric import load_fabric
 from validation.model import RunInfo
+from validation.runfiles import FABRIC, tied
 
 MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
 
@@ -106,12 +106,12 @@ def test_new_rules_are_sealed_and_an_edited_plan_is_not(tmp_path: Path) -> None:
     path = begun(tmp_path)
     before, _, _ = rundir.read(path)
     assert set(before.documents) == set(tied(path))
-    rundir.renew(path, before, (rundir.FABRIC,), "the same again")
+    rundir.renew(path, before, (FABRIC,), "the same again")
     assert rundir.read(path)[0] == before
     for name in ("fabric.yml", "plan.json", "criteria/20-transport.yml"):
         (path / name).write_text((path / name).read_text() + "\n")
     (path / "waivers.yml").write_text("waivers: []\n")
-    rundir.renew(path, before, (rundir.FABRIC,), "rules of another release")
+    rundir.renew(path, before, (FABRIC,), "rules of another release")
     after, _, _ = rundir.read(path)
     assert after.replaced == "rules of another release"
     now = tied(path)

@@ -13,6 +13,7 @@ from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
 from validation.load import ConfigError
 from validation.model import VerdictDoc
+from validation.runfiles import VERDICT
 from validation.signing import is_signed
 
 FORMATS = ("html", "pdf", "json", "junit", "prom")
@@ -92,10 +93,10 @@ def report(
         rundir.refuse_signed(run_dir)
         with rundir.lock(run_dir):
             take_branding(branding, run_dir)
-    if (run_dir / rundir.VERDICT).exists():
+    if (run_dir / VERDICT).exists():
         verdict = _standing(run_dir)
     elif is_signed(run_dir):
-        raise UsageFault(f"{run_dir / rundir.VERDICT}: is missing, but the run is signed; restore it from a copy")
+        raise UsageFault(f"{run_dir / VERDICT}: is missing, but the run is signed; restore it from a copy")
     else:
         with rundir.lock(run_dir):
             verdict = acceptance.judge_run(run_dir)

@@ -32,6 +32,8 @@ CLOCK_S = 60.0
 """By how much times of a run may contradict each other: somebody may set the clock meanwhile. Ours."""
 ROUNDED_S = 1.0
 """By how much a tool may claim to have run longer than its measurement took: two machines' clocks. Ours."""
+_LOG = re.compile(r"(?:\.(\d+))?\.(?:out|err|probe\.json)")
+"""End of a raw log's name, behind its node: the number of an attempt after the first, and what it holds."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z")
 
 
@@ -295,8 +297,9 @@ def _later_than_told(m: Measurement, lines: Sequence[Result], logs: Collection[s
     """A raw log of an attempt after the last that a line tells of; None where there is none."""
 
     def number(path: str) -> int:
+        name = path.removeprefix(f"raw/{m.id}/")
         for node in m.nodes:
-            match = re.fullmatch(rf"raw/{re.escape(m.id)}/{re.escape(node)}(?:\.(\d+))?\.(?:out|err|probe\.json)", path)
+            match = _LOG.fullmatch(name[len(node) :]) if name != path and name.startswith(node) else None
             if match:
                 return int(match[1] or 1)
         return 0

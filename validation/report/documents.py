@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Literal
 
 from validation.criterion import Criterion, load_criteria
-from validation.fabric import Fabric, load_fabric
+from validation.fabric import Fabric
 from validation.judging.case import last_results, virtual_facts
-from validation.load import ConfigError, load_json, read_results
+from validation.load import ConfigError, load_json
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
-from validation.rejudge import run_profile
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
+from validation.runfiles import CRITERIA, RESULTS, VERDICT, RunFiles
 
 RawState = Literal["intact", "changed", "missing"]
 
@@ -66,21 +66,15 @@ def read_run(run_dir: Path) -> RunDocuments:
     """Read and cross-check the documents in `run_dir`. Raises ConfigError (one line) for a damaged directory."""
     if not run_dir.is_dir():
         raise ConfigError(f"{run_dir}: is not a run directory; give the folder that `toolkit validate` made")
-    info = load_json(run_dir / "run.json", RunInfo)
-    topology = load_json(run_dir / "topology.json", Topology)
-    plan = load_json(run_dir / "plan.json", Plan)
-    fabric = load_fabric(str(run_dir / "fabric.yml"))
+    run = RunFiles(run_dir)
+    info, topology, plan, fabric = run.info, run.topology, run.plan, run.fabric
     customer = customer_of(run_dir)
-    copied = run_dir / "criteria"
-    criteria = load_criteria(copied if copied.is_dir() else None)
-    verdict_path, results_path = run_dir / "verdict.json", run_dir / "results.jsonl"
+    criteria = run.criteria if (run_dir / CRITERIA).is_dir() else load_criteria()
+    verdict_path, results_path = run_dir / VERDICT, run_dir / RESULTS
     verdict = load_json(verdict_path, VerdictDoc) if verdict_path.exists() else None
-    results: list[Result] = []
-    torn: str | None = None
-    if results_path.exists():
-        results, torn = read_results(results_path, info.run)
-    elif verdict is not None:
+    if verdict is not None and not results_path.exists():
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
+    results = run.results
     planned = {m.id for m in plan.measurements}
     root = run_dir.resolve()
     mine = tuple(r for r in results if r.measurement in planned)
@@ -92,11 +86,11 @@ def read_run(run_dir: Path) -> RunDocuments:
         fabric=fabric,
         results=mine,
         unplanned=tuple(dict.fromkeys(r.measurement for r in results if r.measurement not in planned)),
-        torn=torn,
+        torn=run.torn,
         verdict=verdict,
         raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
-        profile=run_profile(run_dir, info, criteria),
+        profile=run.profile(criteria),
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),
         templates=template_texts(run_dir / NAME, customer),

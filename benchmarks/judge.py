@@ -1,0 +1,81 @@
+"""How long judging takes: a run of 14,402 results, each with its raw logs, is read, held against them, and judged.
+
+    .venv/bin/python benchmarks/judge.py
+    .venv/bin/python benchmarks/judge.py --nodes 64 --keep /tmp/run64
+    .venv/bin/python benchmarks/judge.py --run runs/2026-11-21T10-15-00Z-tcp10
+
+Seconds are of the processor, in a process of its own that reads from the page cache. The numbers judged are invented.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+
+NODES = 576
+"""Their plan has 14,403 measurements, of which the last has no result."""
+
+PART = """
+import resource, sys, time
+from pathlib import Path
+import validation.judge, validation.rejudge
+from validation import rejudge
+run = Path(sys.argv[1])
+
+def used():
+    u = resource.getrusage(resource.RUSAGE_SELF)
+    return u.ru_utime, u.ru_utime + u.ru_stime
+
+spent = {}
+def timed(name, call):
+    def run_it(*arguments, **named):
+        before = used()
+        try:
+            return call(*arguments, **named)
+        finally:
+            after = used()
+            spent[name] = tuple(b - a for a, b in zip(before, after))
+    return run_it
+
+for name in ("read_results", "read_evidence", "judge"):
+    setattr(rejudge, name, timed(name, getattr(rejudge, name)))
+whole = timed("all of judge_files", rejudge.judge_files)
+verdict = whole(run)
+for name, (user, both) in spent.items():
+    print(f"{name:20}  user {user:6.2f} s   user+system {both:6.2f} s")
+print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}")
+"""
+
+
+def make_run(run_dir: Path, nodes: int) -> Path:
+    """A clean run of a lab of so many nodes; results follow from their raw logs; the last measurement has none."""
+    from damage_case import _write
+    from raw_case import measured
+    from report_large import _plan, _result, _topology
+
+    run_dir.mkdir(parents=True)
+    topology = _topology(nodes)
+    plan = _plan(topology, 0)
+    planned = enumerate(plan.measurements[:-1])
+    return _write(run_dir, topology, plan, [measured(run_dir, m, _result(run_dir, m, i, "")) for i, m in planned])
+
+
+def main() -> None:
+    """Print processor seconds by step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--keep", type=Path, help="keep the generated run here")
+    parser.add_argument("--run", type=Path, help="judge this run instead")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)
+        subprocess.run([sys.executable, "-c", PART, str(run)], check=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""The documents of a run directory, each located and read once, when it is first asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from validation.criterion import Criterion, load_criteria
+from validation.fabric import Fabric, load_fabric
+from validation.load import ConfigError, Source, load_json, read_results, read_source
+from validation.model import Plan, Result, RunInfo, Topology
+from validation.profile import Profile, load_profile
+from validation.suites import SUITES
+from validation.waiver import Waiver, load_waivers
+
+RUN, TOPOLOGY, PLAN, RESULTS, VERDICT = "run.json", "topology.json", "plan.json", "results.jsonl", "verdict.json"
+FABRIC, CRITERIA, INVENTORY = "fabric.yml", "criteria", "inventory.json"
+PROFILE, WAIVERS = "profile.yml", "waivers.yml"
+"""What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
+
+TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, PROFILE, WAIVERS)
+"""Documents that a run begins with, beside its criteria: run.json holds the SHA-256 of each that is there."""
+
+
+class RunFiles:
+    """A run directory. Every attribute raises ConfigError, one line with file and line, where its file is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder` is the run directory; nothing is read yet."""
+        self.folder = folder
+        self._read: dict[str, Source] = {}
+
+    def source(self, name: str) -> Source:
+        """A document by its name in the run, as its text."""
+        if name not in self._read:
+            self._read[name] = read_source(self.folder / name)
+        return self._read[name]
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """run.json."""
+        return load_json(self.source(RUN), RunInfo)
+
+    @cached_property
+    def topology(self) -> Topology:
+        """topology.json."""
+        return load_json(self.source(TOPOLOGY), Topology)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """plan.json."""
+        return load_json(self.source(PLAN), Plan)
+
+    @cached_property
+    def fabric(self) -> Fabric:
+        """The fabric profile that is copied into the run."""
+        return load_fabric(self.source(FABRIC))
+
+    @cached_property
+    def criteria(self) -> tuple[Criterion, ...]:
+        """The criteria that are copied into the run."""
+        names = sorted(path.name for path in (self.folder / CRITERIA).glob("*.yml"))
+        if not names:
+            raise ConfigError(f"{self.folder / CRITERIA}: no criteria files (*.yml) here; nothing could be judged")
+        return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names])
+
+    @cached_property
+    def _recorded(self) -> tuple[list[Result], str | None]:
+        return read_results(self.folder / RESULTS, self.info.run)
+
+    @property
+    def results(self) -> list[Result]:
+        """All lines of results.jsonl that are whole."""
+        return self._recorded[0]
+
+    @property
+    def torn(self) -> str | None:
+        """Words about a torn last line of results.jsonl; None where there is none."""
+        return self._recorded[1]
+
+    def profile(self, criteria: Sequence[Criterion]) -> Profile | None:
+        """The acceptance profile, None where the run has none; ConfigError where it is not the one of run.json."""
+        path, named = self.folder / PROFILE, self.info.profile
+        if not path.exists():
+            if named is None:
+                return None
+            raise ConfigError(
+                f"{path}: is missing, although run.json names profile {named!r}; restore it from a copy of the run"
+            )
+        profile = load_profile(self.source(PROFILE), criteria, SUITES)
+        if profile.name != named:
+            raise ConfigError(
+                f"{path}: name: is {profile.name!r}, but run.json says {named!r}; restore it from a copy of the run"
+            )
+        return profile
+
+    def waivers(self, criteria: Sequence[Criterion]) -> tuple[Waiver, ...]:
+        """The waivers of the run; none where it has no waivers.yml."""
+        if not (self.folder / WAIVERS).exists():
+            return ()
+        return load_waivers(self.source(WAIVERS), [c.id for c in criteria])
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """Name -> SHA-256 of the documents that decide what is measured and how it is judged."""
+        folder = self.folder / CRITERIA
+        names = [name for name in TIED if (self.folder / name).is_file()]
+        if folder.is_dir():
+            names += sorted(f"{CRITERIA}/{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
+        return {name: self._read[name].sha256 if name in self._read else _sha256(self.folder / name) for name in names}
+
+
+def tied(folder: Path) -> dict[str, str]:
+    """`RunFiles.hashes` of a run directory as it is now."""
+    return RunFiles(folder).hashes
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as fault:
+        raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
