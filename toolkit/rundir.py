@@ -174,6 +174,15 @@ def refuse_signed(run_dir: Path) -> None:
         )
 
 
+def remove_reports(run_dir: Path) -> None:
+    """Take away what was written of an earlier verdict. UsageFault when the disk refuses."""
+    for name in REPORTS:
+        try:
+            (run_dir / name).unlink(missing_ok=True)
+        except OSError as fault:
+            raise UsageFault(f"{run_dir / name}: cannot be removed: {fault.strerror or fault}") from None
+
+
 def supersede(run_dir: Path, moment: datetime | None = None, agreed: Collection[str] = ()) -> Path | None:
     """Move verdict, report and the rules in force aside before judging anew; where to, None when there was nothing.
 

@@ -24,7 +24,7 @@ def _listed(criterion: CriterionVerdict) -> bool:
     return criterion.reason_code not in ("not-applicable", *_SUMMARISED)
 
 
-def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path) -> None:
+def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path | None) -> None:
     """Everything that the operator needs at the end of a run."""
     console.print()
     console.print(Text(verdict.headline, style=_OUTCOMES[verdict.outcome]))
@@ -56,7 +56,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     for note in verdict.notes:
         console.print(Text(f"note: {note}", style="dim"))
     console.print()
-    console.print(Text(f"report: {report}"))
+    console.print(Text(f"report: {report}" if report else f"run:    {run_dir}"))
     if verdict.missing:
         console.print(Text(f"finish: {resume_command(run_dir)}"))
     console.print(Text(f"again:  {shlex.join(info.command)}"))

@@ -65,6 +65,12 @@ def site(tmp_path: Path) -> Path:
 
 HERE_SITE = ("-i", "inventories/here")
 TCP10 = ("validate", "--fabric", "tcp10", *HERE_SITE)
+PLAIN = ("--format", "none")  # where the test is not about the report
+
+
+def reports(run: Path) -> set[str]:
+    """What was written of the report."""
+    return {p.name for p in run.iterdir()} & {"report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom"}
 
 
 def runs(site: Path) -> list[Path]:
@@ -84,6 +90,8 @@ def runs(site: Path) -> list[Path]:
         (("report",), "there is no run yet"),
         (("fabrics", "show", "tcp1"), "unknown fabric 'tcp1'"),
         ((*TCP10, "--suite", "training", "--bogus"), "No such option"),
+        ((*TCP10, "--format", "docx"), "docx: no such format; there are: html, pdf, json, junit, prom, none"),
+        ((*TCP10, "--format", "json", "--format", "none"), "none cannot go with others"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_2(site: Path, arguments: Sequence[str], words: str) -> None:
@@ -123,7 +131,8 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
 
 @TOOLS
 def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> None:
-    done = toolkit(site, *TCP10, "--suite", "preflight", "--suite", "transport", "--json", PORT_BANDWIDTH="15411")
+    suites = ("--suite", "preflight", "--suite", "transport")
+    done = toolkit(site, *TCP10, *suites, "--json", "--format", "html", "--format", "junit", PORT_BANDWIDTH="15411")
     verdict = json.loads(done.stdout)
     (run,) = runs(site)
     stored = load_json(run / "verdict.json", VerdictDoc)
@@ -139,13 +148,15 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert lines[-1].endswith("left 0s")
     info = load_json(run / "run.json", RunInfo)
     assert (info.site, info.inventory, info.command[:4]) == ("here", "inventories/here", ("toolkit", *TCP10[:3]))
-    assert {p.name for p in run.iterdir()} >= {"topology.json", "plan.json", "fabric.yml", "criteria", "report.html"}
+    assert {p.name for p in run.iterdir()} >= {"topology.json", "plan.json", "fabric.yml", "criteria"}
+    assert reports(run) == {"report.html", "junit.xml"}
 
     results = (run / "results.jsonl").read_bytes()
-    again = toolkit(site, "validate", "--rejudge", run.name, REFUSE="gpu1,gpu2", PORT_BANDWIDTH="15411")
+    again = toolkit(site, "validate", *PLAIN, "--rejudge", run.name, REFUSE="gpu1,gpu2", PORT_BANDWIDTH="15411")
     assert again.returncode == done.returncode
-    assert f"report: {Path('runs') / run.name}/report.html" in again.stdout
+    assert f"run:    {Path('runs') / run.name}\n" in again.stdout
     assert "tr.tcpbw" in again.stdout
+    assert reports(run) == set()  # those of the earlier verdict neither
     assert (run / "results.jsonl").read_bytes() == results
     (kept,) = (run / "superseded").iterdir()
     assert (kept / "verdict.json").is_file()
@@ -227,12 +238,12 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     quick = {"SECONDS_BANDWIDTH": "2", "PORT_BANDWIDTH": port}
     plan = json.loads(toolkit(site, *TCP10, *suites, "--dry-run", "--json", **quick).stdout)
     (run / "plan.json").write_text(json.dumps(plan | {"run": run.name}))
-    refused = toolkit(site, "validate", "--resume", str(run), **quick)
+    refused = toolkit(site, "validate", *PLAIN, "--resume", str(run), **quick)
     assert refused.returncode == 2
     assert "plan.json: was changed since the run began" in refused.stderr
     info = load_json(run / "run.json", RunInfo).model_copy(update={"documents": tied(run)})
     (run / "run.json").write_text(info.model_dump_json())
-    done = toolkit(site, "validate", "--resume", str(run), **quick)
+    done = toolkit(site, "validate", *PLAIN, "--resume", str(run), **quick)
     assert "8 measurements in" in done.stderr
     assert "4 of them finished earlier" in done.stderr
     after, torn = read_results(run / "results.jsonl", run.name)
@@ -264,7 +275,7 @@ def test_control_c_that_was_ignored_from_the_start_stays_ignored(site: Path) -> 
 
 
 def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path) -> None:
-    first = toolkit(site, *TCP10, "--suite", "preflight")
+    first = toolkit(site, *TCP10, *PLAIN, "--suite", "preflight")
     (run,) = runs(site)
     lines = (run / "results.jsonl").read_text().splitlines()
     broken = json.loads(lines[0])
@@ -272,20 +283,20 @@ def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path)
     broken["provenance"]["raw"] = []  # it said nothing
     shutil.rmtree(run / "raw" / broken["measurement"])
     (run / "results.jsonl").write_text("\n".join([json.dumps(broken), *lines[1:]]) + "\n")
-    judged = toolkit(site, "validate", "--rejudge", run.name, "--json")
+    judged = toolkit(site, "validate", *PLAIN, "--rejudge", run.name, "--json")
     assert json.loads(judged.stdout)["missing"] == [broken["measurement"]]
-    done = toolkit(site, "validate", "--resume", run.name)
+    done = toolkit(site, "validate", *PLAIN, "--resume", run.name)
     results, _ = read_results(run / "results.jsonl", run.name)
     assert [r.measurement for r in results].count(broken["measurement"]) == 2
     assert len(results) == len(lines) + 1
     assert done.returncode == first.returncode
-    finished = toolkit(site, "validate", "--resume", run.name, REFUSE="gpu1,gpu2")
+    finished = toolkit(site, "validate", *PLAIN, "--resume", run.name, REFUSE="gpu1,gpu2")
     assert "every measurement is finished" in finished.stderr
     assert finished.returncode == first.returncode
 
 
 def test_two_validates_do_not_write_one_run(site: Path) -> None:
-    toolkit(site, *TCP10, "--suite", "preflight")
+    toolkit(site, *TCP10, *PLAIN, "--suite", "preflight")
     (run,) = runs(site)
     code = (
         "from pathlib import Path; from toolkit.rundir import lock\nimport time\n"
@@ -294,19 +305,19 @@ def test_two_validates_do_not_write_one_run(site: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        refused = toolkit(site, "validate", "--resume", run.name)
+        refused = toolkit(site, "validate", *PLAIN, "--resume", run.name)
         holder.kill()
     assert refused.returncode == 2
     assert f"another toolkit validate (process {holder.pid}) is writing this run" in refused.stderr
-    assert "is writing this run" not in toolkit(site, "validate", "--resume", run.name).stderr
+    assert "is writing this run" not in toolkit(site, "validate", *PLAIN, "--resume", run.name).stderr
 
 
 def test_a_damaged_run_is_refused_with_file_and_line(site: Path) -> None:
-    toolkit(site, *TCP10, "--suite", "preflight")
+    toolkit(site, *TCP10, *PLAIN, "--suite", "preflight")
     (run,) = runs(site)
     text = (run / "plan.json").read_text()
     (run / "plan.json").write_text(text[: len(text) // 2])
-    done = toolkit(site, "validate", "--resume", run.name)
+    done = toolkit(site, "validate", *PLAIN, "--resume", run.name)
     assert done.returncode == 2
     assert re.search(r"plan\.json:\d+: ", done.stderr)
     assert done.stderr.count("\n") == 1

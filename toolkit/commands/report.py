@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.commands.formats import FORMATS, format_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
@@ -15,19 +16,6 @@ from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.runfiles import VERDICT
 from validation.signing import is_signed
-
-FORMATS = ("html", "pdf", "json", "junit", "prom")
-
-
-def _formats(_: click.Context, __: click.Parameter, text: str | None) -> tuple[str, ...]:
-    """The formats of a comma-separated list; all where none is named."""
-    if text is None:
-        return FORMATS
-    asked = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in asked if name not in FORMATS]
-    if unknown or not asked:
-        raise click.BadParameter(f"{', '.join(unknown) or 'nothing'}: no such format; there are: {', '.join(FORMATS)}")
-    return tuple(name for name in FORMATS if name in asked)
 
 
 def _standing(run_dir: Path) -> VerdictDoc:
@@ -44,13 +32,7 @@ def _standing(run_dir: Path) -> VerdictDoc:
 
 @click.command(epilog=epilogue("report"))
 @click.argument("run", required=False)
-@click.option(
-    "--format",
-    "formats",
-    metavar="LIST",
-    callback=_formats,
-    help=f"Comma-separated: {', '.join(FORMATS)}.  [default: all]",
-)
+@format_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),

@@ -12,6 +12,7 @@ import click
 
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement, find_agreement, up_front
+from toolkit.commands.formats import format_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import LAB, read_site
@@ -23,8 +24,6 @@ from validation.execute import Launcher
 from validation.fabric import Fabric, load_fabric
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
-
-AT_ONCE = ("html", "json", "junit", "prom")  # formats of the report that are written before the verdict is printed
 
 
 @click.command(epilog=epilogue("validate"))
@@ -65,6 +64,7 @@ AT_ONCE = ("html", "json", "junit", "prom")  # formats of the report that are wr
 @click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
+@format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @click.option(
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
@@ -79,6 +79,7 @@ def validate(
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
+    formats: tuple[str, ...],
     as_json: bool,
     runs_dir: Path,
 ) -> None:
@@ -97,6 +98,7 @@ def validate(
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10 --json | jq .sign_off
+    toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     """
     chosen = [
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
@@ -115,11 +117,11 @@ def validate(
         info, _, _ = rundir.read(run_dir)
         agreement = find_agreement(profile, waivers, load_criteria(), created=info.created)
         with rundir.lock(run_dir):
-            _finish(run_dir, acceptance.rejudge(run_dir, agreement), as_json)
+            _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
     elif resume:
-        _resume(rundir.find(runs_dir, resume), as_json)
+        _resume(rundir.find(runs_dir, resume), formats, as_json)
     elif fabric_name:
-        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, as_json, runs_dir)
+        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
     else:
         raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
 
@@ -140,6 +142,7 @@ def _begin(
     agreed: tuple[str | None, Path | None],
     branding: Path | None,
     dry_run: bool,
+    formats: tuple[str, ...],
     as_json: bool,
     runs_dir: Path,
 ) -> None:
@@ -180,7 +183,7 @@ def _begin(
         _interrupted(run_dir)
     assert run_dir is not None
     with rundir.lock(run_dir):
-        _finish(run_dir, acceptance.judge_run(run_dir), as_json)
+        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
 
 
 def _info(
@@ -205,7 +208,7 @@ async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: 
     await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
 
 
-def _resume(run_dir: Path, as_json: bool) -> None:
+def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
     info, topology, plan = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
     with rundir.lock(run_dir):
@@ -224,7 +227,7 @@ def _resume(run_dir: Path, as_json: bool) -> None:
                 _interrupted(run_dir)
         else:
             click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
-        _finish(run_dir, acceptance.judge_run(run_dir), as_json)
+        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
 
 
 def _interrupted(run_dir: Path | None) -> None:
@@ -239,14 +242,18 @@ def _interrupted(run_dir: Path | None) -> None:
     raise SystemExit(Exit.INTERRUPTED)
 
 
-def _finish(run_dir: Path, verdict: VerdictDoc, as_json: bool) -> None:
+def _finish(run_dir: Path, verdict: VerdictDoc, formats: tuple[str, ...], as_json: bool) -> None:
     """Report, print, and end with the verdict's exit code. The PDF, which takes long, comes when all has been said."""
     info, _, _ = rundir.read(run_dir)
-    report = acceptance.write_report(run_dir, AT_ONCE).paths["html"]
+    rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
+    quick = [name for name in formats if name != "pdf"]
+    report = acceptance.write_report(run_dir, quick).paths.get("html") if quick else None
     if as_json:
-        click.echo(json.dumps({"run_dir": str(run_dir), "report": str(report), **verdict.model_dump(mode="json")}))
+        where = str(report) if report else None
+        click.echo(json.dumps({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")}))
     else:
         print_verdict(make_console(), info, verdict, run_dir, report)
-    for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
-        click.echo(why, err=True)
+    if "pdf" in formats:
+        for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
+            click.echo(why, err=True)
     raise SystemExit(Exit(verdict.exit_code))
