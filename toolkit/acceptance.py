@@ -15,11 +15,11 @@ from toolkit.errors import UsageFault
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
 from validation.consistency import check_documents, read_evidence, release
-from validation.criterion import load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.execute import Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
-from validation.fabric import Fabric, fabric_names, load_fabric
+from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.judging.case import make_case
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.rejudge import judge_files
@@ -228,8 +228,11 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
 
     Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
     """
-    run, criteria = RunFiles(run_dir), load_criteria()
-    info = run.info
+    run, sources = RunFiles(run_dir), read_criteria()
+    info, criteria = run.info, load_criteria(sources)
+    # Only what came from this package has a successor in it: a site's own profile stays the copy in the run.
+    ours = info.origins.get(FABRIC) == "packaged" and info.fabric in fabric_names()
+    fabric = read_fabric(info.fabric) if ours else LoadedFabric(run.fabric, run.source(FABRIC).text, "site")
     if PROFILE not in agreement.files:
         run.profile(criteria)  # refused before anything is moved
     if WAIVERS not in agreement.files:
@@ -239,10 +242,10 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
         rundir.write_document(kept / RUN, info)  # a copy: without run.json a run is none
     for name, text in agreement.files.items():
         rundir.write_text(run_dir / name, text)
-    if agreement.profile:
-        info = info.model_copy(update={"profile": agreement.profile.name})
-    # A profile from a file of the site has only the copy in the run.
-    rundir.copy_rules(run_dir, info.fabric if info.fabric in fabric_names() else str(kept / FABRIC))
+    if agreement.profile and agreement.origin:
+        origins = {**info.origins, PROFILE: agreement.origin}
+        info = info.model_copy(update={"profile": agreement.profile.name, "origins": origins})
+    rundir.copy_rules(run_dir, fabric, sources)
     why = f"rules of toolkit {release()}, copied in at {utc_now()}"
     rundir.renew(run_dir, info, (FABRIC, *agreement.files), why)
     return judge_run(run_dir)

@@ -13,7 +13,8 @@ from toolkit.inventory_lines import locate
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError, read_source
-from validation.profile import Profile, load_profile, profile_names, profile_path
+from validation.model import Origin
+from validation.profile import Profile, load_profile, profile_names, profile_origin, profile_path
 from validation.runfiles import PROFILE, WAIVERS
 from validation.suites import SUITES
 from validation.waiver import Waiver, load_waivers
@@ -23,13 +24,15 @@ from validation.waiver import Waiver, load_waivers
 class Agreement:
     """Acceptance profile and waivers of a run. `files`: name in the run directory -> text.
 
-    `chosen` says by what the profile was chosen ("--profile", "the inventory"), "" where there is none.
+    `origin` is the profile's. `chosen` says by what the profile was chosen ("--profile", "the inventory"), "" where
+    there is none.
     """
 
     profile: Profile | None
     chosen: str
     waivers: tuple[Waiver, ...]
     files: dict[str, str]
+    origin: Origin | None = None
 
 
 def find_agreement(
@@ -53,8 +56,10 @@ def find_agreement(
         waivers = folder / WAIVERS
     files: dict[str, str] = {}
     agreed: Profile | None = None
+    origin: Origin | None = None
     if name is not None:
         source = read_source(profile_path(name))
+        origin = profile_origin(source.path)
         agreed = load_profile(source, criteria, SUITES)
         files[PROFILE] = source.text
     granted: tuple[Waiver, ...] = ()
@@ -65,7 +70,7 @@ def find_agreement(
         source = read_source(waivers)
         granted = load_waivers(source, [c.id for c in criteria], today)
         files[WAIVERS] = source.text
-    return Agreement(agreed, chosen if agreed else "", granted, files)
+    return Agreement(agreed, chosen if agreed else "", granted, files, origin)
 
 
 def _declared(inventory: Path, folder: Path, declared: str) -> str:

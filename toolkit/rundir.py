@@ -6,16 +6,16 @@ import contextlib
 import fcntl
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault
-from validation.criterion import criteria_texts
-from validation.fabric import fabric_text
+from validation.fabric import LoadedFabric
 from validation.files import replace
+from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
 from validation.runfiles import (
     CRITERIA,
@@ -90,12 +90,12 @@ def lock(run_dir: Path) -> Iterator[None]:
         os.close(fd)
 
 
-def copy_rules(run_dir: Path, fabric: str) -> None:
-    """Copy the fabric profile (name or path) and the criteria in force into the run, so that it stands on its own."""
-    write_text(run_dir / FABRIC, fabric_text(fabric))
+def copy_rules(run_dir: Path, fabric: LoadedFabric, criteria: Iterable[Source]) -> None:
+    """Write the fabric profile and the criteria, as they were read, into the run, so that it stands on its own."""
+    write_text(run_dir / FABRIC, fabric.text)
     (run_dir / CRITERIA).mkdir(exist_ok=True)
-    for name, text in criteria_texts().items():
-        write_text(run_dir / CRITERIA / name, text)
+    for source in criteria:
+        write_text(run_dir / CRITERIA / source.path.name, source.text)
 
 
 def begin(
@@ -103,20 +103,21 @@ def begin(
     info: RunInfo,
     topology: Topology,
     plan: Plan,
-    fabric: str,
+    fabric: LoadedFabric,
+    criteria: Iterable[Source],
     inventory: BaseModel | None = None,
     agreed: Mapping[str, str] | None = None,
 ) -> None:
     """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
 
-    `fabric` is the profile's name or path, `inventory` what may be kept of the inventory, `agreed` the acceptance
-    profile and waivers, file name to text.
+    `fabric` and `criteria` are what was planned by, `inventory` is what may be kept of the inventory, `agreed` the
+    acceptance profile and waivers, file name to text.
     """
     for name, text in (agreed or {}).items():
         write_text(run_dir / name, text)
     if inventory is not None:
         write_document(run_dir / INVENTORY, inventory)
-    copy_rules(run_dir, fabric)
+    copy_rules(run_dir, fabric, criteria)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)
     write_document(run_dir / RUN, info.model_copy(update={"documents": tied(run_dir)}))

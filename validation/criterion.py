@@ -6,14 +6,14 @@ come out as not-measured in every report, so that nobody takes their absence for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from validation.fabric import Fabric
+from validation.fabric import FIGURES, Fabric
 from validation.load import ConfigError, Source, load_yaml, read_source
 from validation.model import Model
 
@@ -24,10 +24,19 @@ Method = Literal[
 ]  # fmt: skip
 
 
+def _filled(words: str, numbers: Mapping[str, float]) -> str:
+    """ValueError where the words name a number that there is not."""
+    try:
+        return words.format(**{key: f"{number:g}" for key, number in numbers.items()})
+    except (KeyError, IndexError) as fault:
+        raise ValueError(f"words: {fault} is not a number of this bound; there are: {', '.join(numbers)}") from None
+
+
 class Limit(Model):
     """The bound of a criterion.
 
-    `words` is how the report states it. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
+    `words` is how the report states it; its numbers are those of the bound: `{value}`, `{percent}` (100 x value), or a
+    figure of the fabric profile by its key. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
     `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with what is declared, `report` = no
     bound, the value is reported. `provisional` = our judgement, to be calibrated, not a published figure.
     """
@@ -38,11 +47,31 @@ class Limit(Model):
     fabric_key: str | None = None
     provisional: bool = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_value(cls, data: Any) -> Any:
+        if (
+            isinstance(data, dict)
+            and isinstance(data.get("value"), (int, float))
+            and isinstance(data.get("words"), str)
+        ):
+            value = data["value"]
+            return {**data, "words": _filled(data["words"], {"value": value, "percent": 100 * value})}
+        return data
+
+    def said(self, fabric: Fabric) -> str:
+        """`words` with the figures of this fabric."""
+        if self.fabric_key is None:
+            return self.words
+        figures = fabric.figures()
+        return _filled(self.words, figures) if self.fabric_key in figures else f"no figure is known for {fabric.name}"
+
     @model_validator(mode="after")
     def _complete(self) -> Limit:
         if self.kind == "fabric":
-            if self.fabric_key not in Fabric.model_fields:
+            if self.fabric_key not in (*FIGURES, "mtu"):
                 raise ValueError(f"fabric_key {self.fabric_key!r} is no key of a fabric profile; see a packaged one")
+            _filled(self.words, dict.fromkeys((*FIGURES, "mtu"), 0.0))
         elif self.fabric_key is not None:
             raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
         return self

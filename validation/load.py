@@ -137,7 +137,7 @@ if hasattr(yaml, "CSafeLoader"):
     _FastLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
 
 
-def _parsed(text: str) -> object:
+def parse_yaml(text: str) -> object:
     """YAML text as Python values; yaml.YAMLError where it is none."""
     if hasattr(yaml, "CSafeLoader"):
         with contextlib.suppress(yaml.YAMLError):
@@ -150,7 +150,7 @@ def load_yaml(source: Path | Source, model: type[T]) -> T:
     source = _source(source)
     path, text = source.path, source.text
     try:
-        data = _parsed(text)
+        data = parse_yaml(text)
     except yaml.MarkedYAMLError as e:
         mark = e.problem_mark or e.context_mark
         line = mark.line + 1 if mark else 1

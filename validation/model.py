@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from validation.model_base import Model, Param, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
+from validation.model_base import Model, Origin, Param, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
 from validation.model_verdict import (
     AgreedProfile,
     Bound,
@@ -41,6 +41,7 @@ __all__ = [
     "Measurement",
     "Model",
     "Node",
+    "Origin",
     "Param",
     "Plan",
     "Port",
@@ -316,8 +317,9 @@ class Result(Model):
 class RunInfo(Model):
     """run.json: what was asked, by which release, when.
 
-    `documents`: name -> SHA-256 of what the run began with (plan, topology, fabric profile, criteria, ...). `replaced`
-    says that rules were replaced by later ones, which `toolkit validate --rejudge` does.
+    `documents`: name -> SHA-256 of what the run began with (plan, topology, fabric profile, criteria, ...). `origins`:
+    where the fabric profile and the acceptance profile came from, by name; what it does not name is the site's own.
+    `replaced` says that rules were replaced by later ones, which `toolkit validate --rejudge` does.
     """
 
     run: str
@@ -331,4 +333,5 @@ class RunInfo(Model):
     profile: str | None = None  # name of the acceptance profile, which stands in profile.yml
     options: dict[str, Scalar] = Field(default={})
     documents: dict[str, str]
+    origins: dict[str, Origin] = Field(default={})
     replaced: str | None = None

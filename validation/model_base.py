@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 Scalar = str | int | float | bool | None
 Param = Scalar | tuple[str, ...]
 
+Origin = Literal["packaged", "site"]  # of a rule: from this package by its name, or from a file of the site
 VerdictName = Literal["pass", "fail", "waived", "not-measured", "not-applicable"]
 SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL"]
 ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]

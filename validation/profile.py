@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
-from validation.model import AgreedProfile, Model
+from validation.model import AgreedProfile, Model, Origin
 from validation.waiver import Words
 
 Delivery = Literal["network", "training", "elastic"]
@@ -103,6 +103,11 @@ def profile_path(name_or_path: str) -> Path:
     raise ConfigError(f"unknown acceptance profile {name_or_path!r}; {hint} See `toolkit profiles`")
 
 
+def profile_origin(path: Path) -> Origin:
+    """Whether a profile's file is one of this package."""
+    return "packaged" if path.parent == _folder() else "site"
+
+
 def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: Iterable[str]) -> Profile:
     """A packaged profile by name, or one from a file by path, or as it was read; `criteria` and `suites` are those
     that exist.
@@ -121,7 +126,7 @@ def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: It
     for position, suite in enumerate(profile.suites):
         if suite not in known_suites:
             raise fault(("suites", position), f"{suite!r} is no suite; there are: {', '.join(known_suites)}")
-    if path.parent == _folder() and profile.name != path.stem:
+    if profile_origin(path) == "packaged" and profile.name != path.stem:
         raise fault(("name",), f"{profile.name!r} does not fit the file's name; make them equal")
     _check_ids(profile, {c.id: c for c in criteria}, fault)
     return profile

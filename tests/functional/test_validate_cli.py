@@ -328,11 +328,12 @@ def test_fabrics_lists_and_explains(tmp_path: Path) -> None:
     assert {"tcp10", "roce40", "ib-edr"} <= {fabric["name"] for fabric in listed}
     shown = toolkit(tmp_path, "fabrics", "show", "roce40")
     assert shown.returncode == 0
-    for words in ("line rate", "ceiling = 40 x (9000-52)/(9000+38)", "floor = ", "path MTU 4096"):
+    for words in ("line rate", "ceiling = 40 x (9000-52)/(9000+38)", "floor = ", "rdma_mtu: 4096 bytes"):
         assert words in shown.stdout
     document = json.loads(toolkit(tmp_path, "fabrics", "show", "tcp10", "--json").stdout)
     assert document["fabric"]["line_rate_gbps"] == 10
-    assert document["bounds"][0]["floor"] < document["bounds"][0]["ceiling"]
+    bound = document["bounds"]["tcp_bandwidth"]
+    assert bound["floor"] < bound["ceiling"]
 
 
 @pytest.mark.parametrize("command", ["validate", "report", "fabrics"])

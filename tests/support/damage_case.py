@@ -15,7 +15,7 @@ from raw_case import keep, measured, write_results
 from report_fixture import RUN, results, topology
 
 from validation.criterion import criteria_texts, load_criteria
-from validation.fabric import fabric_text, load_fabric
+from validation.fabric import load_fabric, read_fabric
 from validation.kinds import parse
 from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
@@ -129,7 +129,7 @@ def _ports(run_dir: Path, topo: Topology, m: Measurement, result: Result) -> Res
 def _write(run_dir: Path, topo: Topology, plan: Plan, lines: list[Result]) -> Path:
     for name, document in (("topology", topo), ("plan", plan)):
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
-    (run_dir / "fabric.yml").write_text(fabric_text(plan.fabric))
+    (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)
     (run_dir / "criteria").mkdir()
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)

@@ -13,7 +13,7 @@ from pathlib import Path
 from raw_case import keep, measured
 
 from validation.criterion import criteria_texts, load_criteria
-from validation.fabric import fabric_text, load_fabric
+from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (
     Bom,
@@ -208,7 +208,7 @@ def make_run(
     if cut_after is not None:
         lines = [*lines[:cut_after], lines[cut_after][:40]]
     (run_dir / "results.jsonl").write_text("".join(lines))
-    (run_dir / "fabric.yml").write_text(fabric_text("tcp10"))
+    (run_dir / "fabric.yml").write_text(read_fabric("tcp10").text)
     (run_dir / "criteria").mkdir()
     for name, text in criteria_texts().items():
         (run_dir / "criteria" / name).write_text(text)

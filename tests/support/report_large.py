@@ -9,7 +9,7 @@ import yaml
 from report_fixture import RUN, TOOLS, _facts, _samples
 
 from validation.criterion import criteria_texts, load_criteria
-from validation.fabric import fabric_text, load_fabric
+from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (
     Bom,
@@ -159,7 +159,7 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
     with (run_dir / "results.jsonl").open("w") as file:
         file.writelines(r.model_dump_json() + "\n" for r in results)
-    (run_dir / "fabric.yml").write_text(fabric_text("tcp10"))
+    (run_dir / "fabric.yml").write_text(read_fabric("tcp10").text)
     verdict = judge(info, topology, plan, load_fabric("tcp10"), load_criteria(run_dir / "criteria"), results)
     (run_dir / "verdict.json").write_text(verdict.model_dump_json(indent=2))
     return run_dir

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import resources
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validation.fabric import (
-    Fabric,
-    fabric_names,
-    fabric_text,
-    load_fabric,
-    tcp_bandwidth_bound,
-    tcp_payload_share,
-    tcp_rtt_bound,
-)
-from validation.load import ConfigError
+from validation.bounds import tcp_payload_share
+from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric, read_fabric
+from validation.load import ConfigError, Source
 from validation.model import LabLink
 
 NAMES = {
@@ -36,14 +32,14 @@ def test_profile(name):
     assert fabric.name == name
     assert fabric.needs_rdma == (fabric.transport != "tcp")
     assert all(v for v in fabric.sources.model_dump(exclude={"rdma_mtu"}).values())
-    assert f"name: {name}\n" in fabric_text(name)
-    bound = tcp_bandwidth_bound(fabric, None)
-    if fabric.link_layer == "Ethernet":
+    bounds = fabric.bounds()
+    assert set(fabric.figures()) == set(bounds) & {*FIGURES, "mtu"}
+    assert all(bound.source and bound.derivation for bound in bounds.values())
+    assert ("tcp_bandwidth" in bounds) == (fabric.link_layer == "Ethernet")
+    if "tcp_bandwidth" in bounds:
+        bound = bounds["tcp_bandwidth"]
         assert bound.floor == pytest.approx(0.9 * fabric.line_rate_gbps)
         assert bound.floor < bound.ceiling < fabric.line_rate_gbps
-    else:
-        assert bound.floor is None
-        assert bound.ceiling is None
 
 
 @pytest.mark.parametrize(
@@ -62,7 +58,7 @@ def test_rdma_ceiling(name, payload):
 
 
 def test_the_bound_is_derived_step_by_step():
-    bound = tcp_bandwidth_bound(load_fabric("tcp10"), None)
+    bound = load_fabric("tcp10").bounds()["tcp_bandwidth"]
     words = "\n".join(bound.derivation)
     for step in ("line rate of tcp10: 10 Gbit/s", "(9000-52)/(9000+38) = 9.9 ", "0.9 of the line rate", "= 9 Gbit/s"):
         assert step in words
@@ -70,7 +66,7 @@ def test_the_bound_is_derived_step_by_step():
 
 
 def test_a_rehearsal_takes_the_labs_rate_and_says_both():
-    bound = tcp_bandwidth_bound(load_fabric("tcp10"), LINK)
+    bound = load_fabric("tcp10").bounds(LINK)["tcp_bandwidth"]
     assert bound.ceiling == pytest.approx(0.9900, abs=1e-4)
     assert bound.floor == pytest.approx(0.95 * bound.ceiling)
     assert "1 Gbit/s" in bound.derivation[0]
@@ -79,7 +75,7 @@ def test_a_rehearsal_takes_the_labs_rate_and_says_both():
 
 @given(rate=st.floats(0.01, 100), error=st.floats(-0.03, 0.005))
 def test_within_3_percent_of_truth_passes_and_a_tenth_fails(rate, error):
-    bound = tcp_bandwidth_bound(load_fabric("tcp100"), LabLink(rate_gbps=rate, rtt_max_us=1))
+    bound = load_fabric("tcp100").bounds(LabLink(rate_gbps=rate, rtt_max_us=1))["tcp_bandwidth"]
     truth = bound.ceiling
     assert bound.floor <= truth * (1 + error) <= truth * 1.005 * (1 + 1e-9)
     assert truth / 10 < bound.floor
@@ -87,11 +83,11 @@ def test_within_3_percent_of_truth_passes_and_a_tenth_fails(rate, error):
 
 def test_latency_bound():
     fabric = load_fabric("roce40")
-    assert tcp_rtt_bound(fabric, None).maximum == 50
-    rehearsal = tcp_rtt_bound(fabric, LINK)
+    assert fabric.bounds()["tcp_rtt"].maximum == 50
+    rehearsal = fabric.bounds(LINK)["tcp_rtt"]
     assert rehearsal.maximum == 800
     assert "at most 50 us" in rehearsal.nominal
-    assert tcp_rtt_bound(fabric.model_copy(update={"tcp_rtt": None}), None).maximum is None
+    assert "tcp_rtt" not in fabric.model_copy(update={"tcp_rtt": None}).bounds()
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("roce4O", "roce40"), ("tcp-10", "tcp10"), ("IB-EDR", "ib-edr")])
@@ -107,8 +103,26 @@ def test_unknown_fabric_far_from_all_lists_them():
 
 def test_a_copy_in_a_run_directory_is_the_same(tmp_path):
     copy = tmp_path / "fabric.yml"
-    copy.write_text(fabric_text("roce40"))
-    assert load_fabric(str(copy)) == load_fabric("roce40")
+    loaded = read_fabric("roce40")
+    copy.write_text(loaded.text)
+    assert load_fabric(Source(copy, copy.read_text())) == loaded.fabric
+    assert read_fabric(str(copy)).text == loaded.text  # nothing is added to what is complete
+
+
+def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_path):
+    text = (Path(str(resources.files("validation"))) / "fabrics" / "roce100.yml").read_text()
+    path = tmp_path / "mine.yml"
+    path.write_text(f"{text}tcp_rtt: {{maximum_us: 20, source: ours}}\nrdma_bandwidth: null\n")
+    loaded = read_fabric(str(path))
+    ours = load_fabric("roce100")
+    assert loaded.origin == "site"
+    assert read_fabric("roce100").origin == "packaged"
+    assert loaded.text.startswith(path.read_text())
+    assert loaded.fabric.tcp_rtt.maximum_us == 20
+    assert loaded.fabric.rdma_bandwidth is None
+    assert loaded.fabric.rdma_read_latency == ours.rdma_read_latency is not None
+    path.write_text(text.replace("line_rate_gbps: 100", "line_rate_gbps: 56"))
+    assert load_fabric(str(path)).rdma_read_latency is None  # published from 100 Gbit/s on
 
 
 @pytest.mark.parametrize(
@@ -119,15 +133,15 @@ def test_a_copy_in_a_run_directory_is_the_same(tmp_path):
         ("line_rate_gbps: 40", "line_rate_gbps: -40", 6, "line_rate_gbps"),
         ("transport: roce", "transport: tcp", 1, "needs_rdma must be false"),
         ("mtu: 9000", "mtu: 600", 1, "floor at 36 Gbit/s, above the ceiling of"),
-        ("  fraction: 0.90\n  source: Mellanox", "  fraction: 0.99\n  source: Mellanox", 1, "above the ceiling"),
+        ("notes:", "rdma_bandwidth: {fraction: 0.99, source: ours}\nnotes:", 1, "above the ceiling"),
         ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "duplicate key: mtu"),
         ("mtu: 9000", "mtu: [9000", 8, "not valid YAML"),
-        ("  source: ours, after", "  sauce: ours, after", 14, "sauce: unknown key"),
+        ("  source: ours; the", "  sauce: ours; the", 14, "sauce: unknown key"),
     ],
 )
 def test_a_malformed_profile_names_file_and_line(tmp_path, old, new, line, words):
     path = tmp_path / "mine.yml"
-    text = fabric_text("roce40")
+    text = (Path(str(resources.files("validation"))) / "fabrics" / "roce40.yml").read_text()
     assert old in text
     path.write_text(text.replace(old, new, 1))
     with pytest.raises(ConfigError, match=words) as caught:

@@ -21,7 +21,8 @@ from engine_case import (
     with_value,
 )
 
-from validation.fabric import fabric_names, load_fabric, rdma_bandwidth_bound, rdma_latency_bound
+from validation.bounds import BOTH_WAYS
+from validation.fabric import fabric_names, load_fabric
 from validation.model import LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
 
 TRANSPORT = ("transport",)
@@ -259,16 +260,16 @@ def test_latency_without_a_published_figure_is_not_measured() -> None:
 def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
     for name in fabric_names():
         fabric = load_fabric(name)
-        for both in (False, True):
-            bound = rdma_bandwidth_bound(fabric, both)
+        bounds = fabric.bounds()
+        for key in ("rdma_bandwidth", BOTH_WAYS):
+            bound = bounds.get(key)
             assert (bound is None) == (not fabric.needs_rdma)
             if bound is not None:
                 assert bound.floor is not None
                 assert bound.ceiling is not None
                 assert bound.floor < bound.ceiling
-    edr = load_fabric("ib-edr")
-    assert rdma_latency_bound(edr, read=True).maximum == 4.5  # type: ignore[union-attr]
-    assert rdma_latency_bound(load_fabric("roce40"), read=False) is None
+    assert load_fabric("ib-edr").bounds()["rdma_read_latency"].maximum == 4.5
+    assert "rdma_write_latency" not in load_fabric("roce40").bounds()
 
 
 def test_the_lab_of_containers_still_plans_as_before() -> None:

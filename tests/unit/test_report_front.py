@@ -42,7 +42,7 @@ def runs(tmp_path_factory):
 def front_of(run: Path):
     documents = read_run(run)
     verdict = verdict_of(documents)
-    rows = [row for family in criteria.families(verdict, documents.catalogue) for row in family.rows]
+    rows = [row for family in criteria.families(verdict, documents.catalogue, documents.fabric) for row in family.rows]
     return front(documents, verdict, rows)
 
 

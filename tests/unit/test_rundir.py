@@ -12,8 +12,9 @@ from run_case import plan, topology
 
 from toolkit import rundir
 from toolkit.errors import UsageFault
+from validation.criterion import read_criteria
 from validation.errors import ConfigError
-from validation.fabric import load_fabric
+from validation.fabric import load_fabric, read_fabric
 from validation.model import RunInfo
 from validation.runfiles import FABRIC, tied
 
@@ -35,7 +36,7 @@ def begun(runs: Path, moment: datetime = MOMENT) -> Path:
         command=("toolkit",),
         documents={},
     )
-    rundir.begin(path, info, topo, whole, "tcp10")
+    rundir.begin(path, info, topo, whole, read_fabric("tcp10"), read_criteria())
     return path
 
 
@@ -94,7 +95,7 @@ def test_judging_again_keeps_what_was_judged_before(tmp_path: Path) -> None:
     assert (path / "fabric.yml").is_file(), "a run that was never judged keeps its rules"
     for number in (1, 2):
         rundir.write_text(path / "verdict.json", f"verdict {number}")
-        rundir.copy_rules(path, "tcp10")
+        rundir.copy_rules(path, read_fabric("tcp10"), read_criteria())
         kept = rundir.supersede(path, MOMENT)
         assert kept is not None
         assert (kept / "verdict.json").read_text() == f"verdict {number}"

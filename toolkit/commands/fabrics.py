@@ -11,8 +11,8 @@ from rich.text import Text
 
 from toolkit.inventory import read_inventory
 from toolkit.progress import make_console
-from validation.fabric import Fabric, fabric_names, load_fabric, tcp_bandwidth_bound, tcp_rtt_bound
-from validation.model import Bound, LabLink
+from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
+from validation.model import Bound
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
@@ -44,36 +44,19 @@ def fabrics(context: click.Context, as_json: bool) -> None:
     make_console().print(table)
 
 
-def _bounds(fabric: Fabric, link: LabLink | None) -> list[Bound]:
-    return [tcp_bandwidth_bound(fabric, link), tcp_rtt_bound(fabric, link)]
-
-
 def _limits(bound: Bound) -> str:
     sides = [("floor", bound.floor), ("at most", bound.maximum), ("ceiling", bound.ceiling)]
     said = [f"{name} {value:.4g} {bound.unit}" for name, value in sides if value is not None]
-    return ", ".join(said) or "no bound: nothing is published, so it is reported and not judged"
+    return ", ".join(said) or f"{bound.equal} {bound.unit}"
 
 
 def _lines(fabric: Fabric) -> list[str]:
     needs = "needs RDMA devices on the fabric ports" if fabric.needs_rdma else "plain TCP"
-    lines = [
+    return [
         f"line rate   {fabric.line_rate_gbps:g} Gbit/s per port   ({fabric.sources.line_rate_gbps})",
         f"link layer  {fabric.link_layer}, transport {fabric.transport}: {needs}   ({fabric.sources.transport})",
-        f"MTU         {fabric.mtu} bytes   ({fabric.sources.mtu})",
         f"lossless    {'yes' if fabric.lossless else 'no'}   ({fabric.sources.lossless})",
     ]
-    if fabric.rdma_ceiling_gbps is not None:
-        lines.append(
-            f"RDMA        path MTU {fabric.rdma_mtu} bytes, payload ceiling {fabric.rdma_ceiling_gbps:.4g} Gbit/s   "
-            f"({fabric.sources.rdma_mtu})"
-        )
-    if fabric.rdma_bandwidth is not None:
-        floor = fabric.rdma_bandwidth.fraction * fabric.line_rate_gbps
-        lines.append(
-            f"RDMA floor  {fabric.rdma_bandwidth.fraction:g} of line rate = {floor:.4g} Gbit/s   "
-            f"({fabric.rdma_bandwidth.source})"
-        )
-    return lines
 
 
 @fabrics.command()
@@ -87,25 +70,32 @@ def show(name: str, inventory: Path | None, as_json: bool) -> None:
 
     \b
     toolkit fabrics show roce40
-    toolkit fabrics show tcp10 --json | jq .bounds
+    toolkit fabrics show tcp10 --json | jq .bounds.tcp_bandwidth.floor
     """
     fabric = load_fabric(name)
     link = read_inventory(inventory).lab_link if inventory else None
-    bounds = _bounds(fabric, link)
+    bounds = fabric.bounds(link)
     if as_json:
-        document = {"fabric": fabric.model_dump(mode="json"), "bounds": [b.model_dump(mode="json") for b in bounds]}
+        document = {
+            "fabric": fabric.model_dump(mode="json"),
+            "bounds": {k: b.model_dump(mode="json") for k, b in bounds.items()},
+        }
         click.echo(json.dumps(document, indent=2))
         return
     console = make_console()
     console.print(Text(f"{fabric.name}: {fabric.title}", style="bold"))
     for line in _lines(fabric):
         console.print(Text(line), soft_wrap=True)
-    for bound in bounds:
+    for key, bound in bounds.items():
         console.print()
-        console.print(Text(f"{bound.metric}: {_limits(bound)}", style="bold"))
+        console.print(Text(f"{key}: {_limits(bound)}", style="bold"))
         for line in bound.derivation:
             console.print(Text(f"  {line}"), soft_wrap=True)
         if bound.nominal:
             console.print(Text(f"  nominal: {bound.nominal}"), soft_wrap=True)
+    without = [key for key in FIGURES if key not in bounds]
+    if without:
+        console.print()
+        console.print(Text(f"no figure, so reported and not judged: {', '.join(without)}"), soft_wrap=True)
     for note in fabric.notes:
         console.print(Text(f"note: {note}"), soft_wrap=True)

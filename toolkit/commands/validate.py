@@ -19,10 +19,11 @@ from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.report_branding import find_branding, take_branding
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
-from validation.criterion import load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.execute import Launcher
-from validation.fabric import Fabric, load_fabric
+from validation.fabric import LoadedFabric, read_fabric
 from validation.model import Plan, RunInfo, Topology, VerdictDoc
+from validation.runfiles import FABRIC, PROFILE
 from validation.suites import DEFAULT, SUITES, make_plan
 
 
@@ -146,9 +147,9 @@ def _begin(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    fabric = load_fabric(fabric_name)
+    loaded, sources = read_fabric(fabric_name), read_criteria()
+    fabric, criteria = loaded.fabric, load_criteria(sources)
     suites = _check_suites(suites)
-    criteria = load_criteria()
     topology, record = read_site(inventory)
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
@@ -171,8 +172,8 @@ def _begin(
         run_dir = rundir.create(runs_dir, fabric.name)
         with rundir.lock(run_dir):
             named = plan.model_copy(update={"run": run_dir.name})
-            info = _info(run_dir, topology, inventory, fabric, named, agreement)
-            rundir.begin(run_dir, info, topology, named, fabric_name, record, agreement.files)
+            info = _info(run_dir, topology, inventory, loaded, named, agreement)
+            rundir.begin(run_dir, info, topology, named, loaded, sources, record, agreement.files)
             take_branding(report_yml, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await _measure(launcher, run_dir, topology, named)
@@ -187,7 +188,7 @@ def _begin(
 
 
 def _info(
-    run_dir: Path, topology: Topology, inventory: Path, fabric: Fabric, plan: Plan, agreement: Agreement
+    run_dir: Path, topology: Topology, inventory: Path, loaded: LoadedFabric, plan: Plan, agreement: Agreement
 ) -> RunInfo:
     return RunInfo(
         run=run_dir.name,
@@ -195,11 +196,12 @@ def _info(
         toolkit_version=version("elastic-ai-toolkit"),
         site=topology.site,
         inventory=str(inventory),
-        fabric=fabric.name,
+        fabric=loaded.fabric.name,
         suites=plan.suites,
         command=("toolkit", *sys.argv[1:]),
         profile=agreement.profile.name if agreement.profile else None,
         documents={},
+        origins={FABRIC: loaded.origin, **({PROFILE: agreement.origin} if agreement.origin else {})},
     )
 
 

@@ -157,8 +157,8 @@ def _rules(old: RunDocuments, new: RunDocuments, before: VerdictDoc, after: Verd
         if one.get(key) != two.get(key):
             found.append(Difference(what=f"fabric profile: {key}", old=str(one.get(key)), new=str(two.get(key))))
     for id_ in dict.fromkeys([*new.catalogue, *old.catalogue]):
-        was, now = old.catalogue.get(id_), new.catalogue.get(id_)
-        words = [None if c is None else c.bound.words + (", required" if c.required else "") for c in (was, now)]
+        both = [(d.catalogue.get(id_), d.fabric) for d in (old, new)]
+        words = [c and c.bound.said(fabric) + (", required" if c.required else "") for c, fabric in both]
         if words[0] != words[1]:
             found.append(Difference(what=f"criterion {id_}", old=words[0], new=words[1]))
     if old.info.profile != new.info.profile:

@@ -57,6 +57,16 @@ class Case:
         return found
 
     @cached_property
+    def bounds(self) -> dict[str, Bound]:
+        """The fabric's bounds by the profile's key; what has no figure is not there."""
+        return self.fabric.bounds()
+
+    @cached_property
+    def lab_bounds(self) -> dict[str, Bound]:
+        """The same, where a lab declares its link by that link."""
+        return self.fabric.bounds(self.topology.lab_link)
+
+    @cached_property
     def planned(self) -> frozenset[str]:
         """Ids of all planned measurements."""
         return frozenset(m.id for m in self.plan.measurements)

@@ -7,7 +7,7 @@ from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.rdma_ports import BEFORE
 from validation.judging.values import judge_values
-from validation.model import Bound, Endpoint, Judgement
+from validation.model import Endpoint, Judgement
 
 
 def judge_mtu(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -26,13 +26,7 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpo
     found: list[tuple[Endpoint, int]] = []
     evidence = list(passed.evidence)
     wanted = case.fabric.rdma_mtu
-    bound = Bound(
-        metric="rdma_mtu_bytes",
-        unit="bytes",
-        equal=str(wanted),
-        derivation=(f"RDMA MTU of {case.fabric.name}: {wanted} bytes ({case.fabric.sources.rdma_mtu})",),
-        source=case.fabric.sources.rdma_mtu or criterion.source,
-    )
+    bound = case.bounds["rdma_mtu"]
     for end in ends:
         port = next((p for p in case.topology.node(end.node).ports if p.interface == end.port), None)
         id_ = f"{BEFORE}.{end.node}"

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from validation.analysis.stats import summarize
+from validation.bounds import BOTH_WAYS, CEILING_SLACK
 from validation.criterion import Criterion
-from validation.fabric import CEILING_SLACK, rdma_bandwidth_bound, rdma_latency_bound
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
@@ -150,8 +150,8 @@ def _quantity(measurement: Measurement) -> tuple[str, str]:
 
 def _bound(case: Case, measurement: Measurement) -> Bound | None:
     if measurement.kind == "rdma-latency":
-        return rdma_latency_bound(case.fabric, measurement.params.get("op") == "read")
-    return rdma_bandwidth_bound(case.fabric, bool(measurement.params.get("bidirectional")))
+        return case.bounds.get("rdma_read_latency" if measurement.params.get("op") == "read" else "rdma_write_latency")
+    return case.bounds.get(BOTH_WAYS if measurement.params.get("bidirectional") else "rdma_bandwidth")
 
 
 def judge_rdma(case: Case, criterion: Criterion) -> list[Judgement]:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary, summarize
+from validation.bounds import CEILING_SLACK
 from validation.criterion import Criterion
-from validation.fabric import CEILING_SLACK, tcp_bandwidth_bound, tcp_rtt_bound
 from validation.judging.attempts import Attempt, decide, too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
@@ -35,19 +35,8 @@ def bound_of(case: Case, criterion: Criterion) -> Bound | None:
     """The criterion's bound for this fabric, or for its rehearsal; None where no figure is known."""
     limit, rehearsal = criterion.bound, criterion.rehearsal
     metric, unit = criterion.metric or "", criterion.unit or ""
-    link = case.topology.lab_link if rehearsal.judge == "lab-link" else None
     if limit.kind == "fabric":
-        if limit.fabric_key == "tcp_bandwidth":
-            bound = tcp_bandwidth_bound(case.fabric, link)
-            return bound if bound.floor is not None else None
-        if limit.fabric_key == "tcp_rtt":
-            bound = tcp_rtt_bound(case.fabric, link)
-            return bound if bound.maximum is not None else None
-        if limit.fabric_key == "mtu":
-            mtu = case.fabric.mtu
-            words = f"MTU of {case.fabric.name}: {mtu} bytes ({case.fabric.sources.mtu})"
-            return Bound(metric=metric, unit=unit, equal=str(mtu), derivation=(words,), source=case.fabric.sources.mtu)
-        return None
+        return (case.lab_bounds if rehearsal.judge == "lab-link" else case.bounds).get(limit.fabric_key or "")
     if limit.kind == "report":
         return Bound(metric=metric, unit=unit, derivation=(limit.words,), source=criterion.source)
     if limit.value is None or limit.kind not in ("minimum", "maximum"):

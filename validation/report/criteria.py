@@ -10,6 +10,7 @@ from typing import get_args
 from markupsafe import Markup
 
 from validation.criterion import Criterion
+from validation.fabric import Fabric
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
 from validation.report.charts import Dot, bound_strip
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
@@ -116,7 +117,7 @@ def worst(judgements: Sequence[Judgement]) -> Judgement | None:
     return min(with_value or judgements, key=key)
 
 
-def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
+def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -> Row:
     decisive = worst(criterion.judgements)
     bound = decisive.bound if decisive else None
     unit = bound.unit if bound else ""
@@ -139,7 +140,7 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
     return Row(
         criterion=criterion,
         anchor=slug(criterion.id),
-        bounds=bound_lines(bound) or ((entry.bound.words,) if entry else ()),
+        bounds=bound_lines(bound) or ((entry.bound.said(fabric),) if entry else ()),
         applied=bound is not None,
         provisional=entry is not None and entry.bound.provisional,
         nominal=bound.nominal if bound else None,
@@ -152,14 +153,14 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None) -> Row:
     )
 
 
-def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion]) -> tuple[Family, ...]:
+def families(verdict: VerdictDoc, catalogue: Mapping[str, Criterion], fabric: Fabric) -> tuple[Family, ...]:
     """The criteria table: every criterion once, families in their usual order, unknown ones last."""
     groups: dict[str, list[CriterionVerdict]] = {}
     for criterion in verdict.criteria:
         groups.setdefault(criterion.id.partition(".")[0], []).append(criterion)
     keys = [k for k in FAMILIES if k in groups] + sorted(k for k in groups if k not in FAMILIES)
     return tuple(
-        Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id)) for c in groups[k]))
+        Family(key=k, title=FAMILIES.get(k, k), rows=tuple(_row(c, catalogue.get(c.id), fabric) for c in groups[k]))
         for k in keys
     )
 

@@ -217,7 +217,9 @@ def _judged(judgement: Judgement, bounds: _Bounds) -> Judged:
 def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bounds) -> CriterionEntry:
     entry = documents.catalogue.get(criterion.id)
     decisive = worst(criterion.judgements)
-    words = bound_lines(decisive.bound if decisive else None) or ((entry.bound.words,) if entry else ())
+    words = bound_lines(decisive.bound if decisive else None) or (
+        (entry.bound.said(documents.fabric),) if entry else ()
+    )
     key = criterion.id.partition(".")[0]
     return CriterionEntry(
         id=criterion.id,

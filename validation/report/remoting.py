@@ -215,7 +215,7 @@ def _ratios(
     entry: Criterion | None,
 ) -> Figure:
     id_ = criterion.id.replace(".", "-")
-    demanded = entry.bound.words if entry else ""
+    demanded = entry.bound.said(documents.fabric) if entry else ""
     judged = [j for j in criterion.judgements if j.value is not None]
     rows: list[tuple[str, ...]] = [
         (

@@ -62,7 +62,7 @@ def _environment() -> Environment:
 def view(documents: RunDocuments) -> dict[str, Any]:
     """What the templates are given; reads no file and no clock, so that the same run gives the same report."""
     verdict = verdict_of(documents)
-    families = criteria.families(verdict, documents.catalogue)
+    families = criteria.families(verdict, documents.catalogue, documents.fabric)
     rows = [row for family in families for row in family.rows]
     return dict(
         info=documents.info,
