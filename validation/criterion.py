@@ -187,8 +187,3 @@ def load_criteria(source: Path | Sequence[Source] | None = None) -> tuple[Criter
         where = source if isinstance(source, Path) else _folder()
         raise ConfigError(f"{where}: no criteria files (*.yml) here; nothing could be judged")
     return tuple(criteria)
-
-
-def criteria_texts() -> dict[str, str]:
-    """The packaged criteria files, name to text, to be copied into a run directory."""
-    return {source.path.name: source.text for source in read_criteria()}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raw_case import keep, measured, write_results
 from report_fixture import RUN, results, topology
 
-from validation.criterion import criteria_texts, load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.kinds import parse
 from validation.load import load_json, read_results
@@ -131,8 +131,8 @@ def _write(run_dir: Path, topo: Topology, plan: Plan, lines: list[Result]) -> Pa
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
     (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)
     (run_dir / "criteria").mkdir()
-    for name, text in criteria_texts().items():
-        (run_dir / "criteria" / name).write_text(text)
+    for source in read_criteria():
+        (run_dir / "criteria" / source.path.name).write_text(source.text)
     info = RunInfo(
         run=plan.run, created="2026-11-21T10:15:00Z", toolkit_version="0.1.0", site=topo.site,
         inventory="inventories/site", fabric=plan.fabric, suites=plan.suites, command=("toolkit", "validate"),

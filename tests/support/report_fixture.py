@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raw_case import keep, measured
 
-from validation.criterion import criteria_texts, load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (
@@ -210,8 +210,8 @@ def make_run(
     (run_dir / "results.jsonl").write_text("".join(lines))
     (run_dir / "fabric.yml").write_text(read_fabric("tcp10").text)
     (run_dir / "criteria").mkdir()
-    for name, text in criteria_texts().items():
-        (run_dir / "criteria" / name).write_text(text)
+    for source in read_criteria():
+        (run_dir / "criteria" / source.path.name).write_text(source.text)
     waivers = _waivers(planned) if waive else ()
     if waivers:
         listed = [w.model_dump(mode="json") for w in waivers]

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from report_fixture import RUN, TOOLS, _facts, _samples
 
-from validation.criterion import criteria_texts, load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (
@@ -138,7 +138,9 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
     run_dir.mkdir(parents=True)
     topology = _topology(nodes)
     plan = _plan(topology, metrics)
-    texts = criteria_texts() | ({"generated.yml": _criteria_file(metrics)} if metrics else {})
+    texts = {source.path.name: source.text for source in read_criteria()} | (
+        {"generated.yml": _criteria_file(metrics)} if metrics else {}
+    )
     (run_dir / "criteria").mkdir()
     for name, text in texts.items():
         (run_dir / "criteria" / name).write_text(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validation.criterion import criteria_texts, load_criteria
+from validation.criterion import load_criteria, read_criteria
 from validation.kinds import KINDS
 from validation.load import ConfigError
 
@@ -92,7 +92,7 @@ def test_only_what_is_merely_reported_is_optional():
 
 
 def test_copies_in_a_run_directory_are_the_same(tmp_path):
-    for name, text in criteria_texts().items():
+    for name, text in ((source.path.name, source.text) for source in read_criteria()):
         (tmp_path / name).write_text(text)
     assert load_criteria(tmp_path) == load_criteria()
 

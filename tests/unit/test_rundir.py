@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import errno
 import os
+from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import resources
 from pathlib import Path
 
 import pytest
 from run_case import plan, topology
 
-from toolkit import rundir
+from toolkit import acceptance, rundir
+from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
 from validation.criterion import read_criteria
 from validation.errors import ConfigError
-from validation.fabric import load_fabric, read_fabric
-from validation.model import RunInfo
-from validation.runfiles import FABRIC, tied
+from validation.fabric import LoadedFabric, load_fabric, read_fabric
+from validation.model import Origin, RunInfo
+from validation.runfiles import FABRIC, RunFiles, tied
 
 MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
 
 
-def begun(runs: Path, moment: datetime = MOMENT) -> Path:
+def begun(runs: Path, moment: datetime = MOMENT, loaded: LoadedFabric | None = None) -> Path:
+    loaded = loaded or read_fabric("tcp10")
     path = rundir.create(runs, "tcp10", moment)
     topo = topology(2)
     whole = plan(topo).model_copy(update={"run": path.name})
@@ -35,8 +39,9 @@ def begun(runs: Path, moment: datetime = MOMENT) -> Path:
         suites=("preflight",),
         command=("toolkit",),
         documents={},
+        origins={FABRIC: loaded.origin},
     )
-    rundir.begin(path, info, topo, whole, read_fabric("tcp10"), read_criteria())
+    rundir.begin(path, info, topo, whole, loaded, read_criteria())
     return path
 
 
@@ -117,3 +122,35 @@ def test_new_rules_are_sealed_and_an_edited_plan_is_not(tmp_path: Path) -> None:
     assert after.replaced == "rules of another release"
     now = tied(path)
     assert {name for name in now if after.documents.get(name) != now[name]} == {"plan.json", "waivers.yml"}
+
+
+def of_the_site(folder: Path) -> Path:
+    """A site's own profile that is called like one of ours and asks for less."""
+    path = folder / "tcp10.yml"
+    figure = "tcp_bandwidth: {fraction: 0.5, source: agreed with the customer}\n"
+    path.write_text((Path(str(resources.files("validation"))) / "fabrics" / "tcp10.yml").read_text() + figure)
+    return path
+
+
+def test_what_is_kept_is_the_text_that_was_planned_with(tmp_path: Path) -> None:
+    profile = of_the_site(tmp_path)
+    loaded = read_fabric(str(profile))
+    profile.write_text("edited meanwhile")
+    path = begun(tmp_path / "runs", loaded=loaded)
+    kept = RunFiles(path)
+    assert kept.source(FABRIC).text == loaded.text
+    assert kept.fabric == loaded.fabric
+    assert kept.info.origins == {FABRIC: "site"}
+    assert kept.info.documents[FABRIC] == kept.source(FABRIC).sha256
+
+
+@pytest.mark.parametrize("origin", ["site", "packaged"])
+def test_judging_again_never_takes_our_profile_for_a_sites_by_its_name(tmp_path: Path, origin: Origin) -> None:
+    mine = read_fabric(str(of_the_site(tmp_path)))
+    path = begun(tmp_path / "runs", loaded=replace(mine, origin=origin))
+    (path / "verdict.json").write_text("{}")
+    acceptance.rejudge(path, Agreement(None, "", (), {}))
+    wanted = mine if origin == "site" else read_fabric("tcp10")
+    assert RunFiles(path).source(FABRIC).text == wanted.text
+    (before,) = (path / "superseded").iterdir()
+    assert (before / FABRIC).read_text() == mine.text
