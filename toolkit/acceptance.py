@@ -232,7 +232,7 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
     info, criteria = run.info, load_criteria(sources)
     # Only what came from this package has a successor in it: a site's own profile stays the copy in the run.
     ours = info.origins.get(FABRIC) == "packaged" and info.fabric in fabric_names()
-    fabric = read_fabric(info.fabric) if ours else LoadedFabric(run.fabric, run.source(FABRIC).text, "site")
+    fabric = read_fabric(info.fabric) if ours else LoadedFabric(run.fabric, run.source(FABRIC), "site")
     if PROFILE not in agreement.files:
         run.profile(criteria)  # refused before anything is moved
     if WAIVERS not in agreement.files:

@@ -13,8 +13,10 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -79,6 +81,37 @@ class _HostVars(BaseModel):
     elastic_ai_virtual: str | None = None
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
+    fabric: str | None = Field(default=None, min_length=1)
+    fabric_mtu: int | None = Field(default=None, ge=576, strict=False)
+
+
+class PortMtu(NamedTuple):
+    """An MTU (bytes) that an inventory declares for a fabric port, and by which of its host's variables."""
+
+    host: str
+    link_layer: Literal["ethernet", "infiniband"]
+    mtu: int
+    variable: tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class DeclaredFabric:
+    """What an inventory says of its fabric: `name` is its variable `fabric`, a packaged name or a file; None: nothing.
+
+    `host` is one of its hosts, by which the line of a variable is found.
+    """
+
+    name: str | None
+    host: str
+    mtus: tuple[PortMtu, ...] = ()
+
+
+class Site(NamedTuple):
+    """An inventory: its nodes, what of it may be kept with a run, and what it says of its fabric."""
+
+    topology: Topology
+    record: InventoryRecord
+    fabric: DeclaredFabric
 
 
 def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words: str) -> InventoryError:
@@ -212,6 +245,22 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     )
 
 
+def _mtus(host: str, given: _HostVars) -> Iterator[PortMtu]:
+    for position, port in enumerate(given.fabric_ports):
+        if port.mtu is not None:
+            yield PortMtu(host, port.link_layer, port.mtu, ("fabric_ports", position, "mtu"))
+        elif given.fabric_mtu is not None:
+            yield PortMtu(host, port.link_layer, given.fabric_mtu, ("fabric_mtu",))
+
+
+def _same(inventory: Path, variable: str, values: list[str | None]) -> str | None:
+    """What a variable is on every host; InventoryError where it differs."""
+    if len(set(values)) > 1:
+        words = "differs between hosts; a site is accepted as a whole, so set it in group_vars/all"
+        raise _fault(inventory, None, (variable,), words)
+    return values[0]
+
+
 def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
     seen: dict[str, str] = {}
     for node in nodes:
@@ -251,11 +300,11 @@ def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
 
 def read_inventory(inventory: Path) -> Topology:
     """The topology that an inventory (folder or file) describes; InventoryError with one clear line."""
-    return read_site(inventory)[0]
+    return read_site(inventory).topology
 
 
-def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
-    """As `read_inventory`, and what of the inventory may be kept with a run: nothing secret."""
+def read_site(inventory: Path) -> Site:
+    """As `read_inventory`, what of the inventory may be kept with a run (nothing secret), and its fabric."""
     _check_path(inventory)
     broken = syntax_fault(inventory)
     if broken:
@@ -266,21 +315,23 @@ def read_site(inventory: Path) -> tuple[Topology, InventoryRecord]:
         where = locate(inventory, None, ()) or str(inventory)
         raise InventoryError(f"{where}: no host in group gpu_servers; add the machines to be accepted")
     hostvars = data.get("_meta", {}).get("hostvars", {})
-    nodes, links, profiles = [], [], set()
+    nodes, links, every = [], [], []
+    mtus: list[PortMtu] = []
     for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
         given = _host_vars(inventory, host, hostvars.get(host, {}))
         _refuse_secrets(inventory, host, given)
         nodes.append(_node(inventory, host, tuple(g for g in GROUPS if host in members[g]), given))
-        profiles.add(given.acceptance_profile)
+        every.append(given)
+        mtus += _mtus(host, given)
         if given.lab_link is not None and given.lab_link not in links:
             links.append(given.lab_link)
     if len(links) > 1:
         raise InventoryError(f"{inventory}: lab_link differs between hosts; the whole lab has one")
-    if len(profiles) > 1:
-        words = "differs between hosts; a site is accepted as a whole, so set it in group_vars/all"
-        raise _fault(inventory, None, ("acceptance_profile",), words)
+    profile = _same(inventory, "acceptance_profile", [given.acceptance_profile for given in every])
+    fabric = _same(inventory, "fabric", [given.fabric for given in every])
     _refuse_duplicates(inventory, nodes)
     folder = inventory if inventory.is_dir() else inventory.parent
     topology = Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
     groups = {group: _members(data, group) for group in data if group not in ("_meta", "all", "ungrouped")}
-    return topology, record(topology, hostvars, groups, profiles.pop())
+    kept = record(topology, hostvars, groups, profile)
+    return Site(topology, kept, DeclaredFabric(fabric, nodes[0].name, tuple(mtus)))

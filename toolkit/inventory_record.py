@@ -24,7 +24,7 @@ _MODELLED = frozenset(
 _MODELLED |= {"elastic_ai_virtual", "lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
-    {"fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
+    {"fabric", "fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
     | {"cuda_cudnn_version", "cuda_nccl_version", "cuda_version", "dcgm_driver_version", "dcgm_version"}
     | {"docker_containerd_version", "docker_version", "horovod_version", "nvidia_container_toolkit_version"}
     | {"nvidia_driver_fabric_manager_version", "nvidia_driver_version", "ofed_version", "repos_doca_version"}

@@ -172,8 +172,13 @@ class LoadedFabric:
     """A profile with the text that it was made of, which is the one that a run keeps, and where that came from."""
 
     fabric: Fabric
-    text: str
+    source: Source
     origin: Origin
+
+    @property
+    def text(self) -> str:
+        """The profile's file, with the figures of its transport below it."""
+        return self.source.text
 
 
 def _folder() -> Path:
@@ -240,7 +245,7 @@ def read_fabric(name_or_path: str) -> LoadedFabric:
     packaged = path.parent == _folder()
     if packaged and fabric.name != path.stem:
         raise ConfigError(f"{path}:1: name: {fabric.name!r} does not fit the file's name; make them equal")
-    return LoadedFabric(fabric, source.text, "packaged" if packaged else "site")
+    return LoadedFabric(fabric, source, "packaged" if packaged else "site")
 
 
 def load_fabric(source: str | Source) -> Fabric:

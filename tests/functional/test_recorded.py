@@ -16,7 +16,8 @@ import yaml
 from module_docs import document
 from warm import ansible, asking_ansible
 
-from toolkit.inventory import read_inventory
+from toolkit.fabric_choice import choose_fabric
+from toolkit.inventory import read_inventory, read_site
 
 REPO = Path(__file__).parents[2]
 RECORDED = REPO / "tests/data/facts"
@@ -88,8 +89,10 @@ def test_the_inventory_names_a_release_and_a_fabric_that_exist(site: str) -> Non
     values = {key: value for part in shared for key, value in part.items()}
     assert (REPO / f"stacks/{values['stack_release']}.yml").is_file()
     assert values["stack"]["stack_release"] == values["stack_release"]
-    fabric = yaml.safe_load((REPO / f"validation/fabrics/{values['fabric']}.yml").read_text(encoding="utf-8"))
-    assert values["fabric_mtu"] == fabric["mtu"]
+    read = read_site(REPO / "inventories" / site)  # what contradicts the fabric is refused
+    loaded = choose_fabric(None, REPO / "inventories" / site, read.fabric)
+    assert loaded.fabric.name == values["fabric"] == read.record.hosts[0].variables["fabric"]
+    assert {port.mtu for port in read.fabric.mtus} == {loaded.fabric.mtu}
 
 
 @pytest.mark.parametrize("site", SITES)

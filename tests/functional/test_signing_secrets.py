@@ -117,7 +117,7 @@ def test_the_inventory_is_kept_by_an_allow_list(site, monkeypatch):
     _, inventory, environment = site
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    _, record = read_site(inventory)
+    record = read_site(inventory).record
     text = record.model_dump_json()
     assert PLANTED not in text
     one, two = record.hosts

@@ -80,7 +80,7 @@ def runs(site: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("validate",), "give --fabric NAME"),
+        (("validate", *HERE_SITE), "give --fabric NAME, or set fabric in the inventory"),
         (("validate", "--fabric", "rose40", *HERE_SITE), "unknown fabric 'rose40'; did you mean roce40"),
         ((*TCP10, "--suite", "trnsport"), "unknown suite 'trnsport'; did you mean transport?"),
         (("validate", "--fabric", "tcp10", "-i", "inventories/lab"), "run: toolkit lab up"),

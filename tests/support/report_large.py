@@ -138,9 +138,8 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
     run_dir.mkdir(parents=True)
     topology = _topology(nodes)
     plan = _plan(topology, metrics)
-    texts = {source.path.name: source.text for source in read_criteria()} | (
-        {"generated.yml": _criteria_file(metrics)} if metrics else {}
-    )
+    texts = {source.path.name: source.text for source in read_criteria()}
+    texts |= {"generated.yml": _criteria_file(metrics)} if metrics else {}
     (run_dir / "criteria").mkdir()
     for name, text in texts.items():
         (run_dir / "criteria" / name).write_text(text)

@@ -15,6 +15,7 @@ from toolkit.agreement import Agreement, find_agreement, up_front
 from toolkit.commands.formats import format_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.report_branding import find_branding, take_branding
@@ -28,7 +29,12 @@ from validation.suites import DEFAULT, SUITES, make_plan
 
 
 @click.command(epilog=epilogue("validate"))
-@click.option("--fabric", "fabric_name", metavar="NAME", help="The network under test; toolkit fabrics lists them.")
+@click.option(
+    "--fabric",
+    "fabric_name",
+    metavar="NAME",
+    help="The network under test; toolkit fabrics lists them.  [default: the inventory's]",
+)
 @click.option(
     "-i",
     "--inventory",
@@ -108,7 +114,7 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
     if (resume or rejudge) and (suites or dry_run):
         raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
-    if branding and not fabric_name:
+    if branding and (resume or rejudge):
         raise UsageFault("--branding belongs to a new run; for an old one: toolkit report RUN --branding FILE")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers belong to a new run, or to one that is judged again with --rejudge")
@@ -121,10 +127,8 @@ def validate(
             _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
     elif resume:
         _resume(rundir.find(runs_dir, resume), formats, as_json)
-    elif fabric_name:
-        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
     else:
-        raise UsageFault("which fabric is under test? give --fabric NAME; toolkit fabrics lists them")
+        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
 
 
 def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
@@ -137,7 +141,7 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _begin(
-    fabric_name: str,
+    fabric_name: str | None,
     inventory: Path,
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
@@ -147,10 +151,11 @@ def _begin(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    loaded, sources = read_fabric(fabric_name), read_criteria()
-    fabric, criteria = loaded.fabric, load_criteria(sources)
+    asked = read_fabric(fabric_name) if fabric_name else None
     suites = _check_suites(suites)
-    topology, record = read_site(inventory)
+    topology, record, declared = read_site(inventory)
+    loaded, sources = choose_fabric(asked, inventory, declared), read_criteria()
+    fabric, criteria = loaded.fabric, load_criteria(sources)
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)

@@ -1,0 +1,62 @@
+"""Which fabric is under test: by --fabric, else by the inventory; and what of the inventory contradicts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolkit.errors import UsageFault
+from toolkit.inventory import DeclaredFabric
+from toolkit.inventory_lines import locate
+from validation.errors import ConfigError
+from validation.fabric import LoadedFabric, read_fabric
+from validation.load import line_of
+
+
+def choose_fabric(asked: LoadedFabric | None, inventory: Path, declared: DeclaredFabric) -> LoadedFabric:
+    """The profile that --fabric asked for, else the one that the inventory declares.
+
+    UsageFault where there is neither, and where name or MTU contradict the inventory: one line with both places.
+    """
+    theirs = _declared(inventory, declared)
+    loaded = asked or theirs
+    if loaded is None:
+        raise UsageFault(
+            "which fabric is under test? give --fabric NAME, or set fabric in the inventory's group_vars/all; "
+            "toolkit fabrics lists them"
+        )
+    fabric = loaded.fabric
+    if theirs is not None and theirs.fabric.name != fabric.name:
+        raise UsageFault(
+            f"{_where(inventory, declared)}: fabric: is {declared.name}, but --fabric asks for {_place(loaded, 'name')} "
+            f"{fabric.name}; leave --fabric away, or correct the inventory"
+        )
+    for port in declared.mtus:
+        if port.link_layer == fabric.link_layer.lower() and port.mtu != fabric.mtu:
+            where = locate(inventory, port.host, port.variable) or str(inventory)
+            name = ".".join(str(part) for part in port.variable)
+            raise UsageFault(
+                f"{where}: {name}: is {port.mtu} on {port.host}, but {_place(loaded, 'mtu')} {fabric.mtu} is that of "
+                f"fabric {fabric.name}; correct one of them, or choose the fabric that these ports are"
+            )
+    return loaded
+
+
+def _declared(inventory: Path, declared: DeclaredFabric) -> LoadedFabric | None:
+    """The inventory's fabric: a packaged name, or the path of a file as seen from the inventory's folder."""
+    name = declared.name
+    if name is None:
+        return None
+    if "/" in name or name.endswith((".yml", ".yaml")):
+        name = str((inventory if inventory.is_dir() else inventory.parent) / name)
+    try:
+        return read_fabric(name)
+    except ConfigError as fault:
+        raise ConfigError(f"{_where(inventory, declared)}: fabric: {fault}") from None
+
+
+def _where(inventory: Path, declared: DeclaredFabric) -> str:
+    return locate(inventory, declared.host, ("fabric",)) or str(inventory)
+
+
+def _place(loaded: LoadedFabric, key: str) -> str:
+    return f"{loaded.source.path}:{line_of(loaded.source, key)}: {key}:"
