@@ -27,8 +27,8 @@ def choose_fabric(asked: LoadedFabric | None, inventory: Path, declared: Declare
     fabric = loaded.fabric
     if theirs is not None and theirs.fabric.name != fabric.name:
         raise UsageFault(
-            f"{_where(inventory, declared)}: fabric: is {declared.name}, but --fabric asks for {_place(loaded, 'name')} "
-            f"{fabric.name}; leave --fabric away, or correct the inventory"
+            f"{_where(inventory, declared)}: fabric: is {declared.name}, but --fabric asks for "
+            f"{_place(loaded, 'name')} {fabric.name}; leave --fabric away, or correct the inventory"
         )
     for port in declared.mtus:
         if port.link_layer == fabric.link_layer.lower() and port.mtu != fabric.mtu:
