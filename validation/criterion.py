@@ -24,10 +24,13 @@ Method = Literal[
 ]  # fmt: skip
 
 
-def _filled(words: str, numbers: Mapping[str, float]) -> str:
-    """ValueError where the words name a number that there is not."""
+_FIGURES = (*FIGURES, "mtu")
+
+
+def _filled(words: str, numbers: Mapping[str, float | None]) -> str:
+    """`words` with the numbers in their places; ValueError where they name one that does not exist."""
     try:
-        return words.format(**{key: f"{number:g}" for key, number in numbers.items()})
+        return words.format(**{k: "unknown" if number is None else f"{number:g}" for k, number in numbers.items()})
     except (KeyError, IndexError) as fault:
         raise ValueError(f"words: {fault} is not a number of this bound; there are: {', '.join(numbers)}") from None
 
@@ -64,14 +67,16 @@ class Limit(Model):
         if self.fabric_key is None:
             return self.words
         figures = fabric.figures()
-        return _filled(self.words, figures) if self.fabric_key in figures else f"no figure is known for {fabric.name}"
+        if self.fabric_key not in figures:
+            return f"no figure is known for {fabric.name}"
+        return _filled(self.words, {key: figures.get(key) for key in _FIGURES})
 
     @model_validator(mode="after")
     def _complete(self) -> Limit:
         if self.kind == "fabric":
-            if self.fabric_key not in (*FIGURES, "mtu"):
+            if self.fabric_key not in _FIGURES:
                 raise ValueError(f"fabric_key {self.fabric_key!r} is no key of a fabric profile; see a packaged one")
-            _filled(self.words, dict.fromkeys((*FIGURES, "mtu"), 0.0))
+            _filled(self.words, dict.fromkeys(_FIGURES, 0.0))
         elif self.fabric_key is not None:
             raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validation.criterion import load_criteria, read_criteria
+from validation.fabric import Expectation, fabric_names, load_fabric
 from validation.kinds import KINDS
 from validation.load import ConfigError
 
@@ -102,6 +103,19 @@ def test_an_empty_folder_judges_nothing(tmp_path):
         load_criteria(tmp_path)
 
 
+def test_words_are_made_from_the_numbers():
+    criteria = {c.id: c.bound for c in load_criteria()}
+    fabric = load_fabric("roce100")
+    lower = fabric.model_copy(update={"tcp_bandwidth": Expectation(fraction=0.8, source="ours")})
+    assert criteria["tr.tcpbw"].said(fabric).startswith(">= 0.9 x")
+    assert criteria["tr.tcpbw"].said(lower).startswith(">= 0.8 x")
+    assert criteria["tr.rdmalat"].said(fabric).startswith("<= 2.5 us")
+    assert "roce40" in criteria["tr.rdmalat"].said(load_fabric("roce40"))
+    assert criteria["tn.short"].said(fabric).startswith("spread <= 3 %")
+    for name in fabric_names():
+        assert not [b for b in criteria.values() if "{" in b.said(load_fabric(name))]
+
+
 GOOD = """criteria:
   - id: tr.tcpbw
     statement: TCP bandwidth
@@ -124,6 +138,7 @@ GOOD = """criteria:
         ("required: true", "requierd: true", 12, "requierd|required"),
         ("source: ours", "source: ''", 11, "source"),
         ("fabric_key: tcp_bandwidth", "fabric_key: tcp_bandwith", 10, "no key of a fabric profile"),
+        ("words: at least", "words: 'at least {tcp_bandwith}'", 10, "tcp_bandwith"),
         ("    kind: tcp-bandwidth\n", "", 2, "either kind"),
         ("    metric: tcp_bandwidth_gbps\n", "", 2, "metric and unit"),
         ("id: tr.tcpbw", "id: Bandwidth", 2, "id"),

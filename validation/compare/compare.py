@@ -158,8 +158,11 @@ def _rules(old: RunDocuments, new: RunDocuments, before: VerdictDoc, after: Verd
             found.append(Difference(what=f"fabric profile: {key}", old=str(one.get(key)), new=str(two.get(key))))
     for id_ in dict.fromkeys([*new.catalogue, *old.catalogue]):
         both = [(d.catalogue.get(id_), d.fabric) for d in (old, new)]
-        words = [c and c.bound.said(fabric) + (", required" if c.required else "") for c, fabric in both]
-        if words[0] != words[1]:
+        rules = [None if c is None else (c.bound.words, c.required) for c, _ in both]
+        words = [
+            None if c is None else c.bound.said(fabric) + (", required" if c.required else "") for c, fabric in both
+        ]
+        if rules[0] != rules[1]:  # another figure of the fabric is told above
             found.append(Difference(what=f"criterion {id_}", old=words[0], new=words[1]))
     if old.info.profile != new.info.profile:
         said = [d.info.profile or "none: everything required is owed" for d in (old, new)]
