@@ -33,7 +33,7 @@ def begun(runs: Path, moment: datetime = MOMENT, loaded: LoadedFabric | None = N
         run=path.name,
         created=moment.isoformat(),
         toolkit_version="1",
-        site="s",
+        site=topo.site,
         inventory="i",
         fabric="tcp10",
         suites=("preflight",),
