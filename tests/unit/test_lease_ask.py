@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -237,16 +232,6 @@ def test_only_its_owner_extends_a_lease_and_only_so_far(monkeypatch: pytest.Monk
             manage.extend_as_root(argv, host)
 
 
-def test_slurm_that_is_not_there_or_does_not_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LeaseError, match="scontrol is not installed here"):
-        slurm.nodes()
-    (tmp_path / "sleeps").write_text(f"#!{sys.executable}\nimport time; time.sleep(60)\n")
-    (tmp_path / "sleeps").chmod(0o755)
-    with pytest.raises(LeaseError, match="did not answer within 0 s"):
-        slurm.run(["sleeps"], timeout_s=0.3)
-
-
 def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SBATCH_GRES", "gpu:8")
@@ -255,42 +240,6 @@ def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pyt
     assert "SLURM_JOB_ID" not in kept
     assert "SBATCH_GRES" not in kept
     assert kept["SBATCH_ACCOUNT"] == "research"
-
-
-def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Path) -> None:
-    code = (
-        "import subprocess, sys, threading; from toolkit.lease import running\n"
-        "p = subprocess.Popen(sys.argv[1:], preexec_fn=running._die_with_parent)\n"
-        "with running._signals_to(p): sys.exit(running._wait(p, threading.Event(), lambda: None))"
-    )
-    root = Path(__file__).parents[2]
-
-    def go(*argv: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", code, *argv], cwd=root)
-
-    assert go("sh", "-c", "exit 7").wait(20) == 7
-    assert go("sh", "-c", "kill -9 $$").wait(20) == 137
-    process = go("sh", "-c", f"trap 'exit 9' TERM; echo $$ > {tmp_path}/pid; while :; do sleep 0.1; done")
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 9
-    (tmp_path / "pid").unlink()
-    process = go("sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 60")
-    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text().strip():
-        time.sleep(0.05)
-    time.sleep(0.3)
-    process.kill()  # as power loss for the tool alone: its program ends too
-    process.wait(20)
-    pid = int((tmp_path / "pid").read_text())
-    for _ in range(100):
-        if not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
-            break
-        time.sleep(0.05)
-    else:
-        os.kill(pid, signal.SIGKILL)
-        pytest.fail("the program outlived its lease")
 
 
 def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
