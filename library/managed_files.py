@@ -21,6 +21,8 @@ short_description: Bring several small text files and directories to their wante
 description:
   - Replaces a row of template and copy tasks. One round trip for a whole role, and a check mode that is right on a
     fresh node too, where the directories above the files do not exist yet.
+  - An entry says its text as O(files[].content), or names a template or file of the role. These are read on the
+    controller, by an action plugin, and only for an entry that is wanted.
   - Files are replaced atomically. Nothing is touched that is already as wanted.
   - With O(owner_role) it keeps a ledger on the node of what it wrote and made for that role, and the originals of the
     files that it replaced, so that the role can be taken back.
@@ -31,6 +33,7 @@ options:
     elements: dict
     default: []
     suboptions:
+      when: {description: leave the entry out unless this is true; read on the controller, type: bool, default: true}
       path: {description: absolute path, type: path, required: true}
       state: {description: V(absent) removes the whole tree if it is in the ledger or in a folder of the toolkit; any
           other is left alone with a warning, type: str, choices: [present, absent], default: present}
@@ -43,8 +46,15 @@ options:
     elements: dict
     default: []
     suboptions:
-      path: {description: absolute path, type: path, required: true}
+      when: {description: leave the entry out unless this is true; read on the controller, type: bool, default: true}
+      path: {description: absolute path; with a trailing slash the folder of all files that O(files[].template) or
+        O(files[].src) list, type: path, required: true}
       content: {description: text; a mapping or list is written as sorted JSON, type: raw}
+      template: {description: instead of content a template of the role; read on the controller, type: raw}
+      vars: {description: variables for that template; read on the controller, type: dict, default: {}}
+      src: {description: instead of content a file of the role; read on the controller, type: raw}
+      relative_to: {description: folder below which the files that O(files[].src) lists keep their folders; read on the
+        controller, type: path}
       state: {description: V(absent) puts the original back where the ledger has one and else removes the file,
         type: str, choices: [present, absent], default: present}
       owner: {description: user, type: str, default: root}
@@ -70,8 +80,8 @@ EXAMPLES = r"""
   managed_files:
     owner_role: base
     files:
-      - path: /etc/chrony/chrony.conf
-        content: "{{ lookup('ansible.builtin.template', 'chrony.conf.j2') }}"
+      - {path: /etc/chrony/chrony.conf, template: chrony.conf.j2}
+      - {path: /etc/chrony/conf.d/, src: [pool.conf, leap.conf], when: "{{ base_clock_pool }}"}
   notify: Restart chrony
 
 - name: Take the role's files back

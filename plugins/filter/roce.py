@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -153,42 +152,6 @@ def ofed_reboot_reasons(seen: Mapping[str, Any]) -> list[str]:
     return [f"mlx5_core of {f'OFED {loaded}' if of_ofed else 'the kernel'} is loaded, of OFED {installed} installed"]
 
 
-def port_mtu(port: Mapping[str, Any], fabric_mtu: Any) -> int:
-    """MTU of a fabric port in bytes. IPoIB's are the kernel's limits: 65520 connected, 2044 in a datagram of 2048."""
-    if port.get("mtu"):
-        return int(port["mtu"])
-    if port.get("link_layer", "ethernet") == "infiniband":
-        return 65520 if port.get("ipoib_mode", "datagram") == "connected" else 2044
-    return int(fabric_mtu)
-
-
-def fabric_before(node: Mapping[str, Any], path: str, sysctls: Sequence[str]) -> dict[str, Any]:
-    """What ports and kernel parameters had before the role touched them: the first reading of each is kept."""
-    text = node["contents"].get(path, "")
-    before: dict[str, Any] = json.loads(text) if text else {}
-    before.setdefault("networkd_enabled", bool(node["units"]["systemd-networkd.service"]["enabled"]))
-    ports, values = before.setdefault("ports", {}), before.setdefault("sysctls", {})
-    for name, link in node["links"].items():
-        if link["exists"] and name not in ports:
-            up = link["operstate"] not in ("down", "absent")
-            ports[name] = {"mtu": link["mtu"], "txqueuelen": link["txqueuelen"], "up": up}
-            ports[name]["addresses"] = link["addresses"]
-    for key in sysctls:
-        values.setdefault(key, node["sysctls"][key]["value"])
-    return before
-
-
-def port_commands(before: Mapping[str, Any]) -> str:
-    """Lines for `ip -batch` that give the ports back what they had before."""
-    lines = []
-    for name, port in before.get("ports", {}).items():
-        state = "up" if port["up"] else "down"
-        lines.append(f"address flush dev {name} scope global")
-        lines.append(f"link set dev {name} mtu {port['mtu']} txqueuelen {port['txqueuelen']} {state}")
-        lines += [f"address add {address} dev {name}" for address in port["addresses"]]
-    return "\n".join(lines) + "\n"
-
-
 class FilterModule:
     """What Ansible looks for."""
 
@@ -202,7 +165,4 @@ class FilterModule:
             "kept_ports": kept_ports,
             "rdma_devices": rdma_devices,
             "ofed_reboot_reasons": ofed_reboot_reasons,
-            "port_mtu": port_mtu,
-            "fabric_before": fabric_before,
-            "port_commands": port_commands,
         }

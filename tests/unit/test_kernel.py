@@ -6,8 +6,7 @@ import json
 from typing import Any
 
 import pytest
-import yaml
-from node_modules import ROOT, load
+from node_modules import load, managed_files
 
 kernel: Any = load("plugins/filter/kernel.py")
 
@@ -153,13 +152,8 @@ def test_taking_back_on_a_node_where_the_role_never_ran_does_nothing() -> None:
 
 @pytest.mark.parametrize("loader", ["grub", "bls", ""])
 def test_the_files_are_valid_for_every_boot_loader(loader: str) -> None:
-    from jinja2 import Environment
-
-    environment = Environment(trim_blocks=True, autoescape=False)
-    environment.filters["to_json"] = json.dumps
-    template = environment.from_string((ROOT / "roles/kernel/templates/files.yml.j2").read_text())
     found = {**plan(node()), "loader": loader}
-    files = {f["path"]: f for f in yaml.safe_load(template.render(kernel_plan=found))}
+    files = {f["path"]: f for f in managed_files("roles/kernel/tasks/apply.yml", kernel_plan=found)}
     grub = files[kernel.GRUB_FILE]
     assert grub["state"] == ("present" if loader == "grub" else "absent")
     assert f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {ARGUMENTS}"' in grub["content"]

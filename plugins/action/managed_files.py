@@ -1,0 +1,73 @@
+"""managed_files on the controller: fills in what an entry's template or file holds, then calls the module."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+
+SOURCES = ("content", "template", "src")
+
+
+def spread(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """The entry of each file: `path` with a trailing slash is the folder of all that `template` or `src` list.
+
+    A file keeps its name there, without the .j2 of a template, and below `relative_to` its folders too.
+    """
+    below = str(entry.pop("relative_to", ""))
+    if not str(entry["path"]).endswith("/"):
+        return [entry]
+    kind = "template" if "template" in entry else "src"
+    named: list[dict[str, Any]] = []
+    for source in entry.get(kind) or []:
+        name = os.path.relpath(source, below) if below else PurePosixPath(source).name
+        named.append({**entry, "path": entry["path"] + name.removesuffix(".j2"), kind: source})
+    return named
+
+
+class ActionModule(ActionBase):
+    """Resolves `when`, `template` and `src`; everything else goes to the module as it is."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The module's answer."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        arguments = dict(self._task.args)
+        for option in ("directories", "files"):
+            if arguments.get(option):
+                arguments[option] = [
+                    self._resolved(one, task_vars or {})
+                    for entry in arguments[option]
+                    if boolean(entry.get("when", True), strict=False)
+                    for one in spread({key: value for key, value in entry.items() if key != "when"})
+                ]
+        result.update(self._execute_module("managed_files", arguments, task_vars=task_vars))
+        return result
+
+    def _resolved(self, entry: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        given = [name for name in SOURCES if name in entry]
+        if len(given) > 1:
+            raise AnsibleActionFail(f"{entry['path']}: {' and '.join(given)} exclude each other")
+        template, source, names = (entry.pop(key, None) for key in ("template", "src", "vars"))
+        if entry.get("state") == "absent":
+            return entry
+        if template is not None:
+            entry["content"] = self._rendered(template, names or {}, task_vars)
+        if source is not None:
+            found = self._loader.get_real_file(self._find_needle("files", source))
+            entry["content"] = Path(found).read_text(encoding="utf-8")
+        return entry
+
+    def _rendered(self, template: str, names: dict[str, Any], task_vars: dict[str, Any]) -> str:
+        """A template's text, with `names` beside the variables of the task."""
+        lookup = self._shared_loader_obj.lookup_loader.get(
+            "ansible.builtin.template", loader=self._loader, templar=self._templar
+        )
+        texts: list[str] = lookup.run([template], variables=task_vars, template_vars=names)
+        return texts[0]
