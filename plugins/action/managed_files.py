@@ -47,7 +47,7 @@ class ActionModule(ActionBase):
                     if boolean(entry.get("when", True), strict=False)
                     for one in spread({key: value for key, value in entry.items() if key != "when"})
                 ]
-        result.update(self._execute_module("managed_files", arguments, task_vars=task_vars))
+        result.update(self._execute_module("elastic_ai.toolkit.managed_files", arguments, task_vars=task_vars))
         return result
 
     def _resolved(self, entry: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"
 VERSIONS = ROOT / "roles" / "horovod" / "files" / "versions.py"
 
 
-apt_sources_for = load("plugins/filter/horovod.py").apt_sources_for
+apt_sources_for = load("plugins/plugin_utils/horovod.py").apt_sources_for
 torchrun = load("roles/horovod/files/torchrun.py")
 
 DEB822 = """# the distribution

@@ -12,8 +12,8 @@ REPO = Path(__file__).parents[2]
 
 
 def document(module: str, name: str) -> Any:
-    """DOCUMENTATION or RETURN of a module in library/."""
-    tree = ast.parse((REPO / f"library/{module}.py").read_text(encoding="utf-8"))
+    """DOCUMENTATION or RETURN of a module in plugins/modules."""
+    tree = ast.parse((REPO / f"plugins/modules/{module}.py").read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == name:
             return yaml.safe_load(ast.literal_eval(node.value))

@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import node_modules  # noqa: F401 - makes the project's module_utils importable
+import node_modules  # noqa: F401 - makes the collection importable
 import pytest
-from ansible.module_utils import elastic_ai_files
 from test_node_modules import OWNER, run
+
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils import files as ledgers
 
 
 def call(tmp_path: Path, owner: str = "demo", check: bool = False, **arguments: Any) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def test_a_file_that_two_roles_write_goes_with_the_last_of_them(tmp_path: Path) 
 def test_a_run_that_was_killed_after_its_ledger_can_be_taken_back(tmp_path: Path) -> None:
     conf = tmp_path / "conf"
     conf.write_text("theirs")
-    ledger = elastic_ai_files.FileLedger(tmp_path / "state", "demo", lambda command: (1, "", ""))
+    ledger = ledgers.FileLedger(tmp_path / "state", "demo", lambda command: (1, "", ""))
     ledger.note_file(str(conf), b"ours\n")
     ledger.note_file(str(tmp_path / "a" / "new"), b"ours\n")
     ledger.save()  # and here the power went
@@ -108,7 +109,7 @@ def test_a_configuration_of_a_package_that_is_gone_is_not_put_back(tmp_path: Pat
     def dpkg(command: list[str]) -> tuple[int, str, str]:
         return (0, f"demo-package: {conf}\n", "") if "-S" in command else (1, "", "no such package")
 
-    ledger = elastic_ai_files.FileLedger(tmp_path / "state", "demo", dpkg)
+    ledger = ledgers.FileLedger(tmp_path / "state", "demo", dpkg)
     ledger.note_file(str(conf), b"ours\n")
     conf.write_text("ours\n")
     ledger.release_file(str(conf))
@@ -134,7 +135,7 @@ def test_whole_trees_go_only_where_they_are_ours(tmp_path: Path) -> None:
     [("/etc/elastic-ai", True), ("/opt/elastic-ai/x", True), ("/etc", False), ("/etc/elastic-air", False)],
 )
 def test_the_toolkits_own_folders(path: str, ours: bool) -> None:
-    assert elastic_ai_files.is_ours(Path(path)) is ours
+    assert ledgers.is_ours(Path(path)) is ours
 
 
 def test_remove_owned_needs_an_owner(tmp_path: Path) -> None:

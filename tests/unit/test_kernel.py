@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from node_modules import load, managed_files
 
-kernel: Any = load("plugins/filter/kernel.py")
+kernel: Any = load("plugins/plugin_utils/kernel.py")
 
 INTEL = [{"address": "0000:00:00.0", "vendor": "0x8086", "device": "0x09a2", "class": "0x060000"}]
 AMD = [{"address": "0000:00:00.0", "vendor": "0x1022", "device": "0x14a4", "class": "0x060000"}]

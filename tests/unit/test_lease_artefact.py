@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from node_modules import load
 
-artefact = load("library/engine_artefact.py")
+artefact = load("plugins/modules/engine_artefact.py")
 
 
 def archive(path: Path, members: dict[str, bytes], link: tuple[str, str] | None = None) -> str:

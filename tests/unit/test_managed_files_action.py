@@ -39,7 +39,9 @@ class Site:
         }
         owned = [{"owner": "{{ me }}", "group": "{{ my_group }}", **entry, "path": f"{self.at}/{entry['path']}"}
                  for entry in files]  # fmt: skip
-        texts["tasks/main.yml"] = yaml.safe_dump([{"name": "Write", "managed_files": {"files": owned}}])
+        texts["tasks/main.yml"] = yaml.safe_dump(
+            [{"name": "Write", "elastic_ai.toolkit.managed_files": {"files": owned}}]
+        )
         for name, text in texts.items():
             (role / name).parent.mkdir(parents=True, exist_ok=True)
             (role / name).write_text(text, encoding="utf-8")

@@ -8,8 +8,8 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from node_modules import load
 
-os_key = load("plugins/filter/os.py").os_key
-packages_off = load("plugins/filter/packages.py").packages_off
+os_key = load("plugins/plugin_utils/os.py").os_key
+packages_off = load("plugins/plugin_utils/packages.py").packages_off
 STATE = {"packages": {"a": "1.0", "b": "", "c": "2.0", "d": "3.0"}, "held": ["c"]}
 
 

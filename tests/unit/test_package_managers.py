@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import node_modules  # noqa: F401 - makes the project's module_utils importable
+import node_modules  # noqa: F401 - makes the collection importable
 import pytest
-from ansible.module_utils import elastic_ai_apt, elastic_ai_dnf
-from ansible.module_utils.elastic_ai_packages import (
+
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt, dnf
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import (
     Action,
     LockedError,
     PackageError,
@@ -36,7 +37,7 @@ Conf libjq1 (1.6-2.1 Debian:12/stable [amd64])
 
 
 def test_a_simulation_of_apt_is_read() -> None:
-    plan = elastic_ai_apt.parse_simulation(SIMULATION, lambda one, other: one < other)
+    plan = apt.parse_simulation(SIMULATION, lambda one, other: one < other)
     assert plan.actions == [
         Action("remove", "systemd-timesyncd", before="252.39-1"),
         Action("install", "libjq1", "1.6-2.1"),
@@ -49,7 +50,7 @@ def test_a_simulation_of_apt_is_read() -> None:
 def test_dependencies_are_read_with_providers_of_virtual_packages() -> None:
     output = "nvidia-driver\n  Depends: nvidia-kmod\n |Depends: a\n  Depends: <virtual>\n    linux-headers-7\n"
     output += "  Recommends: x\n"
-    depends = elastic_ai_apt.parse_depends(output)
+    depends = apt.parse_depends(output)
     assert depends == {"nvidia-driver": ["nvidia-kmod", "a", "virtual", "linux-headers-7"]}
     assert chain_to("linux-headers-7", ["nvidia-driver"], depends) == ["nvidia-driver", "linux-headers-7"]
     assert chain_to("unheard-of", ["nvidia-driver"], depends) == ["unheard-of"]
@@ -57,8 +58,8 @@ def test_dependencies_are_read_with_providers_of_virtual_packages() -> None:
 
 def test_relations_lose_versions_and_architectures() -> None:
     text = "libc6 (>= 2.36), debconf (>= 0.5) | debconf-2.0, python3:any"
-    assert elastic_ai_apt.parse_relations(text) == [["libc6"], ["debconf", "debconf-2.0"], ["python3"]]
-    assert elastic_ai_apt.parse_relations(", ") == []
+    assert apt.parse_relations(text) == [["libc6"], ["debconf", "debconf-2.0"], ["python3"]]
+    assert apt.parse_relations(", ") == []
 
 
 URIS = """Reading package lists...
@@ -69,8 +70,8 @@ URIS = """Reading package lists...
 
 
 def test_the_space_that_a_transaction_takes() -> None:
-    assert elastic_ai_apt.fetch_bytes(URIS) == 116_000
-    assert elastic_ai_apt.installed_bytes("Package: a\nInstalled-Size: 10\n\nPackage: b\nInstalled-Size: 5\n") == 15360
+    assert apt.fetch_bytes(URIS) == 116_000
+    assert apt.installed_bytes("Package: a\nInstalled-Size: 10\n\nPackage: b\nInstalled-Size: 5\n") == 15360
 
 
 def test_a_disk_without_room_is_refused_by_commands_that_install_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,9 +82,9 @@ def test_a_disk_without_room_is_refused_by_commands_that_install_nothing(monkeyp
         return 0, URIS if "--print-uris" in command else "Installed-Size: 10\n"
 
     plan = Plan([Action("install", "tree", "2.1.0-1")])
-    manager = elastic_ai_apt.Apt(run, 0, False)
+    manager = apt.Apt(run, 0, False)
     free = {"/var/cache/apt/archives": 116_000, "/usr": 10_240}
-    monkeypatch.setattr(elastic_ai_apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    monkeypatch.setattr(apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
     manager.check_space({"tree": ""}, plan)
     for path in free:
         free[path] -= 1
@@ -107,9 +108,9 @@ def test_apt_get_is_asked_what_to_fetch_only_where_it_might_not_fit(monkeypatch:
         return any("--print-uris" in command for command in asked)
 
     plan = Plan([Action("install", "tree", "2.1.0-1")])
-    manager = elastic_ai_apt.Apt(run, 0, False)
+    manager = apt.Apt(run, 0, False)
     free = {"/var/cache/apt/archives": 200_000, "/usr": 10_240}
-    monkeypatch.setattr(elastic_ai_apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
+    monkeypatch.setattr(apt.shutil, "disk_usage", lambda path: SimpleNamespace(free=free[path]))
     assert not precise()
     plan.actions.append(Action("upgrade", "jq", "1.6", before="1.5"))  # of it nothing was shown
     assert precise()
@@ -176,15 +177,15 @@ def test_a_lock_is_told_apart() -> None:
     assert str(error) == "/var/lib/dpkg/lock-frontend is held by process 42 (apt-get)"
 
 
-def apt(lock_timeout_s: int = 0) -> elastic_ai_apt.Apt:
-    return elastic_ai_apt.Apt(lambda command: (0, "amd64\n"), lock_timeout_s, False)
+def manager(lock_timeout_s: int = 0) -> apt.Apt:
+    return apt.Apt(lambda command: (0, "amd64\n"), lock_timeout_s, False)
 
 
 def test_the_holder_of_a_lock_is_named_and_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = tmp_path / "lock-frontend"
     lock.touch()
-    monkeypatch.setattr(elastic_ai_apt, "LOCKS", (str(tmp_path / "missing"), str(lock)))
-    assert apt().locked(lambda: "done") == "done"
+    monkeypatch.setattr(apt, "LOCKS", (str(tmp_path / "missing"), str(lock)))
+    assert manager().locked(lambda: "done") == "done"
     code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -192,14 +193,14 @@ def test_the_holder_of_a_lock_is_named_and_nothing_is_done(tmp_path: Path, monke
     assert holder.stdout is not None
     holder.stdout.readline()
     with pytest.raises(LockedError, match=rf"lock-frontend is held by process {holder.pid} \(.*input\(\)"):
-        apt().locked(lambda: pytest.fail("must not run"))
+        manager().locked(lambda: pytest.fail("must not run"))
     holder.communicate("\n")
-    assert apt().locked(lambda: "done") == "done"
+    assert manager().locked(lambda: "done") == "done"
 
 
 def test_a_lock_that_is_taken_in_between_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elastic_ai_apt, "LOCKS", ())
-    monkeypatch.setattr(elastic_ai_apt.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(apt, "LOCKS", ())
+    monkeypatch.setattr(apt.time, "sleep", lambda seconds: None)
     answers = [LockedError("taken"), "done"]
 
     def work() -> str:
@@ -208,23 +209,23 @@ def test_a_lock_that_is_taken_in_between_is_waited_for(monkeypatch: pytest.Monke
             raise answer
         return answer
 
-    assert apt(lock_timeout_s=60).locked(work) == "done"
+    assert manager(lock_timeout_s=60).locked(work) == "done"
 
 
 def test_the_layout_of_a_lock_request_is_the_kernels(tmp_path: Path) -> None:
     import struct
 
     with (tmp_path / "lock").open("w") as stream:
-        request = struct.pack(elastic_ai_apt.FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-        assert struct.unpack(elastic_ai_apt.FLOCK, fcntl.fcntl(stream, fcntl.F_GETLK, request))[0] == fcntl.F_UNLCK
+        request = struct.pack(apt.FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        assert struct.unpack(apt.FLOCK, fcntl.fcntl(stream, fcntl.F_GETLK, request))[0] == fcntl.F_UNLCK
 
 
 def test_apt_is_asked_without_questions_and_allowed_no_more_than_the_plan_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(elastic_ai_apt, "LOCKS", ())
+    monkeypatch.setattr(apt, "LOCKS", ())
     asked: list[list[str]] = []
-    manager = elastic_ai_apt.Apt(lambda command: (asked.append(command), (0, ""))[1], 7, True)
+    manager = apt.Apt(lambda command: (asked.append(command), (0, ""))[1], 7, True)
     manager.install({"a": "1", "b": ""}, Plan([Action("install", "a", "1")]))
     manager.install({"a": "1"}, Plan([Action("downgrade", "a", "1", "2")]))
     plain, downgrade = asked[-2:]
@@ -267,7 +268,7 @@ def test_dnf_is_read_and_asked_through_the_same_interface() -> None:
             return 0, "libcudnn9\t9.14.0-1\nchrony\t4.6.1-1.el9\n"
         return (1, "") if command[0] == "fuser" else (0, "")
 
-    manager = elastic_ai_dnf.Dnf(run, 1, False)
+    manager = dnf.Dnf(run, 1, False)
     plan = manager.simulate({"cuda-toolkit-13-0": "13.0.2-1", "gcc": ""})
     assert asked[0][-2:] == ["cuda-toolkit-13-0-13.0.2-1", "gcc"]
     assert plan.names("install") == ["cuda-toolkit-13-0", "kernel-core"]
@@ -288,6 +289,6 @@ def test_dnf_is_read_and_asked_through_the_same_interface() -> None:
 
 
 def test_dnf_names_who_is_at_work() -> None:
-    manager = elastic_ai_dnf.Dnf(lambda command: (0, "/var/lib/rpm/.rpm.lock: 42"), 0, False)
+    manager = dnf.Dnf(lambda command: (0, "/var/lib/rpm/.rpm.lock: 42"), 0, False)
     with pytest.raises(LockedError, match="held by process 42"):
         manager.locked(lambda: pytest.fail("must not run"))

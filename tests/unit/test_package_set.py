@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from node_modules import load
 
-package_set = load("library/package_set.py")
-from ansible.module_utils.elastic_ai_packages import Action, PackageError, Plan  # noqa: E402
+package_set = load("plugins/modules/package_set.py")
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import Action, PackageError, Plan  # noqa: E402
 
 DEPENDS = {"tool": ["lib"], "driver": ["kernel-7"], "other": ["lib"], "clock": []}
 AVAILABLE = {

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from node_modules import load, run
 
-preflight: Any = load("plugins/filter/preflight.py")
+preflight: Any = load("plugins/plugin_utils/preflight.py")
 
 NODE: dict[str, Any] = {
     "os": {"id": "ubuntu", "version": "24.04", "rhel_like": False},
@@ -154,7 +154,7 @@ def test_notes_stop_nothing() -> None:
 
 
 def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
-    os_key = load("plugins/filter/os.py").os_key
+    os_key = load("plugins/plugin_utils/os.py").os_key
     keys = {
         os_key(preflight.preflight_facts({"os": {"id": i, "version": v, "rhel_like": r}}))
         for i, v, r in (

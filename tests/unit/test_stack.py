@@ -22,7 +22,7 @@ H100 = {"model": "H100 SXM5 80GB", "generation": "hopper"}
 B200 = {"model": "B200", "generation": "blackwell"}
 NIC = {"ConnectX-3": "0x1003", "ConnectX-4": "0x1013", "ConnectX-5": "0x1017", "ConnectX-7": "0x1021"}
 
-stack: Any = load("plugins/filter/stack.py")
+stack: Any = load("plugins/plugin_utils/stack.py")
 
 
 def nics(*model_names: str) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 from node_modules import load, run
 
-tuning: Any = load("plugins/filter/tuning.py")
-reboot: Any = load("plugins/filter/reboot.py")
+tuning: Any = load("plugins/plugin_utils/tuning.py")
+reboot: Any = load("plugins/plugin_utils/reboot.py")
 
 MEMORY = "/var/lib/elastic-ai/tuning.json"
 GOVERNOR = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"

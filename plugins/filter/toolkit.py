@@ -1,0 +1,55 @@
+"""All filters of the collection, each imported when it is first used.
+
+One file, because Ansible reads every file of this folder for each filter that a process meets for the first time, and a
+process is forked for each task. What the filters do is in plugins/plugin_utils, where they share code.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+CODE = "ansible_collections.elastic_ai.toolkit.plugins.plugin_utils"
+#: Module of plugin_utils -> the filters that it has.
+FILTERS = {
+    "docker": "docker_packages docker_daemon docker_daemon_differs",
+    "fabric": "port_mtu fabric_before port_commands fabric_port_files fabric_ports_off sysctls_off",
+    "gpu": (
+        "gpu_list nvswitch_list upstream_version driver_candidates driver_plan driver_verdict "
+        "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "
+        "daemon_gpu_faults"
+    ),
+    "horovod": "apt_sources_for",
+    "kernel": "kernel_packages kernel_reads boot_arguments kernel_plan kernel_undo",
+    "openpgp": "openpgp_keys openpgp_only openpgp_holds openpgp_trusted openpgp_armour",
+    "os": "os_key",
+    "packages": "packages_off",
+    "preflight": "preflight_facts preflight_reasons preflight_notes",
+    "reboot": "reboot_reasons units_lost",
+    "record": "provisioned_record",
+    "repos": (
+        "repos_plan repos_paths repos_files repos_moved repos_lists repos_unread repos_key_faults "
+        "repos_read_of repos_gone repos_before repos_refusal"
+    ),
+    "roce": ("ethernet_ports roce_policy roce_reading ports_to_set kept_ports rdma_devices ofed_reboot_reasons"),
+    "slurm": "slurm_topology slurm_memory_mib slurm_gpus slurm_cluster",
+    "slurm_policy": "slurm_policy slurm_pool_faults",
+    "stack": "nic_list stack_data stack_effective stack_variables stack_faults stack_notes",
+    "tuning": "tuning_plan tuning_undo",
+}
+
+
+def _late(module: str, name: str) -> Callable[..., Any]:
+    def called(*values: Any, **options: Any) -> Any:
+        return getattr(importlib.import_module(f"{CODE}.{module}"), name)(*values, **options)
+
+    return called
+
+
+class FilterModule:
+    """What Ansible looks for."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Filters by name."""
+        return {name: _late(module, name) for module, names in FILTERS.items() for name in names.split()}

@@ -1,0 +1,146 @@
+#!/usr/bin/python3
+"""Install one release of a remoting engine from its archive, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import tarfile
+import tempfile
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: engine_artefact
+short_description: Install a remoting engine from its archive
+description:
+  - The archive is a tar.gz with C(engine.json) (engine, release), C(bin/) and C(lib/). It is refused when its checksum
+    is another, or when a member would leave its folder.
+  - It goes to I(root)/ENGINE-RELEASE in one rename; C(current) then points to it, and other releases are removed.
+options:
+  archive: {description: the archive on the node; not needed where it is installed already, type: path, default: ""}
+  sha256: {description: its checksum, type: str, required: true}
+  root: {description: folder of all releases, type: path, default: /opt/elastic-ai/engine}
+author: Elastic AI Toolkit
+"""
+EXAMPLES = r"""
+- name: Install the engine
+  elastic_ai.toolkit.engine_artefact:
+    archive: /opt/elastic-ai/engine/.archive.tar.gz
+    sha256: "{{ remoting_engine_sha256 }}"
+"""
+RETURN = r"""
+engine: {description: name of the engine, returned: always, type: str}
+release: {description: its release, returned: always, type: str}
+"""
+MARK = ".sha256"
+
+
+class Refused(Exception):
+    """The archive cannot be installed; one sentence."""
+
+
+def described(text: str) -> dict[str, str]:
+    """engine and release of an engine.json."""
+    try:
+        data: Any = json.loads(text)
+        engine, release = str(data["engine"]), str(data["release"])
+    except (ValueError, KeyError, TypeError):
+        raise Refused("engine.json names no engine and release") from None
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,30}", engine) or not re.fullmatch(
+        r"[A-Za-z0-9][A-Za-z0-9._+-]{0,60}", release
+    ):
+        raise Refused(f"engine.json: {engine} {release} is no name and release")
+    return {"engine": engine, "release": release}
+
+
+def installed(root: Path, sha256: str) -> dict[str, str] | None:
+    """What `current` holds, when it came from that archive."""
+    try:
+        if (root / "current" / MARK).read_text().strip() == sha256:
+            return described((root / "current" / "engine.json").read_text())
+    except (OSError, Refused):
+        pass
+    return None
+
+
+def safe_members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
+    """Regular files, folders and links inside; Refused when a member would leave the folder."""
+    members = archive.getmembers()
+    for member in members:
+        path = PurePosixPath(member.name)
+        link = PurePosixPath(member.linkname) if member.issym() or member.islnk() else None
+        outside = path.is_absolute() or ".." in path.parts
+        if link is not None and (link.is_absolute() or ".." in link.parts):
+            outside = True
+        if outside or not (member.isfile() or member.isdir() or link is not None):
+            raise Refused(f"its member {member.name} does not belong into such an archive")
+        member.uid = member.gid = 0
+        member.uname = member.gname = "root"
+        member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return members
+
+
+def install(archive: Path, sha256: str, root: Path) -> dict[str, str]:
+    """Unpack beside, look, and put in place."""
+    if not archive.is_file():
+        raise Refused("it is not there")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != sha256:
+        raise Refused(f"its checksum is {found}, not {sha256}")
+    root.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(dir=root, prefix=".new-"))
+    try:
+        try:
+            with tarfile.open(archive, "r:gz") as opened:
+                opened.extractall(scratch, members=safe_members(opened))  # noqa: S202  # checked above
+            data = described((scratch / "engine.json").read_text())
+        except (tarfile.TarError, EOFError, FileNotFoundError) as fault:
+            raise Refused(f"it is no engine's archive ({fault})") from None
+        (scratch / MARK).write_text(sha256 + "\n")
+        scratch.chmod(0o755)
+        target = root / f"{data['engine']}-{data['release']}"
+        shutil.rmtree(target, ignore_errors=True)
+        scratch.rename(target)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    link = root / ".current"
+    link.unlink(missing_ok=True)
+    link.symlink_to(target.name)
+    link.replace(root / "current")
+    for other in root.iterdir():
+        if other.is_dir() and not other.is_symlink() and other != target and not other.name.startswith("."):
+            shutil.rmtree(other, ignore_errors=True)
+    return data
+
+
+def main() -> None:
+    """Install what is not there."""
+    module = AnsibleModule(
+        argument_spec={
+            "archive": {"type": "path", "default": ""},
+            "sha256": {"type": "str", "required": True},
+            "root": {"type": "path", "default": "/opt/elastic-ai/engine"},
+        },
+        supports_check_mode=True,
+    )
+    root, sha256 = Path(module.params["root"]), module.params["sha256"].lower()
+    there = installed(root, sha256)
+    if there is not None:
+        module.exit_json(changed=False, **there)
+    if module.check_mode:
+        module.exit_json(changed=True, engine="", release="")
+    try:
+        module.exit_json(changed=True, **install(Path(module.params["archive"]), sha256, root))
+    except Refused as fault:
+        module.fail_json(msg=f"the engine's archive {module.params['archive']} is refused: {fault}")
+    except OSError as fault:
+        module.fail_json(msg=f"{fault.filename}: {fault.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+#!/usr/bin/python3
+"""Observe what decides whether a node can be provisioned; the decision is the controller's."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: node_preflight
+short_description: Observe what decides whether a node can be provisioned
+description:
+  - A pure read without a judgement. What it returns can be recorded and judged later without the node.
+  - Kernel, installed kernels and PCI devices are read by node_state.
+options:
+  disk_paths: {description: paths whose free space is asked for, type: list, elements: path, default: []}
+  sysfs_root: {description: where hardware is read; tests plant their own tree, type: path, default: /sys}
+  controller_time_s: {description: the controller's clock just before this call, type: float, required: true}
+author: Elastic AI Toolkit
+"""
+EXAMPLES = r"""
+- name: Observe the node
+  elastic_ai.toolkit.node_preflight:
+    disk_paths: [/opt, /var]
+    controller_time_s: "{{ now(utc=true).timestamp() }}"
+"""
+RETURN = r"""
+hostname: {description: the node's own name, returned: always, type: str}
+hostname_resolves: {description: whether the node can resolve it, returned: always, type: bool}
+os: {description: id and version and whether it is like rhel, returned: always, type: dict}
+architecture: {description: machine, returned: always, type: str}
+python: {description: version of Python, returned: always, type: str}
+root: {description: whether the module runs as root, returned: always, type: bool}
+systemd: {description: whether systemd is the init, returned: always, type: bool}
+memory_mib: {description: memory, returned: always, type: int}
+disks: {description: by path - existing folder above it and its device and free_mib, returned: always, type: dict}
+links: {description: IPv4 addresses by network interface, returned: always, type: dict}
+links_error: {description: why the interfaces could not be listed, returned: always, type: str}
+headers: {description: of the running kernel - present or installable or missing or unknown, returned: always,
+  type: str}
+secure_boot: {description: enabled or disabled or unsupported or unknown, returned: always, type: str}
+mok_enrolled: {description: this node's signing keys that its firmware trusts, returned: always, type: list}
+sqv: {description: whether apt of this node verifies signatures by sqv, returned: always, type: bool}
+node_time_s: {description: the node's clock when it answered, returned: always, type: float}
+offset_at_most_s: {description: upper limit of the clock's offset; it includes the way to the node, returned: always,
+  type: float}
+"""
+
+SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+# Where DKMS of Debian and EL, and Ubuntu's, keep the certificate that they sign modules with.
+MOK_FILES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
+
+
+def read_os() -> dict[str, Any]:
+    """Operating system as os-release names it."""
+    release = dict(
+        line.replace('"', "").split("=", 1)
+        for line in Path("/etc/os-release").read_text(encoding="utf-8").splitlines()
+        if "=" in line
+    )
+    family = {release.get("ID", ""), *release.get("ID_LIKE", "").split()}
+    return {"id": release.get("ID", "?"), "version": release.get("VERSION_ID", "?"), "rhel_like": "rhel" in family}
+
+
+def read_disks(paths: list[str]) -> dict[str, dict[str, Any]]:
+    """Free space on the file system that each path is or would be on."""
+    disks = {}
+    for path in paths:
+        existing = Path(path)
+        while not existing.exists():
+            existing = existing.parent
+        disks[path] = {
+            "existing": str(existing),
+            "device": existing.stat().st_dev,
+            "free_mib": shutil.disk_usage(existing).free // 2**20,
+        }
+    return disks
+
+
+def read_links(module: AnsibleModule) -> tuple[dict[str, list[str]], str]:
+    """IPv4 addresses by interface, and why they could not be listed."""
+    code, out, err = module.run_command(["ip", "-json", "address", "show"])
+    if code != 0:
+        return {}, err.strip()
+    links = {link["ifname"]: link for link in json.loads(out) if "ifname" in link}
+    return {
+        name: [entry["local"] for entry in link.get("addr_info", []) if entry.get("family") == "inet"]
+        for name, link in links.items()
+    }, ""
+
+
+def read_headers(module: AnsibleModule) -> str:
+    """Whether modules can be built for the running kernel, from what is here and from package lists already fetched."""
+    kernel = platform.release()
+    if (Path("/lib/modules") / kernel / "build" / "Makefile").exists():
+        return "present"
+    if shutil.which("apt-cache"):
+        if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
+            return "unknown"
+        _, out, _ = module.run_command(["apt-cache", "policy", f"linux-headers-{kernel}"])
+        return "installable" if re.search(r"Candidate: (?!\(none\))\S", out) else "missing"
+    if shutil.which("dnf"):
+        code, out, _ = module.run_command(["dnf", "-q", "-C", "repoquery", f"kernel-devel-uname-r = {kernel}"])
+        if code != 0:  # no cached lists
+            return "unknown"
+        return "installable" if out.strip() else "missing"
+    return "unknown"
+
+
+def read_secure_boot(sysfs: Path) -> str:
+    """State of Secure Boot from the firmware's variable: four bytes of attributes, then the value."""
+    if not (sysfs / "firmware/efi").is_dir():
+        return "unsupported"
+    try:
+        return "enabled" if (sysfs / SECURE_BOOT).read_bytes()[4:5] == b"\x01" else "disabled"
+    except FileNotFoundError:
+        return "disabled"  # firmware without the variable does not verify
+    except OSError:
+        return "unknown"
+
+
+def read_mok_enrolled(module: AnsibleModule) -> list[str]:
+    """Certificates of this node's DKMS that the firmware trusts already."""
+    if not shutil.which("mokutil"):
+        return []
+    enrolled = []
+    for file in MOK_FILES:
+        if Path(file).is_file() and "already enrolled" in module.run_command(["mokutil", "--test-key", file])[1]:
+            enrolled.append(file)
+    return enrolled
+
+
+def resolves(name: str) -> bool:
+    """Whether the node can resolve a name."""
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Observe and return."""
+    module = AnsibleModule(
+        argument_spec={
+            "disk_paths": {"type": "list", "elements": "path", "default": []},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "controller_time_s": {"type": "float", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    arrival = time.time()  # at once: what follows must not count as an offset of the clock
+    links, links_error = read_links(module)
+    hostname = socket.gethostname()
+    module.exit_json(
+        changed=False,
+        hostname=hostname,
+        hostname_resolves=resolves(hostname),
+        os=read_os(),
+        architecture=platform.machine(),
+        python=platform.python_version(),
+        root=os.geteuid() == 0,
+        systemd=Path("/run/systemd/system").is_dir(),
+        memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
+        disks=read_disks(module.params["disk_paths"]),
+        links=links,
+        links_error=links_error,
+        headers=read_headers(module),
+        secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
+        mok_enrolled=read_mok_enrolled(module),
+        sqv=Path("/usr/bin/sqv").exists(),
+        node_time_s=arrival,
+        offset_at_most_s=round(arrival - module.params["controller_time_s"], 3),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,359 @@
+#!/usr/bin/python3
+"""One read of everything a role must know about a node, so that a converged role costs one round trip."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import platform
+import pwd
+import re
+import resource
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: node_state
+short_description: Read packages, units, files, links, kernel and hardware of a node in one go
+description:
+  - A pure read; never changes anything, and runs the same in check mode.
+  - Roles act only on what differs from the wanted state, so that a converged node costs few remote tasks.
+options:
+  packages:
+    description: Packages (dpkg or rpm); the result maps each to its installed version, "" where it is not installed.
+    type: list
+    elements: str
+    default: []
+  units:
+    description: systemd units; the result tells active and enabled of each.
+    type: list
+    elements: str
+    default: []
+  files:
+    description: Paths or globs; the result maps each matching path to its sha256 ("" for a directory).
+    type: list
+    elements: path
+    default: []
+  contents:
+    description: Small text files; the result maps each to its text, "" where it is missing; a glob stands for the
+      files that match it. Never for secrets.
+    type: list
+    elements: path
+    default: []
+  links:
+    description: Network interfaces; the result tells mtu, txqueuelen, operstate and IPv4 addresses of each.
+    type: list
+    elements: str
+    default: []
+  sysctls:
+    description: Kernel keys; the result tells the value of each and whether this node's kernel lets us set it.
+    type: list
+    elements: str
+    default: []
+  modules:
+    description: Kernel modules; the result tells loaded, version and available of each.
+    type: list
+    elements: str
+    default: []
+  pci:
+    description: Whether to list the PCI devices.
+    type: bool
+    default: false
+  sysfs_root:
+    description: Where hardware and modules are read; tests plant their own tree.
+    type: path
+    default: /sys
+  users:
+    description: Local users; the result maps each to whether it exists.
+    type: list
+    elements: str
+    default: []
+author: Elastic AI Toolkit
+"""
+EXAMPLES = r"""
+- name: Read the node
+  elastic_ai.toolkit.node_state:
+    packages: [chrony]
+    units: [chrony.service]
+  register: base_state
+"""
+RETURN = r"""
+packages: {description: versions by package, returned: always, type: dict}
+missing_packages: {description: those not installed, returned: always, type: list}
+held: {description: those of the packages asked for that are on hold (dpkg) or locked to a version (dnf),
+  returned: always, type: list}
+units: {description: active and enabled by unit, returned: always, type: dict}
+files: {description: sha256 by path, returned: always, type: dict}
+contents: {description: text by path, returned: always, type: dict}
+links: {description: facts by interface, returned: always, type: dict}
+sysctls: {description: value and settable by key, returned: always, type: dict}
+package_lists: {description: whether any package lists were ever fetched, returned: always, type: bool}
+cpus: {description: cores that a process on the node may use, returned: always, type: int}
+limits: {description: hard limits of a login session in bytes or counts (-1 is unlimited) and whether this node
+  may raise them, returned: always, type: dict}
+kernel: {description: release of the running kernel, returned: always, type: str}
+kernels: {description: releases of the installed kernels with the newest first, returned: always, type: list}
+cmdline: {description: boot parameters of the running kernel, returned: always, type: str}
+in_container: {description: whether the node is a container, returned: always, type: bool}
+modules_loadable: {description: whether modules of the running kernel can be loaded, returned: always, type: bool}
+modules: {description: loaded and version and available by module, returned: always, type: dict}
+pci: {description: address and vendor and device and class and numa_node and driver of each device,
+  returned: always, type: list}
+users: {description: existence by user, returned: always, type: dict}
+reboot_hints: {description: packages that asked for a reboot, returned: always, type: list}
+"""
+
+CAP_SYS_RESOURCE = 24  # bit number in <linux/capability.h>
+RPM_FIELDS = "%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n"
+
+
+def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, str], list[str]]:
+    """Installed version of each package ("" for one that is not completely installed), and which are held."""
+    versions = dict.fromkeys(names, "")
+    held: list[str] = []
+    if not names:
+        return versions, held
+    if shutil.which("dpkg-query") is None and shutil.which("rpm") is not None:
+        # The exit code counts the names that are not installed; both kinds of lines are answers.
+        _, out, _ = module.run_command(["rpm", "-q", "--qf", RPM_FIELDS, *names])
+        for line in out.splitlines():
+            name, _, version = line.partition(" ")
+            if name in versions:
+                versions[name] = version
+        locks = Path("/etc/dnf/plugins/versionlock.list")
+        lines = locks.read_text(encoding="utf-8").splitlines() if locks.is_file() else []
+        held = [name for name in versions if any(re.match(re.escape(name) + r"-\d+:", line) for line in lines)]
+        return versions, held
+    fields = "${Package} ${db:Status-Want} ${db:Status-Status} ${Version}\n"
+    # dpkg-query exits 1 when some name is unknown and still lists the others: both are answers.
+    code, out, err = module.run_command(["dpkg-query", "-W", "-f", fields, *names])
+    if code not in (0, 1):
+        module.fail_json(msg=f"dpkg-query failed: {err.strip()}")
+    for line in out.splitlines():
+        name, want, status, version = [*line.split(" ", 3), "", "", ""][:4]
+        if name in versions and (status == "installed" or status.startswith("triggers")):
+            versions[name] = version
+            if want == "hold":
+                held.append(name)
+    return versions, held
+
+
+def read_units(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, bool]]:
+    """Whether each unit is active and enabled; an unknown unit is neither."""
+    units = {name: {"active": False, "enabled": False} for name in names}
+    if not names:
+        return units
+    code, out, err = module.run_command(
+        ["systemctl", "show", "--property=Id,Names,ActiveState,UnitFileState", "--", *names]
+    )
+    if code != 0:
+        module.fail_json(msg=f"systemctl show failed: {err.strip()}")
+    for name, block in zip(names, out.strip("\n").split("\n\n"), strict=False):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        units[name] = {
+            "active": values.get("ActiveState") == "active",
+            "enabled": values.get("UnitFileState", "").startswith("enabled"),
+        }
+    return units
+
+
+def matching(pattern: str) -> list[str]:
+    """Existing paths that match a pattern, sorted."""
+    return sorted(glob.glob(pattern))  # noqa: PTH207 - absolute patterns, which Path.glob refuses
+
+
+def read_files(patterns: list[str]) -> dict[str, str]:
+    """sha256 of each existing path that matches a pattern."""
+    found: dict[str, str] = {}
+    for pattern in patterns:
+        for name in matching(pattern):
+            path = Path(name)
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    return found
+
+
+def read_contents(patterns: list[str]) -> dict[str, str]:
+    """Text of each file, "" where it is missing; a glob contributes the files that match it."""
+    names = [n for p in patterns for n in (matching(p) if glob.has_magic(p) else [p])]
+    return {n: Path(n).read_text(encoding="utf-8", errors="replace") if Path(n).is_file() else "" for n in names}
+
+
+def read_links(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, Any]]:
+    """MTU in bytes, queue length in packets, state and addresses (with prefix length) of each interface."""
+    links: dict[str, dict[str, Any]] = {
+        name: {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": []} for name in names
+    }
+    if not names:
+        return links
+    code, out, err = module.run_command(["ip", "-json", "address", "show"])
+    if code != 0:
+        module.fail_json(msg=f"ip address show failed: {err.strip()}")
+    for link in json.loads(out):
+        if link.get("ifname") in links:
+            links[link["ifname"]] = {
+                "exists": True,
+                "mtu": link.get("mtu", 0),
+                "txqueuelen": link.get("txqlen", 0),
+                "operstate": link.get("operstate", "").lower(),
+                "addresses": [
+                    f"{a['local']}/{a['prefixlen']}" for a in link.get("addr_info", []) if a.get("family") == "inet"
+                ],
+            }
+    return links
+
+
+def read_sysctls(keys: list[str]) -> dict[str, dict[str, Any]]:
+    """Value of each key (blanks folded) and whether the node may set it.
+
+    access(2) answers for the mount too: below a read-only /proc/sys, as in containers, a key is not writable.
+    """
+    values: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        path = Path("/proc/sys") / key.replace(".", "/")
+        try:
+            value = " ".join(path.read_text(encoding="ascii").split())
+        except OSError:
+            value = ""
+        values[key] = {"value": value, "settable": os.access(path, os.W_OK)}
+    return values
+
+
+def read_limits() -> dict[str, Any]:
+    """Hard limits of the login session that runs this module, and whether the node may raise them."""
+    bounding = 0
+    for line in Path("/proc/1/status").read_text(encoding="ascii").splitlines():
+        if line.startswith("CapBnd:"):
+            bounding = int(line.split()[1], 16)
+    return {
+        "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK)[1],
+        "nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "raisable": bool(bounding >> CAP_SYS_RESOURCE & 1),
+    }
+
+
+def word(path: Path) -> str:
+    """Text of a one-line sysfs file, "" where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def release_key(release: str) -> list[tuple[int, int, str]]:
+    """Order of kernel releases: numbers count as numbers, so that 6.1.0-9 comes before 6.1.0-21."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.findall(r"\d+|[^\d.+~-]+", release)]
+
+
+def read_kernels(root: Path = Path("/")) -> list[str]:
+    """Releases that have a kernel image or a tree of modules, newest first."""
+    trees = {path.parent.name for path in root.glob("lib/modules/*/modules.dep")}
+    images = {path.name.removeprefix("vmlinuz-") for path in root.glob("boot/vmlinuz-*")}
+    return sorted(trees | images, key=release_key, reverse=True)
+
+
+def read_container() -> bool:
+    """Whether this node is a container, as its init or its engine has marked it."""
+    return any(Path(mark).exists() for mark in ("/run/systemd/container", "/run/.containerenv", "/.dockerenv"))
+
+
+def read_modules(module: AnsibleModule, names: list[str], sysfs: Path, kernel: str) -> dict[str, dict[str, Any]]:
+    """Whether each module is loaded (or built in), its version, and whether the running kernel has it."""
+    tree = Path("/lib/modules") / kernel
+    there: set[str] = set()
+    if names:
+        for listing in (tree / "modules.dep", tree / "modules.builtin"):
+            files = (line.split(":")[0] for line in word(listing).splitlines())
+            there |= {Path(file).name.split(".ko")[0].replace("-", "_") for file in files}
+    found: dict[str, dict[str, Any]] = {}
+    for name in names:
+        plain = name.replace("-", "_")
+        loaded, available = (sysfs / "module" / plain).is_dir(), plain in there
+        version = word(sysfs / "module" / plain / "version")
+        if not version and available and shutil.which("modinfo"):
+            version = module.run_command(["modinfo", "-F", "version", plain])[1].strip()
+        found[name] = {"loaded": loaded, "version": version, "available": available or loaded}
+    return found
+
+
+def read_pci(sysfs: Path) -> list[dict[str, Any]]:
+    """All PCI devices."""
+    devices = []
+    for path in sorted((sysfs / "bus/pci/devices").glob("*")):
+        node, driver = word(path / "numa_node"), path / "driver"
+        devices.append(
+            {
+                "address": path.name,
+                "vendor": word(path / "vendor"),
+                "device": word(path / "device"),
+                "class": word(path / "class"),
+                "numa_node": int(node) if re.fullmatch(r"-?\d+", node) else -1,
+                "driver": driver.resolve().name if driver.exists() else "",
+            }
+        )
+    return devices
+
+
+def user_exists(name: str) -> bool:
+    """Whether the node knows a user."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
+
+
+def main() -> None:
+    """Read what was asked for and return it."""
+    listed = {"type": "list", "elements": "str", "default": []}
+    paths = {"type": "list", "elements": "path", "default": []}
+    module = AnsibleModule(
+        argument_spec={
+            "packages": listed,
+            "units": listed,
+            "files": paths,
+            "contents": paths,
+            "links": listed,
+            "sysctls": listed,
+            "modules": listed,
+            "pci": {"type": "bool", "default": False},
+            "sysfs_root": {"type": "path", "default": "/sys"},
+            "users": listed,
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    sysfs, kernel, in_container = Path(wanted["sysfs_root"]), platform.release(), read_container()
+    packages, held = read_packages(module, wanted["packages"])
+    hints = Path("/run/reboot-required.pkgs") if Path("/run/reboot-required").exists() else Path("/nonexistent")
+    module.exit_json(
+        changed=False,
+        packages=packages,
+        missing_packages=[name for name, version in packages.items() if not version],
+        held=held,
+        units=read_units(module, wanted["units"]),
+        files=read_files(wanted["files"]),
+        contents=read_contents(wanted["contents"]),
+        links=read_links(module, wanted["links"]),
+        sysctls=read_sysctls(wanted["sysctls"]),
+        limits=read_limits(),
+        cpus=len(os.sched_getaffinity(0)),
+        package_lists=any(Path("/var/lib/apt/lists").glob("*_Packages*")),
+        kernel=kernel,
+        kernels=read_kernels(),
+        cmdline=word(Path("/proc/cmdline")),
+        in_container=in_container,
+        modules_loadable=not in_container and (Path("/lib/modules") / kernel).is_dir(),
+        modules=read_modules(module, wanted["modules"], sysfs, kernel),
+        pci=read_pci(sysfs) if wanted["pci"] else [],
+        users={name: user_exists(name) for name in wanted["users"]},
+        reboot_hints=sorted(set(word(hints).splitlines())),
+    )
+
+
+if __name__ == "__main__":
+    main()

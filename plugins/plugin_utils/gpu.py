@@ -1,0 +1,361 @@
+"""NVIDIA GPUs as the PCI bus shows them, and what each of them wants of driver and toolkit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+NVIDIA = "0x10de"
+DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers; audio and USB functions of a card have others
+BRIDGE_CLASS = "0x0680"
+
+#: First device id of each run of one generation, from the public PCI id list.
+GENERATION_STARTS = (
+    (0x0000, "kepler or older"),
+    (0x1340, "maxwell"),
+    (0x15C0, "pascal"),
+    (0x1600, "maxwell"),
+    (0x1725, "pascal"),
+    (0x174D, "maxwell"),
+    (0x1B00, "pascal"),
+    (0x1D80, "volta"),
+    (0x1E00, "turing"),
+    (0x2080, "ampere"),
+    (0x2180, "turing"),
+    (0x2200, "ampere"),
+    (0x2300, "hopper"),
+    (0x2400, "ampere"),
+    (0x2600, "ada"),
+    (0x2900, "blackwell"),
+    (0x3400, "unknown"),
+)
+ORDER = ("maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
+#: Generations for which the open kernel modules do not exist, and those for which nothing else does.
+PROPRIETARY_ONLY = frozenset({"maxwell", "pascal", "volta"})
+OPEN_ONLY = frozenset({"blackwell"})
+LAST_BRANCH_PROPRIETARY_ONLY = 580  # of Maxwell, Pascal and Volta
+LAST_BRANCH_WITH_PROPRIETARY = 619  # R620 has open modules alone
+
+#: Names of the GPUs of data-centre servers; others are named by their id.
+MODELS = {
+    "0x15f7": "Tesla P100 PCIe 12GB",
+    "0x15f8": "Tesla P100 PCIe 16GB",
+    "0x15f9": "Tesla P100 SXM2 16GB",
+    "0x1b38": "Tesla P40",
+    "0x1db1": "Tesla V100 SXM2 16GB",
+    "0x1db4": "Tesla V100 PCIe 16GB",
+    "0x1db5": "Tesla V100 SXM2 32GB",
+    "0x1db6": "Tesla V100 PCIe 32GB",
+    "0x1db8": "Tesla V100 SXM3 32GB",
+    "0x1df6": "Tesla V100S PCIe 32GB",
+    "0x1eb8": "Tesla T4",
+    "0x20b0": "A100 SXM4 40GB",
+    "0x20b2": "A100 SXM4 80GB",
+    "0x20b5": "A100 PCIe 80GB",
+    "0x20b7": "A30 PCIe",
+    "0x20f1": "A100 PCIe 40GB",
+    "0x2235": "A40",
+    "0x2236": "A10",
+    "0x26b5": "L40",
+    "0x26b9": "L40S",
+    "0x27b8": "L4",
+    "0x2321": "H100 NVL 94GB",
+    "0x2330": "H100 SXM5 80GB",
+    "0x2331": "H100 PCIe 80GB",
+    "0x2335": "H200 SXM 141GB",
+    "0x233b": "H200 NVL",
+    "0x2901": "B200",
+}
+#: NVSwitch of DGX-2, A100 and H100 boards. Later boards show their switches through the network adapters instead.
+NVSWITCHES = frozenset({"0x1ac1", "0x1af1", "0x22a3"})
+
+
+def gpu_generation(device: str) -> str:
+    """Generation of a PCI device id such as '0x1db5'; 'unknown' for one that is newer than the table."""
+    number = int(device, 16)
+    return [name for start, name in GENERATION_STARTS if start <= number][-1]
+
+
+def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The NVIDIA GPUs among PCI devices as node_state lists them."""
+    return [
+        {
+            "address": d["address"],
+            "device": d["device"],
+            "model": MODELS.get(d["device"], f"NVIDIA {d['device']}"),
+            "generation": gpu_generation(d["device"]),
+            "numa_node": d["numa_node"],
+        }
+        for d in pci
+        if d["vendor"] == NVIDIA and d["class"].startswith(DISPLAY_CLASSES)
+    ]
+
+
+def nvswitch_list(pci: Iterable[Mapping[str, Any]]) -> list[str]:
+    """PCI addresses of the NVSwitches."""
+    return [
+        d["address"]
+        for d in pci
+        if d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and d["device"] in NVSWITCHES
+    ]
+
+
+def upstream_version(version: str) -> str:
+    """A package's version without epoch and packaging suffix: '1:4.6.0-1' is 4.6.0, '' stays ''."""
+    return re.sub(r"^\d+:", "", version).split("-")[0].split("+")[0].split("~")[0]
+
+
+def branch_of(version: str) -> int:
+    """580 of '580.126.20' or '580'; 0 of ''."""
+    return int(version.split(".")[0]) if version else 0
+
+
+def is_exact(version: str) -> bool:
+    """Whether a version names one release ('580.126.20') and not a branch ('580')."""
+    return "." in version
+
+
+def module_flavour(
+    gpus: Iterable[Mapping[str, Any]], asked: str, version: str, has_open: bool
+) -> tuple[str, list[str]]:
+    """open or proprietary kernel modules for these GPUs, and the reasons why none fits."""
+    generations = {str(g["generation"]) for g in gpus}
+    branch = branch_of(version)
+    faults = [
+        f"GPUs of generation '{g}' are not known to this toolkit; set nvidia_driver_flavour"
+        if g == "unknown"
+        else f"GPUs of generation '{g}' need a driver older than any that this role installs"
+        for g in sorted(generations - set(ORDER))
+        if g != "unknown" or asked == "auto"
+    ]
+    old, new = sorted(generations & PROPRIETARY_ONLY), sorted(generations & OPEN_ONLY)
+    if old and new:
+        faults.append(f"no driver serves {', '.join(old)} and {', '.join(new)} in one node")
+    if old and branch > LAST_BRANCH_PROPRIETARY_ONLY:
+        faults.append(f"branch {LAST_BRANCH_PROPRIETARY_ONLY} is the last for {', '.join(old)}; asked for {version}")
+    flavour = asked if asked != "auto" else "proprietary" if old or (not has_open and not new) else "open"
+    if flavour == "open" and old:
+        faults.append(f"there are no open kernel modules for {', '.join(old)}")
+    if flavour == "proprietary" and new:
+        faults.append(f"there are no proprietary kernel modules for {', '.join(new)}")
+    if flavour == "proprietary" and branch > LAST_BRANCH_WITH_PROPRIETARY:
+        faults.append(f"branch {branch} has no proprietary kernel modules")
+    if flavour == "open" and not has_open:
+        faults.append("this provider has no open kernel modules that equal its user space on this system")
+    return flavour, faults
+
+
+def names_of(table: Mapping[str, Any], key: str, version: str, kernel: str) -> list[str]:
+    """The package names below a key of a provider's table, for a driver version and a kernel.
+
+    A list serves all branches; a mapping has the names up to a branch under that number, and all later under 'later'.
+    """
+    entry = table.get(key) or []
+    if isinstance(entry, Mapping):
+        branch = branch_of(version)
+        limits = sorted(int(k) for k in entry if k != "later")
+        # Without a version the repository's newest is meant.
+        found = [k for k in limits if branch and branch <= k]
+        entry = entry[found[0]] if found else entry["later"]
+    words = {"version": version, "branch": branch_of(version) or "", "kernel": kernel}
+    return [str(name).format(**words) for name in entry if version or "{version}" not in name]
+
+
+PACKAGE_KEYS = ("pin", "user_space", "mps", "open", "proprietary", "headers", "fabric_manager")
+
+
+def driver_candidates(table: Mapping[str, Any], version: str, kernel: str) -> list[str]:
+    """Every package name that the driver of this version may consist of, so that one read can ask for all."""
+    return sorted({name for key in PACKAGE_KEYS for name in names_of(table, key, version, kernel)})
+
+
+def driver_plan(
+    table: Mapping[str, Any],
+    version: str,
+    pci: Iterable[Mapping[str, Any]],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What the driver of a node is to consist of.
+
+    options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version and
+    revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), before
+    (likewise, to be installed first), unwanted (installed together with those they would break the driver),
+    fabric_manager and faults.
+    """
+    pci = list(pci)
+    gpus, switches = gpu_list(pci), nvswitch_list(pci)
+    kernel = str(options["kernel"])
+    flavour, faults = "", []
+    keys = ["user_space"] + (["mps"] if options["mps"] else [])
+    pin = names_of(table, "pin", version, kernel)
+    # apt follows a pinning package only once it is installed; where versions are asked for exactly it need not lead.
+    exact = is_exact(version) and _suffix(table, "user_space", version, str(options.get("revision") or "")) is not None
+    before = [] if exact else pin
+    if not options["user_space_only"]:
+        has_open = bool(names_of(table, "open", version, kernel))
+        flavour, faults = module_flavour(gpus, str(options["flavour"]), version, has_open)
+        keys.append(flavour)
+        # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
+        before += [] if options["in_container"] else names_of(table, "headers", version, kernel)
+    fabric_manager = bool(switches) and not options["user_space_only"]
+    if fabric_manager:
+        manager_version = str(options["fabric_manager_version"] or version)
+        if manager_version != version:
+            faults.append(f"Fabric Manager {manager_version} must equal the driver {version}")
+        if not names_of(table, "fabric_manager", version, kernel):
+            faults.append("this provider has no Fabric Manager, which the NVSwitches of this node need")
+        keys.append("fabric_manager")
+    packages = dict.fromkeys(pin, "") if exact else {}
+    for key in keys:
+        suffix = _suffix(table, key, version, str(options.get("revision") or ""))
+        pinned = is_exact(version) and suffix is not None
+        epoch = "" if key == "fabric_manager" else table.get("epoch", "")  # its rpm has none, the driver's have
+        for name in names_of(table, key, version, kernel):
+            packages[name] = f"{epoch}{version}{suffix}" if pinned else ""
+    other = {"open": "proprietary", "proprietary": "open"}.get(flavour)
+    return {
+        "gpus": gpus,
+        "nvswitches": switches,
+        "flavour": flavour,
+        "packages": packages,
+        "before": dict.fromkeys(before, ""),
+        "unwanted": [n for n in names_of(table, other, version, kernel) if n not in packages] if other else [],
+        "fabric_manager": fabric_manager,
+        "faults": faults,
+    }
+
+
+def _suffix(table: Mapping[str, Any], key: str, version: str, asked: str) -> str | None:
+    """The packaging suffix of a version; None where the table knows none, and the version can't be pinned exactly."""
+    revisions = table.get("revision")
+    if asked and key != "fabric_manager":
+        return asked
+    if isinstance(revisions, Mapping):
+        known = revisions.get(version, revisions.get("default"))
+        if isinstance(known, Mapping):
+            known = known.get(key, known.get("default"))
+        return None if known is None else str(known)
+    return None if revisions is None else str(revisions)
+
+
+def driver_verdict(state: Mapping[str, Any], plan: Mapping[str, Any], host_kernel_is_ours: bool) -> dict[str, Any]:
+    """Versions installed and loaded, and why a reboot is needed; from a reading of node_state."""
+    packages = {name: state["packages"].get(name, "") for name in plan["packages"]}
+    installed = sorted({upstream_version(v) for n, v in packages.items() if v and _carries_driver_version(n)})
+    driver = installed[0] if len(installed) == 1 else ""
+    manager = next((upstream_version(v) for n, v in packages.items() if v and "fabric" in n), "")
+    loaded = state["modules"]["nvidia"]
+    reasons = []
+    if host_kernel_is_ours and plan["flavour"]:
+        if state["modules"]["nouveau"]["loaded"]:
+            reasons.append("kernel module nouveau holds the GPUs; the NVIDIA module takes them over at boot")
+        if loaded["loaded"] and driver and loaded["version"] != driver:
+            reasons.append(f"NVIDIA kernel module {loaded['version']} is loaded, driver {driver} is installed")
+    return {
+        "versions": {
+            "driver": driver,
+            "kernel_module": loaded["version"] if loaded["loaded"] and host_kernel_is_ours else "",
+            "fabric_manager": manager,
+        },
+        "packages": packages,
+        "reboot_required": reasons,
+        "mixed": installed if len(installed) > 1 else [],
+        "manager_differs": bool(manager and driver and manager != driver),
+    }
+
+
+def _carries_driver_version(name: str) -> bool:
+    """Whether a package's version is the driver's: persistenced and modprobe of a distribution go their own way."""
+    return not re.match(r"(linux-|kernel-|nvidia-persistenced|nvidia-modprobe|nvidia-driver-pinning|.*fabric)", name)
+
+
+def cuda_generation_faults(pci: Iterable[Mapping[str, Any]], toolkit: str) -> list[str]:
+    """Why this CUDA toolkit has no code for GPUs of this node."""
+    major = int(toolkit.split(".")[0]) if toolkit else 0
+    old = sorted({g["generation"] for g in gpu_list(pci)} & PROPRIETARY_ONLY)
+    if major >= 13 and old:
+        return [f"CUDA {toolkit} has no code for {', '.join(old)}; 12.9 is the last toolkit that has"]
+    return []
+
+
+def cuda_packages(
+    table: Mapping[str, Any], versions: Mapping[str, str], nccl_built_for: Mapping[str, str]
+) -> dict[str, str]:
+    """Packages of toolkit, cuDNN and NCCL with the versions to pin; an empty version of cuDNN or NCCL leaves it out.
+
+    nccl_built_for: CUDA release in the name of each NCCL build, by 'nccl/major of CUDA'.
+    """
+    toolkit, cudnn, nccl = (str(versions.get(k) or "") for k in ("toolkit", "cudnn", "nccl"))
+    if not toolkit:
+        # Without a CUDA release there is no telling which cuDNN and NCCL build fit.
+        return dict.fromkeys([*table["toolkit_any"], *table["nccl"]], "")
+    major, minor = toolkit.split(".")[:2]
+    words = {"major": major, "minor": minor}
+    exact = toolkit.count(".") > 1
+    wanted = {n.format(**words): f"{toolkit}-1" if exact else "" for n in table["toolkit"]}
+    if cudnn:
+        built = str(table.get("cudnn8_built_for", {}).get(cudnn, f"{major}.{minor}"))
+        old = cudnn.split(".")[0] == "8"
+        for name in table.get("cudnn8" if old else "cudnn", []):
+            wanted[name.format(**words)] = f"{cudnn}-1+cuda{built}" if old else f"{cudnn}-1"
+    if nccl:
+        built = str(nccl_built_for.get(f"{nccl}/{major}", f"{major}.{minor}"))
+        for name in table["nccl"]:
+            wanted[name.format(**words)] = f"{nccl}-1+cuda{built}"
+    return wanted
+
+
+def peer_memory(flavour: str, branch: int, kernel: str, ofed_peer_memory: bool) -> dict[str, str]:
+    """How GPU memory reaches the network adapters: {'way': dma-buf|nvidia-peermem|none, 'why': …}."""
+    numbers = [int(n) for n in re.findall(r"\d+", kernel)[:2]]
+    if flavour == "open" and numbers >= [5, 12] and (branch >= 515 or not branch):
+        return {
+            "way": "dma-buf",
+            "why": f"open kernel modules and kernel {'.'.join(map(str, numbers))} (5.12 or later)",
+        }
+    if ofed_peer_memory:
+        return {"way": "nvidia-peermem", "why": "the OFED installed has the peer-memory interface in ib_core"}
+    missing = (
+        "the proprietary kernel modules have no dma-buf"
+        if flavour == "proprietary"
+        else (
+            "dma-buf needs the open kernel modules and kernel 5.12 or later" if flavour else "no NVIDIA kernel modules"
+        )
+    )
+    return {"way": "none", "why": f"{missing}, and nvidia-peermem needs the ib_core of DOCA-OFED or MLNX_OFED"}
+
+
+#: First driver branch of each major release of the CUDA driver interface.
+CUDA_DRIVERS = ((580, "13"), (525, "12"), (450, "11"))
+
+
+def dcgm_cuda_majors_of(driver_version: str, pci: Iterable[Mapping[str, Any]]) -> list[str]:
+    """CUDA releases that DCGM has to be installed for: the driver's, and on Volta and older 12 beside 13."""
+    branch = branch_of(driver_version)
+    major = next((m for first, m in CUDA_DRIVERS if branch >= first), CUDA_DRIVERS[-1][1]) if branch else "13"
+    old = {g["generation"] for g in gpu_list(pci)} & PROPRIETARY_ONLY
+    return ["12", "13"] if major == "13" and old else [major]
+
+
+def dcgm_packages(names: Iterable[str], version: str, majors: Iterable[str]) -> dict[str, str]:
+    """Packages of DCGM for these CUDA releases with the version to pin; their epoch is 1."""
+    pin = f"1:{version}-1" if version else ""
+    return {name.format(major=major): pin for major in majors for name in names}
+
+
+def daemon_gpu_faults(text: str, knows_cdi: bool = True) -> list[str]:
+    """What docker's daemon.json lacks for giving GPUs to containers; engines before release 25 know no CDI."""
+    if not text.strip():
+        return ["the file is missing"]
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        return [f"not valid JSON ({error})"]
+    faults = []
+    if knows_cdi and not config.get("features", {}).get("cdi"):
+        faults.append("features.cdi is not true")
+    if config.get("runtimes", {}).get("nvidia", {}).get("path") != "nvidia-container-runtime":
+        faults.append("runtimes.nvidia does not name nvidia-container-runtime")
+    return faults

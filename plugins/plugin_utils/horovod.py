@@ -1,0 +1,62 @@
+"""Package sources for the training image: a node's own, for another suite of the same distribution."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ansible.errors import AnsibleFilterError
+
+
+def _suites(words: list[str], codename: str, wanted: str) -> list[str]:
+    """`words` with `codename` replaced, if all of them are suites of it that every mirror has; else nothing."""
+    known = re.compile(re.escape(codename) + r"(-updates|-security)?")
+    if not words or not all(known.fullmatch(word) for word in words):
+        return []
+    return [known.sub(lambda match: wanted + (match.group(1) or ""), word) for word in words]
+
+
+def _stanza(text: str, codename: str, wanted: str) -> str:
+    fields = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon and not line.startswith(("#", " ")):
+            fields[key.strip().lower()] = value.strip()
+    suites = _suites(fields.get("suites", "").split(), codename, wanted)
+    if not suites or "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
+        return ""
+    key = fields.get("signed-by", "")
+    if "main" not in fields.get("components", "").split() or "uris" not in fields or (key and not key.startswith("/")):
+        return ""
+    lines = ["Types: deb", f"URIs: {fields['uris']}", f"Suites: {' '.join(suites)}", "Components: main"]
+    return "\n".join([*lines, f"Signed-By: {key}"] if key else lines)
+
+
+def _one_line(line: str, codename: str, wanted: str) -> str:
+    match = re.fullmatch(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+?)\s*(?:#.*)?", line.strip())
+    if match is None or "main" not in match.group(4).split():
+        return ""
+    suites = _suites([match.group(3)], codename, wanted)
+    signed = re.search(r"signed-by=(/\S+)", match.group(1) or "")
+    if not suites:
+        return ""
+    lines = ["Types: deb", f"URIs: {match.group(2)}", f"Suites: {suites[0]}", "Components: main"]
+    return "\n".join([*lines, f"Signed-By: {signed.group(1)}"] if signed else lines)
+
+
+def apt_sources_for(files: Mapping[str, str], codename: str, wanted: str) -> str:
+    """deb822 sources of `wanted` at the mirrors that serve `codename` to this node; component main only."""
+    found: list[str] = []
+    for path, text in sorted(files.items()):
+        if path.endswith(".sources"):
+            plain = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+            found += [_stanza(part, codename, wanted) for part in re.split(r"\n\s*\n", plain)]
+        elif path.endswith(".list"):
+            found += [_one_line(line, codename, wanted) for line in text.splitlines()]
+    stanzas = list(dict.fromkeys(stanza for stanza in found if stanza))
+    if not stanzas:
+        raise AnsibleFilterError(
+            f"no package source of this node serves {codename}, so none is known for {wanted}; "
+            "set horovod_base to an image, or horovod_image to a ready one"
+        )
+    return "\n\n".join(stanzas) + "\n"

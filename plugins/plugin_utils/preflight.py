@@ -1,0 +1,199 @@
+"""The decision whether a node can be provisioned, from what was observed of it; needs no connection."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+#: Hashes that apt's sqv has refused in a key's own signatures since February 2026.
+WEAK_HASHES = frozenset({"md5", "sha1", "ripemd160"})
+#: Where the certificate lies that DKMS signs with, and what makes it where it is not there yet.
+MOK_FILE = {"ubuntu": "/var/lib/shim-signed/mok/MOK.der"}
+MOK_FILE_ELSEWHERE = "/var/lib/dkms/mok.pub"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, for comparison: 6.1.0-21-amd64 -> (6, 1, 0)."""
+    match = re.match(r"\d+(\.\d+)*", str(version))
+    return tuple(int(part) for part in match.group().split(".")) if match else ()
+
+
+def preflight_facts(observed: Json) -> dict[str, Any]:
+    """What filter os_key wants to know, from the observed os-release."""
+    system = observed["os"]
+    return {
+        "distribution": system["id"],
+        "distribution_version": system["version"],
+        "distribution_major_version": system["version"].split(".")[0],
+        "os_family": "RedHat" if system["rhel_like"] else "",
+    }
+
+
+def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Operating system, architecture, kernel, Python, init and memory."""
+    system = f"{observed['os']['id']} {observed['os']['version']}".lower()
+    accepted = wanted["supported_os"]
+    if not any(system == name or system.startswith(name + ".") for name in accepted):
+        yield f"operating system is {system}; supported: {', '.join(accepted)} (preflight_supported_os)"
+    if observed["architecture"] not in wanted["architectures"]:
+        yield f"architecture is {observed['architecture']}; supported: {', '.join(wanted['architectures'])}"
+    if numbers(observed["kernel"]) < numbers(wanted["kernel_min"]):
+        yield f"kernel is {observed['kernel']}; at least {wanted['kernel_min']} is needed: upgrade and reboot"
+    if numbers(observed["python"]) < numbers(wanted["python_min"]):
+        yield f"Python is {observed['python']}; at least {wanted['python_min']} is needed"
+    if not observed["root"]:
+        yield "not root: let the login user become root (sudo), or log in as root"
+    if not observed["systemd"]:
+        yield "systemd is not the init of this machine; the roles manage services through it"
+    if observed["memory_mib"] < wanted["memory_min_mib"]:
+        yield f"memory is {observed['memory_mib']} MiB; at least {wanted['memory_min_mib']} MiB is needed"
+
+
+def disk_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Free space; paths on one file system share it, so the largest need counts there."""
+    worst: dict[Any, tuple[int, str, int]] = {}
+    for path, need in wanted["disk_min_mib"].items():
+        disk = observed["disks"].get(path)
+        if disk is None:
+            yield f"how much room {path} has was not observed: record the node anew"
+            continue
+        entry = (int(need), str(disk["existing"]), int(disk["free_mib"]))
+        worst[disk["device"]] = max(worst.get(disk["device"], entry), entry)
+    for need, path, free in worst.values():
+        if free < need:
+            yield f"{path} has {free} MiB free; {need} MiB is needed: make room or mount more"
+
+
+def name_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """The node knows itself by its inventory name and can resolve it."""
+    own, declared = observed["hostname"].split(".")[0], wanted["name"].split(".")[0]
+    if own != declared:
+        yield f"its host name is {own}, the inventory calls it {declared}: hostnamectl hostname {declared}"
+    if not observed["hostname_resolves"]:
+        yield f"its own host name {observed['hostname']} does not resolve: add it to /etc/hosts or DNS"
+
+
+def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Interfaces and addresses as the inventory declares them."""
+    if observed["links_error"]:
+        yield f"cannot list the network interfaces: {observed['links_error']}"
+        return
+    links = observed["links"]
+    held = {address: name for name, addresses in links.items() for address in addresses}
+    management = held.get(wanted["address"])
+    for port in wanted["fabric_ports"]:
+        name, declared = port["interface"], port["address"]
+        if name not in links:
+            there = ", ".join(sorted(set(links) - {"lo"})) or "none"
+            yield f"fabric port {name} does not exist; interfaces there: {there}"
+        elif name == management:
+            yield f"fabric port {name} carries the management address {wanted['address']}; use another port"
+        try:
+            address = ipaddress.IPv4Interface(declared)
+        except ValueError as error:
+            yield f"fabric port {name}: address {declared!r} is not an IPv4 address with prefix: {error}"
+            continue
+        if "/" not in declared:
+            yield f"fabric port {name}: address {declared} lacks its prefix length, e.g. /24"
+        holder = held.get(str(address.ip))
+        if holder not in (None, name):
+            yield f"fabric address {address.ip} is already on interface {holder}, not on {name}"
+    for address, names in wanted["addresses"].items():
+        if len(names) > 1 and wanted["name"] in names:
+            yield f"address {address} is declared more than once in the inventory: {', '.join(names)}"
+
+
+def clock_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """The clock, refused only where the offset is surely too large: it is known to within the way to the node."""
+    answered = observed.get("answered_s")
+    if answered is None:  # recorded: that clock has moved on
+        return
+    ahead, behind = observed["node_time_s"] - answered, -observed["offset_at_most_s"]
+    for offset, side in ((ahead, "ahead of"), (behind, "behind")):
+        if offset > wanted["time_offset_max_s"]:
+            yield f"its clock is at least {offset:.1f} s {side} the controller: set it (date, chronyd -q)"
+
+
+def built_modules(observed: Json, wanted: Json) -> list[str]:
+    """Whose kernel modules DKMS will build on this node, and sign with a key of the node's own."""
+    if observed["in_container"]:
+        return []
+    stack, built = wanted["stack"], []
+    provider = (stack.get("nvidia_driver") or {}).get("provider", "")
+    # Canonical's modules, which are Ubuntu's own too, come built and signed.
+    signed = provider == "canonical" or (provider == "distribution" and observed["os"]["id"] == "ubuntu")
+    if wanted["gpu_server"] and not wanted["user_space_only"] and provider and not signed:
+        built.append("the NVIDIA driver")
+    if (stack.get("ofed") or {}).get("provider") == "doca":
+        built.append("DOCA-OFED")
+    return built
+
+
+def kernel_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Running kernel, its headers and Secure Boot, where modules are built."""
+    built = " and ".join(built_modules(observed, wanted))
+    if not built:
+        return
+    kernel, newest = observed["kernel"], (observed["kernels"] or [observed["kernel"]])[0]
+    if kernel != newest:
+        yield (
+            f"kernel {kernel} runs and {newest} is the newest installed: reboot into it (or remove it), so that the "
+            f"modules of {built} are built for the kernel that the next boot takes"
+        )
+    if observed["headers"] == "missing":
+        yield (
+            f"modules of {built} are built for kernel {kernel}, whose headers are neither here nor in the package "
+            f"lists: upgrade the kernel and reboot, or add a repository that still has them"
+        )
+    if observed["secure_boot"] == "enabled" and not observed["mok_enrolled"]:
+        system = observed["os"]["id"]
+        signed = ", take Canonical's signed driver (nvidia_driver_provider: canonical)" if system == "ubuntu" else ""
+        yield (
+            f"Secure Boot is on, and it will not load the modules of {built}, which are built and signed here: enrol "
+            f"the node's key (mokutil --import {MOK_FILE.get(system, MOK_FILE_ELSEWHERE)}, reboot, confirm at the "
+            f"console){signed}, or switch Secure Boot off"
+        )
+
+
+def key_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Repository keys that the node's apt will refuse."""
+    if not observed["sqv"]:
+        return
+    for name, keys in sorted(wanted["repository_keys"].items()):
+        weak = [k for k in keys if not {str(h).lower() for h in k["self_signature_hashes"]} - WEAK_HASHES]
+        if keys and len(weak) == len(keys):
+            yield (
+                f"the key {keys[0]['fingerprint']} of repository {name} has only SHA-1 self-signatures, which apt of "
+                f"this node (sqv) refuses: use the maker's repository and key for this system, or a mirror that is "
+                f"signed by another key"
+            )
+
+
+CHECKS = (
+    system_reasons,
+    disk_reasons,
+    name_reasons,
+    address_reasons,
+    clock_reasons,
+    kernel_reasons,
+    key_reasons,
+)
+
+
+def preflight_reasons(observed: Json, wanted: Json) -> list[str]:
+    """Every reason why a node cannot be provisioned, each a sentence with what to do."""
+    return [reason for check in CHECKS for reason in check(observed, wanted)]
+
+
+def preflight_notes(observed: Json, wanted: Json) -> list[str]:
+    """What is worth knowing and stops nothing."""
+    notes = []
+    if observed.get("nouveau_loaded") and wanted["gpu_server"]:
+        notes.append("kernel module nouveau is loaded; role kernel switches it off, which takes a reboot")
+    if built_modules(observed, wanted) and observed["headers"] == "unknown":
+        notes.append("whether headers of the running kernel can be installed is not known before lists are fetched")
+    return notes

@@ -1,0 +1,32 @@
+"""Why a node waits for a reboot, and which of its units did not come back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+REASONS = "/run/elastic-ai/reboot-required/"
+
+
+def reboot_reasons(node: Mapping[str, Any]) -> list[str]:
+    """The reasons that roles and packages left, each with who says so; from a reading of node_state."""
+    reasons = [
+        f"{PurePosixPath(path).name}: {line.strip()}"
+        for path, text in sorted(node["contents"].items())
+        if path.startswith(REASONS)
+        for line in str(text).splitlines()
+        if line.strip()
+    ]
+    hints = sorted(set(node["reboot_hints"]))
+    return reasons + ([f"packages that were upgraded: {', '.join(hints)}"] if hints else [])
+
+
+def unit_names(listing: str) -> set[str]:
+    """Unit names in the output of `systemctl list-units --plain --no-legend`."""
+    return {line.split()[0] for line in listing.splitlines() if line.split()}
+
+
+def units_lost(before: str, after: str) -> list[str]:
+    """Units that the first listing has and the second has not."""
+    return sorted(unit_names(before) - unit_names(after))

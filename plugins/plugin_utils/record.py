@@ -1,0 +1,52 @@
+"""What a run of the roles leaves behind for the validation to read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+RECORD = "/etc/elastic-ai/provisioned.json"
+LEDGER = ".packages.json"
+LISTS = ("stand_ins", "not_applicable", "reboot_required")
+
+
+def provisioned_record(contents: Mapping[str, str], results: Mapping[str, Any], release: str) -> dict[str, Any]:
+    """The record of a node: the roles' results, and their sums: stand-ins, what does not apply, pinned packages.
+
+    contents is what node_state read of the earlier record and of the package ledgers. Roles that did not take part in
+    this run keep what the earlier record says of them; a role that was taken away leaves it.
+    """
+    merged = {**_json(contents, RECORD).get("results", {}), **{role: dict(result) for role, result in results.items()}}
+    merged = {role: _ordered(result) for role, result in sorted(merged.items()) if result.get("state") != "absent"}
+    pinned: dict[str, str] = {}
+    for path in contents:
+        if path.endswith(LEDGER):
+            pinned.update(_json(contents, path).get("holds", {}))
+    return {
+        "release": release,
+        "results": merged,
+        "stand_ins": _union(merged, "stand_ins"),
+        "not_applicable": _union(merged, "not_applicable"),
+        "pinned": pinned,
+    }
+
+
+def _ordered(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result with its lists of sentences in order: a set's own order differs from run to run."""
+    return {key: sorted(map(str, value)) if key in LISTS else value for key, value in result.items()}
+
+
+def _json(contents: Mapping[str, str], path: str) -> dict[str, Any]:
+    text = contents.get(path, "")
+    try:
+        data = json.loads(text) if text.strip() else {}
+    except ValueError as error:
+        raise AnsibleFilterError(f"{path} is damaged ({error}); remove it and run the play again") from error
+    return data if isinstance(data, dict) else {}
+
+
+def _union(results: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
+    return sorted({str(entry) for result in results.values() for entry in result.get(key, [])})

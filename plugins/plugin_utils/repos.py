@@ -1,0 +1,257 @@
+"""Which third-party repositories a host gets, and the files that say so."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+PREFIX = "elastic-ai-"
+#: What apt quotes in the names of its list files (URItoFileName in apt-pkg/contrib/strutl.cc).
+APT_QUOTED = '\\|{}[]<>"^~_=!@#$%^&*'
+#: Systems whose apt verifies by sqv, which trusts no SHA-1 signature that was made or used after this day.
+SQV_SYSTEMS = ("debian13",)
+WEAK_HASHES = {"md5", "sha1", "ripemd160"}
+#: What a file that stood in our way says until the role is taken back; apt and dnf read nothing from it.
+MOVED = "# Replaced by the repositories of the Elastic AI Toolkit. Its state absent puts this file's original back.\n"
+
+Repo = dict[str, Any]
+
+
+def is_apt(system: str) -> bool:
+    """Whether the system's packages are Debian's."""
+    return system.startswith(("debian", "ubuntu"))
+
+
+def choose(value: Any, system: str) -> Any:
+    """A catalogue's value for one system: a mapping is by system, with "default" for all others."""
+    return value.get(system, value.get("default", "")) if isinstance(value, Mapping) else value
+
+
+def newer(version: str, least: str) -> bool:
+    """Whether a version is at least another; true of none, which is the latest."""
+    parts = [[int(n) for n in re.findall(r"\d+", text)] for text in (version, least)]
+    return not parts[0] or parts[0] >= parts[1]
+
+
+def expand(text: str, wanted: Mapping[str, Any]) -> str:
+    """An address with {arch}, {machine}, {doca_version} and {doca_el} filled in."""
+    machine = str(wanted["machine"])
+    version = str(wanted["doca_version"])
+    names = {
+        "arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
+        "machine": machine,
+        "cuda_machine": {"aarch64": "sbsa"}.get(machine, machine),
+        "doca_machine": {"aarch64": "arm64-sbsa"}.get(machine, machine),
+        "doca_version": version,
+        # Source: the folder names of the DOCA repository; one per minor release before 3.2.0.
+        "doca_el": "rhel9" if newer(version, "3.2.0") else f"rhel{wanted['release']}",
+    }
+    return text.format_map(names)
+
+
+def repos_plan(enabled: Sequence[str], catalogue: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Repo]:
+    """What each enabled repository is on one system.
+
+    wanted: system (os_key), machine, release, mirror, urls, key_urls, fingerprints (the inventory's), doca_version.
+    """
+    plan, system = [], str(wanted["system"])
+    for name in enabled:
+        if name not in catalogue:
+            raise AnsibleFilterError(f"repos_enabled names '{name}'; there are {', '.join(sorted(catalogue))}")
+        entry = {k: choose(v, system) for k, v in catalogue[name].items()}
+        mirror = str(wanted["mirror"]).rstrip("/")
+        url = wanted["urls"].get(name) or (f"{mirror}/{name}/{system}/" if mirror else expand(entry["url"], wanted))
+        if not url:
+            raise AnsibleFilterError(
+                f"there is no repository '{name}' for {system}: set repos_urls: {{{name}: ...}} or repos_mirror where "
+                f"you have one, or take it out of repos_enabled"
+            )
+        if name == "doca" and not mirror and not wanted["urls"].get(name) and not wanted["doca_version"]:
+            raise AnsibleFilterError("which DOCA? set ofed_version (or repos_doca_version), e.g. 3.2.3")
+        declared = wanted["fingerprints"].get(name) or entry.get("fingerprint", "")
+        plan.append(
+            {
+                "name": name,
+                "description": entry["description"],
+                "system": system,
+                "url": url if url.endswith("/") else f"{url}/",
+                "suite": entry.get("suite", "/"),
+                "components": entry.get("components", ""),
+                "key_url": wanted["key_urls"].get(name) or expand(entry["key_url"], wanted),
+                "fingerprints": [declared] if isinstance(declared, str) and declared else list(declared or []),
+                "yum": entry.get("yum") or {},
+                "architecture": expand("{arch}", wanted),
+            }
+        )
+    return plan
+
+
+def key_path(name: str, system: str) -> str:
+    """Where the key of a repository lies on a node."""
+    return f"/etc/apt/keyrings/{PREFIX}{name}.asc" if is_apt(system) else f"/etc/pki/rpm-gpg/{PREFIX}{name}.asc"
+
+
+def source_path(name: str, system: str) -> str:
+    """Where the entry of a repository lies on a node."""
+    return (
+        f"/etc/apt/sources.list.d/{PREFIX}{name}.sources" if is_apt(system) else f"/etc/yum.repos.d/{PREFIX}{name}.repo"
+    )
+
+
+def repos_paths(names: Iterable[str], system: str) -> list[str]:
+    """Every path that the role may write for repositories of these names."""
+    return [path(name, system) for name in sorted(names) for path in (source_path, key_path)]
+
+
+def source_text(repo: Repo) -> str:
+    """deb822 stanza, or section of a .repo file."""
+    lines = ["# Written by the role repos; its changes are lost.", f"# {repo['description']}"]
+    if is_apt(repo["system"]):
+        lines += ["Types: deb", f"URIs: {repo['url']}", f"Suites: {repo['suite']}"]
+        lines += [f"Components: {repo['components']}"] if repo["components"] else []
+        lines += [f"Architectures: {repo['architecture']}", f"Signed-By: {key_path(repo['name'], repo['system'])}"]
+        return "\n".join(lines) + "\n"
+    options = {"gpgcheck": 1, "repo_gpgcheck": 0, **repo["yum"]}
+    lines += [f"[{PREFIX}{repo['name']}]", f"name={repo['description']}", f"baseurl={repo['url']}", "enabled=1"]
+    lines += [f"gpgkey=file://{key_path(repo['name'], repo['system'])}"]
+    lines += [f"{key}={value}" for key, value in sorted(options.items()) if value != ""]
+    return "\n".join(lines) + "\n"
+
+
+def preferences_text(pins: Sequence[Mapping[str, Any]]) -> str:
+    """apt preferences, '' for none."""
+    stanzas = [
+        f"# {pin['why']}\nPackage: {pin['packages']}\nPin: {pin['pin']}\nPin-Priority: {pin['priority']}\n"
+        for pin in pins
+    ]
+    return "\n".join(stanzas)
+
+
+def repos_files(
+    plan: Sequence[Repo], keys: Mapping[str, str], names: Iterable[str], pins: Sequence[Mapping[str, Any]], system: str
+) -> list[dict[str, Any]]:
+    """Files for managed_files: those of the plan, and the absence of all others of the catalogue."""
+    present = [
+        {"path": path, "content": content}
+        for repo in plan
+        for path, content in (
+            (source_path(repo["name"], system), source_text(repo)),
+            (key_path(repo["name"], system), keys[repo["name"]]),
+        )
+    ]
+    chosen = {repo["name"] for repo in plan}
+    absent = repos_gone(repos_paths(set(names) - chosen, system))
+    if not is_apt(system):
+        return present + absent
+    preferences = preferences_text(pins)
+    own = {"path": f"/etc/apt/preferences.d/{PREFIX}repos"}
+    return [*present, *absent, {**own, "content": preferences} if preferences else {**own, "state": "absent"}]
+
+
+def repos_moved(
+    found: Iterable[str], legacy: Mapping[str, Sequence[str]], plan: Sequence[Repo]
+) -> list[dict[str, Any]]:
+    """What stands for entries of the same vendors that others wrote: apt refuses one repository with two keys."""
+    patterns = [pattern for repo in plan for pattern in legacy.get(repo["name"], [])]
+    wanted = [re.compile(re.escape(p).replace(r"\*", "[^/]*")) for p in patterns]
+    return [{"path": p, "content": MOVED} for p in sorted(found) if any(w.fullmatch(p) for w in wanted)]
+
+
+def list_prefix(url: str) -> str:
+    """How the names of apt's list files of a repository begin."""
+    address = re.sub(r"^[a-z+]+://([^/@]*@)?", "", url).rstrip("/")
+    quoted = "".join(f"%{ord(c):02x}" if c in APT_QUOTED else c for c in address)
+    return f"/var/lib/apt/lists/{quoted.replace('/', '_')}_"
+
+
+def repos_lists(plan: Sequence[Repo]) -> list[str]:
+    """Globs of the list files that apt has once it has read the repositories."""
+    return [f"{list_prefix(repo['url'])}*Release" for repo in plan if is_apt(repo["system"])]
+
+
+def repos_unread(plan: Sequence[Repo], found: Iterable[str]) -> list[str]:
+    """Names of repositories that apt has not read yet."""
+    there = list(found)
+    apt = [repo for repo in plan if is_apt(repo["system"])]
+    return [r["name"] for r in apt if not any(p.startswith(list_prefix(r["url"])) for p in there)]
+
+
+def repos_read_of(contents: Iterable[str]) -> list[str]:
+    """Globs of all list files that apt has of the sources with these texts."""
+    urls = [u for text in contents for line in re.findall(r"^URIs:(.*)$", text, re.MULTILINE) for u in line.split()]
+    return [f"{list_prefix(url)}*" for url in urls]
+
+
+def repos_gone(paths: Iterable[str]) -> list[dict[str, Any]]:
+    """Files for managed_files that are to go."""
+    return [{"path": path, "state": "absent"} for path in paths]
+
+
+def key_fault(repo: Repo, keys: Sequence[Mapping[str, Any]], now_s: float) -> str:
+    """Why a repository's key is refused, '' where it is not."""
+    name, system = repo["name"], repo["system"]
+    found = ", ".join(k["fingerprint"] for k in keys)
+    if not repo["fingerprints"]:
+        return (
+            f"no fingerprint is known for the key of repository '{name}' on {system}; its key file has {found}: "
+            f"compare that with what its vendor publishes and set repos_fingerprints: {{{name}: ...}}"
+        )
+    wanted = {re.sub(r"[\s:]", "", f).upper() for f in repo["fingerprints"]}
+    chosen = [k for k in keys if k["fingerprint"] in wanted]
+    if not chosen:
+        return (
+            f"the key of repository '{name}' has the fingerprint {found}, and {', '.join(sorted(wanted))} is declared: "
+            f"take the right key, or, where the vendor has announced a new one, set repos_fingerprints: {{{name}: ...}}"
+        )
+    now = datetime.datetime.fromtimestamp(now_s, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    if all(k["expires"] and k["expires"] < now for k in chosen):
+        key = chosen[0]
+        return f"the key {key['fingerprint']} of repository '{name}' expired {key['expires']}: take its new one"
+    if system in SQV_SYSTEMS and all(not set(k["self_signature_hashes"]) - WEAK_HASHES for k in chosen):
+        return (
+            f"the key {chosen[0]['fingerprint']} of repository '{name}' has only SHA-1 self-signatures, which apt of "
+            f"{system} refuses: use the vendor's repository and key for {system}, or a mirror signed by another key"
+        )
+    return ""
+
+
+def repos_key_faults(plan: Sequence[Repo], keys: Mapping[str, Sequence[Mapping[str, Any]]], now_s: float) -> list[str]:
+    """Why keys are refused, each a sentence. keys: by repository, as openpgp_keys gives them."""
+    return [fault for repo in plan if (fault := key_fault(repo, keys[repo["name"]], now_s))]
+
+
+def repos_before(changed: Iterable[str], contents: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Files for managed_files that bring changed paths back to what they were before the run.
+
+    contents: of our own files, as read before. A foreign file's original comes back by its absence (the ledger).
+    """
+    ours = {path: contents.get(path, "") for path in changed}
+    return [{"path": p, "content": c} if c else {"path": p, "state": "absent"} for p, c in ours.items()]
+
+
+def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
+    """What apt or dnf said, as one sentence that names the repository and what to look at."""
+    lines = [" ".join(line.split()) for line in str(message).splitlines()]
+    told = [line for line in lines if re.match(r"[EW]: (?!Some index files)", line)] or [line for line in lines if line]
+    said = " ".join(dict.fromkeys(told))
+    named = [r for r in plan if r["url"].rstrip("/") in said or f"{PREFIX}{r['name']}" in said]
+    if not named and re.search(r"lock", said):
+        return (
+            f"the package lists are in use by another run: {said}. What this run wrote was taken back; wait for the "
+            f"other to end, and run again"
+        )
+    # The node's own: neither key nor address of it are this role's.
+    what = (
+        "repository " + ", ".join(f"'{r['name']}' ({r['url']})" for r in named) if named else "one of its repositories"
+    )
+    if not named:
+        cause = "the node has an entry below /etc/apt/sources.list.d or /etc/yum.repos.d that is not from here"
+    elif re.search(r"NO_PUBKEY|not signed|KEYSIG|BADSIG|[Ss]ignature|sqv|GPG|OpenPGP", said):
+        cause = "its index is not signed by the declared key (repos_fingerprints, repos_key_dir)"
+    else:
+        cause = "it cannot be reached or is no such repository (repos_mirror, repos_urls)"
+    return f"{what} cannot be read: {cause}. What this run wrote was taken back. The node said: {said}"
