@@ -1,4 +1,4 @@
-"""package_set by dnf and rpm: the same interface as elastic_ai_apt, as far as Enterprise Linux 9 needs it."""
+"""package_set by dnf and rpm: the same interface as apt, as far as Enterprise Linux 9 needs it."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import elastic_ai_apt, elastic_ai_dnf
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt, dnf
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import (
     PackageError,
@@ -74,11 +74,11 @@ class PackageSet:
         self.module = module
         self.wanted = {name: str(version or "") for name, version in module.params["wanted"].items()}
         self.ledger = PackageLedger(Path(module.params["state_dir"]), module.params["owner"])
-        kind: Any = elastic_ai_apt if shutil.which("apt-get") else elastic_ai_dnf
-        if kind is elastic_ai_dnf and not shutil.which("dnf"):
+        kind: Any = apt if shutil.which("apt-get") else dnf
+        if kind is dnf and not shutil.which("dnf"):
             raise PackageError("neither apt-get nor dnf is on this node")
         self.environment = kind.ENVIRONMENT
-        manager = elastic_ai_apt.Apt if kind is elastic_ai_apt else elastic_ai_dnf.Dnf
+        manager = apt.Apt if kind is apt else dnf.Dnf
         self.manager: Any = manager(self.run, module.params["lock_timeout_s"], module.params["install_recommends"])
 
     def run(self, command: list[str]) -> tuple[int, str]:
@@ -285,7 +285,7 @@ def main() -> None:
         result = packages.present() if module.params["state"] == "present" else packages.absent()
     except PackageError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(manager="apt" if isinstance(packages.manager, elastic_ai_apt.Apt) else "dnf", **result)
+    module.exit_json(manager="apt" if isinstance(packages.manager, apt.Apt) else "dnf", **result)
 
 
 if __name__ == "__main__":

@@ -130,7 +130,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-un
     monkeypatch.setattr(package_set.shutil, "which", lambda name: name)
 
     def go(memory: Memory, wanted: Mapping[str, str] | None = None, check: bool = False, **more: Any) -> dict[str, Any]:
-        monkeypatch.setattr(package_set.elastic_ai_apt, "Apt", lambda *arguments: memory)
+        monkeypatch.setattr(package_set.apt, "Apt", lambda *arguments: memory)
         params = {"owner": "demo", "forbid": [], "cache_valid_s": 60, "lock_timeout_s": 1, "install_recommends": False}
         module = Module(check, **{**params, "wanted": wanted or {}, "state_dir": str(tmp_path / "state"), **more})
         work = package_set.PackageSet(module)
