@@ -7,75 +7,25 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import (
+    branch_of,
+    cuda_major,
+    ending,
+    generations,
+    known,
+    last,
+    numbers,
+)
+
 NVIDIA = "0x10de"
 DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA and 3D controllers; audio and USB functions of a card have others
 BRIDGE_CLASS = "0x0680"
-
-#: First device id of each run of one generation, from the public PCI id list.
-GENERATION_STARTS = (
-    (0x0000, "kepler or older"),
-    (0x1340, "maxwell"),
-    (0x15C0, "pascal"),
-    (0x1600, "maxwell"),
-    (0x1725, "pascal"),
-    (0x174D, "maxwell"),
-    (0x1B00, "pascal"),
-    (0x1D80, "volta"),
-    (0x1E00, "turing"),
-    (0x2080, "ampere"),
-    (0x2180, "turing"),
-    (0x2200, "ampere"),
-    (0x2300, "hopper"),
-    (0x2400, "ampere"),
-    (0x2600, "ada"),
-    (0x2900, "blackwell"),
-    (0x3400, "unknown"),
-)
-ORDER = ("maxwell", "pascal", "volta", "turing", "ampere", "ada", "hopper", "blackwell")
-#: Generations for which the open kernel modules do not exist, and those for which nothing else does.
-PROPRIETARY_ONLY = frozenset({"maxwell", "pascal", "volta"})
-OPEN_ONLY = frozenset({"blackwell"})
-LAST_BRANCH_PROPRIETARY_ONLY = 580  # of Maxwell, Pascal and Volta
-LAST_BRANCH_WITH_PROPRIETARY = 619  # R620 has open modules alone
-
-#: Names of the GPUs of data-centre servers; others are named by their id.
-MODELS = {
-    "0x15f7": "Tesla P100 PCIe 12GB",
-    "0x15f8": "Tesla P100 PCIe 16GB",
-    "0x15f9": "Tesla P100 SXM2 16GB",
-    "0x1b38": "Tesla P40",
-    "0x1db1": "Tesla V100 SXM2 16GB",
-    "0x1db4": "Tesla V100 PCIe 16GB",
-    "0x1db5": "Tesla V100 SXM2 32GB",
-    "0x1db6": "Tesla V100 PCIe 32GB",
-    "0x1db8": "Tesla V100 SXM3 32GB",
-    "0x1df6": "Tesla V100S PCIe 32GB",
-    "0x1eb8": "Tesla T4",
-    "0x20b0": "A100 SXM4 40GB",
-    "0x20b2": "A100 SXM4 80GB",
-    "0x20b5": "A100 PCIe 80GB",
-    "0x20b7": "A30 PCIe",
-    "0x20f1": "A100 PCIe 40GB",
-    "0x2235": "A40",
-    "0x2236": "A10",
-    "0x26b5": "L40",
-    "0x26b9": "L40S",
-    "0x27b8": "L4",
-    "0x2321": "H100 NVL 94GB",
-    "0x2330": "H100 SXM5 80GB",
-    "0x2331": "H100 PCIe 80GB",
-    "0x2335": "H200 SXM 141GB",
-    "0x233b": "H200 NVL",
-    "0x2901": "B200",
-}
-#: NVSwitch of DGX-2, A100 and H100 boards. Later boards show their switches through the network adapters instead.
-NVSWITCHES = frozenset({"0x1ac1", "0x1af1", "0x22a3"})
 
 
 def gpu_generation(device: str) -> str:
     """Generation of a PCI device id such as '0x1db5'; 'unknown' for one that is newer than the table."""
     number = int(device, 16)
-    return [name for start, name in GENERATION_STARTS if start <= number][-1]
+    return [str(name) for start, name in known()["gpu_ids"] if int(start, 16) <= number][-1]
 
 
 def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -84,7 +34,7 @@ def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         {
             "address": d["address"],
             "device": d["device"],
-            "model": MODELS.get(d["device"], f"NVIDIA {d['device']}"),
+            "model": known()["gpu_models"].get(d["device"], f"NVIDIA {d['device']}"),
             "generation": gpu_generation(d["device"]),
             "numa_node": d["numa_node"],
         }
@@ -98,18 +48,13 @@ def nvswitch_list(pci: Iterable[Mapping[str, Any]]) -> list[str]:
     return [
         d["address"]
         for d in pci
-        if d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and d["device"] in NVSWITCHES
+        if d["vendor"] == NVIDIA and d["class"].startswith(BRIDGE_CLASS) and d["device"] in known()["nvswitches"]
     ]
 
 
 def upstream_version(version: str) -> str:
     """A package's version without epoch and packaging suffix: '1:4.6.0-1' is 4.6.0, '' stays ''."""
     return re.sub(r"^\d+:", "", version).split("-")[0].split("+")[0].split("~")[0]
-
-
-def branch_of(version: str) -> int:
-    """580 of '580.126.20' or '580'; 0 of ''."""
-    return int(version.split(".")[0]) if version else 0
 
 
 def is_exact(version: str) -> bool:
@@ -121,26 +66,27 @@ def module_flavour(
     gpus: Iterable[Mapping[str, Any]], asked: str, version: str, has_open: bool
 ) -> tuple[str, list[str]]:
     """open or proprietary kernel modules for these GPUs, and the reasons why none fits."""
-    generations = {str(g["generation"]) for g in gpus}
+    found = {str(g["generation"]) for g in gpus}
     branch = branch_of(version)
     faults = [
         f"GPUs of generation '{g}' are not known to this toolkit; set nvidia_driver_flavour"
         if g == "unknown"
         else f"GPUs of generation '{g}' need a driver older than any that this role installs"
-        for g in sorted(generations - set(ORDER))
+        for g in sorted(found - set(generations()))
         if g != "unknown" or asked == "auto"
     ]
-    old, new = sorted(generations & PROPRIETARY_ONLY), sorted(generations & OPEN_ONLY)
+    old = sorted(found.intersection(generations(modules=["proprietary"])))
+    new = sorted(found.intersection(generations(modules=["open"])))
     if old and new:
         faults.append(f"no driver serves {', '.join(old)} and {', '.join(new)} in one node")
-    if old and branch > LAST_BRANCH_PROPRIETARY_ONLY:
-        faults.append(f"branch {LAST_BRANCH_PROPRIETARY_ONLY} is the last for {', '.join(old)}; asked for {version}")
+    if old and branch > last(old, "last_branch"):
+        faults.append(f"branch {last(old, 'last_branch')} is the last for {', '.join(old)}; asked for {version}")
     flavour = asked if asked != "auto" else "proprietary" if old or (not has_open and not new) else "open"
     if flavour == "open" and old:
         faults.append(f"there are no open kernel modules for {', '.join(old)}")
     if flavour == "proprietary" and new:
         faults.append(f"there are no proprietary kernel modules for {', '.join(new)}")
-    if flavour == "proprietary" and branch > LAST_BRANCH_WITH_PROPRIETARY:
+    if flavour == "proprietary" and branch > known()["last_branch_with_proprietary_modules"]:
         faults.append(f"branch {branch} has no proprietary kernel modules")
     if flavour == "open" and not has_open:
         faults.append("this provider has no open kernel modules that equal its user space on this system")
@@ -233,10 +179,10 @@ def _suffix(table: Mapping[str, Any], key: str, version: str, asked: str) -> str
     if asked and key != "fabric_manager":
         return asked
     if isinstance(revisions, Mapping):
-        known = revisions.get(version, revisions.get("default"))
-        if isinstance(known, Mapping):
-            known = known.get(key, known.get("default"))
-        return None if known is None else str(known)
+        form = revisions.get(version, revisions.get("default"))
+        if isinstance(form, Mapping):
+            form = form.get(key, form.get("default"))
+        return None if form is None else str(form)
     return None if revisions is None else str(revisions)
 
 
@@ -273,10 +219,9 @@ def _carries_driver_version(name: str) -> bool:
 
 def cuda_generation_faults(pci: Iterable[Mapping[str, Any]], toolkit: str) -> list[str]:
     """Why this CUDA toolkit has no code for GPUs of this node."""
-    major = int(toolkit.split(".")[0]) if toolkit else 0
-    old = sorted({g["generation"] for g in gpu_list(pci)} & PROPRIETARY_ONLY)
-    if major >= 13 and old:
-        return [f"CUDA {toolkit} has no code for {', '.join(old)}; 12.9 is the last toolkit that has"]
+    old = sorted({g["generation"] for g in gpu_list(pci)}.intersection(ending()))
+    if old and numbers(toolkit)[:2] > numbers(last(old, "cuda")):
+        return [f"CUDA {toolkit} has no code for {', '.join(old)}; {last(old, 'cuda')} is the last toolkit that has"]
     return []
 
 
@@ -327,16 +272,13 @@ def peer_memory(flavour: str, branch: int, kernel: str, ofed_peer_memory: bool) 
     return {"way": "none", "why": f"{missing}, and nvidia-peermem needs the ib_core of DOCA-OFED or MLNX_OFED"}
 
 
-#: First driver branch of each major release of the CUDA driver interface.
-CUDA_DRIVERS = ((580, "13"), (525, "12"), (450, "11"))
-
-
 def dcgm_cuda_majors_of(driver_version: str, pci: Iterable[Mapping[str, Any]]) -> list[str]:
     """CUDA releases that DCGM has to be installed for: the driver's, and on Volta and older 12 beside 13."""
     branch = branch_of(driver_version)
-    major = next((m for first, m in CUDA_DRIVERS if branch >= first), CUDA_DRIVERS[-1][1]) if branch else "13"
-    old = {g["generation"] for g in gpu_list(pci)} & PROPRIETARY_ONLY
-    return ["12", "13"] if major == "13" and old else [major]
+    majors = sorted(known()["cuda_major"])
+    major = (cuda_major(branch) or majors[0]) if branch else majors[-1]
+    old = {g["generation"] for g in gpu_list(pci)}.intersection(ending())
+    return ["12", "13"] if major == 13 and old else [str(major)]
 
 
 def dcgm_packages(names: Iterable[str], version: str, majors: Iterable[str]) -> dict[str, str]:

@@ -12,12 +12,21 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import (
+    STACKS,
+    cuda_major,
+    ending,
+    generations,
+    known,
+    last,
+    numbers,
+)
+
 Set = Mapping[str, Any]
 Facts = Mapping[str, Any]
 
-#: The stack releases, one file each.
-STACKS = Path(__file__).parents[2] / "stacks"
-
+#: Files in the folder of the releases that are none.
+NO_RELEASES = ("compatibility", "select")
 #: Role variables of the inventory that replace a value of the set.
 OVERRIDES = {
     "nvidia_driver_provider": ("nvidia_driver", "provider"),
@@ -36,59 +45,6 @@ OVERRIDES = {
     "docker_version": ("docker", "version"),
 }
 
-#: Oldest driver branch of each CUDA toolkit. Source: CUDA Toolkit release notes, table of toolkit driver versions;
-#: minor-version compatibility with older branches exists within a major release, but not for everything.
-CUDA_DRIVER = {
-    "9.0": 384, "9.1": 387, "9.2": 396, "10.0": 410, "10.1": 418, "10.2": 440,
-    "11.0": 450, "11.1": 455, "11.2": 460, "11.3": 465, "11.4": 470, "11.5": 495, "11.6": 510, "11.7": 515,
-    "11.8": 520, "12.0": 525, "12.1": 530, "12.2": 535, "12.3": 545, "12.4": 550, "12.5": 555, "12.6": 560,
-    "12.8": 570, "12.9": 575, "13.0": 580, "13.1": 590,
-}  # fmt: skip
-#: CUDA major of each driver's API, newest first. Source: the same release notes.
-DRIVER_CUDA_MAJOR = ((580, 13), (525, 12), (450, 11))
-
-#: Source: NVIDIA data centre driver branches; 580 is the last with Maxwell, Pascal and Volta.
-OLD_GENERATIONS = ("maxwell", "pascal", "volta")
-OLD_GENERATIONS_LAST_BRANCH = 580
-#: Source: NVIDIA driver release notes; the first data centre branch that knows the generation.
-FIRST_BRANCH = {"volta": 384, "turing": 410, "ampere": 450, "hopper": 525, "ada": 525, "blackwell": 570}
-#: Source: guide of R620, "Proprietary Kernel Modules Removed".
-OPEN_ONLY_FROM_BRANCH = 620
-
-#: Source: the public PCI id list, vendor 15b3. Virtual functions are left out: their host's driver is not ours.
-NICS = {
-    "0x1003": "ConnectX-3", "0x1007": "ConnectX-3 Pro", "0x1011": "Connect-IB", "0x1013": "ConnectX-4",
-    "0x1015": "ConnectX-4 Lx", "0x1017": "ConnectX-5", "0x1019": "ConnectX-5 Ex", "0x101b": "ConnectX-6",
-    "0x101d": "ConnectX-6 Dx", "0x101f": "ConnectX-6 Lx", "0x1021": "ConnectX-7", "0x1023": "ConnectX-8",
-    "0xa2d6": "BlueField-2", "0xa2dc": "BlueField-3",
-}  # fmt: skip
-#: Source: DOCA release notes; the FDR generation is not in DOCA at all, and 2.9 is the last line with ConnectX-4.
-INBOX_ONLY_NICS = ("ConnectX-3", "ConnectX-3 Pro", "Connect-IB")
-DOCA_LAST_LINE = {"ConnectX-4": (2, 9), "ConnectX-4 Lx": (2, 9)}
-#: Kernels whose interface DOCA-OFED does not build against. Source: stackhpc ansible-slurm-appliance pull request 994
-#: (EL 9.8), and azhpc-images, which carries a patch for the same kernel.
-DOCA_BROKEN_KERNELS = (r"5\.14\.0-687\.",)
-
-#: Source: Docker's CDI support needs specifications as nvidia-container-toolkit writes them since 1.17.
-CONTAINER_TOOLKIT_MIN = (1, 17)
-#: Source: DCGM 4 package names end in the CUDA major; DCGM 3 knows none above 12.
-DCGM_MIN_FOR_CUDA_13 = 4
-#: Source: cuDNN support matrix; 9.10 is the last line with Maxwell, Pascal and Volta.
-CUDNN_LAST_FOR_OLD = (9, 10)
-
-#: Systems on which each provider of the driver exists.
-DRIVER_PROVIDERS = {
-    "cuda": ("debian", "ubuntu", "el"),
-    "canonical": ("ubuntu",),
-    "distribution": ("debian", "ubuntu"),
-}
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, for comparison: '580.126.20' -> (580, 126, 20)."""
-    match = re.match(r"\d+(\.\d+)*", str(version))
-    return tuple(int(part) for part in match.group().split(".")) if match else ()
-
 
 def value(stack: Set, part: str, key: str = "version") -> str:
     """A value of the set, '' where it has none."""
@@ -98,9 +54,9 @@ def value(stack: Set, part: str, key: str = "version") -> str:
 def nic_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     """NVIDIA (Mellanox) network adapters among PCI devices as node_preflight lists them."""
     return [
-        {"address": d["address"], "device": d["device"], "model": NICS[d["device"]]}
+        {"address": d["address"], "device": d["device"], "model": known()["nics"][d["device"]]}
         for d in pci
-        if d["vendor"] == "0x15b3" and d["device"] in NICS
+        if d["vendor"] == "0x15b3" and d["device"] in known()["nics"]
     ]
 
 
@@ -135,8 +91,8 @@ def cuda_faults(stack: Set, facts: Facts) -> Iterator[str]:
     if not toolkit or not driver:
         return
     line = ".".join(toolkit.split(".")[:2])
-    known = {numbers(k): v for k, v in CUDA_DRIVER.items()}
-    needed = CUDA_DRIVER.get(line) or max((v for k, v in known.items() if k <= numbers(line)), default=0)
+    first = {numbers(k): v for k, v in known()["cuda_driver"].items()}
+    needed = max((v for k, v in first.items() if k <= numbers(line)), default=0)
     if branch_of(stack) < needed:
         yield (
             f"CUDA {toolkit} needs a driver of branch {needed} or later, and the set has {driver}: take a later "
@@ -159,37 +115,44 @@ def gpu_faults(stack: Set, facts: Facts) -> Iterator[str]:
     gpus, branch = list(facts.get("gpus") or ()), branch_of(stack)
     driver, flavour = value(stack, "nvidia_driver"), value(stack, "nvidia_driver", "flavour")
     toolkit, cudnn = value(stack, "cuda", "toolkit"), value(stack, "cuda", "cudnn")
-    old = [g for g in gpus if g["generation"] in OLD_GENERATIONS]
-    new = [g for g in gpus if g["generation"] not in OLD_GENERATIONS]
+    old = [g for g in gpus if g["generation"] in ending()]
+    new = [g for g in gpus if g["generation"] not in ending()]
+    names = {g["generation"] for g in old}
+    last_proprietary = known()["last_branch_with_proprietary_modules"]
     advice = "choose stack_release: reference-2019"
-    if old and branch > OLD_GENERATIONS_LAST_BRANCH:
+    if old and branch > last(names, "last_branch"):
         yield (
-            f"driver {driver} does not know {models(old)}; branch {OLD_GENERATIONS_LAST_BRANCH} is the last that "
+            f"driver {driver} does not know {models(old)}; branch {last(names, 'last_branch')} is the last that "
             f"does: {advice}, or set nvidia_driver_version to one of it"
         )
-    if old and (numbers(toolkit) or (0,))[0] >= 13:
-        yield f"CUDA {toolkit} has no code for {models(old)}, 12.9 is the last that has: {advice}, or set cuda_version"
-    if old and numbers(cudnn)[:2] > CUDNN_LAST_FOR_OLD:
-        yield f"cuDNN {cudnn} does not support {models(old)}, 9.10 is the last that does: {advice}"
+    if old and numbers(toolkit)[:2] > numbers(last(names, "cuda")):
+        yield (
+            f"CUDA {toolkit} has no code for {models(old)}, {last(names, 'cuda')} is the last that has: {advice}, or "
+            f"set cuda_version"
+        )
+    if old and numbers(cudnn)[:2] > numbers(last(names, "cudnn")):
+        yield f"cuDNN {cudnn} does not support {models(old)}, {last(names, 'cudnn')} is the last that does: {advice}"
     if old and flavour == "open":
         yield f"there are no open kernel modules for {models(old)}: leave nvidia_driver_flavour on auto"
-    if old and branch >= OPEN_ONLY_FROM_BRANCH and flavour != "open":
+    if old and branch > last_proprietary and flavour != "open":
         yield f"driver {driver} has open kernel modules alone, and {models(old)} needs proprietary ones"
-    if flavour == "proprietary" and branch >= OPEN_ONLY_FROM_BRANCH and not old:
+    if flavour == "proprietary" and branch > last_proprietary and not old:
         yield f"driver {driver} has no proprietary kernel modules: leave nvidia_driver_flavour on auto"
-    if flavour == "proprietary" and any(g["generation"] == "blackwell" for g in new):
+    if flavour == "proprietary" and any(g["generation"] in generations(modules=["open"]) for g in new):
         yield f"there are no proprietary kernel modules for {models(new)}: leave nvidia_driver_flavour on auto"
     for generation in sorted({g["generation"] for g in gpus}):
-        if 0 < branch < FIRST_BRANCH.get(generation, 0):
+        first = known()["generations"].get(generation, {}).get("first_branch", 0)
+        if 0 < branch < first:
             there = [g for g in gpus if g["generation"] == generation]
-            yield f"driver {driver} is too old for {models(there)}: branch {FIRST_BRANCH[generation]} is the first"
+            yield f"driver {driver} is too old for {models(there)}: branch {first} is the first"
 
 
 def provider_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """Provider of the driver against the system."""
     provider, system = value(stack, "nvidia_driver", "provider"), str(facts.get("os_key", ""))
-    if provider and not system.startswith(DRIVER_PROVIDERS.get(provider, ())):
-        offered = [name for name, systems in DRIVER_PROVIDERS.items() if system.startswith(systems)]
+    served = {name: system.startswith(tuple(systems)) for name, systems in known()["driver_providers"].items()}
+    if provider and not served.get(provider):
+        offered = [name for name, there in served.items() if there]
         yield (
             f"there is no driver provider '{provider}' for {system}; there is {', '.join(offered) or 'none'}: set "
             f"nvidia_driver_provider"
@@ -205,15 +168,14 @@ def ofed_faults(stack: Set, facts: Facts) -> Iterator[str]:
         yield f"OFED provider '{provider}' is not one that can be installed: inbox or doca (ofed_provider)"
         return
     nics = list(facts.get("nics") or ())
-    inbox = [n for n in nics if n["model"] in INBOX_ONLY_NICS]
+    inbox = [n for n in nics if known()["doca_last_line"].get(n["model"]) == ""]
     if inbox:
         yield f"DOCA-OFED has no driver for {models(inbox)}: set ofed_provider to inbox"
-    for model, line in DOCA_LAST_LINE.items():
-        if any(n["model"] == model for n in nics) and numbers(version)[:2] > line:
-            last = ".".join(map(str, line))
-            yield f"DOCA {version} has no driver for {model}, the {last} line is the last that has: set ofed_version"
+    for model, line in known()["doca_last_line"].items():
+        if line and any(n["model"] == model for n in nics) and numbers(version)[:2] > numbers(line):
+            yield f"DOCA {version} has no driver for {model}, the {line} line is the last that has: set ofed_version"
     kernel = str(facts.get("kernel", ""))
-    if not facts.get("in_container") and any(re.match(p, kernel) for p in DOCA_BROKEN_KERNELS):
+    if not facts.get("in_container") and any(re.match(p, kernel) for p in known()["doca_broken_kernels"]):
         yield (
             f"DOCA-OFED is known not to build against kernel {kernel}: boot an earlier kernel of the series, or set "
             f"ofed_provider to inbox"
@@ -238,8 +200,8 @@ def kernel_faults(stack: Set, facts: Facts) -> Iterator[str]:
 def dcgm_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """DCGM against the driver's CUDA major."""
     dcgm, branch = value(stack, "dcgm"), branch_of(stack)
-    major = next((m for first, m in DRIVER_CUDA_MAJOR if branch >= first), 0)
-    if dcgm and major >= 13 and (numbers(dcgm) or (0,))[0] < DCGM_MIN_FOR_CUDA_13:
+    major = cuda_major(branch)
+    if dcgm and major >= 13 and (numbers(dcgm) or (0,))[0] < known()["dcgm_for_cuda_13"]:
         yield f"DCGM {dcgm} does not know CUDA {major}, which driver {value(stack, 'nvidia_driver')} has: take DCGM 4"
     majors = [str(m) for m in (stack.get("dcgm") or {}).get("cuda_majors") or ()]
     if majors and major and str(major) not in majors:
@@ -250,10 +212,10 @@ def dcgm_faults(stack: Set, facts: Facts) -> Iterator[str]:
 def container_toolkit_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """The container toolkit against CDI."""
     version = value(stack, "container_toolkit")
-    if version and numbers(version)[:2] < CONTAINER_TOOLKIT_MIN:
+    if version and numbers(version)[:2] < numbers(known()["container_toolkit"]):
         yield (
-            f"container toolkit {version} is too old for CDI with Docker: set nvidia_container_toolkit_version to 1.17 "
-            f"or later"
+            f"container toolkit {version} is too old for CDI with Docker: set nvidia_container_toolkit_version to "
+            f"{known()['container_toolkit']} or later"
         )
 
 
@@ -293,7 +255,7 @@ def stack_faults(stack: Set, facts: Facts) -> list[str]:
 def stack_notes(stack: Set, facts: Facts) -> list[str]:
     """What a set costs on this node without making it unfit."""
     notes = []
-    old = [g for g in facts.get("gpus") or () if g["generation"] in OLD_GENERATIONS]
+    old = [g for g in facts.get("gpus") or () if g["generation"] in ending()]
     inbox = value(stack, "ofed", "provider") in ("", "inbox")
     # nvidia-peermem needs the peer-memory interface of DOCA's ib_core; the proprietary modules have no dma-buf.
     if old and facts.get("nics") and inbox:
@@ -312,7 +274,7 @@ def stack_notes(stack: Set, facts: Facts) -> list[str]:
 def stack_data(release: str, folder: Path = STACKS) -> dict[str, Any]:
     """What stacks/RELEASE.yml says, read once in a process; a play's vars_files are read for every task and host."""
     path = folder / f"{release}.yml"
-    there = ", ".join(sorted(known.stem for known in folder.glob("*.yml") if known.stem != "select"))
+    there = ", ".join(sorted(one.stem for one in folder.glob("*.yml") if one.stem not in NO_RELEASES))
     try:
         document = yaml_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from node_modules import load
 
-from plugins.filter import gpu
 from toolkit.lab.fake_packages import load_fake_packages
+
+gpu = load("plugins/plugin_utils/gpu.py")
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9")

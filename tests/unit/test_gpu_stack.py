@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from node_modules import load
 
-from plugins.filter import gpu
+gpu = load("plugins/plugin_utils/gpu.py")
 
 ROOT = Path(__file__).parents[2]
 V100, H100 = (

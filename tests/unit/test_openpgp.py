@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleFilterError
+from node_modules import load
 
-from plugins.filter import openpgp
+openpgp = load("plugins/plugin_utils/openpgp.py")
 
 Gpg = Callable[..., bytes]
 

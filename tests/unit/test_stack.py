@@ -13,7 +13,7 @@ from node_modules import ROOT, load
 RELEASES = {
     path.stem: yaml.safe_load(path.read_text())["stack_data"]
     for path in sorted((ROOT / "stacks").glob("*.yml"))
-    if path.stem != "select"
+    if path.stem not in ("compatibility", "select")
 }
 SETS = [(r, s) for r, data in RELEASES.items() for s in data["sets"] if not data["sets"][s].get("record")]
 PARTS = {"kernel", "nvidia_driver", "ofed", "cuda", "container_toolkit", "dcgm", "docker", "horovod", "slurm"}
