@@ -20,19 +20,22 @@ FILTERS = {
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "
         "daemon_gpu_faults"
     ),
-    "horovod": "apt_sources_for",
+    "horovod": "apt_sources_for training_servers training_addresses",
     "kernel": "kernel_packages kernel_reads boot_arguments kernel_plan kernel_undo",
+    "monitoring": "nodes_running",
+    "ofed": "rdma_devices ofed_reboot_reasons",
     "openpgp": "openpgp_keys openpgp_only openpgp_holds openpgp_trusted openpgp_armour",
     "os": "os_key",
     "packages": "packages_off",
-    "preflight": "preflight_facts preflight_reasons preflight_notes",
+    "preflight": "preflight_facts preflight_reasons preflight_notes address_owners",
     "reboot": "reboot_reasons units_lost",
-    "record": "provisioned_record",
+    "record": "provisioned_record ledgers_left",
+    "remoting": "lease_gpus lease_servers",
     "repos": (
         "repos_plan repos_paths repos_files repos_moved repos_lists repos_unread repos_key_faults "
-        "repos_read_of repos_gone repos_before repos_refusal"
+        "repos_read_of repos_gone repos_before repos_refusal repos_keys_there"
     ),
-    "roce": ("ethernet_ports roce_policy roce_reading ports_to_set kept_ports rdma_devices ofed_reboot_reasons"),
+    "roce": "ethernet_ports roce_policy roce_reading ports_to_set kept_ports",
     "slurm": "slurm_topology slurm_memory_mib slurm_gpus slurm_cluster",
     "slurm_policy": "slurm_policy slurm_pool_faults",
     "stack": "nic_list stack_data stack_effective stack_variables stack_faults stack_notes",

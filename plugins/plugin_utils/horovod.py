@@ -1,11 +1,28 @@
-"""Package sources for the training image: a node's own, for another suite of the same distribution."""
+"""Who takes part in distributed training, and package sources for its image."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
+
+def training_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Hosts that take part, sorted: all but those of which the inventory says horovod_state absent."""
+    return [name for name in sorted(names) if hostvars[name].get("horovod_state", "present") == "present"]
+
+
+def training_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Address that training reaches each host by: that of its first fabric port, else the one that Ansible uses."""
+
+    def address(name: str) -> str:
+        own = hostvars[name]
+        ports = own.get("fabric_ports") or []
+        return str(ports[0]["address"] if ports else own.get("ansible_host", name)).split("/")[0]
+
+    return [address(name) for name in names]
 
 
 def _suites(words: list[str], codename: str, wanted: str) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import numbers
 
 Json = Mapping[str, Any]
 
@@ -14,12 +16,6 @@ WEAK_HASHES = frozenset({"md5", "sha1", "ripemd160"})
 #: Where the certificate lies that DKMS signs with, and what makes it where it is not there yet.
 MOK_FILE = {"ubuntu": "/var/lib/shim-signed/mok/MOK.der"}
 MOK_FILE_ELSEWHERE = "/var/lib/dkms/mok.pub"
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version, for comparison: 6.1.0-21-amd64 -> (6, 1, 0)."""
-    match = re.match(r"\d+(\.\d+)*", str(version))
-    return tuple(int(part) for part in match.group().split(".")) if match else ()
 
 
 def preflight_facts(observed: Json) -> dict[str, Any]:
@@ -31,6 +27,17 @@ def preflight_facts(observed: Json) -> dict[str, Any]:
         "distribution_major_version": system["version"].split(".")[0],
         "os_family": "RedHat" if system["rhel_like"] else "",
     }
+
+
+def address_owners(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    """Address -> the hosts of the inventory that have it, as Ansible's own or that of a fabric port."""
+    owners: dict[str, list[str]] = {}
+    for name in names:
+        own = hostvars[name]
+        ports = [port["address"] for port in own.get("fabric_ports") or []]
+        for address in [own.get("ansible_host", name), *ports]:
+            owners.setdefault(str(address).split("/")[0], []).append(name)
+    return owners
 
 
 def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:

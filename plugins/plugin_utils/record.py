@@ -50,3 +50,10 @@ def _json(contents: Mapping[str, str], path: str) -> dict[str, Any]:
 
 def _union(results: Mapping[str, Mapping[str, Any]], key: str) -> list[str]:
     return sorted({str(entry) for result in results.values() for entry in result.get(key, [])})
+
+
+def ledgers_left(contents: Mapping[str, str]) -> list[str]:
+    """Names of the ledgers that still list a package, a hold or a file of some role."""
+    left = ("packages", "holds", "files")
+    ledgers = [path for path in contents if "/ledger/" in path]
+    return [path.rsplit("/", 1)[-1] for path in ledgers if any(_json(contents, path).get(key) for key in left)]

@@ -9,6 +9,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.openpgp import openpgp_holds
+
 PREFIX = "elastic-ai-"
 #: What apt quotes in the names of its list files (URItoFileName in apt-pkg/contrib/strutl.cc).
 APT_QUOTED = '\\|{}[]<>"^~_=!@#$%^&*'
@@ -255,3 +257,9 @@ def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
     else:
         cause = "it cannot be reached or is no such repository (repos_mirror, repos_urls)"
     return f"{what} cannot be read: {cause}. What this run wrote was taken back. The node said: {said}"
+
+
+def repos_keys_there(plan: Sequence[Repo], contents: Mapping[str, str], system: str) -> dict[str, str]:
+    """Text by repository of the keys on the node that are the declared ones already."""
+    there = {repo["name"]: contents[key_path(repo["name"], system)] for repo in plan}
+    return {repo["name"]: there[repo["name"]] for repo in plan if openpgp_holds(there[repo["name"]], repo["fingerprints"])}

@@ -9,7 +9,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from node_modules import load_filters
 
-FILTERS = load_filters("roce") | load_filters("fabric")
+FILTERS = load_filters("roce") | load_filters("fabric") | load_filters("ofed")
 OPTIONS = {
     "dscp": 26,
     "priority": 3,

@@ -1,0 +1,50 @@
+"""What role ofed derives from a reading of the node: RDMA devices, and what speaks for a reboot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+
+def rdma_devices(contents: Mapping[str, str]) -> list[dict[str, Any]]:
+    """RDMA ports from node_state's contents of <sysfs>/class/infiniband/*/ports/*/{link_layer,gids/0,...ndevs/0}.
+
+    Each has device, port, link_layer, netdev and, of InfiniBand, the port's GUID; not its state, which comes and goes.
+    """
+    ports: dict[tuple[str, str], dict[str, Any]] = {}
+    for path, text in contents.items():
+        found = re.search(r"/class/infiniband/([^/]+)/ports/(\d+)/(.+)$", path)
+        if found:
+            ports.setdefault((found[1], found[2]), {})[found[3]] = text.strip()
+    devices = []
+    for (device, port), values in sorted(ports.items()):
+        layer = values.get("link_layer", "")
+        guid = "".join(values.get("gids/0", "").split(":")[4:])
+        devices.append(
+            {
+                "device": device,
+                "port": int(port),
+                "link_layer": layer,
+                "netdev": values.get("gid_attrs/ndevs/0", ""),
+                "port_guid": f"0x{guid}" if layer == "InfiniBand" and guid else "",
+            }
+        )
+    return devices
+
+
+def ofed_reboot_reasons(seen: Mapping[str, Any]) -> list[str]:
+    """Why a reboot is needed: the adapter's driver in memory is of another OFED build than the installed one.
+
+    seen: provider, loaded (mlx5_core), loaded_build (its version, "25.10-1.7.1" of an OFED, "" of most kernels) and
+    installed_build (of `ofed_info -s`).
+    """
+    if not seen["loaded"]:
+        return []
+    loaded, installed = str(seen["loaded_build"]), str(seen["installed_build"])
+    of_ofed = bool(re.fullmatch(r"\d+\.\d+-[\d.]+", loaded))
+    if seen["provider"] == "inbox":
+        return [f"mlx5_core of OFED {loaded} is loaded, the kernel's own is installed"] if of_ofed else []
+    if not installed or loaded == installed:
+        return []
+    return [f"mlx5_core of {f'OFED {loaded}' if of_ofed else 'the kernel'} is loaded, of OFED {installed} installed"]

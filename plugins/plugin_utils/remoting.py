@@ -1,0 +1,33 @@
+"""What roles remoting_server and remoting_client know of the servers of leases."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+def lease_gpus(inventory: str) -> dict[str, Any]:
+    """GPUs and problem of a server by what its inventory program prints, "" where it did not run.
+
+    Without the memory in use: it changes while the pool is provisioned again.
+    """
+    said = json.loads(inventory) if inventory else {"gpus": [], "problem": ""}
+    gpus = [{key: value for key, value in gpu.items() if key != "used_mib"} for gpu in said["gpus"]]
+    return {"gpus": gpus, "problem": said["problem"]}
+
+
+def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], recorded: str) -> dict[str, Any]:
+    """Short host name -> what role remoting_server found there; of a host that the run does not reach what is recorded.
+
+    `recorded` is the text of the node's pool.json, "" where there is none.
+    """
+    known = (json.loads(recorded) if recorded else {}).get("servers") or {}
+    servers = {}
+    for host in names:
+        name, found = host.split(".")[0], hostvars[host].get("remoting_server_found") or {}
+        if found.get("gpus") or found.get("problem"):
+            servers[name] = found
+        elif name in known:
+            servers[name] = known[name]
+    return servers
