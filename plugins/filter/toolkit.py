@@ -21,7 +21,7 @@ FILTERS = {
         "daemon_gpu_faults"
     ),
     "horovod": "apt_sources_for training_servers training_addresses",
-    "kernel": "kernel_packages kernel_reads boot_arguments kernel_plan kernel_undo",
+    "kernel": "kernel_reads boot_arguments kernel_plan kernel_undo",
     "monitoring": "nodes_running",
     "ofed": "rdma_devices ofed_reboot_reasons",
     "openpgp": "openpgp_keys openpgp_only openpgp_holds openpgp_trusted openpgp_armour",

@@ -17,24 +17,6 @@ ENTRIES = "/boot/loader/entries/*.conf"
 #: What turns the IOMMU on, by the vendor of the host bridge.
 IOMMU = {"0x8086": "intel_iommu=on", "0x1022": "amd_iommu=on"}
 HOST_BRIDGE = "0x0600"
-#: Packages whose upgrade would bring another kernel.
-KERNEL_PACKAGES = {
-    "debian": ("linux-image-amd64", "linux-headers-amd64"),
-    "ubuntu": (
-        "linux-generic",
-        "linux-image-generic",
-        "linux-headers-generic",
-        "linux-virtual",
-        "linux-image-virtual",
-        "linux-headers-virtual",
-    ),
-    "el": ("kernel", "kernel-core", "kernel-modules", "kernel-modules-core", "kernel-devel", "kernel-headers"),
-}
-
-
-def kernel_packages(system: str) -> list[str]:
-    """Names that are held, by the system's key."""
-    return [name for prefix, names in KERNEL_PACKAGES.items() if system.startswith(prefix) for name in names]
 
 
 def kernel_reads(_: Any = None) -> list[str]:
@@ -94,8 +76,8 @@ def _boot_lines(contents: Json, loader: str) -> list[list[str]]:
 def kernel_plan(node: Json, wanted: Json) -> dict[str, Any]:
     """What to write, what to run and what waits for a reboot.
 
-    node: a reading of node_state with kernel_reads, kernel_packages, module nouveau and pci.
-    wanted: options (boot_arguments), nouveau_off, hold, series.
+    node: a reading of node_state with kernel_reads, the packages to hold, module nouveau and pci.
+    wanted: options (boot_arguments), nouveau_off, hold, series, packages (names that bring a kernel).
     """
     memory, contents = _memory(node["contents"]), node["contents"]
     loader = _loader(contents)
@@ -124,8 +106,7 @@ def kernel_plan(node: Json, wanted: Json) -> dict[str, Any]:
     differ = any(_missing(arguments, line) or set(dropped) & set(line) for line in lines) or (
         bool(loader) and not lines
     )
-    known = {name for names in KERNEL_PACKAGES.values() for name in names}
-    installed = [name for name, version in node["packages"].items() if version and name in known]
+    installed = [name for name in wanted["packages"] if node["packages"][name]]
     hold = installed if wanted["hold"] and wanted["series"] else []
     reasons = []
     absent = _missing(arguments, str(node["cmdline"]).split()) if loader else []

@@ -15,7 +15,7 @@ TABLES = {}
 def tables():
     if not TABLES:
         data = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text())
-        TABLES.update(data["__nvidia_driver_tables"])
+        TABLES.update(data["__nvidia_driver_systems"])
     return TABLES
 
 
@@ -44,7 +44,7 @@ def plan(provider, os, version, pci, **options):
         "fabric_manager_version": "",
         "revision": "",
     }
-    return gpu.driver_plan(tables()[provider][os], version, pci, {**wanted, **options})
+    return gpu.driver_plan(tables()[os][provider], version, pci, {**wanted, **options})
 
 
 CHIPS = {

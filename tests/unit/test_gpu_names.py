@@ -45,13 +45,13 @@ def test_every_recorded_line_names_its_source():
 @pytest.mark.parametrize("os_key", SYSTEMS)
 def test_driver_names(os_key):
     kernel = next(word for system, word in KERNEL.items() if os_key.startswith(system))
-    tables = role_vars("nvidia_driver")["__nvidia_driver_tables"]
+    tables = role_vars("nvidia_driver")["__nvidia_driver_systems"]
     asked = {(p["nvidia_driver"]["provider"], p["nvidia_driver"]["version"]) for p in versions(os_key)}
     asked |= {("distribution", "580")} if os_key.startswith("ubuntu") else set()
     assert asked
     for provider, version in asked:
         known = index(provider, os_key)
-        table = tables[provider][os_key]
+        table = tables[os_key][provider]
         assert set(gpu.driver_candidates(table, version, kernel)) <= set(known), (provider, version)
         if provider == "cuda":
             older = gpu.names_of(table, "fabric_manager", "570.133.20", kernel)
@@ -63,7 +63,7 @@ def test_driver_names(os_key):
 def test_names_of_cuda_dcgm_and_container_toolkit(os_key):
     data = role_vars("cuda")
     for parts in versions(os_key):
-        packages = gpu.cuda_packages(data["__cuda_tables"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
+        packages = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
         assert set(packages) <= set(index("cuda", os_key))
     assert "cuda-toolkit" in index("cuda", os_key)
     dcgm = gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], "4.6.0", ["11", "12", "13"])
@@ -77,9 +77,9 @@ def test_stand_ins_have_what_the_stack_releases_pin_and_an_older_driver(os_key):
     served = {(p.name, p.version) for s in load_fake_packages() for p in s.of(os_key)}
     data = role_vars("cuda")
     for parts in versions(os_key):
-        wanted = gpu.cuda_packages(data["__cuda_tables"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
+        wanted = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
         assert wanted.items() <= served, parts["cuda"]
-    table = role_vars("nvidia_driver")["__nvidia_driver_tables"]["cuda"][os_key]
+    table = role_vars("nvidia_driver")["__nvidia_driver_systems"][os_key]["cuda"]
     switch = {"vendor": "0x10de", "device": "0x22a3", "class": "0x068000", "address": "0000:05:00.0", "numa_node": 0}
     card = {**switch, "device": "0x2330", "class": "0x030200"}
     for version in ("570.133.20", "580.95.05", "580.126.20"):

@@ -22,7 +22,7 @@ V100, H100 = (
 def cuda(os_key, toolkit, cudnn, nccl):
     data = yaml.safe_load((ROOT / "roles/cuda/vars/main.yml").read_text())
     versions = {"toolkit": toolkit, "cudnn": cudnn, "nccl": nccl}
-    return gpu.cuda_packages(data["__cuda_tables"][os_key], versions, data["__cuda_nccl_built_for"])
+    return gpu.cuda_packages(data["__cuda_systems"][os_key], versions, data["__cuda_nccl_built_for"])
 
 
 def test_cuda_packages_have_their_makers_versions():

@@ -16,9 +16,9 @@ SYSTEMS = ["debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9"]
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_names_of_the_distribution(system: str) -> None:
-    names = [*OFED["__ofed_inbox_table"][system], *ROCE["__roce_package_table"][system], "opensm"]
+    names = [*OFED["__ofed_systems"][system]["inbox"], *ROCE["__roce_systems"][system], "opensm"]
     # The headers of a kernel have its release in their name.
-    names += [name for name in OFED["__ofed_headers_table"][system] if "{kernel}" not in name]
+    names += [name for name in OFED["__ofed_systems"][system]["headers"] if "{kernel}" not in name]
     assert unrecorded("distribution", system, names) == []
 
 
