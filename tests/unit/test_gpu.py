@@ -198,8 +198,8 @@ def test_user_space_alone_has_no_modules_and_no_flavour():
 
 
 def test_candidates_cover_every_plan():
-    for provider, systems in tables().items():
-        for os, table in systems.items():
+    for os, providers in tables().items():
+        for provider, table in providers.items():
             for version in ("", "580", "570.133.20", "580.126.20", "595.91.07"):
                 asked = set(gpu.driver_candidates(table, version, "6.1.0-37-amd64"))
                 for pci in ([T4, SWITCH], [V100]):
