@@ -7,7 +7,7 @@ from typing import Any
 
 
 def nodes_running(names: Iterable[str], unit: str, hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Hosts on which a unit was active when role monitoring read them; hosts that the run does not reach are left out."""
+    """Hosts on which a unit was active when role monitoring read them; hosts that it did not read are left out."""
 
     def active(name: str) -> bool:
         units = (hostvars[name].get("monitoring_before") or {}).get("units") or {}

@@ -262,4 +262,6 @@ def repos_refusal(message: str, plan: Sequence[Repo]) -> str:
 def repos_keys_there(plan: Sequence[Repo], contents: Mapping[str, str], system: str) -> dict[str, str]:
     """Text by repository of the keys on the node that are the declared ones already."""
     there = {repo["name"]: contents[key_path(repo["name"], system)] for repo in plan}
-    return {repo["name"]: there[repo["name"]] for repo in plan if openpgp_holds(there[repo["name"]], repo["fingerprints"])}
+    return {
+        repo["name"]: there[repo["name"]] for repo in plan if openpgp_holds(there[repo["name"]], repo["fingerprints"])
+    }

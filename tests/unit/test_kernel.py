@@ -13,7 +13,13 @@ kernel: Any = load("plugins/plugin_utils/kernel.py")
 INTEL = [{"address": "0000:00:00.0", "vendor": "0x8086", "device": "0x09a2", "class": "0x060000"}]
 AMD = [{"address": "0000:00:00.0", "vendor": "0x1022", "device": "0x14a4", "class": "0x060000"}]
 OPTIONS = {"iommu_passthrough": True, "numa_balancing": False, "cstate_max": 1, "hugepages": [], "extra": {}}
-WANTED = {"options": OPTIONS, "nouveau_off": True, "hold": True, "series": "6.8", "packages": ["linux-generic", "linux-virtual"]}
+WANTED = {
+    "options": OPTIONS,
+    "nouveau_off": True,
+    "hold": True,
+    "series": "6.8",
+    "packages": ["linux-generic", "linux-virtual"],
+}
 ARGUMENTS = "intel_iommu=on iommu=pt numa_balancing=disable intel_idle.max_cstate=1 processor.max_cstate=1"
 GRUB = """
 menuentry 'Ubuntu' {{
