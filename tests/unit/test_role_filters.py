@@ -1,0 +1,119 @@
+"""What roles derive from the inventory and from readings of nodes, as filters with data of small sites."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from node_modules import load_filters
+
+FABRIC, HOROVOD, REMOTING = (load_filters(name) for name in ("fabric", "horovod", "remoting"))
+NETWORK = "/etc/systemd/network/70-elastic-ai-"
+
+
+def node(**link: Any) -> dict[str, Any]:
+    """A node with one port that is as declared, but for `link`."""
+    live = {"exists": True, "addresses": ["10.0.0.1/24"], "mtu": 9000, "txqueuelen": 10000, **link}
+    return {"links": {"fab0": live}, "units": {"elastic-ai-port@fab0.service": {"active": True, "enabled": True}}}
+
+
+def test_each_port_has_its_files_and_no_other_stays() -> None:
+    ports = [
+        {"interface": "fab0"},
+        {"interface": "ib0.8001", "pkey": "0x8001", "parent": "ib0"},
+        {"interface": "ib0.8002", "pkey": "0x8002", "parent": "ib0"},
+    ]
+    files = FABRIC["fabric_port_files"](ports, [f"{NETWORK}fab0.network", f"{NETWORK}old.network"])
+    assert [(file["path"].removeprefix(NETWORK), file.get("template", "")) for file in files] == [
+        ("fab0.network", "port.network.j2"),
+        ("ib0.8001.network", "port.network.j2"),
+        ("ib0.8002.network", "port.network.j2"),
+        ("ib0.8001.netdev", "port.netdev.j2"),
+        ("ib0.8002.netdev", "port.netdev.j2"),
+        ("ib0.network", "parent.network.j2"),
+        ("old.network", ""),
+    ]
+    assert [child["interface"] for child in files[5]["vars"]["fabric_children"]] == ["ib0.8001", "ib0.8002"]
+    assert files[6]["state"] == "absent"
+
+
+def test_a_port_that_is_not_as_declared_is_named_with_what_differs() -> None:
+    off, ports = FABRIC["fabric_ports_off"], [{"interface": "fab0", "address": "10.0.0.1/24"}]
+    assert off(node(), ports, "9000", "10000") == []
+    for change in ({"exists": False}, {"addresses": []}, {"mtu": 1500}, {"txqueuelen": 1000}):
+        (found,) = off(node(**change), ports, 9000, 10000)
+        assert "fab0" in found
+    stopped = node()
+    stopped["units"]["elastic-ai-port@fab0.service"]["enabled"] = False
+    assert len(off(stopped, ports, 9000, 10000)) == 1
+    assert off(stopped, [], 9000, 10000) == []
+
+
+def test_only_settable_kernel_parameters_that_differ_are_set() -> None:
+    state = {
+        "sysctls": {
+            "a": {"settable": True, "value": "1"},
+            "b": {"settable": True, "value": "2"},
+            "c": {"settable": False, "value": ""},
+        }
+    }
+    assert FABRIC["sysctls_off"]({"a": 1, "b": 3, "c": 4}, state) == ["b"]
+
+
+def test_training_goes_over_the_first_fabric_port_of_those_that_take_part() -> None:
+    hostvars: dict[str, Any] = {
+        "b": {"fabric_ports": [{"address": "10.0.0.2/24"}, {"address": "10.1.0.2/24"}], "ansible_host": "192.0.2.2"},
+        "a": {"ansible_host": "192.0.2.1"},
+        "c": {"horovod_state": "absent"},
+        "d": {},
+    }
+    servers = HOROVOD["training_servers"](hostvars, hostvars)
+    assert servers == ["a", "b", "d"]
+    assert HOROVOD["training_addresses"](servers, hostvars) == ["192.0.2.1", "10.0.0.2", "d"]
+
+
+def test_a_server_of_leases_that_the_run_does_not_reach_stays_as_recorded() -> None:
+    found = {"gpus": [{"index": 0, "total_mib": 1000}], "problem": ""}
+    hostvars: dict[str, Any] = {"g1.example.net": {"remoting_server_found": found}, "g2": {}, "g3": {}}
+    recorded = json.dumps({"servers": {"g2": {"gpus": [], "problem": "no driver"}, "gone": {}}})
+    servers = REMOTING["lease_servers"]
+    assert servers(hostvars, hostvars, recorded) == {"g1": found, "g2": {"gpus": [], "problem": "no driver"}}
+    assert servers(hostvars, hostvars, "") == {"g1": found}
+
+
+def test_the_memory_in_use_is_no_part_of_a_servers_description() -> None:
+    said = json.dumps({"gpus": [{"index": 0, "total_mib": 1000, "used_mib": 7}], "problem": "", "more": 1})
+    assert REMOTING["lease_gpus"](said) == {"gpus": [{"index": 0, "total_mib": 1000}], "problem": ""}
+    assert REMOTING["lease_gpus"]("") == {"gpus": [], "problem": ""}
+
+
+def test_only_nodes_whose_exporter_runs_are_asked_for_metrics() -> None:
+    active = {"monitoring_before": {"units": {"x.service": {"active": True}}}}
+    hostvars: dict[str, Any] = {"a": active, "b": {"monitoring_before": {"skipped": True}}, "c": {}}
+    assert load_filters("monitoring")["nodes_running"](hostvars, "x.service", hostvars) == ["a"]
+
+
+def test_an_address_that_two_hosts_have_names_both() -> None:
+    hostvars: dict[str, Any] = {
+        "a": {"ansible_host": "192.0.2.1", "fabric_ports": [{"address": "10.0.0.1/24"}]},
+        "b": {"fabric_ports": [{"address": "10.0.0.1/16"}]},
+    }
+    owners = load_filters("preflight")["address_owners"](hostvars, hostvars)
+    assert owners == {"192.0.2.1": ["a"], "10.0.0.1": ["a", "b"], "b": ["b"]}
+
+
+def test_a_ledger_that_lists_nothing_is_not_left() -> None:
+    folder = "/var/lib/elastic-ai/ledger"
+    contents = {
+        f"{folder}/a.files.json": json.dumps({"files": {}, "directories": {"/x": {}}}),
+        f"{folder}/b.files.json": json.dumps({"files": {"/y": {}}}),
+        f"{folder}/c.packages.json": json.dumps({"holds": {"z": "1"}}),
+        "/run/elastic-ai/reboot-required/kernel": "files",
+    }
+    assert load_filters("record")["ledgers_left"](contents) == ["b.files.json", "c.packages.json"]
+
+
+def test_a_key_on_the_node_counts_only_if_it_is_the_declared_one() -> None:
+    plan = [{"name": "x", "fingerprints": ["00" * 20]}]
+    contents = {"/etc/apt/keyrings/elastic-ai-x.asc": "damaged"}
+    assert load_filters("repos")["repos_keys_there"](plan, contents, "debian12") == {}
