@@ -17,6 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = r"""
 module: engine_artefact
 short_description: Install a remoting engine from its archive
+version_added: 0.1.0
 description:
   - The archive is a tar.gz with C(engine.json) (engine, release), C(bin/) and C(lib/). It is refused when its checksum
     is another, or when a member would leave its folder.

@@ -10,6 +10,7 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = r"""
 module: kernel_values
 short_description: Set values that the running kernel holds in files
+version_added: 0.1.0
 description:
   - Writes to each file that holds another value, in one round trip. Check mode and diff tell what would be written.
   - Nothing is kept over a reboot; that is the matter of sysctl.d and of units.

@@ -19,6 +19,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import ST
 DOCUMENTATION = r"""
 module: managed_files
 short_description: Bring several small text files and directories to their wanted content in one task
+version_added: 0.1.0
 description:
   - Replaces a row of template and copy tasks. One round trip for a whole role, and a check mode that is right on a
     fresh node too, where the directories above the files do not exist yet.

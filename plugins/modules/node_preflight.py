@@ -18,6 +18,7 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = r"""
 module: node_preflight
 short_description: Observe what decides whether a node can be provisioned
+version_added: 0.1.0
 description:
   - A pure read without a judgement. What it returns can be recorded and judged later without the node.
   - Kernel, installed kernels and PCI devices are read by node_state.

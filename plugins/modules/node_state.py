@@ -20,6 +20,7 @@ from ansible.module_utils.basic import AnsibleModule
 DOCUMENTATION = r"""
 module: node_state
 short_description: Read packages, units, files, links, kernel and hardware of a node in one go
+version_added: 0.1.0
 description:
   - A pure read; never changes anything, and runs the same in check mode.
   - Roles act only on what differs from the wanted state, so that a converged node costs few remote tasks.

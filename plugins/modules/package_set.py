@@ -25,6 +25,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import
 DOCUMENTATION = r"""
 module: package_set
 short_description: Packages of a role in one transaction, pinned and reversible
+version_added: 0.1.0
 description:
   - Simulates first and refuses a transaction that would touch a forbidden package, a package that somebody else holds,
     or that would downgrade something which no pinned version asks for. Nothing is done then.
