@@ -284,7 +284,7 @@ def _refuse_duplicates(inventory: Path, nodes: list[Node]) -> None:
 
 
 def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
-    """What stands in these variables goes into topology.json and the report: no password may be among it."""
+    """These variables are copied into topology.json and the report, so they must not contain a password."""
     texts: dict[tuple[str, ...], str] = {
         ("ansible_ssh_common_args",): given.ansible_ssh_common_args,
         ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,

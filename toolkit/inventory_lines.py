@@ -47,7 +47,7 @@ def _child(node: yaml.Node, key: int | str) -> tuple[yaml.Node, int] | None:
 
 
 def _mappings(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, int]]:
-    """Every value that stands under `key`, anywhere in the tree."""
+    """Every value under `key`, anywhere in the tree."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             if getattr(name, "value", None) == key:

@@ -1,4 +1,4 @@
-"""The pool's policies: variable `slurm_pool`, which stands in an inventory's `group_vars/all/pool.yml`.
+"""The pool's policies: variable `slurm_pool`, in an inventory's `group_vars/all/pool.yml`.
 
 Who may use which class of GPU, how much of it and how long, who goes first, and what is kept for whom at which time of
 day. docs/pool.md explains each key to administrators; here they are checked, and a fault is one sentence with file and
@@ -22,7 +22,7 @@ from validation.load import ConfigError, explain, load_yaml
 POOL_FILE = Path("group_vars/all/pool.yml")
 #: Parts that a GPU is counted in, unless role slurm's variable says otherwise: 1/7, 5/20 and 3/4 of it are whole.
 SHARDS_PER_GPU = 140
-#: What Slurm has by itself and no class of users may be called: its own account, and the QOS of whoever is in no class.
+#: Names that Slurm reserves: its own account, and the QOS of users in no class.
 RESERVED = ("root", "normal")
 _NAME = r"^[a-z][a-z0-9_-]{0,29}$"
 _ACCOUNT_NAME = r"^[a-zA-Z_][a-zA-Z0-9_.@-]{0,63}$"
@@ -146,14 +146,14 @@ class Pool(_Model):
 
 
 class PoolFile(BaseModel):
-    """The file: nothing else stands in it."""
+    """The file, which has no other key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     slurm_pool: Pool
 
 
-#: Where a fault stands, below `slurm_pool`, and what it is.
+#: Place of a fault below `slurm_pool`, and what it is.
 Fault = tuple[tuple[str | int, ...], str]
 
 

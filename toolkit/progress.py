@@ -169,7 +169,7 @@ class ProgressLines:
 
 
 class Screen(ProgressLines):
-    """Finished lines scroll by; under them stands what runs now, a bar and the time left."""
+    """Finished lines scroll by; below them is what runs now, a bar and the time left."""
 
     def __init__(self, console: Console) -> None:
         """`console` is a terminal."""

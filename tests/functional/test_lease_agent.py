@@ -159,7 +159,7 @@ def test_a_client_that_closes_is_gone_sooner_than_one_that_is_silent(start: Star
     lease = start(grace_s=60.0, first_s=60.0)
     keepers, _lost = heartbeat.keep([lease.endpoint])
     keepers[0]._connection.sock.close()
-    assert lease.ended() == "its client has gone"
+    assert lease.ended() == "its client is gone"
 
 
 def test_a_client_that_never_comes(start: Start) -> None:
@@ -322,7 +322,7 @@ def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, host: Fake
     assert (host.folder / "seen").read_text() == f"{TOKEN}\n127.0.0.1:{lease.instance['port']} 41\n"
     assert list((host.folder / "mine").iterdir()) == []
     assert told == []
-    assert lease.ended() == "its client has gone"
+    assert lease.ended() == "its client is gone"
 
 
 def test_a_lease_that_ends_first_is_said_and_the_program_ends(start: Start, host: FakeHost) -> None:

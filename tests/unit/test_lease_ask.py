@@ -59,12 +59,12 @@ def test_the_job_says_what_was_asked_for_and_from_where() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (LeaseRequest(9, GpuPart(140)), "asks for 9 GPUs, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
+        (LeaseRequest(9, GpuPart(140)), "9 GPUs requested, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
         (
             LeaseRequest(9, GpuPart(105)),
-            "asks for 9 x 3/4 GPU, the pool has 8 GPUs (gpu1: 4, gpu2: 4), which is 8 such parts",
+            "9 x 3/4 GPU requested, the pool has 8 GPUs (gpu1: 4, gpu2: 4), which is 8 such parts",
         ),
-        (LeaseRequest(0, GpuPart(140)), "ask for at least 1 GPU"),
+        (LeaseRequest(0, GpuPart(140)), "request at least 1 GPU"),
     ],
 )
 def test_what_the_pool_never_has_is_refused(request_: LeaseRequest, words: str) -> None:
@@ -131,8 +131,8 @@ def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
     (job,) = ask.wait(FakeHost(slurm=waiting, clock=FakeClock(step_s=2)), 41, "1/2 GPU", told.append)
     assert job.state == "RUNNING"
     assert told == ["lease 41: waits for 1/2 GPU, place 3 in the queue, expected 2026-11-21 16:00:00"]
-    ended = job_text(state="CANCELLED").replace("   StdErr", "   AdminComment=ended: its client has gone\n   StdErr")
-    for text, words in ((ended, "lease 41 has ended: its client has gone"), ("", "lease 41")):
+    ended = job_text(state="CANCELLED").replace("   StdErr", "   AdminComment=ended: its client is gone\n   StdErr")
+    for text, words in ((ended, "lease 41 has ended: its client is gone"), ("", "lease 41")):
         with pytest.raises(LeaseError, match=words) as over:
             ask.wait(FakeHost(slurm=FakeSlurm(texts=[text])), 41, "", told.append)
         assert over.value.code == Exit.RETRY
@@ -159,7 +159,7 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
     assert host.slurm.submitted == [(["-x", "--gres=gpu:2"], 1), *[(["-x", "--gres=shard:140"], 2)] * 2]
     assert host.slurm.cancelled == [41, 42]
-    assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is given back, and asked for again")
+    assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is released and requested again")
     texts = [job_text(number) for number in range(41, 41 + ask.TRIES)]
     host = FakeHost(slurm=FakeSlurm(texts=texts, files=[refused]))
     with pytest.raises(NotStarted):

@@ -95,10 +95,10 @@ def test_bitfusion_is_asked_in_its_own_words() -> None:
 
 
 def test_engines_that_are_not_there(tmp_path: Path) -> None:
-    with pytest.raises(LeaseError, match="no remoting engine is called"):
+    with pytest.raises(LeaseError, match="unknown remoting engine"):
         load("os")
     with pytest.raises(LeaseError, match="no remoting engine is installed"):
         installed(tmp_path)
     (tmp_path / "engine.json").write_text("{}")
-    with pytest.raises(LeaseError, match="names no engine"):
+    with pytest.raises(LeaseError, match="has no engine"):
         installed(tmp_path)

@@ -149,7 +149,7 @@ def test_the_end_is_verified(host: FakeHost, conf: ServerConf) -> None:
     assert host.clock.now > instance.GONE_S
     assert (host.run_dir / "41").exists()  # so that the sweep comes back to it
     host.gpus.broken = LeaseError("no driver")
-    assert "GPU memory is free cannot be told: no driver" in instance.end_instance(host, "41")[-1]
+    assert "cannot check that GPU memory is free: no driver" in instance.end_instance(host, "41")[-1]
 
 
 def test_a_prolog_starts_leases_and_nothing_else(
@@ -258,7 +258,7 @@ def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, con
     first = static.start(host, wanted, conf)
     assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 0])
     assert static.start(host, wanted | {"count": 3, "shards": 140}, conf)["job"] == "s2"
-    with pytest.raises(LeaseError, match="gpu1 has not that much free: 0 GPUs"):
+    with pytest.raises(LeaseError, match="gpu1 does not have that much free: 0 GPUs"):
         static.start(host, wanted | {"count": 1, "shards": 7}, conf)
     assert set(host.systemd.units) == {"s1", "s2"}
     assert [(row["lease"], row["where"]) for row in static.listed(instance.known(host), "gpu1")] == [

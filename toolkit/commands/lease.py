@@ -67,7 +67,7 @@ def _data(item: Lease) -> dict[str, Any]:
 @head_options
 @click.option("--static", help="Without Slurm, by an administrator: an instance on this server.")
 @click.option("--client", help="With --static: the machine that will use it.")
-@click.option("--user", help="With --static: whose it is there.")
+@click.option("--user", help="With --static: the user on that machine.")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the GPUs; the lease starts when its turn comes.")
 @json_option
 def request(
@@ -97,7 +97,7 @@ def request(
         click.echo(lease_static.request(inventory, static, client, user, count, part, hours or DEFAULT_HOURS))
         return
     if inventory is not None:
-        raise LeaseError("leases are asked for on the machine that uses them; -i belongs to --static")
+        raise LeaseError("request leases on the machine that uses them; -i is for --static")
     host = this_host()
     wanted, parts = make_request(host, count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
     if no_wait:
@@ -121,8 +121,8 @@ def _waits_for(item: Lease) -> str:
 
 @lease.command("list")
 @head_options
-@click.option("--static", help="Those without Slurm, on this server.")
-@click.option("--all", "everyone", is_flag=True, help="Those of all users.")
+@click.option("--static", help="Static leases (without Slurm) of this server.")
+@click.option("--all", "everyone", is_flag=True, help="Leases of all users.")
 @json_option
 def list_(inventory: Path | None, static: str | None, everyone: bool, as_json: bool) -> None:
     """Your leases, the waiting ones too."""
@@ -189,9 +189,9 @@ def extend(number: int, hours: float) -> None:
 
 @lease.command()
 @head_options
-@click.option("--static", help="One without Slurm, on this server.")
+@click.option("--static", help="A static lease (without Slurm) of this server.")
 @click.argument("names", nargs=-1, metavar="[LEASE]...")
-@click.option("--all", "everything", is_flag=True, help="All of yours.")
+@click.option("--all", "everything", is_flag=True, help="All your leases.")
 def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool) -> None:
     """Give leases back. An administrator releases anybody's: that takes it back."""
     if bool(names) == everything:
@@ -201,7 +201,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
             click.echo(lease_static.release(inventory, static, name))
         return
     if not all(name.isdigit() for name in names):
-        raise LeaseError("leases are called by their numbers; toolkit lease list shows yours")
+        raise LeaseError("leases are named by number; toolkit lease list shows yours")
     numbers = [int(name) for name in names]
     if on_head(inventory, ["lease", "release", *map(str, numbers), *(["--all"] if everything else [])]):
         return
@@ -210,7 +210,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     problems = 0
     for item in mine if everything else [manage.find(host, number) for number in numbers]:
         if item.state == "ended":
-            click.echo(f"lease {item.id} has ended before: {ask.ended_words(item.jobs[0])}")
+            click.echo(f"lease {item.id} has already ended: {ask.ended_words(item.jobs[0])}")
             continue
         try:
             manage.release(host, item)

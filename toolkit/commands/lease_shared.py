@@ -35,8 +35,8 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
         from toolkit.inventory import LAB, read_inventory
     except ImportError:
         if inventory is not None:
-            raise LeaseError("-i belongs to the machine that provisions; here leave it out") from None
-        raise LeaseError("Slurm is not installed here; leases are asked for on a machine of the pool") from None
+            raise LeaseError("-i is for the machine that provisions; omit it here") from None
+        raise LeaseError("Slurm is not installed here; request leases on a machine of the pool") from None
     if inventory is None and not (LAB / "hosts.yml").is_file():
         raise LeaseError(
             "Slurm is not installed here; name the pool by -i inventories/SITE, or ask on one of its machines"
@@ -44,7 +44,7 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
     topology = read_inventory(inventory or LAB)
     head = next((node for node in topology.nodes if "heads" in node.groups), None)
     if head is None:
-        raise LeaseError(f"{inventory or LAB}: no host in group heads, which is the one that knows the pool")
+        raise LeaseError(f"{inventory or LAB}: no host in group heads; the head knows the pool")
     target = head.ssh
     key = ["-i", target.key_file] if target.key_file else []
     where = [
@@ -103,7 +103,7 @@ def make_request(
 ) -> tuple[ask.LeaseRequest, list[list[str]]]:
     """The request, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
     if part is not None and memory is not None:
-        raise LeaseError("-p and -m both say how large a part is; give one of them")
+        raise LeaseError("-p and -m both set the size of a part; give one of them")
     if part is not None:
         parse_part(part)  # what is no part is refused before Slurm is asked
     seconds = _seconds(hours)
@@ -116,7 +116,7 @@ def make_request(
     if memory is not None:
         sizes = {gpu.memory_mib for gpu in gpus if gpu.memory_mib}
         if not sizes:
-            raise LeaseError("-m: this machine does not know the GPUs' memory; run site.yml, or use -p")
+            raise LeaseError("-m: the GPUs' memory size is not known here; run site.yml, or use -p")
         share = part_for_memory(memory, min(sizes), of)
     else:
         share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))

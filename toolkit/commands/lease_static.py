@@ -21,7 +21,7 @@ def _node(inventory: Path | None, name: str) -> Any:
     try:
         from toolkit.inventory import LAB, read_inventory
     except ImportError:
-        raise LeaseError("static leases are given out by the administrator, from the machine that provisions") from None
+        raise LeaseError("static leases are granted by the administrator, on the machine that provisions") from None
     topology = read_inventory(inventory or LAB)
     node = next((n for n in topology.nodes if n.name == name), None)
     if node is None:
@@ -93,7 +93,7 @@ def release(inventory: Path | None, server: str, name: str) -> str:
     """End one."""
     short = name.removeprefix(f"{server}-")
     if not re.fullmatch(r"s\d{1,6}", short):
-        raise LeaseError(f"{name}: static leases are called like {server}-s1")
+        raise LeaseError(f"{name}: static leases have names like {server}-s1")
     _ask(_node(inventory, server), ["end", short])
     return f"lease {server}-{short}: released"
 

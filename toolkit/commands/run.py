@@ -60,7 +60,7 @@ def run(
     if static is not None:
         sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say))
     if not shutil.which("sbatch"):
-        raise LeaseError("Slurm is not installed here: run belongs on a machine of the pool, where the program is")
+        raise LeaseError("Slurm is not installed here: use toolkit run on a machine of the pool, where the program is")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
     if lease is not None:

@@ -14,7 +14,7 @@ Outcome = Literal["ok", "failed", "unreachable"]
 _MARK = re.compile(r"^\[?(?P<kind>ERROR|WARNING)\]?[:!]\s*")
 _ORIGIN = re.compile(r"^Origin: (?P<place>.+:\d+:\d+)\s*$", re.MULTILINE)
 _PLAIN = {"verbose", "warning", "error", "system_warning"}
-_LONGEST = 400  # of a message, in characters; the whole of it stands in the log
+_LONGEST = 400  # of a message, in characters; the log has all of it
 
 
 @dataclass

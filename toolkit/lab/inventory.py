@@ -22,7 +22,7 @@ RTT_MAX_US = 2000.0
 SLOTS = 2
 #: A lab GPU server's emulated GPUs as the scheduler knows them, as in the reference architecture's machine.
 POOL_GPUS = {"count": GPU_COUNT, "type": "v100"}
-#: The machine type of qemu's q35, as its firmware tells it to the guest (DMI product name).
+#: The machine type of qemu's q35, as its firmware reports it to the guest (DMI product name).
 VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 

@@ -69,7 +69,7 @@ class Expiry:
         if self.mode == "run":
             now = time.monotonic()
             if self._closed is not None and now - self._closed > RETURN_S:
-                return Ending(EndCode.CLIENT, "its client has gone")
+                return Ending(EndCode.CLIENT, "its client is gone")
             if now - self._last > self.grace_s:
                 return Ending(EndCode.CLIENT, f"its client was silent for {self.grace_s:.0f} s")
         return None
@@ -110,7 +110,7 @@ class Agent:
         try:
             self.engine = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL)
         except OSError as fault:
-            raise LeaseError(f"the engine's server does not start: {fault.strerror} ({command.argv[0]})") from None
+            raise LeaseError(f"the engine's server did not start: {fault.strerror} ({command.argv[0]})") from None
         until = time.monotonic() + ENGINE_S
         while time.monotonic() < until:
             if self.engine.poll() is not None:

@@ -67,13 +67,13 @@ def eligible(request: LeaseRequest, nodes: Sequence[PoolNode], partition: str) -
 def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
     """LeaseError when the pool could not meet the request even if it were empty."""
     if request.count < 1:
-        raise LeaseError(f"-n {request.count}: ask for at least 1 GPU")
+        raise LeaseError(f"-n {request.count}: request at least 1 GPU")
     gpus = sum(node.gpus for node in nodes)
     detail = ", ".join(f"{node.name}: {node.gpus}" for node in nodes) or "no server fits"
     fits = gpus if request.part.whole else gpus * (request.part.of // request.part.shards)
     if request.count > fits:
         most = "" if request.part.whole else f", which is {fits} such parts"
-        raise LeaseError(f"asks for {request.text}, the pool has {several(gpus, 'GPU')} ({detail}){most}")
+        raise LeaseError(f"{request.text} requested, the pool has {several(gpus, 'GPU')} ({detail}){most}")
 
 
 def _apart(request: LeaseRequest) -> list[str]:
@@ -219,7 +219,7 @@ def obtain(
             _cancel(host, lease)
             raise
         _cancel(host, lease)
-        say(f"lease {lease}: {why}; it is given back, and asked for again")
+        say(f"lease {lease}: {why}; it is released and requested again")
         host.clock.sleep(1 + secrets.randbelow(8000) / 1000)
 
 
@@ -229,7 +229,7 @@ def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: i
     while True:
         jobs = host.slurm.job_parts(lease)
         if not jobs:
-            raise LeaseError(f"lease {lease} is gone from Slurm's memory", Exit.RETRY)
+            raise LeaseError(f"Slurm no longer has a record of lease {lease}", Exit.RETRY)
         over = next((job for job in jobs if job.ended), None)
         if over is not None:
             raise LeaseError(f"lease {lease} has ended: {ended_words(over)}", Exit.RETRY)

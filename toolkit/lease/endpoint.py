@@ -80,7 +80,7 @@ def fetch(host: Host, job: SlurmJob) -> LeaseEndpoint:
             if fault.kind is Complaint.NO_FILE:
                 where = job.nodes[0] if job.nodes else "its server"
                 raise NotStarted(
-                    f"{where} started no lease for job {job.id}: does its Slurm have the toolkit's Prolog (site.yml)?",
+                    f"{where} started no lease for job {job.id}: is the toolkit's Prolog missing there (site.yml)?",
                     Exit.RETRY,
                 ) from None
             if fault.kind is not Complaint.BUSY or host.clock.monotonic() > until:
@@ -113,6 +113,6 @@ def probe(endpoint: LeaseEndpoint) -> None:
     except OSError as fault:
         raise LeaseError(
             f"{endpoint.node} does not answer on {endpoint.address}:{endpoint.port} ({fault}): server or network "
-            "down, or this machine is not the one that asked for the lease",
+            "down, or the lease was requested on another machine",
             Exit.RETRY,
         ) from None

@@ -38,7 +38,7 @@ def _nft(args: list[str], stdin: str = "") -> str:
     try:
         done = subprocess.run(["nft", *args], input=stdin, capture_output=True, text=True, check=False, timeout=30)
     except FileNotFoundError:
-        raise LeaseError("nft is not installed: leases would be open to everybody, so none is started") from None
+        raise LeaseError("nft is not installed; without it leases would be open to everybody") from None
     except subprocess.TimeoutExpired:
         raise LeaseError("nft did not answer within 30 s") from None
     if done.returncode != 0:

@@ -44,14 +44,14 @@ def parse_part(text: str, of: int = SHARDS_PER_GPU) -> GpuPart:
     if not match:
         raise LeaseError(f"-p {text}: not a number; give a part such as 0.5, 1/7 or 5/20")
     if match[2] is not None and int(match[2]) == 0:
-        raise LeaseError(f"-p {text}: nothing can be divided by 0")
+        raise LeaseError(f"-p {text}: division by 0")
     share = Fraction(int(match[1]), int(match[2])) if match[2] is not None else Fraction(text.strip())
     if not 0 < share <= 1:
-        raise LeaseError(f"-p {text}: a part lies above 0 and is at most 1; several GPUs are asked for by -n")
+        raise LeaseError(f"-p {text}: a part must be above 0 and at most 1; use -n for several GPUs")
     if share == 1:
         return GpuPart(max(of, 1), max(of, 1))
     if of == 0:
-        raise LeaseError(f"-p {text}: this pool gives out whole GPUs only (slurm_shards_per_gpu is 0)")
+        raise LeaseError(f"-p {text}: this pool grants whole GPUs only (slurm_shards_per_gpu is 0)")
     exact = share * of
     shards = int(exact)
     if shards == 0:
@@ -67,7 +67,7 @@ def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> 
     if wanted_mib <= 0:
         raise LeaseError(f"-m {wanted_mib}: give the memory in MiB, above 0")
     if wanted_mib > gpu_mib:
-        raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; several are asked for by -n")
+        raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; use -n for several")
     if of == 0:
         return GpuPart(1, 1)
     shards = next(s for s in range(1, of + 1) if memory_limit_mib(gpu_mib, s, of) >= wanted_mib)

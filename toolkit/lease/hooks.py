@@ -87,10 +87,10 @@ def epilog(host: Host | None = None) -> int:
     was = (host.run_dir / job_id).exists()
     left = instance.end_instance(host, job_id)
     if left:
-        tell(f"job {job_id}: not all of its lease is gone: {'; '.join(left)}")
+        tell(f"job {job_id}: not everything of its lease was removed: {'; '.join(left)}")
         return 1
     if was:
-        tell(f"job {job_id}: processes, ports, rules, files and GPU memory of its lease are gone")
+        tell(f"job {job_id}: processes, ports, rules, files and GPU memory of its lease are removed")
     return 0
 
 
@@ -122,7 +122,7 @@ def give_back(host: Host, job_id: str, lease: int, why: str) -> None:
         host.slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment=ended: {why}"])
         host.slurm.cancel(lease)
     except LeaseError as fault:
-        tell(f"lease {lease}: Slurm does not take it back now ({fault}); the sweep tries again")
+        tell(f"lease {lease}: Slurm cannot cancel it now ({fault}); the sweep tries again")
 
 
 def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:

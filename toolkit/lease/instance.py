@@ -314,5 +314,5 @@ def still_on_gpus(host: Host, ours: list[int]) -> list[str]:
     try:
         seen = host.gpus.processes()
     except LeaseError as fault:
-        return [f"whether GPU memory is free cannot be told: {fault}"]
+        return [f"cannot check that GPU memory is free: {fault}"]
     return [f"process {pid} still has memory on {uuid}" for uuid, pids in seen.items() for pid in pids if pid in ours]

@@ -59,7 +59,7 @@ def parse_comment(comment: str) -> JobComment:
     try:
         data = json.loads(comment)
     except ValueError:
-        raise LeaseError("the lease's comment is no JSON") from None
+        raise LeaseError("the lease's comment is not JSON") from None
     if not isinstance(data, dict) or data.pop(MARK, None) != 1:
         raise LeaseError("the lease's comment is of another release")
     given = data.get("clients")
@@ -68,7 +68,7 @@ def parse_comment(comment: str) -> JobComment:
     try:
         clients = tuple(str(ipaddress.IPv4Address(address)) for address in given)
     except ValueError:
-        raise LeaseError("the lease's comment has a client that is no IPv4 address") from None
+        raise LeaseError("the lease's comment has a client that is not an IPv4 address") from None
     mode: Literal["run", "hold"] = "hold" if _text(data, "mode", "run|hold") == "hold" else "run"
     host = _text(data, "host", _NAME.pattern)
     what = _text(data, "what", r"[A-Za-z0-9 ./x]{0,40}")

@@ -77,7 +77,7 @@ def find(host: Host, lease: int) -> Lease:
     """The lease of that number; LeaseError when Slurm knows none."""
     found = leases(host.slurm.job_parts(lease))
     if not found:
-        raise LeaseError(f"lease {lease}: there is none (any more); toolkit lease list shows yours")
+        raise LeaseError(f"lease {lease}: no such lease (any more); toolkit lease list shows yours")
     return found[0]
 
 
@@ -141,7 +141,7 @@ def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
             f"lease {lease.id} has ended" if lease.state == "ended" else f"lease {lease.id} is {lease.state}"
         )
     if job.time_limit_s is None:
-        raise LeaseError(f"lease {lease.id} has no end that could be moved")
+        raise LeaseError(f"lease {lease.id} has no end time to move")
     wanted = job.time_limit_s + minutes * 60
     most = most_s(host, job, _words(host, ["scontrol", "show", "job", str(job.id)]).split("\n   MinCPUsNode=")[0])
     if most is not None and wanted > most and caller != 0:

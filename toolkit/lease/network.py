@@ -33,7 +33,7 @@ def client_addresses() -> tuple[str, ...]:
     """The IPv4 addresses by which a GPU server may see this machine: not loopback, eight at most."""
     found = _addresses("scope", "global")
     if not found:
-        raise LeaseError("this machine has no IPv4 address that a GPU server could answer to")
+        raise LeaseError("this machine has no IPv4 address that a GPU server can reach")
     return tuple(dict.fromkeys(found))[:MAX_CLIENTS]
 
 

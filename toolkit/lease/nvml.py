@@ -55,7 +55,7 @@ def _opened() -> Iterator[Any]:
         raise LeaseError(f"this server has no {LIBRARY}: the GPU driver is not installed") from None
     code = library.nvmlInit_v2()
     if code != _SUCCESS:
-        raise LeaseError(f"NVML does not start (error {code}): look at the GPU driver with nvidia-smi")
+        raise LeaseError(f"nvmlInit failed (error {code}); check the GPU driver with nvidia-smi")
     try:
         yield library
     finally:
@@ -73,7 +73,7 @@ def _text(function: Any, handle: ctypes.c_void_p) -> str:
 def _handles(library: Any) -> list[ctypes.c_void_p]:
     count = ctypes.c_uint()
     if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
-        raise LeaseError("NVML does not count the GPUs")
+        raise LeaseError("NVML cannot count the GPUs")
     handles = []
     for position in range(count.value):
         handle = ctypes.c_void_p()
@@ -90,7 +90,7 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
     known = library.nvmlDeviceGetMinorNumber(handle, ctypes.byref(minor)) == _SUCCESS
     code = library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
     if code != _SUCCESS:
-        raise LeaseError(f"GPU {position} does not tell its memory (NVML error {code})")
+        raise LeaseError(f"GPU {position}: cannot read memory size (NVML error {code})")
     return Gpu(
         index=minor.value if known else position,
         uuid=_text(library.nvmlDeviceGetUUID, handle),

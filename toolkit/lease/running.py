@@ -165,7 +165,7 @@ def _give_back(host: Host, lease: int, say: Say) -> None:
     try:
         host.slurm.cancel(lease)
     except LeaseError as fault:
-        say(f"lease {lease}: Slurm does not take it back now ({fault}); its servers end it without this machine")
+        say(f"lease {lease}: Slurm cannot cancel it now ({fault}); its servers end it without this machine")
 
 
 def run(host: Host, request: ask.LeaseRequest, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:

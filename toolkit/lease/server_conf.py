@@ -36,7 +36,7 @@ def read_server_conf(path: Path) -> ServerConf:
     try:
         data = json.loads(path.read_text())
     except FileNotFoundError:
-        raise LeaseError(f"{path} is not there: this server offers no leases (role remoting_server)") from None
+        raise LeaseError(f"{path}: no such file: this server offers no leases (role remoting_server)") from None
     except ValueError as fault:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None
     try:

@@ -1,7 +1,7 @@
 """Slurm's own text, as `scontrol show job -d` and `scontrol show node -d` print it (22.05 and later), as data.
 
 A user chooses the name, the comment and the paths of a job. What stands there must never be taken for Slurm's own
-words: a job in whose text one of Slurm's keys stands twice is refused.
+words: a job whose text repeats one of Slurm's keys is refused.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def parse_gres(node: str, text: str) -> list[Held]:
             elif len(indices) == 1:
                 held.append(Held(node, indices[0], int(count)))
             elif indices:
-                raise LeaseError(f"{count} shards of {node} lie on several GPUs ({where}), which is no part of one")
+                raise LeaseError(f"{count} shards of {node} are on several GPUs ({where}); a part must be on one GPU")
         elif "/" in where:
             parts = [part.split("/") for part in where.split(",")]
             held += [Held(node, i, int(p[0])) for i, p in enumerate(parts) if p[0].isdigit() and int(p[0])]
@@ -195,7 +195,7 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
 
 def _key(block: str, key: str) -> str:
-    """The value of `key` in a job's text; LeaseError when it stands there twice or more."""
+    """The value of `key` in a job's text; LeaseError if the key is repeated."""
     values = re.findall(rf"(?<![^\s]){key}=(\S*)", block)
     if len(values) > 1:
         raise LeaseError(f"the text of the job has {key} {len(values)} times: its name or comment imitates Slurm's")
@@ -216,11 +216,11 @@ def _line_word(block: str, key: str) -> str:
 def parse_job(block: str) -> SlurmJob:
     """One job's text. LeaseError when it cannot be trusted.
 
-    Of what a user chooses the name alone stands above `MinCPUsNode=`; comment, command and paths stand below it.
+    Of the user's own texts only the name is above `MinCPUsNode=`; comment, command and paths are below it.
     """
     block = block.rstrip("\n")
     if any(ord(c) < 32 and c != "\n" for c in block):
-        raise LeaseError("the text of the job holds control characters")
+        raise LeaseError("the text of the job contains control characters")
     own, _, tail = block.partition("\n   MinCPUsNode=")
     lines = own.split("\n")
     head = re.fullmatch(
@@ -261,7 +261,7 @@ def parse_job(block: str) -> SlurmJob:
 def parse_jobs(text: str) -> list[SlurmJob]:
     """All jobs of `scontrol show job -d`. Those whose text cannot be trusted are left out: they are no leases.
 
-    A name with an empty line in it makes two of one text: a number that stands twice is nobody's.
+    A name with an empty line in it splits one text in two: a job id that appears twice is ignored.
     """
     jobs = []
     blocks = re.split(r"\n\s*\n(?=JobId=)", text.strip())

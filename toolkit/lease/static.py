@@ -35,7 +35,7 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
         fits = sorted(entry for entry in free.values() if entry[0] >= shards)
         if not fits:
             left = sum(entry[0] for entry in free.values()) / of
-            raise LeaseError(f"{conf.node} has not that much free: {left:.3g} GPUs are left in all")
+            raise LeaseError(f"{conf.node} does not have that much free: {left:.3g} GPUs are left in all")
         fits[0][0] -= shards
         held.append(Held(conf.node, fits[0][1], 0 if shards == of else shards))
     return held
@@ -44,7 +44,7 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
 def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
     """Start an instance; its endpoint. LeaseError when it does not start, and then nothing stays."""
     if SLURM_CONF.exists():
-        raise LeaseError(f"{conf.node} belongs to Slurm, which would give out the same GPUs; ask without --static")
+        raise LeaseError(f"{conf.node} is managed by Slurm, which would grant the same GPUs; omit --static")
     known = instance.known(host)
     number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
     job_id = f"s{number}"
@@ -87,7 +87,7 @@ def main() -> int:
                 raise LeaseError(f"{conf.node} has no static lease {name}")
             left = instance.end_instance(host, name)
             if left:
-                raise LeaseError(f"{name}: not all is gone: {'; '.join(left)}")
+                raise LeaseError(f"{name}: not everything was removed: {'; '.join(left)}")
             print("{}")
     except LeaseError as fault:
         print(json.dumps({"error": str(fault)}))

@@ -113,7 +113,7 @@ class Engine(Protocol):
 def load(name: str) -> Engine:
     """The adapter of that name."""
     if name not in NAMES:
-        raise LeaseError(f"no remoting engine is called {name!r}; there are {', '.join(NAMES)}")
+        raise LeaseError(f"unknown remoting engine {name!r}; there are: {', '.join(NAMES)}")
     return cast(Engine, importlib.import_module(f"toolkit.lease.engines.{name}"))
 
 
@@ -131,7 +131,7 @@ def installed(engine_dir: Path) -> dict[str, Any]:
         words = f"no remoting engine is installed here ({engine_dir}); set remoting_engine_artifact and run site.yml"
         raise LeaseError(words) from None
     except (ValueError, KeyError, TypeError):
-        raise LeaseError(f"{engine_dir}/engine.json names no engine and release; install it again") from None
+        raise LeaseError(f"{engine_dir}/engine.json has no engine and release; install it again") from None
 
 
 def library_path(engine_dir: Path, environment: Mapping[str, str]) -> str:

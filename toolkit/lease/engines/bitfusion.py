@@ -22,7 +22,7 @@ _LOCKED = re.compile(r"Locked (\d+) GPUs?(?: with partial memory ([0-9.]+))?, co
 
 def keeps_part(start: Start) -> str:
     """Not ours to hold."""
-    return "Bitfusion's appliances give out their GPUs themselves"
+    return "Bitfusion's appliances grant their GPUs themselves"
 
 
 def notes(start: Start) -> list[str]:
