@@ -64,7 +64,7 @@ def create(runs_dir: Path, fabric: str, moment: datetime | None = None) -> Path:
         except OSError as fault:
             raise UsageFault(f"{path}: cannot be made: {fault.strerror or fault}; choose another --runs-dir") from None
         return path
-    raise UsageFault(f"{runs_dir / name}: a thousand runs began in this second")
+    raise UsageFault(f"{runs_dir / name}: cannot find a free run directory name after 1000 attempts")
 
 
 @contextlib.contextmanager
@@ -154,13 +154,13 @@ def find(runs_dir: Path, run: str | None) -> Path:
     known = runs(runs_dir)
     if run is None:
         if not known:
-            raise UsageFault(f"{runs_dir}: there is no run yet; make one with: toolkit validate --fabric tcp10")
+            raise UsageFault(f"{runs_dir}: no run yet; make one with: toolkit validate --fabric tcp10")
         return known[-1]
     for path in (Path(run), runs_dir / run):
         if (path / RUN).is_file():
             return path
         if path.is_dir():
-            raise UsageFault(f"{path}: holds no {RUN}, so it is no run, or one that was killed before it began")
+            raise UsageFault(f"{path}: no {RUN}: not a run, or killed before it began")
     hint = f"the newest is {known[-1].name}" if known else f"there is none in {runs_dir}"
     raise UsageFault(f"{run}: no such run; {hint}")
 
@@ -170,7 +170,7 @@ def refuse_signed(run_dir: Path) -> None:
     if is_signed(run_dir):
         run, copy = shlex.quote(str(run_dir)), shlex.quote(f"{run_dir}-copy")
         raise UsageFault(
-            f"{run_dir}: is signed, so nothing in it may change; go on with a copy that nobody has signed: "
+            f"{run_dir}: is signed, so nothing in it may change; continue with an unsigned copy: "
             f"cp -a {run} {copy} && rm -r {copy}/signatures {copy}/MANIFEST.sha256"
         )
 

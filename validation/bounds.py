@@ -23,7 +23,7 @@ INFINIBAND_WIRE_BYTES = 26  # LRH 8 + BTH 12 + ICRC 4 + VCRC 2 (InfiniBand speci
 
 LAB_FRACTION = 0.95
 """Share of a lab link's payload ceiling that a healthy link must reach: truth is met within 3 %, a sick link is far
-below. Ours."""
+below. Project default."""
 
 BOTH_WAYS = "rdma_bandwidth_both_ways"
 """Key of the bound on RDMA bandwidth of both directions added up; all other keys are those of the profile."""
@@ -104,10 +104,10 @@ def _tcp_bandwidth(fabric: Fabric, lab_link: LabLink | None) -> Iterator[tuple[s
         ceiling, lines = _tcp_lines(words, rate, fabric.mtu)
         floor = LAB_FRACTION * ceiling
         lines += (
-            f"tolerance: {LAB_FRACTION:g} of the ceiling (ours: a healthy lab link is within 3 % of it)",
+            f"tolerance: {LAB_FRACTION:g} of the ceiling (project default: a healthy lab link is within 3 % of it)",
             f"floor = {LAB_FRACTION:g} x {ceiling:.4g} = {floor:.4g} Gbit/s",
         )
-        source = "declared rate of the lab link; tolerance ours"
+        source = "declared rate of the lab link; tolerance is a project default"
     yield (
         "tcp_bandwidth",
         Bound(

@@ -84,10 +84,10 @@ def runs(site: Path) -> list[Path]:
         (("validate", "--fabric", "rose40", *HERE_SITE), "unknown fabric 'rose40'; did you mean roce40"),
         ((*TCP10, "--suite", "trnsport"), "unknown suite 'trnsport'; did you mean transport?"),
         (("validate", "--fabric", "tcp10", "-i", "inventories/lab"), "run: toolkit lab up"),
-        ((*TCP10, "--resume", "x"), "--fabric and --resume cannot go together"),
+        ((*TCP10, "--resume", "x"), "--fabric and --resume exclude each other"),
         (("validate", "--resume", "x", "--suite", "transport"), "--resume takes suites and plan from the run"),
         (("validate", "--resume", "no-such-run"), "no-such-run: no such run"),
-        (("report",), "there is no run yet"),
+        (("report",), "no run yet"),
         (("fabrics", "show", "tcp1"), "unknown fabric 'tcp1'"),
         ((*TCP10, "--suite", "training", "--bogus"), "No such option"),
         ((*TCP10, "--format", "docx"), "docx: no such format; there are: html, pdf, json, junit, prom, none"),
@@ -226,7 +226,7 @@ def test_an_interrupted_run_goes_on_where_it_was(site: Path, number: signal.Sign
     else:
         assert (process.returncode, out) == (130, "")
         assert "interrupted; 4 of 8 measurements are finished and kept" in err
-        assert f"go on with: toolkit validate --resume runs/{run.name}" in err
+        assert f"continue with: toolkit validate --resume runs/{run.name}" in err
     assert processes_of("iperf3", port) == []
     assert not (run / "verdict.json").exists()
     before = (run / "results.jsonl").read_bytes()
@@ -280,7 +280,7 @@ def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path)
     lines = (run / "results.jsonl").read_text().splitlines()
     broken = json.loads(lines[0])
     broken.update(status="failed", error="it was switched off")
-    broken["provenance"]["raw"] = []  # it said nothing
+    broken["provenance"]["raw"] = []  # no output
     shutil.rmtree(run / "raw" / broken["measurement"])
     (run / "results.jsonl").write_text("\n".join([json.dumps(broken), *lines[1:]]) + "\n")
     judged = toolkit(site, "validate", *PLAIN, "--rejudge", run.name, "--json")

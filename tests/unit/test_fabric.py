@@ -136,7 +136,7 @@ def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_pa
         ("notes:", "rdma_bandwidth: {fraction: 0.99, source: ours}\nnotes:", 1, "above the ceiling"),
         ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "duplicate key: mtu"),
         ("mtu: 9000", "mtu: [9000", 8, "not valid YAML"),
-        ("  source: ours; the", "  sauce: ours; the", 14, "sauce: unknown key"),
+        ("  source: project default; the", "  sauce: project default; the", 14, "sauce: unknown key"),
     ],
 )
 def test_a_malformed_profile_names_file_and_line(tmp_path, old, new, line, words):

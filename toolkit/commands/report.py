@@ -25,7 +25,7 @@ def _standing(run_dir: Path) -> VerdictDoc:
     verdict, fault = judged_again(run_dir)
     if fault:
         raise ConfigError(
-            f"{run_dir / fault}; restore it from a copy of the run, or judge anew: toolkit validate --rejudge {run_dir}"
+            f"{run_dir / fault}; restore it from a copy, or judge again: toolkit validate --rejudge {run_dir}"
         )
     return verdict
 
@@ -47,7 +47,7 @@ def _standing(run_dir: Path) -> VerdictDoc:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def report(
     run: str | None,
@@ -82,7 +82,7 @@ def report(
     else:
         with rundir.lock(run_dir):
             verdict = acceptance.judge_run(run_dir)
-        click.echo("this run was never judged; judged as it stands", err=True)
+        click.echo("this run was never judged; judging it now", err=True)
     written = acceptance.write_report(run_dir, formats, out)
     for why in written.left_out.values():
         click.echo(why, err=True)

@@ -60,7 +60,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
     "--waivers",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Who accepts what does not pass.  [default: waivers.yml beside the inventory, if there]",
+    help="Who accepted what does not pass.  [default: waivers.yml beside the inventory, if there]",
 )
 @click.option(
     "--branding",
@@ -68,13 +68,13 @@ from validation.suites import DEFAULT, SUITES, make_plan
     metavar="FILE",
     help="report.yml: customer, logo, language, own text.  [default: report.yml beside the inventory, if there]",
 )
-@click.option("--resume", metavar="RUN", help="Go on with a run; what is finished is not measured again.")
+@click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
 @format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Where runs are kept."
+    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def validate(
     fabric_name: str | None,
@@ -111,13 +111,13 @@ def validate(
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
     ]
     if len(chosen) > 1:
-        raise UsageFault(f"{' and '.join(chosen)} cannot go together; give one of them")
+        raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
     if (resume or rejudge) and (suites or dry_run):
-        raise UsageFault(f"{chosen[0]} takes suites and plan from the run; leave --suite and --dry-run away")
+        raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
     if branding and (resume or rejudge):
-        raise UsageFault("--branding belongs to a new run; for an old one: toolkit report RUN --branding FILE")
+        raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
     if resume and (profile or waivers):
-        raise UsageFault("--profile and --waivers belong to a new run, or to one that is judged again with --rejudge")
+        raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:
         run_dir = rundir.find(runs_dir, rejudge)
         rundir.refuse_signed(run_dir)
@@ -245,7 +245,7 @@ def _interrupted(run_dir: Path | None) -> None:
         _, _, plan = rundir.read(run_dir)
         done = len(acceptance.finished(run_dir))
         click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
-        click.echo(f"go on with: {resume_command(run_dir)}", err=True)
+        click.echo(f"continue with: {resume_command(run_dir)}", err=True)
     raise SystemExit(Exit.INTERRUPTED)
 
 

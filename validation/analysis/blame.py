@@ -15,7 +15,7 @@ Pair = tuple[str, str]
 
 SHARE = 0.75
 """Share of a port's pairs that must be bad before it is named, where it has at least 4: a single lucky pair does not
-clear a sick port. Smaller stars must be bad as a whole. Ours."""
+clear a sick port. Smaller stars must be bad as a whole. Project default."""
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from validation.suites import OPTIONS, make_plan
 NEEDED = ("topology.json", "plan.json", "fabric.yml")
 CRITERIA = "criteria/"
 CLOCK_S = 60.0
-"""By how much times of a run may contradict each other: somebody may set the clock meanwhile. Ours."""
+"""By how much times of a run may contradict each other: somebody may set the clock meanwhile. Project default."""
 ROUNDED_S = 1.0
-"""By how much a tool may claim to have run longer than its measurement took: two machines' clocks. Ours."""
+"""By how much a tool may claim to have run longer than its measurement took: two machines' clocks. Project default."""
 _LOG = re.compile(r"(?:\.(\d+))?\.(?:out|err|probe\.json)")
 """End of a raw log's name, behind its node: the number of an attempt after the first, and what it holds."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z")

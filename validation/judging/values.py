@@ -42,12 +42,12 @@ def bound_of(case: Case, criterion: Criterion) -> Bound | None:
     if limit.value is None or limit.kind not in ("minimum", "maximum"):
         return None
     value, nominal = limit.value, None
-    source = criterion.source + (" (bound ours)" if limit.provisional and "ours" not in criterion.source else "")
+    source = criterion.source + (" (provisional)" if limit.provisional else "")
     lines: tuple[str, ...] = (f"{limit.words} ({source})",)
     if case.virtual and rehearsal.judge == "limit" and rehearsal.value is not None:
         value, nominal = rehearsal.value, f"on hardware: {limit.words}"
         lines = (f"rehearsal: {'at most' if limit.kind == 'maximum' else 'at least'} {value:g}: {rehearsal.why}",)
-        source = "ours, for rehearsals"
+        source = "project default for rehearsals"
     return Bound(
         metric=metric if criterion.method == "value" else f"{metric}_{criterion.method}",
         unit="ratio" if criterion.method in ("spread", "scaling") else unit,
@@ -174,9 +174,11 @@ def _emulated(
         floor = EMULATED_SHARE * link.rate_gbps
         words = (
             f"rehearsal on emulated machines: they reach a tenth of the lab link of {link.rate_gbps:g} Gbit/s or more",
-            f"floor = {EMULATED_SHARE:g} x {link.rate_gbps:g} = {floor:.4g} Gbit/s (ours)",
+            f"floor = {EMULATED_SHARE:g} x {link.rate_gbps:g} = {floor:.4g} Gbit/s (project default)",
         )
-        low = Bound(metric=bound.metric, unit=bound.unit, floor=floor, derivation=words, source="ours, for emulation")
+        low = Bound(
+            metric=bound.metric, unit=bound.unit, floor=floor, derivation=words, source="project default for emulation"
+        )
         if summary.high < floor:
             return against(criterion, subject, evidence, summary, low.model_copy(update={"nominal": bound.nominal}))
     why = f"not judged: emulated fabric, measured {summary.median:.4g} {bound.unit}"

@@ -10,7 +10,7 @@ from validation.parsers.common import Facts, Parsed, ParseError, flag, number, r
 from validation.probes import ProbeDoc
 
 ROUNDED = 1e-6
-"""How far a share may lie beyond 0 or 1: it is a quotient of two sums of floats. Ours."""
+"""How far a share may lie beyond 0 or 1: it is a quotient of two sums of floats. Project default."""
 
 
 def utilisation(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:

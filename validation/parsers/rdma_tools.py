@@ -25,7 +25,7 @@ TESTS = {
 }
 """What ucx_perftest calls its tests in the head (UCX, src/tools/perf/perftest.c)."""
 AGREEMENT = 0.01
-"""By what share figures that are the same in other units may differ. Ours."""
+"""By what share figures that are the same in other units may differ. Project default."""
 
 
 def first_light(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:

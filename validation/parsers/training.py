@@ -10,7 +10,7 @@ from validation.parsers.common import Parsed, ParseError, expect, json_object, n
 from validation.probes import ProbeDoc
 
 AGREEMENT = 0.01
-"""Images/s is batch x ranks / seconds; both are rounded in the report. Ours."""
+"""Images/s is batch x ranks / seconds; both are rounded in the report. Project default."""
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
