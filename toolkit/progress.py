@@ -216,7 +216,7 @@ class Screen(ProgressLines):
             age = f"{time.monotonic() - began:.0f} s of about {m.estimated_s:.0f}"
             running.add_row(Text("  " + what(m), style="cyan"), where(m), Text(age, style="dim"))
         bar = Table.grid(padding=(0, 2))
-        left = f"{duration(self.clock.elapsed_s)} gone, about {duration(self.clock.left_s)} left"
+        left = f"{duration(self.clock.elapsed_s)} elapsed, about {duration(self.clock.left_s)} left"
         bar.add_row(
             ProgressBar(total=max(1, self.total), completed=self.done, width=40), f"{self.done}/{self.total}", left
         )

@@ -1,4 +1,4 @@
-"""Finds what looks like a secret in the files of a run, before they are signed or leave the house.
+"""Finds what looks like a secret in the files of a run, before they are signed or published.
 
 This is a net, not a wall: it knows the usual forms (private keys, vault blobs, passwords in URLs and assignments, the
 tokens of well-known services). That secrets don't get into a run in the first place is the business of those who write
