@@ -21,33 +21,33 @@ NODES = 576
 """Their plan has 14,403 measurements, of which the last has no result."""
 
 PART = """
-import resource, sys, time
+import resource, sys
 from pathlib import Path
-import validation.judge, validation.rejudge
-from validation import rejudge
-run = Path(sys.argv[1])
+from validation.consistency import check_documents, read_evidence
+from validation.judge import judge
+from validation.runfiles import RunFiles
 
 def used():
-    u = resource.getrusage(resource.RUSAGE_SELF)
-    return u.ru_utime, u.ru_utime + u.ru_stime
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime, usage.ru_utime + usage.ru_stime
 
-spent = {}
-def timed(name, call):
-    def run_it(*arguments, **named):
-        before = used()
-        try:
-            return call(*arguments, **named)
-        finally:
-            after = used()
-            spent[name] = tuple(b - a for a, b in zip(before, after))
-    return run_it
+run = RunFiles(Path(sys.argv[1]))
+begin = last = used()
+def told(step, since):
+    now = used()
+    print(f"{step:34} user {now[0] - since[0]:6.2f} s   user and system {now[1] - since[1]:6.2f} s", flush=True)
+    return now
 
-for name in ("read_results", "read_evidence", "judge"):
-    setattr(rejudge, name, timed(name, getattr(rejudge, name)))
-whole = timed("all of judge_files", rejudge.judge_files)
-verdict = whole(run)
-for name, (user, both) in spent.items():
-    print(f"{name:20}  user {user:6.2f} s   user+system {both:6.2f} s")
+check_documents(run)
+last = told("documents, plan made again", last)
+results = run.results
+last = told(f"results.jsonl, {len(results)} lines", last)
+evidence = read_evidence(run)
+last = told("raw logs read, hashed, parsed", last)
+profile, waivers = run.profile(run.criteria), run.waivers(run.criteria)
+verdict = judge(run.info, run.topology, run.plan, run.fabric, run.criteria, results, waivers, profile, evidence)
+last = told("judged", last)
+told("all", begin)
 print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}")
 """
 
