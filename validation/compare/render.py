@@ -10,7 +10,9 @@ from markupsafe import Markup
 
 from validation.compare.model import Comparison, Figure
 from validation.report import numbers
+from validation.report.colour import INK, PAPER
 from validation.report.criteria import FAMILIES, slug
+from validation.report.drawing import ALARM, GREEN, MUTED
 
 _TEXT_ROWS = 20
 _NONE = numbers.NONE
@@ -124,12 +126,12 @@ def bar(figure: Figure, widest: float) -> Markup:
     label = f"{change_text(figure)}, {figure.verdict}"
     return Markup(
         '<svg class="bar" width="{w}" height="14" viewBox="0 0 {w} 14" role="img" aria-label="{label}">'
-        '<path d="M{mid} 0V14" stroke="#55606e" stroke-dasharray="2 2"/>'
-        '<path d="M{low} 7H{high}" stroke="#16202c" stroke-width="2"/>'
-        '<circle cx="{dot}" cy="7" r="4" fill="{fill}" stroke="#16202c"/></svg>'
+        '<path d="M{mid} 0V14" stroke="{muted}" stroke-dasharray="2 2"/>'
+        '<path d="M{low} 7H{high}" stroke="{ink}" stroke-width="2"/>'
+        '<circle cx="{dot}" cy="7" r="4" fill="{fill}" stroke="{ink}"/></svg>'
     ).format(
         w=_BAR, mid=_BAR // 2, low=x(ends[0]), high=x(ends[1]), dot=x(figure.change), label=label,
-        fill={"worse": "#b3261e", "better": "#1d6f5c"}.get(figure.verdict, "#ffffff"),
+        muted=MUTED, ink=INK, fill={"worse": ALARM, "better": GREEN}.get(figure.verdict, PAPER),
     )  # fmt: skip
 
 

@@ -8,19 +8,15 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from validation.report.colour import INK
-from validation.report.heatmap import ALARM
+from validation.report.drawing import ALARM, BLUE, GREEN, LINE, MUTED, VIOLET, frame
 from validation.report.numbers import number, percent, quantity, unit_text
-
-_MUTED = "#55606e"
-_LINE = "#c9d1da"
-_BLUE = "#2f6ba6"
 
 _MAX_DOTS = 150
 _DOT_PX = 4  # values closer than this are one dot, where there are more than _MAX_DOTS
 TALLY_COLOURS = {
-    "pass": "#1d6f5c",
+    "pass": GREEN,
     "fail": ALARM,
-    "waived": "#6b4e9b",
+    "waived": VIOLET,
     "not-measured": "#8a94a1",
     "not-applicable": "#d5dbe2",
 }
@@ -35,20 +31,6 @@ class Dot:
     low: float | None = None
     high: float | None = None
     failed: bool = False
-
-
-def _svg(
-    id_: str, title: str, description: str, width: int, height: int, body: Sequence[str], stretch: bool = False
-) -> Markup:
-    name = escape(id_)
-    ratio = ' preserveAspectRatio="none"' if stretch else ""
-    return Markup(  # noqa: S704 - the bodies are made below, every inserted text escaped
-        f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}"{ratio} role="img" aria-labelledby="{name}-title {name}-desc">'
-        f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
-        + "".join(body)
-        + "</svg>"
-    )
 
 
 def tally(counts: dict[str, int]) -> Markup:
@@ -66,7 +48,7 @@ def tally(counts: dict[str, int]) -> Markup:
             f'fill="{TALLY_COLOURS[name]}"><title>{count} {escape(name)}</title></rect>'
         )
         x += part
-    return _svg("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body, stretch=True)
+    return frame("tally", "Criteria by verdict", f"{total} criteria: {words}.", width, height, body, stretch=True)
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
@@ -121,7 +103,7 @@ def bound_strip(
         f'<rect x="{at(good[0]):.1f}" y="{axis - 12}" width="{max(at(good[1]) - at(good[0]), 0):.1f}" height="24" '
         f'fill="#e6eef6"/>'
     )
-    body.append(f'<path d="M{left} {axis}H{width - left}" stroke="{_LINE}"/>')
+    body.append(f'<path d="M{left} {axis}H{width - left}" stroke="{LINE}"/>')
     for value, name in sorted(marks):
         x = at(value)
         text = f"{name} {number(value)}"
@@ -136,7 +118,7 @@ def bound_strip(
         )
     for dot in _thinned(dots, at):
         x = at(dot.value)
-        colour = ALARM if dot.failed else _BLUE
+        colour = ALARM if dot.failed else BLUE
         label = escape(f"{dot.label}: {quantity(dot.value, unit)}")
         body.append(f"<g><title>{label}</title>")
         if dot.low is not None and dot.high is not None:
@@ -146,7 +128,7 @@ def bound_strip(
         else:
             body.append(f'<circle cx="{x:.1f}" cy="{axis}" r="4.5" fill="{colour}" fill-opacity="0.75" stroke="#fff"/>')
         body.append("</g>")
-    ends = f'y="{height - 4}" font-size="11" fill="{_MUTED}"'
+    ends = f'y="{height - 4}" font-size="11" fill="{MUTED}"'
     body.append(f'<text x="{left}" {ends}>{number(low)}</text>')
     body.append(f'<text x="{width - left}" {ends} text-anchor="end">{number(high)} {escape(unit_text(unit))}</text>')
     words = ", ".join(f"{name} {number(v)}" for v, name in marks)
@@ -157,7 +139,7 @@ def bound_strip(
         if dots
         else f"No value was measured; {words}."
     )
-    return _svg(id_, "Measured values against the bound", description, width, height, body)
+    return frame(id_, "Measured values against the bound", description, width, height, body)
 
 
 @dataclass(frozen=True)
@@ -182,7 +164,7 @@ def scaling(bars: Sequence[ScalingBar]) -> Markup:
         body.append(
             f'<text x="{left - 12}" y="{y + 17}" text-anchor="end" font-size="12.5" fill="{INK}">'
             f"{escape(bar.label)}</text>"
-            f'<rect x="{left}" y="{y + 2}" width="{bar.rate * span:.1f}" height="20" fill="{_BLUE}"/>'
+            f'<rect x="{left}" y="{y + 2}" width="{bar.rate * span:.1f}" height="20" fill="{BLUE}"/>'
             f'<rect x="{left}" y="{y}" width="{bar.ideal * span:.1f}" height="24" fill="none" stroke="{INK}" '
             f'stroke-dasharray="3 2"/>'
         )
@@ -191,11 +173,11 @@ def scaling(bars: Sequence[ScalingBar]) -> Markup:
         body.append(f'<text x="{end:.1f}" y="{y + 17}" font-size="12.5" fill="{INK}">{escape(text)}</text>')
     key = height - 8
     body.append(
-        f'<g font-size="11" fill="{_MUTED}"><rect x="{left}" y="{key - 9}" width="14" height="9" fill="{_BLUE}"/>'
+        f'<g font-size="11" fill="{MUTED}"><rect x="{left}" y="{key - 9}" width="14" height="9" fill="{BLUE}"/>'
         f'<text x="{left + 20}" y="{key}">measured, images/s</text>'
         f'<rect x="{left + 140}" y="{key - 9}" width="14" height="9" fill="none" stroke="{INK}" '
         f'stroke-dasharray="3 2"/>'
         f'<text x="{left + 160}" y="{key}">ideal: ranks \u00d7 the rate of one rank</text></g>'
     )
     description = "; ".join(f"{b.label}: {number(b.rate)} images/s of {number(b.ideal)} ideal" for b in bars)
-    return _svg("scaling", "Training rate against ideal scaling", description, width, height, body)
+    return frame("scaling", "Training rate against ideal scaling", description, width, height, body)

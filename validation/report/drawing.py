@@ -14,6 +14,8 @@ ALARM = "#b3261e"
 MUTED = "#55606e"
 LINE = "#c9d1da"
 BLUE = "#2f6ba6"
+GREEN = "#1d6f5c"
+VIOLET = "#6b4e9b"
 SOFT = "#f4f6f8"
 CHARACTER = 0.58
 """Width of a character of the report's sans-serif faces as a share of the font size, generous."""
@@ -44,12 +46,17 @@ class Figure:
     criteria: tuple[str, ...] = ()
 
 
-def frame(id_: str, title: str, description: str, width: float, height: float, body: Iterable[str]) -> Markup:
-    """One `<svg>` with the title and description that a screen reader reads. `body` is markup, its text escaped."""
-    name = escape(id_)
+def frame(
+    id_: str, title: str, description: str, width: float, height: float, body: Iterable[str], stretch: bool = False
+) -> Markup:
+    """One `<svg>` with the title and description that a screen reader reads. `body` is markup, its text escaped.
+
+    `stretch`: drawn as wide as its place, whatever its height.
+    """
+    name, ratio = escape(id_), ' preserveAspectRatio="none"' if stretch else ""
     return Markup(  # noqa: S704 - made by the functions of this package, every inserted text escaped
         f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" width="{width:g}" '
-        f'height="{height:g}" role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'height="{height:g}"{ratio} role="img" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
         + "".join(body)
         + "</svg>"

@@ -10,13 +10,11 @@ from typing import Literal
 from markupsafe import Markup, escape
 
 from validation.report.colour import INK, sequential, text_on
+from validation.report.drawing import ALARM, LINE, MUTED, frame
 from validation.report.numbers import number
 
 CellState = Literal["ok", "fail", "unusable", "missing"]
 
-ALARM = "#b3261e"
-_MUTED = "#55606e"
-_LINE = "#c9d1da"
 _LEGEND_WIDTH = 240
 # Above this many endpoints a number no longer fits into its cell; the annex has them all.
 MAX_WITH_NUMBERS = 32
@@ -97,7 +95,7 @@ def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bo
     node, _, port = label.partition("/")
     fill = ALARM if guilty else INK
     turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
-    small = f'<tspan font-weight="400" fill="{_MUTED}" font-size="{g.font - 2:g}"'
+    small = f'<tspan font-weight="400" fill="{MUTED}" font-size="{g.font - 2:g}"'
     if g.height < 40 or rotate:  # one line
         tail = f"{small}>/{escape(port)}</tspan>" if port else ""
     else:
@@ -169,8 +167,8 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
     name = escape(spec.id)
     out = [
         scale,
-        f'<g font-size="11" fill="{_MUTED}">',
-        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="none" stroke="{_LINE}"/>',
+        f'<g font-size="11" fill="{MUTED}">',
+        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="none" stroke="{LINE}"/>',
         f'<text x="{left}" y="{y + 25}">{number(spec.log_from) if spec.log_from is not None else 0}</text>',
         f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
     ]
@@ -182,7 +180,7 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
     out.append(f'<text x="{left}" y="{y + 41}">{escape(spec.better)}</text>')
     key_y = y + 54
     keys = [
-        f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{_LINE}"/>'
+        f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{LINE}"/>'
         f'<text x="{left + 22}" y="{key_y + 10}">not measured</text>'
     ]
     x = left + 106
@@ -277,16 +275,12 @@ def heat_map(spec: Heatmap) -> Markup:
     height = bottom + 104
     name = escape(spec.id)
     out = [
-        f'<svg class="figure" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-labelledby="{name}-title {name}-desc">',
-        f'<title id="{name}-title">{escape(spec.title)}</title>',
-        f'<desc id="{name}-desc">{escape(spec.description)}</desc>',
         f'<defs><pattern id="{name}-hatch" width="7" height="7" patternUnits="userSpaceOnUse" '
         f'patternTransform="rotate(45)"><rect width="7" height="7" fill="#fff"/>'
         f'<path d="M0 0v7" stroke="#9aa5b1" stroke-width="2.4"/></pattern></defs>',
-        f'<text x="{g.left + count * g.width / 2:g}" y="13" text-anchor="middle" font-size="11" fill="{_MUTED}">'
+        f'<text x="{g.left + count * g.width / 2:g}" y="13" text-anchor="middle" font-size="11" fill="{MUTED}">'
         f"destination →</text>",
-        f'<text x="{g.left - 8}" y="{g.top - 8}" text-anchor="end" font-size="11" fill="{_MUTED}">source ↓</text>',
+        f'<text x="{g.left - 8}" y="{g.top - 8}" text-anchor="end" font-size="11" fill="{MUTED}">source ↓</text>',
     ]
     for index, label in enumerate(spec.labels):
         guilty = label in spec.guilty
@@ -313,4 +307,4 @@ def heat_map(spec: Heatmap) -> Markup:
             out.append(_cell(cell, x, y, g, spec))
     out.append(_frames(spec, g))
     out.append(_legend(spec, g.left, bottom + 30))
-    return Markup("".join(out) + "</svg>")  # noqa: S704 - every inserted text is escaped above
+    return frame(spec.id, spec.title, spec.description, width, height, out)

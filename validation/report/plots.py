@@ -13,8 +13,10 @@ from validation.report.drawing import (
     ALARM,
     BLUE,
     CHARACTER,
+    GREEN,
     LINE,
     MUTED,
+    VIOLET,
     cross,
     frame,
     marker,
@@ -24,7 +26,7 @@ from validation.report.drawing import (
 )
 from validation.report.numbers import number
 
-COLOURS = (BLUE, "#9a4a00", "#1d6f5c", "#6b4e9b")
+COLOURS = (BLUE, "#9a4a00", GREEN, VIOLET)
 DASHES = ("", "7 3", "2 3", "9 3 2 3")
 _WIDTH, _HEIGHT = 540, 290
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 26, 22, 44
