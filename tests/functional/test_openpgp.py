@@ -51,7 +51,7 @@ def test_fingerprint_and_hash_of_a_key(gpg: Gpg, kind: str, armoured: bool):
     assert openpgp.openpgp_keys(given)[0]["created"].startswith("20")
 
 
-def test_self_signatures_by_sha1_are_told(gpg: Gpg):
+def test_self_signatures_by_sha1_are_reported(gpg: Gpg):
     gpg("--cert-digest-algo", "SHA1", "--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
     assert openpgp.openpgp_keys(gpg("--export"))[0]["self_signature_hashes"] == ["sha1"]
 
@@ -92,10 +92,10 @@ def test_only_declared_keys_of_a_file_pass(gpg: Gpg, tmp_path: Path):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda t: "<html>404</html>", "no OpenPGP public key"),
-        (lambda t: "", "no OpenPGP public key"),
-        (lambda t: t.replace("m", "n", 1), "damaged|cut off"),
-        (lambda t: "\n".join(line for i, line in enumerate(t.splitlines()) if i != 5), "damaged|cut off"),
+        (lambda t: "<html>404</html>", "not an OpenPGP public key"),
+        (lambda t: "", "not an OpenPGP public key"),
+        (lambda t: t.replace("m", "n", 1), "gpg refuses"),
+        (lambda t: "\n".join(line for i, line in enumerate(t.splitlines()) if i != 5), "gpg refuses"),
     ],
 )
 def test_a_file_that_is_no_key_is_refused(gpg: Gpg, damage: Callable[[str], str], message: str):
@@ -104,9 +104,29 @@ def test_a_file_that_is_no_key_is_refused(gpg: Gpg, damage: Callable[[str], str]
         openpgp.openpgp_keys(damage(gpg("--armor", "--export").decode()))
 
 
+def test_a_secret_key_is_refused(gpg: Gpg):
+    gpg("--quick-gen-key", "a <a@example.net>", "ed25519", "sign", "never")
+    with pytest.raises(AnsibleFilterError, match="gpg refuses"):
+        openpgp.openpgp_keys(gpg("--armor", "--export-secret-keys"))
+
+
+def test_a_self_signature_that_does_not_verify_counts_for_nothing(gpg: Gpg):
+    gpg("--quick-gen-key", "a <a@example.net>", "ed25519", "sign", "never")
+    forged = bytearray(gpg("--export"))
+    forged[-1] ^= 1  # the last byte of its only self-signature
+    with pytest.raises(AnsibleFilterError, match="gpg refuses"):
+        openpgp.openpgp_keys(bytes(forged))
+
+
+def test_without_gpg_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AnsibleFilterError, match="gpg is not installed"):
+        openpgp.openpgp_keys(b"x")
+
+
 def test_a_key_that_is_cut_off_is_refused(gpg: Gpg):
     gpg("--quick-gen-key", "a <a@example.net>", "rsa2048", "sign", "never")
     whole = gpg("--export")
     for length in (1, 5, 40, len(whole) // 2, len(whole) - 1):
-        with pytest.raises(AnsibleFilterError, match=r"cut off|damaged"):
+        with pytest.raises(AnsibleFilterError, match=r"gpg refuses|not an OpenPGP"):
             openpgp.openpgp_keys(whole[:length])
