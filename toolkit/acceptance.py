@@ -14,8 +14,8 @@ from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
+from validation.catalogue import load_criteria, read_criteria
 from validation.consistency import check_documents, read_evidence, release
-from validation.criterion import load_criteria, read_criteria
 from validation.execute import Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store

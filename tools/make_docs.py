@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from toolkit import exits  # noqa: E402 - after the path
-from validation.criterion import load_criteria  # noqa: E402
+from validation.catalogue import load_criteria  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"

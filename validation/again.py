@@ -6,13 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from validation.analysis.blame import Pair, blame
 from validation.criterion import Criterion
-from validation.judge import METHODS
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
+from validation.judging.methods import METHODS
 from validation.model import Judgement, Measurement
-
-REPEATED = frozenset({"value", "spread", "scaling", "rdma"})
-"""Methods of criteria whose figures may come out otherwise the next time."""
 
 MAX_ATTEMPTS = 4
 """Attempts of one measurement at most. Ours."""
@@ -43,8 +40,8 @@ def again(case: Case, suite: str) -> list[list[str]]:
     mine = [m for m in case.plan.measurements if m.suite == suite]
     wanted: dict[str, None] = {}
     for criterion in case.criteria:
-        if criterion.method in REPEATED and criterion.kind is not None and case.applies(criterion):
-            judged = METHODS[criterion.method](case, criterion)
+        if METHODS[criterion.method].figures and criterion.kind is not None and case.applies(criterion):
+            judged = METHODS[criterion.method].judge(case, criterion)
             wanted |= dict.fromkeys([*_suspects(case, criterion, judged), *_undecided(case, judged)])
     chosen = [case.plan.measurement(id_) for id_ in wanted]
     chosen = [m for m in chosen if m.suite == suite]

@@ -6,22 +6,15 @@ come out as not-measured in every report, so that nobody takes their absence for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from importlib import resources
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from validation.fabric import FIGURES, Fabric
-from validation.load import ConfigError, Source, load_yaml, read_source
 from validation.model import Model
 
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
-Method = Literal[
-    "value", "bom", "stack", "pcie", "numa", "mtu", "rdma-port", "lossless", "memlock", "ib-fabric",
-    "works", "rdma", "spread", "scaling", "count",
-]  # fmt: skip
 
 
 _FIGURES = (*FIGURES, "mtu")
@@ -115,13 +108,7 @@ class Applies(Model):
 class Criterion(Model):
     """One statement that must hold.
 
-    `method` says how samples become a value: `value` = median of the samples of `metric` against the bound, `bom` and
-    `stack` = facts against the inventory, `pcie` and `numa` = how the node's own sysfs says that cards are plugged in,
-    `mtu` = value, and on RDMA fabrics the active MTU of its ports, `rdma-port`, `lossless`, `memlock` and
-    `ib-fabric` = what RDMA ports and the InfiniBand fabric say of themselves, `spread` = relative half-width of the
-    95 % interval of the median, `scaling` = measured(N) / (N x measured(1)), `works` = every measurement of a pair of
-    ports did what it should, `rdma` = RDMA figures of a pair by operation, against the fabric profile's, `count` = the
-    largest sample, of which 0 is one too.
+    `method` is one of validation/judging/methods.py, which says what each does.
     `min_samples` is the least number that a `value` is judged on.
     `kind` is the measurement that serves the criterion, None together with `no_probe`.
     """
@@ -133,7 +120,7 @@ class Criterion(Model):
     metric: str | None = None
     unit: str | None = None
     direction: Literal["higher", "lower", "equal", "report"]
-    method: Method = "value"
+    method: str = "value"
     kind: str | None = None
     min_samples: int = Field(default=1, ge=1)
     bound: Limit
@@ -159,36 +146,3 @@ class Criterion(Model):
         ):
             raise ValueError("metric and unit are needed where a value is judged")
         return self
-
-
-class _CriteriaFile(Model):
-    criteria: tuple[Criterion, ...] = Field(min_length=1)
-
-
-def _folder() -> Path:
-    return Path(str(resources.files("validation") / "criteria"))
-
-
-def read_criteria(folder: Path | None = None) -> tuple[Source, ...]:
-    """The criteria files of a folder (None = the packaged ones), in the order of their names."""
-    return tuple(read_source(path) for path in sorted((_folder() if folder is None else folder).glob("*.yml")))
-
-
-def load_criteria(source: Path | Sequence[Source] | None = None) -> tuple[Criterion, ...]:
-    """All criteria of a folder (None = the packaged ones), or of files that were read, in the order of their names.
-
-    ConfigError with file and line for a malformed file, and for an id that stands twice, and where there are none.
-    """
-    files = read_criteria(source) if source is None or isinstance(source, Path) else source
-    seen: dict[str, Path] = {}
-    criteria: list[Criterion] = []
-    for file in files:
-        for criterion in load_yaml(file, _CriteriaFile).criteria:
-            if criterion.id in seen:
-                raise ConfigError(f"{file.path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
-            seen[criterion.id] = file.path
-            criteria.append(criterion)
-    if not criteria:
-        where = source if isinstance(source, Path) else _folder()
-        raise ConfigError(f"{where}: no criteria files (*.yml) here; nothing could be judged")
-    return tuple(criteria)

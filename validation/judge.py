@@ -12,17 +12,10 @@ from collections.abc import Iterable, Sequence
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import Case, make_case, unsaid, virtual_facts
-from validation.judging.counts import judge_counts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
-from validation.judging.hardware import judge_numa, judge_pcie
-from validation.judging.ib_fabric import judge_ib_fabric
-from validation.judging.inventory import judge_bom, judge_stack
-from validation.judging.mtu import judge_mtu
-from validation.judging.rdma import judge_rdma, judge_works
-from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
-from validation.judging.values import judge_scaling, judge_values
+from validation.judging.methods import METHODS
 from validation.judging.waivers import apply_waivers
 from validation.model import (
     CriterionVerdict,
@@ -39,24 +32,6 @@ from validation.model import (
 )
 from validation.profile import Profile
 from validation.waiver import Waiver
-
-METHODS = {
-    "value": judge_values,
-    "spread": judge_values,
-    "scaling": judge_scaling,
-    "bom": judge_bom,
-    "stack": judge_stack,
-    "count": judge_counts,
-    "works": judge_works,
-    "rdma": judge_rdma,
-    "pcie": judge_pcie,
-    "numa": judge_numa,
-    "mtu": judge_mtu,
-    "rdma-port": judge_rdma_port,
-    "lossless": judge_lossless,
-    "memlock": judge_memlock,
-    "ib-fabric": judge_ib_fabric,
-}
 
 _SCOPES = {"pair": "pairs", "port": "ports", "node": "nodes", "group": "groups", "cluster": "jobs"}
 
@@ -82,7 +57,9 @@ def judge(
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
     case = discounted(case, evidence)
-    judged = {c.id: METHODS[c.method](case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria}
+    judged = {
+        c.id: METHODS[c.method].judge(case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria
+    }
     waived = apply_waivers(case, judged, waivers, info.created)
     debt = Debt.of(case, profile)
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
@@ -132,7 +109,7 @@ def _verdict(
             judgements=tuple(judged),
         )
 
-    things = {"scaling": "jobs", "rdma": "results"}.get(criterion.method) or _SCOPES[criterion.scope]
+    things = METHODS[criterion.method].counts or _SCOPES[criterion.scope]
     if not judged:
         if criterion.applies is not None and not case.applies(criterion):
             return say("not-applicable", "not-applicable", f"{case.fabric.name}: {criterion.applies.why}", "none")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from validation.criterion import Criterion, load_criteria
+from validation.catalogue import load_criteria
+from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, read_results, read_source
 from validation.model import Plan, Result, RunInfo, Topology

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from report_fixture import make_run
 
 from toolkit.cli import cli
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import FILES, make, write_formats
 from validation.report.documents import read_run

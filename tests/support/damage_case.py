@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from raw_case import keep, measured, write_results
 from report_fixture import RUN, results, topology
 
-from validation.criterion import load_criteria, read_criteria
+from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.kinds import parse
 from validation.load import load_json, read_results

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.model import (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.kinds import parse

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from raw_case import keep, measured
 
-from validation.criterion import load_criteria, read_criteria
+from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (

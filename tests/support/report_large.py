@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 from report_fixture import RUN, TOOLS, _facts, _samples
 
-from validation.criterion import load_criteria, read_criteria
+from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (

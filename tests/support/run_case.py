@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
 from validation.model import LabLink, Measurement, Node, Plan, Port, Result, SshTarget, Topology
 from validation.suites import make_plan

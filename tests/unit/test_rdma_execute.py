@@ -12,7 +12,7 @@ from local_launcher import LocalLauncher, execute
 from run_case import only, topology
 from test_rdma_parsers import CASES, doc
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.execute import Remote
 from validation.fabric import load_fabric
 from validation.model import Plan, Result, Topology

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from report_fixture import PAIRS, make_run
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
 from validation.report.colour import contrast

@@ -12,7 +12,7 @@ from figures_case import added as with_more
 from figures_case import c4140, copies, crowd, fraction, learned, measurement, result, rich, sweeps, utilisation
 from report_fixture import make_run
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.model import Bom, Finding, Sample
 from validation.report import fabric
 from validation.report.colour import sequential

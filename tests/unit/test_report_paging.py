@@ -10,7 +10,7 @@ from report_fixture import make_run
 from report_large import make_large_run
 from test_report import INNER, Page
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.report import paging
 from validation.report.charts import Dot, bound_strip
 from validation.report.documents import read_run

@@ -15,7 +15,7 @@ from run_case import plan, topology
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
-from validation.criterion import read_criteria
+from validation.catalogue import read_criteria
 from validation.errors import ConfigError
 from validation.fabric import LoadedFabric, load_fabric, read_fabric
 from validation.model import Origin, RunInfo

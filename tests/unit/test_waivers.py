@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validation.criterion import load_criteria
+from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.waiver import MAX_DAYS, Waiver, load_waivers
 

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from toolkit.progress import make_console
-from validation.criterion import Criterion, load_criteria
+from validation.catalogue import load_criteria
+from validation.criterion import Criterion
 from validation.profile import Profile, load_profile, profile_names, profile_path
 from validation.suites import SUITES
 

@@ -20,7 +20,7 @@ from toolkit.inventory import LAB, read_site
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.report_branding import find_branding, take_branding
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
-from validation.criterion import load_criteria, read_criteria
+from validation.catalogue import load_criteria, read_criteria
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric, read_fabric
 from validation.model import Plan, RunInfo, Topology, VerdictDoc

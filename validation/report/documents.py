@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from validation.criterion import Criterion, load_criteria
+from validation.catalogue import load_criteria
+from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json

@@ -1,0 +1,58 @@
+"""How criteria are judged: every method by its name. Criteria are held against these names when they are loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from validation.criterion import Criterion
+from validation.judging.case import Case
+from validation.judging.counts import judge_counts
+from validation.judging.hardware import judge_numa, judge_pcie
+from validation.judging.ib_fabric import judge_ib_fabric
+from validation.judging.inventory import judge_bom, judge_stack
+from validation.judging.mtu import judge_mtu
+from validation.judging.rdma import judge_rdma, judge_works
+from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.values import judge_scaling, judge_values
+from validation.model import Judgement
+
+
+@dataclass(frozen=True)
+class Method:
+    """From the results that serve a criterion to its judgements.
+
+    `about`: what it does. `figures`: what it judges are figures that may come out otherwise the next time. `counts`:
+    what the coverage counts, where that is not the criterion's scope.
+    """
+
+    judge: Callable[[Case, Criterion], list[Judgement]]
+    about: str
+    figures: bool = False
+    counts: str = ""
+
+
+METHODS = {
+    "value": Method(judge_values, "the median of the samples of `metric` against the bound", figures=True),
+    "spread": Method(
+        judge_values, "relative half-width of the 95 % interval of the median against the bound", figures=True
+    ),
+    "scaling": Method(judge_scaling, "measured(N) / (N x measured(1))", figures=True, counts="jobs"),
+    "rdma": Method(
+        judge_rdma,
+        "RDMA figures of a pair by operation against the fabric profile's bounds",
+        figures=True,
+        counts="results",
+    ),
+    "count": Method(judge_counts, "the largest sample, of which 0 is one too, against the bound"),
+    "works": Method(judge_works, "every measurement of a pair of ports did what it should"),
+    "bom": Method(judge_bom, "facts against the inventory's bom"),
+    "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
+    "pcie": Method(judge_pcie, "links of cards against what card and slot are rated at, as the node's sysfs says"),
+    "numa": Method(judge_numa, "NUMA nodes of GPUs against those of fabric ports, as the node's sysfs says"),
+    "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
+    "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
+    "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),
+    "memlock": Method(judge_memlock, "how much memory a new session may lock"),
+    "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
+}
