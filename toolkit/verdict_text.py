@@ -53,7 +53,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
         console.print()
         console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
         console.print(Text(f"  what to do: {finding.remedy}"))
-    for note in verdict.notes:
+    for note in (*(f"left out of the plan: {left.why}" for left in verdict.left_out), *verdict.notes):
         console.print(Text(f"note: {note}", style="dim"))
     console.print()
     console.print(Text(f"report: {report}" if report else f"run:    {run_dir}"))
@@ -84,8 +84,8 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
             m = plan.measurement(id_)
             table.add_row(str(number) if position == 0 else "", id_, " ".join(m.criteria), f"{m.estimated_s:.0f} s")
     console.print(table)
-    for words in plan.left_out:
-        console.print(Text(f"left out: {words}"))
+    for left in plan.left_out:
+        console.print(Text(f"left out: {left.why}"))
     console.print()
     console.print(Text(f"{len(plan.measurements)} measurements in {len(plan.rounds)} rounds, about {duration}"))
     for suite in plan.suites:

@@ -80,6 +80,7 @@ def judge(
             "planned": len(plan.measurements),
             "measured": len(plan.measurements) - len(missing),
             "missing": missing,
+            "left_out": case.plan.left_out,
             "criteria": verdicts,
             "findings": named,
             "profile": profile.agreed() if profile else None,
@@ -138,7 +139,8 @@ def _verdict(
 def _why_not_planned(case: Case, criterion: Criterion) -> str:
     if criterion.suite not in case.plan.suites:
         return f"suite {criterion.suite} was not selected for this run"
-    said = [words for words in case.plan.left_out if criterion.id in words] or list(case.plan.left_out)
+    left_out = case.plan.left_out
+    said = [left.why for left in left_out if criterion.id in left.criteria] or [left.why for left in left_out]
     return f"nothing of it was planned: {'; '.join(said)}" if said else "nothing of it was planned"
 
 
@@ -176,7 +178,7 @@ def _some(ids: Sequence[str]) -> str:
 def _notes(
     case: Case, shown: Sequence[tuple[str, str]], results: Sequence[Result], facts: Sequence[Result]
 ) -> list[str]:
-    notes = [f"left out of the plan: {words}" for words in case.plan.left_out]
+    notes = []
     if case.virtual:
         notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")
     if shown and not case.topology.virtual:

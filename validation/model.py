@@ -13,14 +13,27 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from validation.model_base import Model, Origin, Param, ReasonCode, ResultStatus, Scalar, SignOff, VerdictName
+from validation.model_base import (
+    Endpoint,
+    Model,
+    Origin,
+    Param,
+    ReasonCode,
+    ResultStatus,
+    Scalar,
+    SignOff,
+    VerdictName,
+)
 from validation.model_verdict import (
     AgreedProfile,
     Bound,
     CriterionVerdict,
     Finding,
     Judgement,
+    LeftOut,
+    Subject,
     VerdictDoc,
+    Waived,
     WaiverUse,
 )
 
@@ -38,6 +51,7 @@ __all__ = [
     "Job",
     "Judgement",
     "LabLink",
+    "LeftOut",
     "Measurement",
     "Model",
     "Node",
@@ -56,9 +70,11 @@ __all__ = [
     "Share",
     "SignOff",
     "SshTarget",
+    "Subject",
     "Topology",
     "VerdictDoc",
     "VerdictName",
+    "Waived",
     "WaiverUse",
 ]
 
@@ -146,17 +162,6 @@ class Topology(Model):
 # --- what is planned -------------------------------------------------------------------------------------------
 
 
-class Endpoint(Model):
-    """One end of a transport measurement: a fabric port of a node."""
-
-    node: str
-    port: str
-
-    def __str__(self) -> str:
-        """`node/port`, as verdicts name it."""
-        return f"{self.node}/{self.port}"
-
-
 class Measurement(Model):
     """One thing to run. `id` is unique, stable between plans of the same topology, and safe as a file name.
 
@@ -204,8 +209,8 @@ class Job(Model):
 class Plan(Model):
     """Everything that is going to be measured, written before anything runs.
 
-    `rounds` holds measurement ids; the measurements of one round run at the same time. `left_out` says in words
-    what was not planned and why.
+    `rounds` holds measurement ids; the measurements of one round run at the same time. `left_out`: what was not planned
+    and why.
     """
 
     run: str
@@ -213,7 +218,7 @@ class Plan(Model):
     suites: tuple[str, ...]
     measurements: tuple[Measurement, ...]
     rounds: tuple[tuple[str, ...], ...]
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
     estimated_s: float
 
     def measurement(self, id_: str) -> Measurement:

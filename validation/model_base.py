@@ -38,3 +38,18 @@ class Model(BaseModel):
     """Base of all documents: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Endpoint(Model):
+    """One end of a transport measurement: a fabric port of a node. In a subject also a whole node, with `port` ""."""
+
+    node: str
+    port: str = ""
+
+    def __str__(self) -> str:
+        """`node/port`, as verdicts name it."""
+        return f"{self.node}/{self.port}" if self.port else self.node
+
+    def __lt__(self, other: Endpoint) -> bool:
+        """In the order of their names."""
+        return str(self) < str(other)

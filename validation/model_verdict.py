@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from validation.model_base import Model, ReasonCode, SignOff, VerdictName
+from validation.model_base import Endpoint, Model, ReasonCode, SignOff, VerdictName
 
 
 class Bound(Model):
@@ -25,11 +25,77 @@ class Bound(Model):
     nominal: str | None = None  # in a rehearsal: the fabric's own bound, in words
 
 
+class Subject(Model):
+    """What a judgement or a finding is about.
+
+    `ends`: one node, port or other thing by its name; of a pair source and destination, which are equal in rank where
+    `both_ways`; of a cluster none. `op`: what was done there, as "write", "4 ranks" or "1/2 + 1/2"; "" where that says
+    nothing more than the criterion.
+    """
+
+    kind: Literal["node", "port", "pair", "group", "cluster"]
+    ends: tuple[Endpoint, ...] = ()
+    op: str = ""
+    both_ways: bool = False
+
+    @classmethod
+    def node(cls, name: str, op: str = "") -> Subject:
+        """A whole node."""
+        return cls(kind="node", ends=(Endpoint(node=name),), op=op)
+
+    @classmethod
+    def port(cls, end: Endpoint) -> Subject:
+        """A port of a node; where the endpoint has none, the node."""
+        return cls(kind="port" if end.port else "node", ends=(end,))
+
+    @classmethod
+    def pair(cls, source: Endpoint, destination: Endpoint, op: str = "", both_ways: bool = False) -> Subject:
+        """Two ports, in this order."""
+        return cls(kind="pair", ends=(source, destination), op=op, both_ways=both_ways)
+
+    def __str__(self) -> str:
+        """`gpu1`, `gpu1/fab0`, `gpu1/fab0>gpu2/fab0 (write)`, `gpu1/fab0<>gpu2/fab0`, `cluster, 4 ranks`."""
+        return self._words("<>", ">")
+
+    @property
+    def spaced(self) -> str:
+        """The same with arrows, for people."""
+        return self._words(" ↔ ", " → ")
+
+    def _words(self, both: str, one: str) -> str:
+        if self.kind == "pair":
+            arrow = both if self.both_ways and not self.op else one
+            how = f" ({self.op}{', both ways' if self.both_ways else ''})" if self.op else ""
+            return arrow.join(map(str, self.ends)) + how
+        where = str(self.ends[0]) if self.ends else self.kind
+        return f"{where}, {self.op}" if self.op else where
+
+
+CLUSTER = Subject(kind="cluster")
+
+
+class LeftOut(Model):
+    """Something that was not planned: why, and which criteria it leaves without a measurement, where that is clear."""
+
+    why: str
+    criteria: tuple[str, ...] = ()
+
+
+class Waived(Model):
+    """Who waived a judgement, when, until when and why, and what it was before. Dates are ISO 8601."""
+
+    who: str
+    when: str
+    until: str
+    why: str
+    was: VerdictName
+
+
 class Judgement(Model):
-    """One criterion applied to one subject: a pair "a/p>b/p", a node, or the whole "cluster"."""
+    """One criterion applied to one subject, `about`; `waived` where a waiver lifted it."""
 
     criterion: str
-    subject: str
+    about: Subject
     verdict: VerdictName
     reason_code: ReasonCode
     reason: str
@@ -40,6 +106,12 @@ class Judgement(Model):
     text: str | None = None  # what was found, for criteria that compare text
     bound: Bound | None = None
     evidence: tuple[str, ...] = ()  # measurement ids
+    waived: Waived | None = None
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in words."""
+        return str(self.about)
 
 
 class CriterionVerdict(Model):
@@ -66,11 +138,16 @@ class Finding(Model):
     """The guilty node, port or link, named from the full pair matrix, with what to do about it."""
 
     kind: Literal["node", "port", "link", "pair", "cluster"]
-    subject: str
+    about: Subject
     text: str
     remedy: str
     criteria: tuple[str, ...]
     evidence: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """What it names, in words."""
+        return str(self.about)
 
 
 class AgreedProfile(Model):
@@ -111,6 +188,7 @@ class VerdictDoc(Model):
     planned: int
     measured: int
     missing: tuple[str, ...]  # measurement ids without a usable result
+    left_out: tuple[LeftOut, ...] = ()  # of the plan
     criteria: tuple[CriterionVerdict, ...]
     findings: tuple[Finding, ...]
     profile: AgreedProfile | None  # None: no profile was agreed on, so everything required is owed

@@ -141,7 +141,7 @@ def test_one_slow_link_fails_and_is_the_only_one_named(validate, provisioned: Pr
         toolkit("lab", "fault", "clear", "--name", lab.name, "gpu2")
     assert run.exit_code == 1, run.stderr
     assert criterion(run.verdict, "tr.tcpbw")["verdict"] == "fail"
-    assert [f["subject"].split("/")[0] for f in run.verdict["findings"]] == ["gpu2"]
+    assert [f["about"]["ends"][0]["node"] for f in run.verdict["findings"]] == ["gpu2"]
     failed = [c["id"] for c in run.verdict["criteria"] if c["verdict"] == "fail"]
     assert failed == ["tr.tcpbw"]
 
@@ -203,7 +203,7 @@ def test_a_node_that_dies_costs_only_its_own_measurements(provisioned: Provision
     assert verdict["missing"]
     for id_ in verdict["missing"]:
         assert "client1" in planned(run).measurement(id_).nodes
-    assert {f["subject"].split("/")[0] for f in verdict["findings"]} <= {"client1"}
+    assert {f["about"]["ends"][0]["node"] for f in verdict["findings"]} <= {"client1"}
 
 
 @pytest.mark.rest

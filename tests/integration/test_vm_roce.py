@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_node_is_found_before_anything_is_sent(lab: Lab, tm
             toolkit("lab", "fault", "clear", "--name", lab.name, node)
     assert code == 1, said
     assert failing(document) == {"pf.memlock", "pf.lossless"}
-    assert {f["subject"].split("/")[0] for f in document["findings"]} == {"gpu1", "gpu2"}
+    assert {f["about"]["ends"][0]["node"] for f in document["findings"]} == {"gpu1", "gpu2"}
 
 
 def test_a_firewall_in_the_way_of_roce_is_found_at_its_node(lab: Lab, tmp_path: Path):

@@ -22,6 +22,7 @@ from validation.model import (
     Result,
     Sample,
     SshTarget,
+    Subject,
 )
 from validation.report.documents import RunDocuments, read_run
 
@@ -162,7 +163,8 @@ def ratios(documents: RunDocuments) -> RunDocuments:
     assert documents.verdict is not None
     bound = Bound(metric="ratio", unit="ratio", floor=0.95, source="s")
     judged = [
-        Judgement(criterion="rm.ratio", subject=f"{model}, batch {batch}", verdict="pass" if v >= 0.95 else "fail",
+        Judgement(criterion="rm.ratio", about=Subject.node(model, f"batch {batch}"),
+                  verdict="pass" if v >= 0.95 else "fail",
                   reason_code="within-bounds" if v >= 0.95 else "below-floor", reason="r", value=v, low=v - 0.012,
                   high=v + 0.009, samples=9, bound=bound)
         for model, batch, v in (("resnet50", 32, 0.902), ("resnet50", 128, 0.968), ("inception3", 64, 0.981))

@@ -149,7 +149,7 @@ def test_what_the_plan_left_out_is_the_reason():
     plan = plan_of(topology)
     verdict = verdict_of(topology, plan, results_of(plan))
     assert "only one GPU server" in criterion(verdict, "tn.inter").reason
-    assert any("only one GPU server" in note for note in verdict.notes)
+    assert any("only one GPU server" in left.why for left in verdict.left_out)
 
 
 def test_judging_twice_gives_the_same_document():

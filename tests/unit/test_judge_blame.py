@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from engine_case import BOM, LAB, criterion, judged, lab, node, plan_of, result, spoil, with_value
 
-from validation.model import Port, Topology
+from validation.model import Endpoint, Port, Subject, Topology
 
 
 def test_a_link_at_a_tenth_names_that_node_and_no_other():
@@ -90,3 +90,26 @@ def test_the_executor_may_name_the_node_that_died():
 
     (finding,) = judged(dead).findings
     assert (finding.kind, finding.subject) == ("node", "gpu1")
+
+
+A, B = (Endpoint(node=node, port="fab0") for node in ("gpu1", "gpu2"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        (Subject.node("gpu1"), "gpu1"),
+        (Subject.node("gpu1", "2 ranks"), "gpu1, 2 ranks"),
+        (Subject.port(A), "gpu1/fab0"),
+        (Subject.port(Endpoint(node="gpu1")), "gpu1"),
+        (Subject.pair(A, B), "gpu1/fab0>gpu2/fab0"),
+        (Subject.pair(A, B, both_ways=True), "gpu1/fab0<>gpu2/fab0"),
+        (Subject.pair(A, B, "write"), "gpu1/fab0>gpu2/fab0 (write)"),
+        (Subject.pair(A, B, "write", both_ways=True), "gpu1/fab0>gpu2/fab0 (write, both ways)"),
+        (Subject(kind="cluster", op="4 ranks"), "cluster, 4 ranks"),
+    ],
+    ids=str,
+)
+def test_the_words_of_a_subject(subject, words):
+    assert str(subject) == words
+    assert Subject.model_validate_json(subject.model_dump_json()) == subject

@@ -73,7 +73,7 @@ def test_between_emulated_machines_the_plan_is_short_and_complete() -> None:
     assert {m.params["op"] for m in mine if m.kind == "rdma-latency"} == {"write", "read", "send"}
     assert {m.params["cm"] for m in mine if "cm" in m.params} == {"socket", "rdma_cm"}
     assert sum(m.estimated_s for m in mine) < 90
-    assert any("head/fab0, client1/fab0" in words and "rdma: false" in words for words in PLAN.left_out)
+    assert any("head/fab0, client1/fab0" in left.why and "rdma: false" in left.why for left in PLAN.left_out)
 
 
 def test_hardware_is_measured_in_full() -> None:
@@ -84,7 +84,7 @@ def test_hardware_is_measured_in_full() -> None:
     assert 80 < sum(m.estimated_s for m in mine) < 130
     timed = [m for m in mine if m.kind == "rdma-bandwidth" and m.params["size_bytes"]]
     assert {(m.params["size_bytes"], m.params["qps"], m.params["seconds"]) for m in timed} == {(8388608, 4, 3)}
-    assert not any("RDMA" in words for words in plan.left_out)
+    assert not any("RDMA" in left.why for left in plan.left_out)
 
 
 def test_ids_are_unique_and_every_run_serves_the_functional_criterion() -> None:
@@ -106,7 +106,7 @@ def test_a_fabric_without_rdma_plans_none() -> None:
 def test_ports_without_rdma_alone_leave_rdma_out_and_say_so() -> None:
     plan = plan_of(vm_lab(gpus=1), TRANSPORT, "roce40")
     assert not rdma(plan)
-    assert any("fewer than two nodes" in words for words in plan.left_out)
+    assert any("fewer than two nodes" in left.why for left in plan.left_out)
 
 
 # --- works ------------------------------------------------------------------------------------------------------------

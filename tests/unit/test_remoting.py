@@ -42,7 +42,7 @@ def test_every_client_copies_and_every_server_is_tried() -> None:
 
 def test_one_server_alone_leaves_the_attempt_from_elsewhere_out_and_says_so() -> None:
     plan = plan_of(lab(("head", "client1", "gpu1")), ("remoting",))
-    assert any("no attempt from a machine without a lease" in words for words in plan.left_out)
+    assert any("no attempt from a machine without a lease" in left.why for left in plan.left_out)
 
 
 # --- copies ----------------------------------------------------------------------------------------------------

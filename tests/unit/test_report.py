@@ -280,7 +280,8 @@ def test_facts_that_show_virtual_parts_make_it_a_rehearsal_whatever_the_inventor
 def test_link_finding_outlines_both_directions(tmp_path):
     run = make_run(tmp_path / "run", slow="gpu2")
     document = json.loads((run / "verdict.json").read_text())
-    document["findings"][0] |= {"kind": "link", "subject": "gpu1/fab0<>gpu2/fab0"}
+    ends = [{"node": "gpu1", "port": "fab0"}, {"node": "gpu2", "port": "fab0"}]
+    document["findings"][0] |= {"kind": "link", "about": {"kind": "pair", "ends": ends, "both_ways": True}}
     (run / "verdict.json").write_text(json.dumps(document))
     page = Page(write_html(run).read_text())
     assert "Link gpu1/fab0 ↔ gpu2/fab0" in page.text

@@ -13,7 +13,7 @@ from figures_case import c4140, copies, crowd, fraction, learned, measurement, r
 from report_fixture import make_run
 
 from validation.catalogue import load_criteria
-from validation.model import Bom, Finding, Sample
+from validation.model import Bom, Endpoint, Finding, Sample, Subject
 from validation.report import fabric
 from validation.report.colour import sequential
 from validation.report.curves import size_figure
@@ -102,12 +102,13 @@ def test_fabric_marks_the_guilty_port_and_only_it(bare: RunDocuments, everything
 def test_fabric_marks_a_guilty_node_and_a_guilty_link(bare: RunDocuments) -> None:
     assert bare.verdict is not None
 
-    def named(kind: str, subject: str) -> Figure:
-        finding = Finding.model_validate({"kind": kind, "subject": subject, "text": "t", "remedy": "r", "criteria": ()})
+    def named(kind: str, about: Subject) -> Figure:
+        finding = Finding.model_validate({"kind": kind, "about": about, "text": "t", "remedy": "r", "criteria": ()})
         verdict = bare.verdict.model_copy(update={"findings": (finding,)})
         return fabric_figure(replace(bare, verdict=verdict))
 
-    node, link = named("node", "gpu1"), named("link", "gpu1/fab0<>head/fab0")
+    ends = (Endpoint(node="gpu1", port="fab0"), Endpoint(node="head", port="fab0"))
+    node, link = named("node", Subject.node("gpu1")), named("link", Subject.pair(*ends, both_ways=True))
     assert "node gpu1" in node.caption
     assert str(node.svg).count(CROSS) == 2
     assert "link gpu1/fab0 to head/fab0" in link.caption

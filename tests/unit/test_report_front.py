@@ -13,7 +13,7 @@ from raw_case import judged_as_it_stands
 from report_fixture import make_run, topology
 from test_report import Page
 
-from validation.model import CriterionVerdict, Judgement, Measurement, Provenance, Result, WaiverUse
+from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Provenance, Result, Subject, WaiverUse
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt
 from validation.report.documents import read_run
@@ -93,17 +93,19 @@ def test_figures_that_matter_stand_there_measured_or_not(runs):
 
 
 def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
-    def judged(subject: str, value: float) -> Judgement:
+    a, b = (Endpoint(node=node, port="p") for node in "ab")
+
+    def judged(about: Subject, value: float) -> Judgement:
         return Judgement(
-            criterion="tr.rdmabw", subject=subject, verdict="pass", reason_code="within-bounds", reason="", value=value
+            criterion="tr.rdmabw", about=about, verdict="pass", reason_code="within-bounds", reason="", value=value
         )
 
     criterion = CriterionVerdict(
         id="tr.rdmabw", statement="", source="", required=True, owed=True, not_owed="",
         verdict="pass", reason_code="within-bounds", reason="",
         coverage="", judgements=(
-            judged("a/p>b/p (write)", 9.5), judged("b/p>a/p (write)", 9.3), judged("a/p>b/p (read)", 9.6),
-            judged("a/p>b/p (write, both ways)", 4.0),
+            judged(Subject.pair(a, b, "write"), 9.5), judged(Subject.pair(b, a, "write"), 9.3),
+            judged(Subject.pair(a, b, "read"), 9.6), judged(Subject.pair(a, b, "write", both_ways=True), 4.0),
         ),
     )  # fmt: skip
     value, note = _line_share(read_run(runs["real"]), criterion, front_words("en"))

@@ -18,6 +18,7 @@ from validation.compare.noise import LEAST, Shift, shift_of_intervals, shift_of_
 from validation.criterion import Criterion
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
 from validation.report.documents import RunDocuments, read_run
+from validation.report.named import named
 from validation.report.numbers import plural, quantity
 from validation.report.summary import verdict_of
 from validation.report.system import fact_texts, fact_title
@@ -52,7 +53,7 @@ def compare(a: Path, b: Path) -> Comparison:
         figures=figures,
         subjects_gone=gone,
         subjects_new=fresh,
-        findings=after.findings,
+        findings=tuple(map(named, after.findings)),
         notes=_notes(old, new),
     )
 

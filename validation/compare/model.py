@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from validation.errors import ToolkitError
-from validation.model import Finding, Model, SignOff, VerdictName
+from validation.model import Model, SignOff, VerdictName
+from validation.report.named import Finding
 
 Change = Literal["same", "better", "worse", "changed"]
 """`changed`: different, and neither better nor worse can be said of it."""

@@ -10,7 +10,7 @@ from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.denial import loss_of
-from validation.model import Bound, Judgement, Measurement, Plan, ReasonCode, Result, Topology, VerdictName
+from validation.model import Bound, Judgement, Measurement, Plan, ReasonCode, Result, Subject, Topology, VerdictName
 
 CONTAINERS = frozenset(
     {
@@ -161,7 +161,7 @@ def unsaid(result: Result) -> list[str]:
 
 def judgement(
     criterion: Criterion,
-    subject: str,
+    about: Subject | str,
     verdict: VerdictName,
     code: ReasonCode,
     reason: str,
@@ -171,10 +171,12 @@ def judgement(
     text: str | None = None,
     bound: Bound | None = None,
 ) -> Judgement:
-    """A Judgement with the criterion's id; `summary` gives its value, interval and number of samples."""
+    """A Judgement with the criterion's id on a subject, or the node of that name; `summary` gives its value, interval
+    and number of samples.
+    """
     return Judgement(
         criterion=criterion.id,
-        subject=subject,
+        about=Subject.node(about) if isinstance(about, str) else about,
         verdict=verdict,
         reason_code=code,
         reason=reason,
@@ -189,7 +191,7 @@ def judgement(
 
 
 def unusable(
-    case: Case, criterion: Criterion, subject: str, ids: Sequence[str], bound: Bound | None
+    case: Case, criterion: Criterion, about: Subject | str, ids: Sequence[str], bound: Bound | None
 ) -> Judgement | None:
     """A not-measured judgement where one of the measurements `ids` has no usable result, else None."""
     for id_ in ids:
@@ -202,5 +204,5 @@ def unusable(
         else:
             code = "tool-failed"
             why = f"{id_}: {result.status}" + (f": {result.error}" if result.error else "")
-        return judgement(criterion, subject, "not-measured", code, why, ids, bound=bound)
+        return judgement(criterion, about, "not-measured", code, why, ids, bound=bound)
     return None

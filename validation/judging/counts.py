@@ -13,15 +13,14 @@ from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
-from validation.model import Judgement, Measurement, ReasonCode, Result, VerdictName
+from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.parsers.remoting import ATTEMPTS
 
 
-def subject_of(measurement: Measurement) -> str:
+def subject_of(measurement: Measurement) -> Subject:
     """The GPU server that was tried, or the client that was measured from; with the parts where a whole was cut."""
     server, parts = measurement.params.get("server"), names(measurement, "parts")
-    subject = str(server) if server else measurement.nodes[0]
-    return f"{subject}, {' + '.join(parts)}" if parts else subject
+    return Subject.node(str(server) if server else measurement.nodes[0], " + ".join(parts))
 
 
 def _texts(result: Result, key: str) -> list[str] | None:

@@ -10,7 +10,8 @@ from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
 from validation.judging.rdma import broken
-from validation.model import Finding, Judgement
+from validation.model import Endpoint, Finding, Judgement, Subject
+from validation.model_verdict import CLUSTER
 
 
 def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, ...]:
@@ -29,7 +30,7 @@ def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, .
 
 
 def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
-    by_pair: dict[Pair, Judgement] = {}
+    by_pair: dict[Pair[Endpoint], Judgement] = {}
     named: list[Finding] = []
     undecided = False
     for judgement in judged:
@@ -41,54 +42,53 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
         if culprit is not None:  # the two ends said which one it is, so that the pair tells nothing of the other
             named.append(_named(criterion, judgement, *culprit))
             continue
-        a, _, b = judgement.subject.partition(">")
-        pair = (a, b.partition(" (")[0])  # "a>b (write)": a pair fails where any of its operations does
+        source, destination = judgement.about.ends
+        pair = (source, destination)  # it fails where any of its operations does
         if pair not in by_pair or judgement.verdict == "fail":
             by_pair[pair] = judgement
     guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
     return named + [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
 
 
-def _culprit(case: Case, judgement: Judgement) -> tuple[str, str] | None:
+def _culprit(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:
     """(port, what is wrong with it) where all failed runs behind a judgement name one and the same end."""
     if judgement.reason_code != "not-working":
         return None
-    found: dict[str, str] = {}
+    found: dict[Endpoint, str] = {}
     for id_ in judgement.evidence:
         measurement = case.plan.measurement(id_)
         result = broken(case, measurement)
         node = result.facts.get("at") or result.facts.get("towards") if result is not None else None
-        ports = [str(end) for end in measurement.endpoints if end.node == node]
+        ports = [end for end in measurement.endpoints if end.node == node]
         if result is None or not ports:
             return None
         found.setdefault(ports[0], str(result.error))
     return next(iter(found.items())) if len(found) == 1 else None
 
 
-def _named(criterion: Criterion, judgement: Judgement, port: str, error: str) -> Finding:
-    node = port.partition("/")[0]
-    said = error.removeprefix(f"{node}: ")
-    text = f"node {node}: {port}: {said}"
+def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, error: str) -> Finding:
+    said = error.removeprefix(f"{port.node}: ")
+    text = f"node {port.node}: {port}: {said}"
     remedy = criterion.remedy or "Look at the evidence"
-    return _finding("port", port, text, remedy, criterion, judgement.evidence)
+    return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence)
 
 
-def _whole_nodes(case: Case, guilty: list[Guilty]) -> list[Guilty]:
+def _whole_nodes(case: Case, guilty: list[Guilty[Endpoint]]) -> list[Guilty[Endpoint]]:
     """Ports of one node that has several and of which all are guilty become one entry: its subject has no port."""
-    ports: dict[str, list[Guilty]] = {}
+    ports: dict[str, list[Guilty[Endpoint]]] = {}
     for entry in guilty:
         if entry.kind == "port":
-            ports.setdefault(entry.subject[0].partition("/")[0], []).append(entry)
+            ports.setdefault(entry.subject[0].node, []).append(entry)
     whole = {
         node: entries
         for node, entries in ports.items()
         if len(entries) > 1 and len(entries) == len(case.topology.node(node).ports)
     }
-    rest = [g for g in guilty if g.kind != "port" or g.subject[0].partition("/")[0] not in whole]
+    rest = [g for g in guilty if g.kind != "port" or g.subject[0].node not in whole]
     merged = [
         Guilty(
             "port",
-            (node,),
+            (Endpoint(node=node),),
             entries[0].direction if len({e.direction for e in entries}) == 1 else "both",
             tuple(sorted(pair for e in entries for pair in e.pairs)),
             sum(e.of for e in entries),
@@ -98,7 +98,9 @@ def _whole_nodes(case: Case, guilty: list[Guilty]) -> list[Guilty]:
     return merged + rest
 
 
-def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair, Judgement]) -> Finding:
+def _guilty(
+    case: Case, criterion: Criterion, guilty: Guilty[Endpoint], by_pair: dict[Pair[Endpoint], Judgement]
+) -> Finding:
     bad = [by_pair[pair] for pair in guilty.pairs]
     numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"]) + _repeated(case, bad)
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
@@ -106,27 +108,26 @@ def _guilty(case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair
     if guilty.kind == "cluster":
         text = f"all {len(bad)} measured pairs fail, so no single port is at fault: {numbers}"
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
-        return _finding("cluster", "cluster", text, remedy, criterion, evidence)
+        return _finding("cluster", CLUSTER, text, remedy, criterion, evidence)
     if guilty.kind == "port":
         subject = guilty.subject[0]
-        node = subject.partition("/")[0]
         how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[guilty.direction]
-        text = f"node {node}: {subject} fails{how} in {len(bad)} of its {guilty.of} pairs: {numbers}"
-        return _finding("node" if "/" not in subject else "port", subject, text, remedy, criterion, evidence)
+        text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {guilty.of} pairs: {numbers}"
+        about = Subject.port(subject)
+        return _finding(about.kind, about, text, remedy, criterion, evidence)
     a, b = guilty.subject
     two = len({end for pair in by_pair for end in pair}) == 2
     if guilty.kind == "link":
-        subject, what = f"{a}<>{b}", f"the link between {a} and {b} fails in both directions"
+        what = f"the link between {a} and {b} fails in both directions"
     else:
-        subject, what = f"{a}>{b}", f"{a} to {b} fails in this direction only"
+        what = f"{a} to {b} fails in this direction only"
     if two:
         what += "; with two ends measured nobody can tell which one is at fault"
         remedy = f"Measure both against a third node to learn which end it is. {remedy}"
     else:
         what += "; both ends are fine with others"
-    return _finding(
-        "link" if guilty.kind == "link" else "pair", subject, f"{what}: {numbers}", remedy, criterion, evidence
-    )
+    about = Subject.pair(a, b, both_ways=guilty.kind == "link")
+    return _finding(guilty.kind, about, f"{what}: {numbers}", remedy, criterion, evidence)
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
@@ -160,22 +161,22 @@ def _repeated(case: Case, bad: Sequence[Judgement]) -> str:
 
 
 def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
-    names = {n.name for n in case.topology.nodes}
-    subject = judgement.subject.partition(",")[0]
+    names, about = {n.name for n in case.topology.nodes}, judgement.about
     remedy = criterion.remedy or "Look at the evidence"
-    if subject in names:
-        return _finding("node", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
-    if subject.partition("/")[0] in names:
-        return _finding("port", subject, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
+    if about.kind in ("node", "port") and about.ends[0].node in names:
+        plain = about.model_copy(update={"op": ""})
+        return _finding(about.kind, plain, f"{criterion.id}: {judgement.reason}", remedy, criterion, judgement.evidence)
     text = f"{criterion.id}, {judgement.subject}: {judgement.reason}"
-    return _finding("cluster", "cluster", text, remedy, criterion, judgement.evidence)
+    return _finding("cluster", CLUSTER, text, remedy, criterion, judgement.evidence)
 
 
-def _finding(kind: str, subject: str, text: str, remedy: str, criterion: Criterion, evidence: Sequence[str]) -> Finding:
+def _finding(
+    kind: str, about: Subject, text: str, remedy: str, criterion: Criterion, evidence: Sequence[str]
+) -> Finding:
     return Finding.model_validate(
         {
             "kind": kind,
-            "subject": subject,
+            "about": about,
             "text": text,
             "remedy": remedy,
             "criteria": (criterion.id,),
@@ -186,9 +187,9 @@ def _finding(kind: str, subject: str, text: str, remedy: str, criterion: Criteri
 
 def _merge(found: Iterable[Finding]) -> list[Finding]:
     """One finding for each subject, whatever number of criteria point at it."""
-    merged: dict[tuple[str, str], Finding] = {}
+    merged: dict[tuple[str, Subject], Finding] = {}
     for finding in found:
-        key = (finding.kind, finding.subject)
+        key = (finding.kind, finding.about)
         old = merged.get(key)
         if old is None:
             merged[key] = finding
@@ -226,7 +227,7 @@ def _unreachable(case: Case) -> list[Finding]:
         result.append(
             Finding(
                 kind="node",
-                subject=node,
+                about=Subject.node(node),
                 text=text,
                 remedy="Bring the node back, then measure what is missing with `toolkit validate --resume RUN`",
                 criteria=criteria,

@@ -15,6 +15,7 @@ from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.rdma_ports import BEFORE
 from validation.model import Bound, Judgement, ReasonCode, Result, VerdictName
+from validation.model_verdict import CLUSTER
 
 LANE_GBPS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 """Speed as ibnetdiscover writes it -> the rate that a lane is sold as, Gbit/s (InfiniBand specification, volume 2)."""
@@ -143,7 +144,7 @@ def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     ids = [m.id for m in case.serving(criterion)]
     if not ids:
         return []
-    gone = unusable(case, criterion, "cluster", ids[:1], bound)
+    gone = unusable(case, criterion, CLUSTER, ids[:1], bound)
     if gone is not None:
         return [gone]
     results = [r for id_ in ids if (r := case.usable(id_)) is not None]
@@ -166,11 +167,11 @@ def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     )
 
     def say(verdict: VerdictName, code: ReasonCode, why: str) -> list[Judgement]:
-        return [judgement(criterion, "cluster", verdict, code, why, evidence, text=text, bound=bound)]
+        return [judgement(criterion, CLUSTER, verdict, code, why, evidence, text=text, bound=bound)]
 
     if wrong:
         return say("fail", "not-equal", "; ".join(dict.fromkeys(wrong)))
-    late = unusable(case, criterion, "cluster", ids, bound)
+    late = unusable(case, criterion, CLUSTER, ids, bound)
     if late is not None:
         return [late]
     if unknown:

@@ -15,28 +15,25 @@ def judge_mtu(case: Case, criterion: Criterion) -> list[Judgement]:
     judged = judge_values(case, criterion)
     if not case.fabric.needs_rdma:
         return judged
-    ends = {f"{m.endpoints[0]}>{m.endpoints[1]}": m.endpoints for m in case.serving(criterion)}
-    return [
-        (_rdma(case, criterion, j, ends[j.subject]) or j) if j.verdict == "pass" else j for j in judged
-    ]  # fmt: skip
+    return [(_rdma(case, criterion, j) or j) if j.verdict == "pass" else j for j in judged]
 
 
-def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpoint, ...]) -> Judgement | None:
+def _rdma(case: Case, criterion: Criterion, passed: Judgement) -> Judgement | None:
     """What RDMA makes of a pair whose path MTU is right; None where it is right too, or both ends carry TCP only."""
     found: list[tuple[Endpoint, int]] = []
     evidence = list(passed.evidence)
     wanted = case.fabric.rdma_mtu
     bound = case.bounds["rdma_mtu"]
-    for end in ends:
+    for end in passed.about.ends:
         port = next((p for p in case.topology.node(end.node).ports if p.interface == end.port), None)
         id_ = f"{BEFORE}.{end.node}"
         if port is None or not port.rdma:
             continue  # a port that carries TCP only has no such MTU
         if id_ not in case.planned:
             why = f"the RDMA MTU of {end} is not known because reading it was not planned"
-            return judgement(criterion, passed.subject, "not-measured", "missing-metric", why, evidence, bound=bound)
+            return judgement(criterion, passed.about, "not-measured", "missing-metric", why, evidence, bound=bound)
         evidence.append(id_)
-        gone = unusable(case, criterion, passed.subject, [id_], bound)
+        gone = unusable(case, criterion, passed.about, [id_], bound)
         result = case.usable(id_)
         if gone is not None or result is None:
             return gone
@@ -45,7 +42,7 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpo
             device = result.facts.get(f"{end.port}.device")
             unread = result.facts.get(f"{end.port}.active_mtu_unread") or "ibv_devinfo does not say it"
             why = f"the RDMA MTU of {end} is not known because " + (str(unread) if device else "it has no RDMA device")
-            return judgement(criterion, passed.subject, "not-measured", "missing-metric", why, evidence, bound=bound)
+            return judgement(criterion, passed.about, "not-measured", "missing-metric", why, evidence, bound=bound)
         found.append((end, mtu))
     if all(mtu == wanted for _, mtu in found):
         return None
@@ -53,5 +50,5 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement, ends: tuple[Endpo
     why = f"path MTU as wanted, but of RDMA: {', '.join(f'{end} {mtu}' for end, mtu in found)} bytes, {wanted} wanted"
     summary = Summary(median=least, mad=0.0, low=least, high=least, count=len(found))
     return judgement(
-        criterion, passed.subject, "fail", "not-equal", why, evidence, summary=summary, bound=bound
+        criterion, passed.about, "fail", "not-equal", why, evidence, summary=summary, bound=bound
     )  # fmt: skip

@@ -18,7 +18,7 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
 from validation.judging.rdma_ports import BEFORE
 from validation.judging.values import against, impossible, subject_of
-from validation.model import Bound, Endpoint, Judgement, Measurement, Result
+from validation.model import Bound, Endpoint, Judgement, Measurement, Result, Subject
 
 NOT_THE_FABRIC = frozenset({"tool-missing", "tool", "stopped"})
 """Faults of the tools and not of RDMA: they leave it unmeasured."""
@@ -28,7 +28,7 @@ BROKEN = ("failed", "timeout", "unparseable")
 
 def judge_works(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each ordered pair of ports, over all its RDMA measurements."""
-    pairs: dict[str, list[Measurement]] = {}
+    pairs: dict[Subject, list[Measurement]] = {}
     for measurement in case.serving(criterion):
         pairs.setdefault(subject_of(measurement), []).append(measurement)
     return [_works(case, criterion, subject, mine) for subject, mine in pairs.items()]
@@ -49,7 +49,7 @@ def broken(case: Case, measurement: Measurement) -> Result | None:
     return result if fault and fault not in NOT_THE_FABRIC else None
 
 
-def _works(case: Case, criterion: Criterion, subject: str, mine: list[Measurement]) -> Judgement:
+def _works(case: Case, criterion: Criterion, subject: Subject, mine: list[Measurement]) -> Judgement:
     bad = [m for m in mine if broken(case, m) is not None]
     if bad:
         first = case.latest[bad[0].id]
@@ -138,14 +138,12 @@ def _proof(case: Case, mine: list[Measurement]) -> str:
     )
 
 
-def _quantity(measurement: Measurement) -> tuple[str, str]:
-    """(metric, what it is in words) of a bandwidth or latency measurement."""
-    op = str(measurement.params.get("op", ""))
-    if measurement.kind == "rdma-latency":
-        return f"rdma_{op}_latency_us", op
-    if measurement.params.get("bidirectional"):
-        return f"rdma_{op}_bidirectional_gbps", f"{op}, both ways"
-    return f"rdma_{op}_bandwidth_gbps", op
+def _quantity(measurement: Measurement) -> tuple[str, Subject]:
+    """Metric and subject of a bandwidth or latency measurement."""
+    op, both = str(measurement.params.get("op", "")), bool(measurement.params.get("bidirectional"))
+    source, destination = measurement.endpoints
+    what = "latency_us" if measurement.kind == "rdma-latency" else f"{'bidirectional' if both else 'bandwidth'}_gbps"
+    return f"rdma_{op}_{what}", Subject.pair(source, destination, op, both)
 
 
 def _bound(case: Case, measurement: Measurement) -> Bound | None:
@@ -156,14 +154,13 @@ def _bound(case: Case, measurement: Measurement) -> Bound | None:
 
 def judge_rdma(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each ordered pair and operation, over all runs of it: its median against the bound."""
-    groups: dict[tuple[str, str], list[Measurement]] = {}
+    groups: dict[tuple[str, Subject], list[Measurement]] = {}
     for measurement in case.serving(criterion):
-        metric, words = _quantity(measurement)
-        groups.setdefault((metric, f"{subject_of(measurement)} ({words})"), []).append(measurement)
+        groups.setdefault(_quantity(measurement), []).append(measurement)
     return [_figure(case, criterion, metric, subject, mine) for (metric, subject), mine in groups.items()]
 
 
-def _figure(case: Case, criterion: Criterion, metric: str, subject: str, mine: list[Measurement]) -> Judgement:
+def _figure(case: Case, criterion: Criterion, metric: str, subject: Subject, mine: list[Measurement]) -> Judgement:
     bound, ids, unit = _bound(case, mine[0]), [m.id for m in mine], criterion.unit or ""
     gone = unusable(case, criterion, subject, ids, bound)
     if gone is not None:

@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from validation.criterion import Criterion
 from validation.judging import counters
 from validation.judging.case import Case, judgement, unusable
-from validation.model import Bound, Judgement, Measurement, Node, Port, ReasonCode, Result, VerdictName
+from validation.model import (
+    Bound,
+    Endpoint,
+    Judgement,
+    Measurement,
+    Node,
+    Port,
+    ReasonCode,
+    Result,
+    Subject,
+    VerdictName,
+)
 
 BEFORE, AFTER = "rdma-ports", "rdma-ports-after"
 UP = ("ACTIVE", "LinkUp")
@@ -50,9 +61,9 @@ class Seen:
     ids: tuple[str, ...]
 
     @property
-    def subject(self) -> str:
+    def subject(self) -> Subject:
         """`gpu1/fab0`."""
-        return f"{self.node.name}/{self.port.interface}"
+        return Subject.port(Endpoint(node=self.node.name, port=self.port.interface))
 
     def fact(self, key: str, result: Result | None = None) -> object:
         """A fact of the port, from the first reading unless another is given; None where it is not there."""
@@ -96,7 +107,8 @@ def seen(case: Case, criterion: Criterion) -> list[Seen | Judgement]:
         for port in node.ports:
             if not port.rdma:
                 continue
-            gone = unusable(case, criterion, f"{node.name}/{port.interface}", (measurement.id,), None)
+            about = Subject.port(Endpoint(node=node.name, port=port.interface))
+            gone = unusable(case, criterion, about, (measurement.id,), None)
             after = case.usable(last.id) if last else None
             found.append(gone or Seen(node, port, case.usable(measurement.id), after, ids))
     return found

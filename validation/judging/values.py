@@ -13,7 +13,7 @@ from validation.judging.attempts import Attempt, decide, too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
 from validation.kinds.record import names
-from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, VerdictName
+from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
@@ -60,16 +60,20 @@ def bound_of(case: Case, criterion: Criterion) -> Bound | None:
     )
 
 
-def subject_of(measurement: Measurement) -> str:
-    """ "gpu1/fab0>gpu2/fab0" for a pair, the node's name for one node, else the job in words."""
+def subject_of(measurement: Measurement) -> Subject:
+    """A pair of ports, one node, or the cluster; of a job with its ranks."""
     if len(measurement.endpoints) == 2:
-        return f"{measurement.endpoints[0]}>{measurement.endpoints[1]}"
+        source, destination = measurement.endpoints
+        return Subject.pair(source, destination)
     hosts = names(measurement, "hosts")
     if "ranks" in measurement.params:
         ranks = measurement.params["ranks"]
-        where = hosts[0] if len(hosts) == 1 else "cluster"
-        return f"{where}, {ranks} rank{'' if ranks == 1 else 's'}"
-    return measurement.nodes[0] if len(measurement.nodes) == 1 else "cluster"
+        return _where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}")
+    return _where(measurement.nodes)
+
+
+def _where(nodes: Sequence[str], op: str = "") -> Subject:
+    return Subject.node(nodes[0], op) if len(nodes) == 1 else Subject(kind="cluster", op=op)
 
 
 def _samples(criterion: Criterion, measurement: Measurement, result: Result | None) -> list[float] | str:
@@ -166,7 +170,7 @@ def _judge_samples(
 
 
 def _emulated(
-    case: Case, criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound
+    case: Case, criterion: Criterion, subject: Subject, evidence: Sequence[str], summary: Summary, bound: Bound
 ) -> Judgement:
     """An emulated machine proves no rate and no latency; but a link far below what it reaches is sick all the same."""
     link = case.topology.lab_link
@@ -185,7 +189,9 @@ def _emulated(
     return judgement(criterion, subject, "not-measured", "virtual", why, evidence, bound=bound, summary=summary)
 
 
-def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary: Summary, bound: Bound) -> Judgement:
+def _spread(
+    criterion: Criterion, subject: Subject, evidence: Sequence[str], summary: Summary, bound: Bound
+) -> Judgement:
     limit = bound.maximum if bound.maximum is not None else 0.0
     text = (
         f"median {summary.median:.4g} images/s, 95 % interval {summary.low:.4g} to {summary.high:.4g}, "
@@ -208,7 +214,7 @@ def _spread(criterion: Criterion, subject: str, evidence: Sequence[str], summary
 
 def against(
     criterion: Criterion,
-    subject: str,
+    subject: Subject,
     evidence: Sequence[str],
     summary: Summary,
     bound: Bound,
@@ -274,8 +280,7 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
     bound = bound_of(case, criterion)
     judged = []
     for job in many:
-        hosts = names(job, "hosts")
-        subject = hosts[0] if len(hosts) == 1 else "cluster"
+        subject = _where(names(job, "hosts"))
         evidence = (single[0].id, job.id)
         gone = unusable(case, criterion, subject, evidence, bound)
         if gone is not None:
@@ -317,7 +322,7 @@ def _scaled(
     case: Case,
     criterion: Criterion,
     job: Measurement,
-    subject: str,
+    subject: Subject,
     evidence: Sequence[str],
     ones: Sequence[float],
     all_: Sequence[float],

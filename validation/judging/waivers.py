@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from validation.judging.case import Case
-from validation.model import Judgement, WaiverUse
+from validation.model import Judgement, Waived, WaiverUse
 from validation.waiver import Waiver
 
 MEASURED_SHARE = 0.5
@@ -24,7 +24,7 @@ LOST = frozenset({"missing-result", "tool-failed", "missing-metric", "above-ceil
 
 
 @dataclass
-class Waived:
+class Applied:
     """What waivers made of the judgements. `whole`: criteria without judgements that are waived, id -> words.
 
     `notes` tell of waivers, or parts of them, without effect.
@@ -38,11 +38,11 @@ class Waived:
 
 def apply_waivers(
     case: Case, judged: Mapping[str, Sequence[Judgement]], waivers: Sequence[Waiver], created: str
-) -> Waived:
+) -> Applied:
     """The judgements with `waivers` applied that count on the day of the run (`created`, ISO 8601)."""
     today = _day(created)
     unseen = unmeasured_nodes(case, judged) if waivers else {}
-    out = Waived({k: list(v) for k, v in judged.items()})
+    out = Applied({k: list(v) for k, v in judged.items()})
     for waiver in waivers:
         covered: list[str] = []
         why = _expired(waiver, today)
@@ -94,7 +94,7 @@ def _expired(waiver: Waiver, today: datetime.date | None) -> str:
     return ""
 
 
-def _one(case: Case, out: Waived, waiver: Waiver, unseen: Mapping[str, str]) -> tuple[list[str], str]:
+def _one(case: Case, out: Applied, waiver: Waiver, unseen: Mapping[str, str]) -> tuple[list[str], str]:
     """Apply one waiver: the subjects that it covers, and words on what it does not cover."""
     words = f"waived by {waiver.who} on {waiver.when} until {waiver.expires}: {waiver.why}"
     judgements = out.judged[waiver.criterion]
@@ -113,6 +113,13 @@ def _one(case: Case, out: Waived, waiver: Waiver, unseen: Mapping[str, str]) -> 
                 "verdict": "waived",
                 "reason_code": "waived",
                 "reason": f"{words} (was {j.verdict}: {j.reason})",
+                "waived": Waived(
+                    who=waiver.who,
+                    when=waiver.when.isoformat(),
+                    until=waiver.expires.isoformat(),
+                    why=waiver.why,
+                    was=j.verdict,
+                ),
             }
         )
         covered.append(j.subject)

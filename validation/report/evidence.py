@@ -87,9 +87,7 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     out = [documents.torn] if documents.torn and documents.torn not in verdict.notes else []
     if documents.unplanned and documents.verdict is None:
         out.append(f"results that are in no plan were ignored: {', '.join(documents.unplanned[:5])}")
-    # what was left out of the plan has a list of its own
-    left_out = {f"left out of the plan: {words}" for words in documents.plan.left_out}
-    return (*out, *(note for note in verdict.notes if note not in left_out))
+    return (*out, *verdict.notes)
 
 
 def kinds(documents: RunDocuments) -> tuple[Kind, ...]:

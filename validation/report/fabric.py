@@ -8,7 +8,7 @@ from statistics import median
 
 from markupsafe import Markup
 
-from validation.model import Bound, CriterionVerdict, Judgement, Measurement
+from validation.model import Bound, CriterionVerdict, Endpoint, Judgement, Measurement
 from validation.report.documents import RunDocuments
 from validation.report.drawing import DataTable
 from validation.report.heatmap import MAX_WITH_NUMBERS, Cell, CellState, Heatmap, heat_map
@@ -97,10 +97,10 @@ def _state(judgement: Judgement) -> CellState:
 def _judged_cells(judgements: Iterable[Judgement], unit: str, op: str) -> dict[tuple[str, str], Cell]:
     cells = {}
     for judgement in judgements:
-        subject, of, what = judgement.subject.partition(" (")
-        source, arrow, destination = subject.partition(">")
-        if not arrow or (of and what != f"{op})"):
+        about = judgement.about
+        if about.kind != "pair" or about.op not in ("", op) or about.both_ways:
             continue
+        source, destination = map(str, about.ends)
         text = number(judgement.value, 3) if judgement.value is not None else ""
         found = quantity(judgement.value, unit) if judgement.value is not None else "not measured"
         title = f"{source} to {destination}: {found}. {judgement.verdict}: {judgement.reason}"
@@ -123,21 +123,19 @@ def _measured_cells(documents: RunDocuments, spec: _Spec) -> dict[tuple[str, str
 
 def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
     """Endpoints and pairs that the findings name under `criterion`; a node stands for all its ports."""
-    endpoints: set[str] = set()
+    endpoints: set[Endpoint] = set()
     pairs: set[tuple[str, str]] = set()
     for finding in documents.verdict.findings if documents.verdict else ():
         if criterion not in finding.criteria:
             continue
-        if "<>" in finding.subject:  # a link, both directions
-            one, _, other = finding.subject.partition("<>")
-            pairs |= {(one, other), (other, one)}
-        elif ">" in finding.subject:
-            source, _, destination = finding.subject.partition(">")
-            pairs.add((source, destination))
-        elif finding.kind in ("port", "node"):
-            endpoints.add(finding.subject)
-    every = _labels(documents)
-    named = {e for e in every for g in endpoints if e == g or e.partition("/")[0] == g}
+        about = finding.about
+        if about.kind == "pair":
+            one, other = map(str, about.ends)
+            pairs |= {(one, other), (other, one)} if about.both_ways else {(one, other)}
+        elif about.kind in ("port", "node"):
+            endpoints |= set(about.ends)
+    every = [Endpoint(node=n.name, port=p.interface) for n in documents.topology.nodes for p in n.ports]
+    named = {str(e) for e in every if e in endpoints or Endpoint(node=e.node) in endpoints}
     return frozenset(named), frozenset(pairs)
 
 
@@ -148,7 +146,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     cells = _judged_cells(judgements, spec.unit, spec.op) if criterion else _measured_cells(documents, spec)
     # a bound that was not applied, for the ports are virtual, would stretch the scale beyond all that was measured
     applied = [j for j in judgements if j.bound is not None and j.reason_code != "virtual"]
-    bound: Bound | None = next((j.bound for j in applied if not spec.op or j.subject.endswith(f" ({spec.op})")), None)
+    bound: Bound | None = next((j.bound for j in applied if j.about.op == spec.op and not j.about.both_ways), None)
     values = [c.value for c in cells.values() if c.value is not None]
     limits = [b for b in (bound.ceiling, bound.floor) if b is not None] if bound else []
     top = max([*values, *limits], default=1.0)

@@ -36,20 +36,22 @@ class _Guilt:
 
     def __init__(self, documents: RunDocuments) -> None:
         self.nodes: set[str] = set()
+        self.touched: set[str] = set()
         self.ports: set[str] = set()
         self.links: set[tuple[str, str]] = set()
         for finding in documents.verdict.findings if documents.verdict else ():
-            one, arrow, other = finding.subject.partition("<>" if "<>" in finding.subject else ">")
-            if arrow:
-                self.links.add((one, other) if one < other else (other, one))
-            elif finding.kind == "port":
+            about = finding.about
+            self.touched |= {end.node for end in about.ends}
+            if about.kind == "pair":
+                one, other = sorted(map(str, about.ends))
+                self.links.add((one, other))
+            elif about.kind == "port":
                 self.ports.add(finding.subject)
-            elif finding.kind == "node":
+            elif about.kind == "node":
                 self.nodes.add(finding.subject)
 
     def touches(self, node: Node) -> bool:
-        ends = {end.partition("/")[0] for pair in self.links for end in pair}
-        return node.name in self.nodes | {p.partition("/")[0] for p in self.ports} | ends
+        return node.name in self.touched
 
     @property
     def words(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +19,6 @@ from validation.signing.statement import NAMESPACES
 
 _MOST_FAILED, _MOST_WAIVERS, _MOST_OPEN = 6, 5, 12
 """How many page one names, so that it stays one page."""
-
-_OP = re.compile(r" \((\w+)\)$")
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,7 @@ def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -
         suites=", ".join(words.suites.get(s, s) for s in documents.info.suites),
     )
     counts = tally(verdict.criteria)
-    named = dict.fromkeys(f.subject.replace("<>", " ↔ ").replace(">", " → ") for f in verdict.findings)
+    named = dict.fromkeys(f.about.spaced for f in verdict.findings)
     names = ", ".join(list(named)[:4]) + (", …" if len(named) > 4 else "")
     came = words.came.format(
         measured=verdict.measured,
@@ -236,13 +233,13 @@ def _figure(documents: RunDocuments, key: str, row: Row, words: FrontWords) -> F
 
 def _line_share(documents: RunDocuments, criterion: CriterionVerdict, words: FrontWords) -> tuple[str, str] | None:
     """The weakest pair's bandwidth as a share of the line rate, and the note beside it; None without a value."""
-    one_way = [j for j in criterion.judgements if j.value is not None and ", both ways" not in j.subject]
+    one_way = [j for j in criterion.judgements if j.value is not None and not j.about.both_ways]
     if not one_way:
         return None
     link = documents.topology.lab_link
     rate = link.rate_gbps if link else documents.fabric.line_rate_gbps
     worst = min(one_way, key=_value)
-    alike = [_value(j) for j in one_way if _op(j) == _op(worst)]
+    alike = [_value(j) for j in one_way if j.about.op == worst.about.op]
     of = words.labels["lab_rate" if link else "line_rate"]
     note = words.labels["share_of"].format(rate=quantity(rate, "Gbit/s"), of=of)
     if len(alike) > 1:
@@ -253,11 +250,6 @@ def _line_share(documents: RunDocuments, criterion: CriterionVerdict, words: Fro
 def _value(judgement: Judgement) -> float:
     assert judgement.value is not None  # asked of judgements with a value only
     return judgement.value
-
-
-def _op(judgement: Judgement) -> str:
-    found = _OP.search(judgement.subject)
-    return found.group(1) if found else ""
 
 
 def waiver_groups(waivers: Sequence[WaiverUse], words: FrontWords) -> tuple[WaiverGroup, ...]:

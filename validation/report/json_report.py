@@ -19,7 +19,6 @@ from validation.model import (
     Bom,
     Bound,
     CriterionVerdict,
-    Finding,
     Judgement,
     LabLink,
     Model,
@@ -39,6 +38,7 @@ from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
 from validation.report.front import sentences
+from validation.report.named import Finding, named
 from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.words import front_words
@@ -340,11 +340,11 @@ def report_document(documents: RunDocuments) -> ReportDoc:
             for m in missing(documents)
         ),
         counts=tally(verdict.criteria),
-        findings=verdict.findings,
+        findings=tuple(map(named, verdict.findings)),
         waivers=_waivers(verdict),
         notes=notes(documents, verdict),
         limits=limits(documents, verdict),
-        left_out=documents.plan.left_out,
+        left_out=tuple(left.why for left in documents.plan.left_out),
         fabric=documents.fabric,
         lab_link=documents.topology.lab_link,
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),

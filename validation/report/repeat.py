@@ -111,7 +111,7 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
             f"Some values rest on {few[0]} sample{'s' if few[0] > 1 else ''} only; their interval says little about "
             "how they differ from run to run."
         )
-    out += [f"Left out of the plan: {words}." for words in documents.plan.left_out]
+    out += [f"Left out of the plan: {left.why}." for left in documents.plan.left_out]
     out.append("All samples come from one run: a change of load, temperature or time of day is not in the intervals.")
     return tuple(out)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError
-from validation.model import Endpoint, Measurement, Node, Port, Topology
+from validation.model import Endpoint, LeftOut, Measurement, Node, Port, Topology
 from validation.schedule import directed_rounds, evenly
 
 FULL_MESH_ENDPOINTS = 32
@@ -39,14 +39,20 @@ class Request:
 
 @dataclass
 class Part:
-    """A suite's share of the plan: rounds of measurements, and what was left out, in words.
+    """A suite's share of the plan: rounds of measurements, and what was left out.
 
     `excused`: nothing is planned because of what the nodes are, which is no mistake in the inventory.
     """
 
     rounds: list[list[Measurement]] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
     excused: bool = False
+
+    def leave_out(self, why: str, *criteria: str) -> None:
+        """Something is not planned, so that these criteria have no measurement for it; said once."""
+        left = LeftOut(why=why, criteria=criteria)
+        if left not in self.left_out:
+            self.left_out.append(left)
 
 
 def _network(port: Port) -> str:
@@ -76,9 +82,9 @@ def pair_rounds(
     nodes = [n for n in topology.nodes if n.ports]
     bare = sorted(n.name for n in topology.nodes if not n.ports)
     if bare:
-        _say(part, f"nodes without a fabric port: {', '.join(bare)}")
+        part.leave_out(f"nodes without a fabric port: {', '.join(bare)}")
     if len(nodes) < 2:
-        _say(part, "pairs of fabric ports: fewer than two nodes have one")
+        part.leave_out("pairs of fabric ports: fewer than two nodes have one")
         return []
     matchings = directed_rounds([n.name for n in nodes])
     ports = sum(len(n.ports) for n in nodes)
@@ -87,8 +93,7 @@ def pair_rounds(
         total = sum(len(m) for m in matchings)
         matchings = [matchings[2 * i + direction] for i in kept for direction in (0, 1)]
         planned = sum(len(m) for m in matchings)
-        _say(
-            part,
+        part.leave_out(
             f"{what}: sampled {planned} of {total} ordered node pairs ({ports} fabric ports, above "
             f"{FULL_MESH_ENDPOINTS} a full mesh is not measured)",
         )
@@ -97,16 +102,11 @@ def pair_rounds(
         combinations = [_port_pairs(topology.node(a), topology.node(b)) for a, b in matching]
         for (a, b), found in zip(matching, combinations, strict=True):
             if not found:
-                _say(part, f"{a} and {b}: no two ports in the same subnet")
+                part.leave_out(f"{a} and {b}: no two ports in the same subnet")
         # a node with several ports takes them one after another, so that no measurement disturbs another
         for turn in range(max(map(len, combinations))):
             rounds.append([make(*found[turn]) for found in combinations if turn < len(found)])
     return rounds
-
-
-def _say(part: Part, words: str) -> None:
-    if words not in part.left_out:
-        part.left_out.append(words)
 
 
 def pair_id(kind: str, source: Endpoint, destination: Endpoint) -> str:

@@ -14,7 +14,7 @@ def plan(request: Request) -> Part:
     part = Part()
     head = next((n for n in request.topology.nodes if "heads" in n.groups), None)
     if head is None:
-        part.left_out.append("operations: no node in group heads")
+        part.leave_out("operations: no node in group heads")
         return part
     if request.serving(KIND):
         part.rounds.append(

@@ -55,7 +55,7 @@ def rdma_topology(topology: Topology, part: Part | None = None) -> Topology:
     """The nodes with the ports on which RDMA is asked for; what is left out is said in `part`."""
     without = [f"{n.name}/{p.interface}" for n in topology.nodes for p in n.ports if not p.rdma]
     if without and part is not None:
-        part.left_out.append(f"RDMA on ports that the inventory declares TCP-only (rdma: false): {', '.join(without)}")
+        part.leave_out(f"RDMA on ports that the inventory declares TCP-only (rdma: false): {', '.join(without)}")
 
     def only(node: Node) -> Node:
         return node.model_copy(update={"ports": tuple(p for p in node.ports if p.rdma)})
@@ -71,7 +71,7 @@ def plan(request: Request, part: Part) -> None:
     pace = HARDWARE if link is None else EMULATED if link.emulated else VIRTUAL
     topology = rdma_topology(request.topology, part)
     if pace is not HARDWARE:
-        part.left_out.append(
+        part.leave_out(
             f"RDMA in a rehearsal: runs of {pace.messages} messages of 64 KiB instead of {RUNS} runs of {SECONDS} s; "
             "three sizes instead of a sweep over all; other sizes and both ways at once for one direction of each pair"
         )

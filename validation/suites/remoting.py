@@ -23,7 +23,7 @@ def plan(request: Request) -> Part:
     clients = [n for n in request.topology.nodes if "clients" in n.groups]
     servers = [n for n in request.topology.nodes if "gpu_servers" in n.groups]
     if not clients or not servers:
-        part.left_out.append(f"remoting: no node in group {'clients' if not clients else 'gpu_servers'}")
+        part.leave_out(f"remoting: no node in group {'clients' if not clients else 'gpu_servers'}")
         return part
     for client in clients:
         part.rounds.append([_copies(request, client, servers)])
@@ -32,7 +32,7 @@ def plan(request: Request) -> Part:
         client = clients[number % len(clients)]
         others = [n.name for n in servers if n is not server]
         if not others:
-            part.left_out.append("remoting: no attempt from a machine without a lease: there is only one GPU server")
+            part.leave_out("remoting: no attempt from a machine without a lease: there is only one GPU server")
         params: dict[str, Param] = {"server": server.name, "elsewhere": others[0] if others else ""}
         nodes = (client.name, server.name, *others[:1])
         label = f"{client.name}.{server.name}"

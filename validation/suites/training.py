@@ -24,19 +24,22 @@ def plan(request: Request) -> Part:
     part = Part()
     servers = [n for n in request.topology.nodes if "gpu_servers" in n.groups]
     if not servers:
-        part.left_out.append("training: no node in group gpu_servers")
+        part.leave_out("training: no node in group gpu_servers")
         return part
     portless = [n.name for n in servers if not n.ports]
     if portless:
-        part.left_out.append(f"training: without a fabric port: {', '.join(portless)}")
+        part.leave_out(f"training: without a fabric port: {', '.join(portless)}")
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
     slow = [n.name for n in servers if n.virtual == EMULATED]
     if slow:
-        part.left_out.append(
+        part.leave_out(
             f"training (tn.short, tn.intra, tn.inter): the processors of {', '.join(slow)} are emulated, and what they "
-            "train at says nothing"
+            "train at says nothing",
+            "tn.short",
+            "tn.intra",
+            "tn.inter",
         )
         part.excused = True
         return part
@@ -46,14 +49,14 @@ def plan(request: Request) -> Part:
     if first.slots >= 2:
         part.rounds.append([_job(request, "intra", head, [first], first.slots)])
     else:
-        part.left_out.append(f"training inside a node (tn.intra): {first.name} has one slot")
+        part.leave_out(f"training inside a node (tn.intra): {first.name} has one slot", "tn.intra")
     if len(servers) >= 2:
         each = min(n.slots for n in servers)
         if len({n.slots for n in servers}) > 1:
-            part.left_out.append(f"training across nodes: {each} slots of each GPU server, their numbers differ")
+            part.leave_out(f"training across nodes: {each} slots of each GPU server, their numbers differ")
         part.rounds.append([_job(request, "inter", head, servers, each)])
     else:
-        part.left_out.append("training across nodes (tn.inter): only one GPU server")
+        part.leave_out("training across nodes (tn.inter): only one GPU server", "tn.inter")
     return part
 
 
