@@ -9,7 +9,7 @@ from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
 from validation.judging.methods import METHODS
-from validation.model import Endpoint, Judgement, Measurement
+from validation.model import Judgement, Measurement
 
 MAX_ATTEMPTS = 4
 """Attempts of one measurement at most. Ours."""
@@ -101,13 +101,13 @@ def _suspects(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> 
 
 
 def _against_good(failed: Sequence[Judgement], judged: Iterable[Judgement]) -> list[Judgement]:
-    matrix: dict[Pair[Endpoint], bool] = {}
+    matrix: dict[Pair, bool] = {}
     for judgement in judged:
         if judgement.verdict in ("pass", "fail"):
             pair = _pair(judgement)
             matrix[pair] = matrix.get(pair, False) or judgement.verdict == "fail"
     sick = {end for guilty in blame(matrix) if guilty.kind == "port" for end in guilty.subject}
-    count: dict[tuple[Endpoint, str], int] = {}
+    count: dict[tuple[str, str], int] = {}
     kept = []
     for judgement in sorted(failed, key=lambda j: set(_pair(j)) <= sick):
         a, b = _pair(judgement)
@@ -120,9 +120,9 @@ def _against_good(failed: Sequence[Judgement], judged: Iterable[Judgement]) -> l
     return kept
 
 
-def _pair(judgement: Judgement) -> Pair[Endpoint]:
+def _pair(judgement: Judgement) -> Pair:
     source, destination = judgement.about.ends
-    return source, destination
+    return str(source), str(destination)
 
 
 def _rounds(measurements: Iterable[Measurement], alone: bool) -> list[list[str]]:

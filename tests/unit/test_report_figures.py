@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from validation.model import Endpoint
 from validation.report.charts import Dot, bound_strip
 from validation.report.colour import contrast, luminance, sequential, text_on
 from validation.report.heatmap import Cell, Heatmap, heat_map
@@ -26,10 +27,12 @@ def test_scale_darkens_steadily_and_text_on_it_is_readable():
     assert sequential(2) == colours[-1]
 
 
+A, B, C = (Endpoint(node=node, port="p") for node in "abc")
+
+
 def _map(**more: object) -> str:
-    labels = ("a/p", "b/p", "c/p")
-    cells = {("a/p", "b/p"): Cell("0.99", "a to b", value=0.99), ("b/p", "a/p"): Cell("0.1", "b to a", "fail", 0.1)}
-    base = dict(id="x", title="T", description="D", labels=labels, cells=cells, unit="u", top=1.0, top_label="1")
+    cells = {(A, B): Cell("0.99", "a to b", value=0.99), (B, A): Cell("0.1", "b to a", "fail", 0.1)}
+    base = dict(id="x", title="T", description="D", labels=(A, B, C), cells=cells, unit="u", top=1.0, top_label="1")
     return str(heat_map(Heatmap(**(base | more))))
 
 
@@ -38,13 +41,13 @@ def test_heat_map_hatches_what_was_not_measured_and_outlines_the_guilty():
     assert text.count('fill="url(#x-hatch)"') == 4 + 1  # 6 pairs, 2 measured, and the legend's key
     assert text.count("not measured</title>") == 4
     frames = text.count('stroke-width="2.5"')
-    assert _map(guilty=frozenset({"b/p"})).count('stroke-width="2.5"') == frames + 2  # its row and its column
-    assert _map(guilty_pairs=frozenset({("b/p", "a/p")})).count('stroke-width="2.5"') == frames + 1
+    assert _map(guilty=frozenset({B})).count('stroke-width="2.5"') == frames + 2  # its row and its column
+    assert _map(guilty_pairs=frozenset({(B, A)})).count('stroke-width="2.5"') == frames + 1
     ET.fromstring(text)
 
 
 def test_heat_map_of_many_ports_leaves_numbers_to_the_annex():
-    labels = tuple(f"node-{i:02d}/fab0" for i in range(40))
+    labels = tuple(Endpoint(node=f"node-{i:02d}", port="fab0") for i in range(40))
     cells = {(a, b): Cell("NUMBER", "t", value=1.0) for a in labels for b in labels if a != b}
     assert "NUMBER" not in _map(labels=labels, cells=cells)
 

@@ -176,7 +176,7 @@ def test_links_of_an_infiniband_fabric_are_listed(bare: RunDocuments) -> None:
 
 
 def _map(count: int) -> str:
-    labels = tuple(f"n{i:04d}/fab0" for i in range(count))
+    labels = tuple(Endpoint(node=f"n{i:04d}", port="fab0") for i in range(count))
     values = {(a, b): 1.0 for a in labels for b in labels if a != b}
     values[labels[3], labels[7]] = 0.2
     made = {pair: Cell("1", "t", "fail" if v < 0.5 else "ok", v) for pair, v in values.items()}
@@ -195,7 +195,7 @@ def test_large_heat_map_is_binned_and_keeps_the_failed_and_the_guilty() -> None:
 
 
 def test_cell_that_pairs_share_shows_the_worst_of_them() -> None:
-    labels = tuple(f"n{i:04d}/fab0" for i in range(130))
+    labels = tuple(Endpoint(node=f"n{i:04d}", port="fab0") for i in range(130))
     values = {(labels[0], labels[60]): Cell("1", "t", "ok", 1.0), (labels[1], labels[60]): Cell("0", "t", "ok", 0.0)}
 
     def fills(high_is_bad: bool) -> str:

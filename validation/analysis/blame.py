@@ -8,23 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Literal
 
 Direction = Literal["both", "sending", "receiving"]
-
-
-class End(Protocol):
-    """What stands for an end of a pair. Ends have an order, so that naming them comes out the same each time."""
-
-    def __lt__(self, other: Any, /) -> bool:
-        """True where it comes before `other`."""
-
-    def __hash__(self) -> int:
-        """As of any key."""
-
-
-E = TypeVar("E", bound=End)
-Pair = tuple[E, E]
+Pair = tuple[str, str]
 
 SHARE = 0.75
 """Share of a port's pairs that must be bad before it is named, where it has at least 4: a single lucky pair does not
@@ -32,23 +19,23 @@ clear a sick port. Smaller stars must be bad as a whole. Project default."""
 
 
 @dataclass(frozen=True)
-class Guilty(Generic[E]):
+class Guilty:
     """What explains `pairs`. `subject` is one endpoint for a port, two for a link or pair, none for the cluster."""
 
     kind: Literal["port", "link", "pair", "cluster"]
-    subject: tuple[E, ...]
+    subject: tuple[str, ...]
     direction: Direction
-    pairs: tuple[Pair[E], ...]
+    pairs: tuple[Pair, ...]
     of: int  # judged pairs that the subject takes part in, in that direction
 
 
-def _star(pairs: Mapping[Pair[E], bool], end: E, direction: Direction) -> list[Pair[E]]:
+def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pair]:
     return [
         (a, b) for a, b in pairs if (direction != "receiving" and a == end) or (direction != "sending" and b == end)
     ]
 
 
-def blame(pairs: Mapping[Pair[E], bool], undecided: bool = False) -> list[Guilty[E]]:
+def blame(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Guilty]:
     """The guilty of a matrix: (source, destination) -> True where the pair is bad. Pairs not judged are left out.
 
     With two endpoints nobody can tell which one is at fault, and the link is named; where every pair of three or more
@@ -64,7 +51,7 @@ def blame(pairs: Mapping[Pair[E], bool], undecided: bool = False) -> list[Guilty
         if worst is not None and len(worst.pairs) == len(bad):
             return [worst]
         return [Guilty("cluster", (), "both", tuple(bad), len(pairs))]
-    guilty: list[Guilty[E]] = []
+    guilty: list[Guilty] = []
     left = set(bad)
     while len(ends) > 2:
         found = _worst(pairs, ends, left)
@@ -80,9 +67,9 @@ def blame(pairs: Mapping[Pair[E], bool], undecided: bool = False) -> list[Guilty
     return guilty
 
 
-def _worst(pairs: Mapping[Pair[E], bool], ends: list[E], left: set[Pair[E]]) -> Guilty[E] | None:
+def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Guilty | None:
     """The port that explains most of what is left, and at least two partners of it; None where there is none."""
-    best: tuple[int, float, Guilty[E]] | None = None
+    best: tuple[int, float, Guilty] | None = None
     directions: tuple[Direction, ...] = ("both", "sending", "receiving")
     for end in ends:
         for direction in directions:

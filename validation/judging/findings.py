@@ -30,7 +30,8 @@ def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, .
 
 
 def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
-    by_pair: dict[Pair[Endpoint], Judgement] = {}
+    by_pair: dict[Pair, Judgement] = {}
+    ends: dict[str, Endpoint] = {}
     named: list[Finding] = []
     undecided = False
     for judgement in judged:
@@ -43,11 +44,12 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
             named.append(_named(criterion, judgement, *culprit))
             continue
         source, destination = judgement.about.ends
-        pair = (source, destination)  # it fails where any of its operations does
+        pair = (str(source), str(destination))  # it fails where any of its operations does
+        ends |= {pair[0]: source, pair[1]: destination}
         if pair not in by_pair or judgement.verdict == "fail":
             by_pair[pair] = judgement
     guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
-    return named + [_guilty(case, criterion, g, by_pair) for g in _whole_nodes(case, guilty)]
+    return named + [_guilty(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, guilty, ends)]
 
 
 def _culprit(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:
@@ -73,22 +75,23 @@ def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, error: st
     return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence)
 
 
-def _whole_nodes(case: Case, guilty: list[Guilty[Endpoint]]) -> list[Guilty[Endpoint]]:
+def _whole_nodes(case: Case, guilty: list[Guilty], ends: dict[str, Endpoint]) -> list[Guilty]:
     """Ports of one node that has several and of which all are guilty become one entry: its subject has no port."""
-    ports: dict[str, list[Guilty[Endpoint]]] = {}
+    ports: dict[str, list[Guilty]] = {}
     for entry in guilty:
         if entry.kind == "port":
-            ports.setdefault(entry.subject[0].node, []).append(entry)
+            ports.setdefault(ends[entry.subject[0]].node, []).append(entry)
     whole = {
         node: entries
         for node, entries in ports.items()
         if len(entries) > 1 and len(entries) == len(case.topology.node(node).ports)
     }
-    rest = [g for g in guilty if g.kind != "port" or g.subject[0].node not in whole]
+    rest = [g for g in guilty if g.kind != "port" or ends[g.subject[0]].node not in whole]
+    ends |= {node: Endpoint(node=node) for node in whole}
     merged = [
         Guilty(
             "port",
-            (Endpoint(node=node),),
+            (node,),
             entries[0].direction if len({e.direction for e in entries}) == 1 else "both",
             tuple(sorted(pair for e in entries for pair in e.pairs)),
             sum(e.of for e in entries),
@@ -99,7 +102,7 @@ def _whole_nodes(case: Case, guilty: list[Guilty[Endpoint]]) -> list[Guilty[Endp
 
 
 def _guilty(
-    case: Case, criterion: Criterion, guilty: Guilty[Endpoint], by_pair: dict[Pair[Endpoint], Judgement]
+    case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair, Judgement], ends: dict[str, Endpoint]
 ) -> Finding:
     bad = [by_pair[pair] for pair in guilty.pairs]
     numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"]) + _repeated(case, bad)
@@ -110,12 +113,12 @@ def _guilty(
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
         return _finding("cluster", CLUSTER, text, remedy, criterion, evidence)
     if guilty.kind == "port":
-        subject = guilty.subject[0]
+        subject = ends[guilty.subject[0]]
         how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[guilty.direction]
         text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {guilty.of} pairs: {numbers}"
         about = Subject.port(subject)
         return _finding(about.kind, about, text, remedy, criterion, evidence)
-    a, b = guilty.subject
+    a, b = (ends[end] for end in guilty.subject)
     two = len({end for pair in by_pair for end in pair}) == 2
     if guilty.kind == "link":
         what = f"the link between {a} and {b} fails in both directions"

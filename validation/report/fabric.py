@@ -67,6 +67,9 @@ _SPECS = (
 )  # fmt: skip
 
 
+_Cells = dict[tuple[Endpoint, Endpoint], Cell]
+
+
 def matrices(documents: RunDocuments) -> tuple[Matrix, ...]:
     """One matrix for each transport metric that was planned. Cells show what was judged, or, where the run has not
     been judged, the median of what was measured.
@@ -74,10 +77,10 @@ def matrices(documents: RunDocuments) -> tuple[Matrix, ...]:
     return tuple(_matrix(documents, spec) for spec in _SPECS if any(map(spec.draws, documents.plan.measurements)))
 
 
-def _labels(documents: RunDocuments, rdma: bool = False) -> tuple[str, ...]:
+def _labels(documents: RunDocuments, rdma: bool = False) -> tuple[Endpoint, ...]:
     """All fabric ports, or those on which RDMA is asked for."""
     ports = ((node, port) for node in documents.topology.nodes for port in node.ports)
-    return tuple(f"{node.name}/{port.interface}" for node, port in ports if port.rdma or not rdma)
+    return tuple(Endpoint(node=node.name, port=port.interface) for node, port in ports if port.rdma or not rdma)
 
 
 def _judged(documents: RunDocuments, criterion: str) -> CriterionVerdict | None:
@@ -94,13 +97,13 @@ def _state(judgement: Judgement) -> CellState:
     return "unusable" if judgement.value is not None else "missing"
 
 
-def _judged_cells(judgements: Iterable[Judgement], unit: str, op: str) -> dict[tuple[str, str], Cell]:
+def _judged_cells(judgements: Iterable[Judgement], unit: str, op: str) -> _Cells:
     cells = {}
     for judgement in judgements:
         about = judgement.about
         if about.kind != "pair" or about.op not in ("", op) or about.both_ways:
             continue
-        source, destination = map(str, about.ends)
+        source, destination = about.ends
         text = number(judgement.value, 3) if judgement.value is not None else ""
         found = quantity(judgement.value, unit) if judgement.value is not None else "not measured"
         title = f"{source} to {destination}: {found}. {judgement.verdict}: {judgement.reason}"
@@ -108,34 +111,33 @@ def _judged_cells(judgements: Iterable[Judgement], unit: str, op: str) -> dict[t
     return cells
 
 
-def _measured_cells(documents: RunDocuments, spec: _Spec) -> dict[tuple[str, str], Cell]:
+def _measured_cells(documents: RunDocuments, spec: _Spec) -> _Cells:
     cells = {}
     pairs = {m.id: m.endpoints for m in documents.plan.measurements if spec.draws(m) and len(m.endpoints) == 2}
     for result in documents.latest.values():
         values = result.values(spec.metric)
         if result.status == "ok" and values and result.measurement in pairs:
-            source, destination = map(str, pairs[result.measurement])
+            source, destination = pairs[result.measurement]
             value = median(values)
             title = f"{source} to {destination}: {quantity(value, spec.unit)}, not judged"
             cells[source, destination] = Cell(number(value, 3), title, "ok", value)
     return cells
 
 
-def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[str], frozenset[tuple[str, str]]]:
+def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[Endpoint], frozenset[tuple[Endpoint, Endpoint]]]:
     """Endpoints and pairs that the findings name under `criterion`; a node stands for all its ports."""
     endpoints: set[Endpoint] = set()
-    pairs: set[tuple[str, str]] = set()
+    pairs: set[tuple[Endpoint, Endpoint]] = set()
     for finding in documents.verdict.findings if documents.verdict else ():
         if criterion not in finding.criteria:
             continue
         about = finding.about
         if about.kind == "pair":
-            one, other = map(str, about.ends)
+            one, other = about.ends
             pairs |= {(one, other), (other, one)} if about.both_ways else {(one, other)}
         elif about.kind in ("port", "node"):
             endpoints |= set(about.ends)
-    every = [Endpoint(node=n.name, port=p.interface) for n in documents.topology.nodes for p in n.ports]
-    named = {str(e) for e in every if e in endpoints or Endpoint(node=e.node) in endpoints}
+    named = {e for e in _labels(documents) if e in endpoints or Endpoint(node=e.node) in endpoints}
     return frozenset(named), frozenset(pairs)
 
 
@@ -166,16 +168,13 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     ends, marked_pairs = guilty(documents, spec.criterion)
     measured = sum(1 for c in drawn.values() if c.value is not None)
     unit = unit_text(spec.unit)
+    marked = [*sorted(map(str, ends)), *sorted(f"{a} to {b}" for a, b in marked_pairs)]
     at_top = "ceiling " if bound is not None and bound.ceiling == top else ""
     description = (
         f"{measured} of {pairs} planned ordered pairs have a value, "
         + (f"from {number(min(values))} to {number(max(values))} {unit}. " if values else "none. ")
         + (f"{name} {number(limit)} {unit}. " if limit is not None else "")
-        + (
-            f"Marked as guilty: {', '.join([*sorted(ends), *sorted(map(' to '.join, marked_pairs))])}."
-            if ends or marked_pairs
-            else ""
-        )
+        + (f"Marked as guilty: {', '.join(marked)}." if marked else "")
     )
     figure = heat_map(
         Heatmap(
@@ -212,29 +211,31 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     )
 
 
-def _numbers(spec: _Spec, labels: tuple[str, ...], cells: dict[tuple[str, str], Cell]) -> DataTable:
+def _numbers(spec: _Spec, labels: tuple[Endpoint, ...], cells: _Cells) -> DataTable:
     """All values as a matrix; of many ports one line each, with its typical and its worst value."""
     unit = unit_text(spec.unit)
     if len(labels) <= MAX_WITH_NUMBERS:
 
-        def words(source: str, destination: str) -> str:
+        def words(source: Endpoint, destination: Endpoint) -> str:
             if source == destination:
                 return NONE
             cell = cells.get((source, destination))
             missed = " (bound missed)" if cell is not None and cell.state == "fail" else ""
             return f"{cell.text}{missed}" if cell is not None and cell.text else "not measured"
 
-        rows = tuple((a, *(words(a, b) for b in labels)) for a in labels)
-        return DataTable(f"{spec.title}, {unit}; the row is the source.", ("Source", *labels), rows, in_figure=True)
-    ways: tuple[dict[str, list[tuple[float, str]]], ...] = ({}, {})
+        rows = tuple((str(a), *(words(a, b) for b in labels)) for a in labels)
+        return DataTable(
+            f"{spec.title}, {unit}; the row is the source.", ("Source", *map(str, labels)), rows, in_figure=True
+        )
+    ways: tuple[dict[Endpoint, list[tuple[float, str]]], ...] = ({}, {})
     for (source, destination), cell in cells.items():
         if cell.value is not None:
-            ways[0].setdefault(source, []).append((cell.value, destination))
-            ways[1].setdefault(destination, []).append((cell.value, source))
+            ways[0].setdefault(source, []).append((cell.value, str(destination)))
+            ways[1].setdefault(destination, []).append((cell.value, str(source)))
     worst = min if spec.unit == "Gbit/s" else max
 
-    def line(label: str) -> tuple[str, ...]:
-        out = [label]
+    def line(label: Endpoint) -> tuple[str, ...]:
+        out = [str(label)]
         for way in ways:
             found = way.get(label, [])
             value, other = worst(found) if found else (None, NONE)

@@ -9,6 +9,7 @@ from typing import Literal
 
 from markupsafe import Markup, escape
 
+from validation.model import Endpoint
 from validation.report.colour import INK, sequential, text_on
 from validation.report.drawing import ALARM, LINE, MUTED, frame
 from validation.report.numbers import number
@@ -37,7 +38,7 @@ class Cell:
 class Heatmap:
     """What a heat map shows. The scale runs from 0 to `top`; `bound` is marked on the legend.
 
-    `labels` are endpoints "node/port". `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
+    `labels` are the ends that it shows. `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
     tells which of several cells is the worst, where they have to share one. `with_diagonal`: an end to itself is a
     pair too. `log_from`: a logarithmic scale that begins there.
     """
@@ -45,16 +46,16 @@ class Heatmap:
     id: str
     title: str
     description: str
-    labels: tuple[str, ...]
-    cells: dict[tuple[str, str], Cell]
+    labels: tuple[Endpoint, ...]
+    cells: dict[tuple[Endpoint, Endpoint], Cell]
     unit: str
     top: float
     top_label: str
     bound: float | None = None
     bound_label: str = ""
     better: str = ""
-    guilty: frozenset[str] = field(default_factory=frozenset)
-    guilty_pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    guilty: frozenset[Endpoint] = field(default_factory=frozenset)
+    guilty_pairs: frozenset[tuple[Endpoint, Endpoint]] = field(default_factory=frozenset)
     high_is_bad: bool = False
     with_diagonal: bool = False
     log_from: float | None = None
@@ -78,9 +79,9 @@ class _Geometry:
     rotated: bool
 
 
-def _geometry(labels: tuple[str, ...]) -> _Geometry:
+def _geometry(labels: tuple[Endpoint, ...]) -> _Geometry:
     count = len(labels)
-    longest = max((len(part) for label in labels for part in label.split("/", 1)), default=1)
+    longest = max((len(part) for label in labels for part in (label.node, label.port)), default=1)
     width, height, font = (74, 46, 13.0) if count <= 8 else (50, 32, 11.0) if count <= 16 else (36, 24, 9.0)
     if count > MAX_WITH_NUMBERS:
         width, height, font = 14, 14, 8.0
@@ -91,8 +92,8 @@ def _geometry(labels: tuple[str, ...]) -> _Geometry:
     )
 
 
-def _label(label: str, x: float, y: float, anchor: str, g: _Geometry, guilty: bool, rotate: bool = False) -> str:
-    node, _, port = label.partition("/")
+def _label(label: Endpoint, x: float, y: float, anchor: str, g: _Geometry, guilty: bool, rotate: bool = False) -> str:
+    node, port = label.node, label.port
     fill = ALARM if guilty else INK
     turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
     small = f'<tspan font-weight="400" fill="{MUTED}" font-size="{g.font - 2:g}"'
@@ -199,13 +200,14 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
 def _binned(spec: Heatmap) -> Heatmap:
     """The map of neighbours together: each cell has the worst value of its pairs and the worst of their states."""
     size = ceil(len(spec.labels) / MAX_CELLS_ACROSS)
-    bin_of, labels = {}, []
+    bin_of: dict[Endpoint, Endpoint] = {}
+    labels: list[Endpoint] = []
     for start in range(0, len(spec.labels), size):
         members = spec.labels[start : start + size]
-        label = members[0].partition("/")[0] + (f" … {members[-1].partition('/')[0]}" if len(members) > 1 else "")
-        labels.append(label if label not in labels else f"{label} ({start})")
+        label = Endpoint(node=members[0].node + (f" … {members[-1].node}" if len(members) > 1 else ""))
+        labels.append(label if label not in labels else Endpoint(node=f"{label} ({start})"))
         bin_of.update(dict.fromkeys(members, labels[-1]))
-    cells: dict[tuple[str, str], Cell] = {}
+    cells: dict[tuple[Endpoint, Endpoint], Cell] = {}
     order = {"missing": 0, "unusable": 1, "ok": 2, "fail": 3}
     sign = 1 if spec.high_is_bad else -1
 

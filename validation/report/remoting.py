@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from validation.criterion import Criterion
 from validation.kinds.record import names
-from validation.model import CriterionVerdict, Measurement, Result, VerdictDoc
+from validation.model import CriterionVerdict, Endpoint, Measurement, Result, VerdictDoc
 from validation.report.colour import INK
 from validation.report.documents import RunDocuments
 from validation.report.drawing import (
@@ -50,14 +50,16 @@ def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figu
     return tuple(figures)
 
 
-def _ends(result: Result) -> dict[str, str]:
+def _ends(result: Result) -> dict[str, Endpoint]:
     """H and device numbers as the matrix names them -> label "where/what" of the drawing."""
     servers = result.facts.get("device_servers")
     devices = result.facts.get("devices")
     count = len(devices) if isinstance(devices, list) else 0
     named = servers if isinstance(servers, list) and len(servers) == count else [""] * count
-    labels = {"H": f"{result.facts.get('client', 'client')}/host"}
-    return labels | {str(i): f"{named[i] or 'GPU'}/{i}" if named[i] else f"GPU {i}" for i in range(count)}
+    ends = {"H": Endpoint(node=str(result.facts.get("client", "client")), port="host")}
+    for i in range(count):
+        ends[str(i)] = Endpoint(node=named[i], port=str(i)) if named[i] else Endpoint(node=f"GPU {i}")
+    return ends
 
 
 def _matrices(documents: RunDocuments) -> list[Figure]:
@@ -97,7 +99,7 @@ def _maps(measurement: Measurement, result: Result, lines: list[str]) -> list[Fi
         shown = "µs" if unit == "us" else unit
         cells = {}
         for pair in found:
-            source, target = ends.get(pair[1], pair[1]), ends.get(pair[2], pair[2])
+            source, target = (ends.get(end, Endpoint(node=end)) for end in pair.group(1, 2))
             value = float(pair[3 + side])
             cells[source, target] = Cell(
                 number(value, 3), f"{source} to {target}: {quantity(value, unit)}", "ok", value
@@ -123,8 +125,10 @@ def _maps(measurement: Measurement, result: Result, lines: list[str]) -> list[Fi
             )
         )
         labels = tuple(ends.values())
-        rows = tuple((a, *(cells[a, b].text if (a, b) in cells else NONE for b in labels)) for a in labels)
-        table = DataTable(f"{title}, {shown}; the row is the source.", ("Source", *labels), rows, in_figure=True)
+        rows = tuple((str(a), *(cells[a, b].text if (a, b) in cells else NONE for b in labels)) for a in labels)
+        table = DataTable(
+            f"{title}, {shown}; the row is the source.", ("Source", *map(str, labels)), rows, in_figure=True
+        )
         caption = (
             f"{title} in {shown}, client {measurement.nodes[0]}, {engine}; the row is the source, the diagonal a copy "
             f"inside a GPU. The values are reported; what is judged is that no pair is missing.{emulated}"
