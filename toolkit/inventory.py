@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from toolkit.inventory_lines import locate, syntax_fault
 from toolkit.inventory_record import InventoryRecord, record
 from validation.load import ConfigError, explain
-from validation.model import Bom, LabLink, Node, Port, SshTarget, Topology
+from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
@@ -77,6 +77,7 @@ class _HostVars(BaseModel):
     fabric_ports: list[_FabricPort] = []
     training_slots: int | None = Field(default=None, ge=1)
     bom: dict[str, str | int | None] = {}
+    platform: Platform = Platform()
     stack: dict[str, str] = {}
     elastic_ai_virtual: str | None = None
     lab_link: LabLink | None = Field(default=None, strict=False)
@@ -240,6 +241,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         ports=tuple(ports),
         slots=given.training_slots or bom.gpu_count or 1,
         bom=bom,
+        platform=given.platform,
         stack=given.stack,
         virtual=given.elastic_ai_virtual,
     )

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from validation.model import Bom, LabLink, Node, Scalar, Topology
+from validation.model import Bom, LabLink, Node, Platform, Scalar, Topology
 from validation.signing.secrets import secret_text
 
 SCHEMA: Literal["elastic-ai-inventory/1"] = "elastic-ai-inventory/1"
 #: Variables that are taken from the checked model of a host, so that they count as known.
 _MODELLED = frozenset(
-    {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "stack", "training_slots"}
+    {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
 _MODELLED |= {"elastic_ai_virtual", "lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
@@ -59,6 +59,7 @@ class HostRecord(_Model):
     ssh_user: str
     slots: int
     bom: Bom
+    platform: Platform
     stack: dict[str, str]
     virtual: str | None
     ports: tuple[PortRecord, ...]
@@ -111,6 +112,7 @@ def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]
         ssh_user=node.ssh.user,
         slots=node.slots,
         bom=node.bom,
+        platform=node.platform,
         stack=node.stack,
         virtual=node.virtual,
         ports=tuple(

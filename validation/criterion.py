@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from validation.fabric import FIGURES, Fabric
 from validation.model import Model
+from validation.platform import QUANTITIES
 
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
 
@@ -34,13 +35,16 @@ class Limit(Model):
     `words` is how the report states it; its numbers are those of the bound: `{value}`, `{percent}` (100 x value), or a
     figure of the fabric profile by its key. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
     `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with what is declared, `report` = no
-    bound, the value is reported. `provisional` = our judgement, to be calibrated, not a published figure.
+    bound, the value is reported, `platform` = between `value` (a share) and the whole of what the node's declared
+    platform can do of `platform_key` (validation/platform.py). `provisional` = our judgement, to be calibrated, not a
+    published figure.
     """
 
-    kind: Literal["fabric", "minimum", "maximum", "exact", "report"]
+    kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report"]
     words: str = Field(min_length=1)
     value: float | None = None
     fabric_key: str | None = None
+    platform_key: str | None = None
     provisional: bool = False
 
     @model_validator(mode="before")
@@ -72,6 +76,10 @@ class Limit(Model):
             _filled(self.words, dict.fromkeys(_FIGURES, 0.0))
         elif self.fabric_key is not None:
             raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
+        if (self.kind == "platform") != (self.platform_key in QUANTITIES):
+            raise ValueError(f"kind platform, and no other, has a platform_key: one of {', '.join(QUANTITIES)}")
+        if self.kind == "platform" and not 0 < (self.value or 0) < 1:
+            raise ValueError("value is the share of what the platform can do: between 0 and 1")
         return self
 
 

@@ -58,6 +58,7 @@ __all__ = [
     "Origin",
     "Param",
     "Plan",
+    "Platform",
     "Port",
     "Provenance",
     "RawLog",
@@ -115,6 +116,14 @@ class Bom(Model):
     fabric_port_count: int | None = None
 
 
+class Platform(Model):
+    """What the inventory declares of a node's platform and bounds are derived from; None means not declared."""
+
+    sockets: int | None = Field(default=None, ge=1)
+    memory_channels: int | None = Field(default=None, ge=1)  # of each socket, with memory in them
+    memory_mts: int | None = Field(default=None, ge=1)  # million transfers per second of a channel, as it runs
+
+
 class Node(Model):
     """A managed machine. `slots` = training ranks it takes (its GPUs; on the lab declared)."""
 
@@ -124,6 +133,7 @@ class Node(Model):
     ports: tuple[Port, ...]
     slots: int = Field(default=1, ge=1)
     bom: Bom = Bom()
+    platform: Platform = Platform()
     stack: dict[str, str] = Field(default={})  # component -> version that must be there, e.g. {"os": "debian 12"}
     virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
 

@@ -7,6 +7,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import damage
@@ -46,6 +47,8 @@ UNTOLD = re.compile(r"facts: (peer\.)?counters(\.\d+ dropped| = '\[\]')")
 AGREEMENT = 0.011
 """How far figures of one output may differ from each other, by the parsers' own tolerances."""
 
+KINDS_DATA = Path(__file__).parents[1] / "data/kinds"
+
 
 def recordings() -> dict[str, Recording]:
     found: dict[str, Recording] = {}
@@ -74,6 +77,11 @@ def recordings() -> dict[str, Recording]:
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip
+    for path in sorted(
+        (DATA / "kinds").glob("*.json")
+    ):  # a kind's own recording: what its probe printed, and its params
+        recorded = json.loads(path.read_text())
+        found[path.stem] = recorded["document"], recorded["params"]
     return found
 
 

@@ -55,7 +55,7 @@ def front_of(run: Path):
         ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "43 of 43", "accepts no hardware")),
         ("slow", ("over virtual links of 1 Gbit/s", "1 failed, 0 were waived", "correct what failed")),
         ("dead", ("preflight, network transport, training", "23 of 43", "an incomplete one")),
-        ("real", ("on 10 Gbit/s Ethernet, TCP: ", "27 were waived, 0 were not measured", "both sides sign")),
+        ("real", ("on 10 Gbit/s Ethernet, TCP: ", "were waived, 0 were not measured", "both sides sign")),
         ("unjudged", ("On 2026-11-21", "0 passed", "verdict.json is missing")),
     ],
 )
@@ -127,7 +127,8 @@ def test_waivers_say_who_until_when_and_why_and_stand_together(runs):
     page = front_of(runs["real"])
     assert [w.by for w in page.waivers] == ["A. Example, 2026-11-20, until 2027-11-20"]
     assert page.waivers[0].why == "not part of this delivery"
-    assert len(page.waivers[0].ids) == 27
+    judged = read_run(runs["real"]).verdict.criteria
+    assert set(page.waivers[0].ids) == {c.id for c in judged if c.verdict == "waived"}
     assert waiver_groups(verdict_of(read_run(runs["clean"])).waivers, front_words("en")) == ()
 
 

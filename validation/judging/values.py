@@ -14,6 +14,7 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
 from validation.kinds.record import names
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
+from validation.platform import platform_bound, undeclared
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
@@ -31,12 +32,17 @@ LEAST_US = {"tcp_rtt_us": 1.0, "rdma_latency_us": 0.1}
 SHARES = frozenset({"ratio"})  # 0 is a reading like any other, and 1 the most, but for rounding
 
 
-def bound_of(case: Case, criterion: Criterion) -> Bound | None:
-    """The criterion's bound for this fabric, or for its rehearsal; None where no figure is known."""
+def bound_of(case: Case, criterion: Criterion, measurement: Measurement | None = None) -> Bound | None:
+    """The criterion's bound for this fabric or the measurement's node, or for its rehearsal; None where no figure is
+    known.
+    """
     limit, rehearsal = criterion.bound, criterion.rehearsal
     metric, unit = criterion.metric or "", criterion.unit or ""
     if limit.kind == "fabric":
         return (case.lab_bounds if rehearsal.judge == "lab-link" else case.bounds).get(limit.fabric_key or "")
+    if limit.platform_key is not None and measurement is not None:
+        platform = case.topology.node(measurement.nodes[0]).platform
+        return platform_bound(limit.platform_key, platform, metric, limit.value or 0, criterion.source)
     if limit.kind == "report":
         return Bound(metric=metric, unit=unit, derivation=(limit.words,), source=criterion.source)
     if limit.value is None or limit.kind not in ("minimum", "maximum"):
@@ -121,9 +127,11 @@ def _most(case: Case, bound: Bound | None) -> float:
 
 def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each measurement that serves the criterion: its median, or its spread."""
-    bound = bound_of(case, criterion)
     judged = []
+    by_node = criterion.bound.platform_key is not None
+    bound = bound_of(case, criterion)
     for measurement in case.serving(criterion):
+        bound = bound_of(case, criterion, measurement) if by_node else bound
         subject, evidence = subject_of(measurement), (measurement.id,)
         gone = unusable(case, criterion, subject, evidence, bound)
         if gone is not None:
@@ -134,7 +142,7 @@ def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def _judge_attempts(
-    case: Case, criterion: Criterion, measurement: Measurement, subject: str, bound: Bound | None
+    case: Case, criterion: Criterion, measurement: Measurement, subject: Subject, bound: Bound | None
 ) -> Judgement:
     """All attempts of one measurement. A sample that is missing or cannot be spoils them all: none is passed over."""
     evidence, attempts = (measurement.id,), []
@@ -153,20 +161,36 @@ def _judge_attempts(
 
 
 def _judge_samples(
-    case: Case, criterion: Criterion, measurement: Measurement, subject: str, bound: Bound | None, values: list[float]
+    case: Case,
+    criterion: Criterion,
+    measurement: Measurement,
+    subject: Subject,
+    bound: Bound | None,
+    values: list[float],
 ) -> Judgement:
     evidence, summary = (measurement.id,), summarize(values)
     if criterion.bound.kind == "report":
         why = f"reported, not judged: {summary.median:.4g} {_unit(criterion)}"
         return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
+    if case.virtual and criterion.rehearsal.judge == "not-judged":
+        why = f"{criterion.rehearsal.why}: measured {summary.median:.4g} {_unit(criterion)}, not judged"
+        return judgement(criterion, subject, "not-measured", "virtual", why, evidence, bound=bound, summary=summary)
     if bound is None:
-        why = f"no bound is known for {case.fabric.name}; measured {summary.median:.4g} {_unit(criterion)}"
+        why = f"{_unbound(case, criterion, measurement)}; measured {summary.median:.4g} {_unit(criterion)}"
         return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
     if criterion.rehearsal.judge == "lab-link" and case.emulated(measurement):
         return _emulated(case, criterion, subject, evidence, summary, bound)
     if criterion.method == "spread":
         return _spread(criterion, subject, evidence, summary, bound)
     return against(criterion, subject, evidence, summary, bound, values)
+
+
+def _unbound(case: Case, criterion: Criterion, measurement: Measurement) -> str:
+    """Why there is no bound."""
+    key, node = criterion.bound.platform_key, case.topology.node(measurement.nodes[0])
+    if key is None:
+        return f"no bound is known for {case.fabric.name}"
+    return f"the inventory's platform of {node.name} does not declare {', '.join(undeclared(key, node.platform))}"
 
 
 def _emulated(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from validation.model import Call, Endpoint, Job, Measurement, Node, Port, Topology
+from validation.model import Call, Endpoint, Job, Measurement, Node, Param, Port, Topology
 from validation.parsers.common import Parsed
 from validation.probes import ProbeDoc
 
@@ -19,6 +19,14 @@ FIRST = "*"
 
 
 @dataclass(frozen=True)
+class OnEach:
+    """How suite compute takes a measurement on each node by itself."""
+
+    params: Callable[[Node], dict[str, Param]]
+    estimated_s: float
+
+
+@dataclass(frozen=True)
 class Kind:
     """A kind of measurement. Its probe is validation/probes/NAME.py (with _ for -).
 
@@ -27,7 +35,8 @@ class Kind:
     line shows, FIRST, or "". `needs`: the kind that must work between the same ports first, or "". `bearable`: faults
     of this kind after which what needs it is tried all the same. `both_ends`: the serving end's document is part of the
     proof, and of the explanation of a failure. `repeat_by`: by hand it is repeated with the tool's own command line, or
-    with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval.
+    with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval. `on_each`:
+    suite compute takes it on each node by itself.
     """
 
     name: str
@@ -40,6 +49,7 @@ class Kind:
     both_ends: bool = False
     repeat_by: Literal["tool", "probe"] = "tool"
     once: bool = False
+    on_each: OnEach | None = None
 
 
 def on_node(m: Measurement, **params: Any) -> Job:
