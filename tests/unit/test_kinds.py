@@ -1,0 +1,86 @@
+"""The records of kinds: each has a probe that understands what its job asks, whatever is planned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+from engine_case import hardware, lab, plan_of
+
+from validation.errors import RunError
+from validation.kinds import KINDS, job_for, title
+from validation.probes import asked, rdma_serve, serve
+from validation.probes.__main__ import find, parse
+from validation.suites import SUITES
+
+
+def test_every_kind_has_a_probe_of_its_name_and_what_it_needs_exists() -> None:
+    for kind in KINDS.values():
+        assert find(kind.name).Asked
+        assert kind.title != kind.name
+        assert kind.needs in ("", *KINDS)
+        assert kind.needs != kind.name
+
+
+@pytest.mark.parametrize("fabric", ["tcp10", "roce40", "ib-edr"])
+def test_every_planned_job_is_a_call_that_its_probes_understand(fabric: str) -> None:
+    for topology in (lab(), hardware()):
+        for m in plan_of(topology, tuple(SUITES), fabric).measurements:
+            job = job_for(m, topology)
+            assert job.node in m.nodes
+            args = parse(list(job.probe.words))
+            assert type(args.asked) is find(m.kind).Asked
+            if job.server is not None:
+                end = asked.read(serve.Asked, job.server.words[1])
+                assert asked.make(rdma_serve.ENDS.get(end.tool, serve.Tcp), end.asked)
+                assert job.server_node == m.endpoints[1].node
+
+
+def test_a_plan_of_another_release_or_topology_is_refused() -> None:
+    m = plan_of(lab()).measurements[0]
+    with pytest.raises(RunError):
+        job_for(m.model_copy(update={"kind": "nvbandwidth"}), lab())
+    with pytest.raises(RunError):
+        job_for(m.model_copy(update={"nodes": ("gone",)}), lab())
+    assert title("nvbandwidth") == "nvbandwidth"
+
+
+@dataclass
+class Wanted:
+    """Parameters of a probe that does not exist."""
+
+    name: str
+    how: Literal["fast", "slow"]
+    count: int = 1
+    share: float = 0.5
+    brief: bool = False
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        {},
+        {"name": "x", "how": "fast", "size": 1},
+        {"name": "x", "how": "quick"},
+        {"name": 3, "how": "fast"},
+        {"name": "x", "how": "fast", "count": 1.5},
+        {"name": "x", "how": "fast", "count": True},
+        {"name": "x", "how": "fast", "share": "0.5"},
+        {"name": "x", "how": "fast", "brief": 1},
+    ],
+    ids=json.dumps,
+)
+def test_parameters_that_do_not_fit_are_refused(given: object) -> None:
+    assert asked.read(Wanted, '{"name": "x", "how": "slow", "share": 1}').share == 1
+    with pytest.raises(ValueError):  # noqa: PT011 - its words are of no interest
+        asked.read(Wanted, json.dumps(given))
+
+
+@pytest.mark.parametrize("words", [["tool"], ["nvbandwidth"], ["../facts"], ["facts", "{"], ["facts", '{"rdma": 1}']])
+def test_a_probe_that_does_not_exist_or_cannot_be_asked_so_is_a_usage_error(words: list[str]) -> None:
+    with pytest.raises(SystemExit) as fault:
+        parse(words)
+    assert fault.value.code == 2
