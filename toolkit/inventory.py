@@ -80,6 +80,7 @@ class _HostVars(BaseModel):
     platform: Platform = Platform()
     stack: dict[str, str] = {}
     elastic_ai_virtual: str | None = None
+    elastic_ai_emulated: bool = False
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
     fabric: str | None = Field(default=None, min_length=1)
@@ -244,6 +245,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         platform=given.platform,
         stack=given.stack,
         virtual=given.elastic_ai_virtual,
+        emulated=given.elastic_ai_emulated,
     )
 
 

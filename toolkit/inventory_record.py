@@ -21,7 +21,7 @@ SCHEMA: Literal["elastic-ai-inventory/1"] = "elastic-ai-inventory/1"
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
-_MODELLED |= {"elastic_ai_virtual", "lab_link", "acceptance_profile"}
+_MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
     {"fabric", "fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}

@@ -125,7 +125,9 @@ class Platform(Model):
 
 
 class Node(Model):
-    """A managed machine. `slots` = training ranks it takes (its GPUs; on the lab declared)."""
+    """A managed machine. `slots` = training ranks it takes (its GPUs; on the lab declared). `emulated`: its processor
+    is emulated, so that what it computes or carries says nothing of a rate.
+    """
 
     name: str
     groups: tuple[str, ...]
@@ -136,6 +138,7 @@ class Node(Model):
     platform: Platform = Platform()
     stack: dict[str, str] = Field(default={})  # component -> version that must be there, e.g. {"os": "debian 12"}
     virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
+    emulated: bool = False
 
 
 class LabLink(Model):

@@ -100,13 +100,14 @@ def test_lab_variables_make_a_rehearsal(site: Path) -> None:
     assert topology.site == "site1"
 
 
-@pytest.mark.parametrize("how", ["qemu (emulation)", "qemu (KVM)"])
-def test_a_lab_of_virtual_machines(site: Path, how: str) -> None:
+@pytest.mark.parametrize(("how", "emulated"), [("qemu (emulation)", True), ("qemu (KVM)", False)])
+def test_a_lab_of_virtual_machines(site: Path, how: str, emulated: bool) -> None:
     link = f"lab_link: {{rate_gbps: 1, rtt_max_us: 1000, emulated: true}}\n    elastic_ai_virtual: {how}"
+    link += f"\n    elastic_ai_emulated: {str(emulated).lower()}"
     changed(site, "stack: {os: debian 12}", link)
     topology = read_inventory(site / "hosts.yml")
     assert topology.lab_link == LabLink(rate_gbps=1, rtt_max_us=1000, emulated=True)
-    assert {node.virtual for node in topology.nodes} == {how}
+    assert {(node.virtual, node.emulated) for node in topology.nodes} == {(how, emulated)}
 
 
 def test_a_port_that_carries_tcp_only(site: Path) -> None:

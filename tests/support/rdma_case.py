@@ -61,7 +61,7 @@ def document(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def vm(name: str, index: int, **changes: Any) -> Node:
-    return node(name, index, virtual="qemu (emulation)", **changes)
+    return node(name, index, virtual="qemu (emulation)", emulated=True, **changes)
 
 
 def vms(count: int = 3) -> Topology:

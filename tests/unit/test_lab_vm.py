@@ -245,7 +245,7 @@ def test_inventory_says_what_is_emulated_and_which_ports_have_no_rdma(spec: LabS
     document = inventory.inventory_document(spec, Path("/k"), Path("/h"), served, Path("/keys"))
     groups = document["all"]["children"]
     gpu1 = groups["gpu_servers"]["hosts"]["gpu1"]
-    assert gpu1["elastic_ai_virtual"] == "qemu (emulation)"
+    assert (gpu1["elastic_ai_virtual"], gpu1["elastic_ai_emulated"]) == ("qemu (emulation)", True)
     assert gpu1["ofed_soft_roce"] is gpu1["roce_enabled"] is True
     assert "rdma" not in gpu1["fabric_ports"][0]
     assert gpu1["bom"]["model"] == "Standard PC (Q35 + ICH9, 2009)"

@@ -35,7 +35,7 @@ def vm_lab(gpus: int = 2, emulated: bool = True) -> Topology:
         node(name, i, ports=(Port(interface="fab0", address=f"10.78.0.{i}", prefix=24, rdma=False),))
         for i, name in ((11, "head"), (12, "client1"))
     )
-    heavy = tuple(node(f"gpu{i}", 12 + i, virtual=kind) for i in range(1, gpus + 1))
+    heavy = tuple(node(f"gpu{i}", 12 + i, virtual=kind, emulated=emulated) for i in range(1, gpus + 1))
     return Topology(site="lab", nodes=light + heavy, lab_link=LabLink(rate_gbps=1, rtt_max_us=1000, emulated=emulated))
 
 

@@ -37,6 +37,7 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     }
     if node.kind == "vm":
         values["elastic_ai_virtual"] = f"qemu ({'KVM' if spec.accel == 'kvm' else 'emulation'})"
+        values["elastic_ai_emulated"] = spec.accel != "kvm"
         values["bom"] |= {"model": VM_MODEL, "nic_model": "virtio-net"}
         # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
         values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}

@@ -88,7 +88,7 @@ class Case:
         """True where an emulated machine takes part: its processor, not its link, bounds what it carries."""
         if self.topology.lab_link is None or not self.topology.lab_link.emulated:
             return False
-        return any("emulation" in (self.topology.node(name).virtual or "") for name in measurement.nodes)
+        return any(self.topology.node(name).emulated for name in measurement.nodes)
 
     def missing(self) -> tuple[str, ...]:
         """Ids of planned measurements without a usable result: completeness is plan minus results."""

@@ -9,9 +9,6 @@ WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
 BATCH = 16  # images per rank and step of the small CNN
 
-#: What the inventory of a lab says of a node whose processor is emulated.
-EMULATED = "qemu (emulation)"
-
 SECONDS_PER_STEP = 0.05  # only an estimate of the plan; what is measured does not depend on it
 START_SECONDS = 3.0  # mpirun, framework import, first step
 
@@ -32,7 +29,7 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
-    slow = [n.name for n in servers if n.virtual == EMULATED]
+    slow = [n.name for n in servers if n.emulated]
     if slow:
         part.leave_out(
             f"training (tn.short, tn.intra, tn.inter): the processors of {', '.join(slow)} are emulated, and what they "
