@@ -13,11 +13,11 @@ from validation.parsers.common import place
 from validation.runfiles import RunFiles
 
 
-def judge_files(run_dir: Path) -> VerdictDoc:
-    """The verdict on the run in `run_dir`; writes nothing. ConfigError with one line where a document is damaged, or
+def judge_files(run: Path | RunFiles) -> VerdictDoc:
+    """The verdict on a run by its directory; writes nothing. ConfigError with one line where a document is damaged, or
     contradicts another.
     """
-    run = RunFiles(run_dir)
+    run = RunFiles.of(run)
     remarks = check_documents(run)
     waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
     evidence = read_evidence(run)
@@ -27,5 +27,5 @@ def judge_files(run_dir: Path) -> VerdictDoc:
         return judge(run.info, run.topology, run.plan, run.fabric, run.criteria, run.results, waivers, profile, found)
     except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
         raise ConfigError(
-            f"{run_dir}: cannot be judged: {place(fault)}; this is an error of the toolkit: report it with this run"
+            f"{run.folder}: cannot be judged: {place(fault)}; this is an error of the toolkit: report it with this run"
         ) from fault

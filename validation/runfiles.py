@@ -33,6 +33,11 @@ class RunFiles:
         self.folder = folder
         self._read: dict[str, Source] = {}
 
+    @classmethod
+    def of(cls, run: Path | RunFiles) -> RunFiles:
+        """A run directory that may have been read in part already."""
+        return run if isinstance(run, RunFiles) else cls(run)
+
     def source(self, name: str) -> Source:
         """A document by its name in the run, as its text."""
         if name not in self._read:

@@ -63,11 +63,12 @@ class RunDocuments:
         return _virtual(self.topology, self.fabric, self.plan, self.results)
 
 
-def read_run(run_dir: Path) -> RunDocuments:
-    """Read and cross-check the documents in `run_dir`. Raises ConfigError (one line) for a damaged directory."""
+def read_run(run: Path | RunFiles) -> RunDocuments:
+    """Read and cross-check the documents of a run. Raises ConfigError (one line) for a damaged directory."""
+    run = RunFiles.of(run)
+    run_dir = run.folder
     if not run_dir.is_dir():
         raise ConfigError(f"{run_dir}: is not a run directory; give the folder that `toolkit validate` made")
-    run = RunFiles(run_dir)
     info, topology, plan, fabric = run.info, run.topology, run.plan, run.fabric
     customer = customer_of(run_dir)
     criteria = run.criteria if (run_dir / CRITERIA).is_dir() else load_criteria()

@@ -10,6 +10,7 @@ from validation.model import VerdictDoc
 from validation.rejudge import judge_files
 from validation.report.documents import read_run
 from validation.report.formats import FILES, make
+from validation.runfiles import VERDICT, RunFiles
 
 _MEASUREMENTS_WITH_PDF = 300
 
@@ -25,11 +26,12 @@ class Again:
     notes: tuple[str, ...]
 
 
-def judged_again(run_dir: Path) -> tuple[VerdictDoc, str | None]:
+def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
     """verdict.json, and one line where judging the run's files again gives another verdict."""
-    path = run_dir / "verdict.json"
+    run = RunFiles.of(run)
+    path = run.folder / VERDICT
     stands = load_json(path, VerdictDoc)
-    fresh = judge_files(run_dir)
+    fresh = judge_files(run)
     if fresh == stands:
         return stands, None
     old, new = stands.model_dump(), fresh.model_dump()
@@ -39,13 +41,14 @@ def judged_again(run_dir: Path) -> tuple[VerdictDoc, str | None]:
     return stands, f"verdict.json: is not what judging the results gives: {where}; judged again: {fresh.headline}"
 
 
-def made_again(run_dir: Path, pdf: bool = True) -> Again:
+def made_again(run: Path | RunFiles, pdf: bool = True) -> Again:
     """Compare the reports that stand in the run with those that its data give.
 
     The PDF takes most of the time: it is left out where `pdf` is False, and for large runs.
     """
-    here = {name: run_dir / file for name, file in FILES.items() if (run_dir / file).is_file()}
-    documents = read_run(run_dir)
+    run = RunFiles.of(run)
+    here = {name: path for name, file in FILES.items() if (path := run.folder / file).is_file()}
+    documents = read_run(run)
     cheap = pdf and len(documents.plan.measurements) <= _MEASUREMENTS_WITH_PDF
     made, left_out = make(documents, [name for name in here if cheap or name != "pdf"])
     faults, same, notes = [], [], []

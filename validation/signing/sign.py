@@ -15,6 +15,7 @@ from pathlib import Path
 from validation.files import flush_folder, replace
 from validation.load import ConfigError, load_json
 from validation.model import RunInfo, VerdictDoc
+from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import judged_again, made_again
 from validation.signing.manifest import compare, make_manifest, read_manifest
@@ -56,10 +57,11 @@ def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, tuple[str,
 
     `pdf` says whether the PDF is made again too; who has just written it need not.
     """
-    verdict, fault = judged_again(run_dir)
+    run = RunFiles(run_dir)  # read once for both
+    verdict, fault = judged_again(run)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
-    again = made_again(run_dir, pdf)
+    again = made_again(run, pdf)
     if again.faults:
         raise ConfigError(f"{run_dir / again.faults[0]}; run: toolkit report {run_dir}")
     return verdict, again.notes if pdf else ()

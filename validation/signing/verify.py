@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from validation.load import ConfigError, load_json
 from validation.model import RunInfo, SignOff, VerdictDoc
+from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.again import judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
@@ -136,11 +137,12 @@ def _follow(run_dir: Path, found: Verification) -> None:
         return
     try:
         other = _other_release(found)
-        verdict, fault = judged_again(run_dir)
+        run = RunFiles(run_dir)  # read once for both
+        verdict, fault = judged_again(run)
         if fault:
             found.faults.append(f"{fault}{other}")
         found.judged_again = not fault
-        again = made_again(run_dir)
+        again = made_again(run)
         (found.notes if other else found.faults).extend(f"{words}{other}" for words in again.faults)
         found.notes += again.notes
         found.made_again = again.same
