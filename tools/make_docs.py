@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of docs/ that are made from data: exit codes, and what to do when a criterion fails.
+"""Write the parts of docs/ that are made from data: exit codes, a bound, what to do when a criterion fails.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
@@ -19,6 +19,8 @@ sys.path.insert(0, str(ROOT))
 
 from toolkit import exits  # noqa: E402 - after the path
 from validation.catalogue import load_criteria  # noqa: E402
+from validation.fabric import load_fabric  # noqa: E402
+from validation.model import LabLink  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"
@@ -35,9 +37,21 @@ def remedies() -> str:
     return "\n\n".join("\n".join(rows) for rows in parts.values()) + "\n"
 
 
+def tcp_bounds() -> str:
+    """How the bound of TCP bandwidth comes about, on hardware and on a lab's link."""
+    fabric = load_fabric("tcp10")
+    both = [fabric.bounds(link)["tcp_bandwidth"] for link in (None, LabLink(rate_gbps=1.0, rtt_max_us=1000))]
+    head = (f"| `{fabric.name}` on hardware | rehearsal on a lab link of 1 Gbit/s |", "|---|---|")
+    return (
+        "\n".join([*head, *(f"| {one} | {other} |" for one, other in zip(*(b.derivation for b in both), strict=True))])
+        + "\n"
+    )
+
+
 #: page -> (source, how its generated part is made)
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "docs/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
+    "docs/verdicts.md": ("validation/fabrics/", tcp_bounds),
     "docs/troubleshooting.md": ("validation/criteria/*.yml", remedies),
 }
 
