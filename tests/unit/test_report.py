@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from page import INNER, Page
 from report_fixture import PAIRS, make_run
 
 from validation.catalogue import load_criteria
@@ -17,54 +17,6 @@ from validation.report import write_html
 from validation.report.colour import contrast
 
 TIMES = "\u00d7"
-VOID = {"meta", "link", "br", "col", "hr", "img", "input"}
-# the only references that may stand in the file: places in it, and an empty icon
-INNER = re.compile(r"^(#|data:,$|url\(#)")
-
-
-class Page(HTMLParser):
-    """Parses the whole report, and fails on tags that do not nest."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.stack: list[str] = []
-        self.tags: list[tuple[str, dict[str, str]]] = []
-        self.ids: list[str] = []
-        self.references: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.stack == [], f"never closed: {self.stack}"
-
-    def handle_starttag(self, tag, attrs):
-        attributes = {k: v or "" for k, v in attrs}
-        self.tags.append((tag, attributes))
-        self.ids += [attributes["id"]] if "id" in attributes else []
-        names = ("href", "src", "srcset", "action", "data", "poster", "xlink:href", "background", "formaction")
-        self.references += [attributes[n] for n in names if n in attributes]
-        if tag not in VOID:
-            self.stack.append(tag)
-
-    def handle_startendtag(self, tag, attrs):
-        self.handle_starttag(tag, attrs)
-        if tag not in VOID:
-            self.stack.pop()
-
-    def handle_endtag(self, tag):
-        assert self.stack, f"</{tag}> closes nothing"
-        assert self.stack[-1] == tag, f"</{tag}> closes <{self.stack[-1]}> at {self.getpos()}"
-        self.stack.pop()
-
-    def handle_data(self, data):
-        if not self.stack or self.stack[-1] not in ("style", "script"):
-            self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
-
-    def every(self, tag: str) -> list[dict[str, str]]:
-        return [attributes for name, attributes in self.tags if name == tag]
 
 
 RUNS = {

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from page import Page
 from raw_case import judged_as_it_stands
 from report_fixture import make_run
-from test_report import Page
 
 from toolkit.cli import cli
 from toolkit.exits import Exit

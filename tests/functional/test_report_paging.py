@@ -6,9 +6,9 @@ import re
 from dataclasses import replace
 
 import pytest
+from page import INNER, Page
 from report_fixture import make_run
 from report_large import make_large_run
-from test_report import INNER, Page
 
 from validation.catalogue import load_criteria
 from validation.report import paging

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from page import Page
 from report_fixture import make_run, topology
-from test_report import Page
 
 from toolkit.cli import cli
 from toolkit.report_branding import find_branding

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import weasyprint
+from page import Page
 from raw_case import judged_as_it_stands
 from report_fixture import make_run, topology
-from test_report import Page
 
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Provenance, Result, Subject, WaiverUse
 from validation.report import criteria, write_html
