@@ -66,6 +66,7 @@ def changed(change: Any) -> dict[str, Any]:
         lambda r: r["copy"][0].update(verified=False),
         lambda r: r["copy"][0].update(cpu=r["copy"][1]["cpu"]),
         lambda r: r["copy"][0]["windows"].pop(),
+        lambda r: r["copy"][0]["windows"].reverse(),
         lambda r: r["copy"][0]["windows"][0].update(bytes=10 * r["copy"][0]["windows"][0]["bytes"]),
         lambda r: r["copy"][0]["windows"][0].update(end_s=0.01),
         lambda r: r.update(array_bytes=BLOCK_BYTES // 2),

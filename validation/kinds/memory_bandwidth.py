@@ -56,6 +56,8 @@ def _together(name: str, processes: Any, cpus: int, params: Mapping[str, Any]) -
     windows = [process["windows"] for process in processes]
     for mine in windows:
         expect(params, "repeats", len(mine), f"memory bandwidth: {name}: windows")
+        if [window["window"] for window in mine] != list(range(len(mine))):
+            raise ParseError(f"memory bandwidth: {name}: windows are not in their order")
     return [_rate(name, same, params) for same in zip(*windows, strict=True)]
 
 

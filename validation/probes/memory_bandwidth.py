@@ -146,7 +146,7 @@ def _work(cpu: int, size: int, seed: int, operation: str, asked: Asked, line: Co
             now = time.monotonic()
         moved, took = blocks * counted, now - start
         one = {"late_s": round(began - start, 6), "seconds": round(now - began, 6), "end_s": round(took, 6)}
-        windows.append({**one, "bytes": moved, "gb_s": round(moved / took / 1e9, 6)})
+        windows.append({"window": number, **one, "bytes": moved, "gb_s": round(moved / took / 1e9, 6)})
     line.send({"cpu": cpu, "verified": right(), "windows": windows})
 
 
