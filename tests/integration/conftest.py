@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +17,18 @@ import pytest
 from snapshot import snapshot
 from traces import traces
 
+from tests.support.browser import browser  # noqa: F401 - a fixture
+from toolkit.lab.host import VM_TOOLS
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 NAME = "it"
 TRIES = 3  # of a validation, while this machine is too busy to decide it
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 NODES = ("head", "client1", "gpu1", "gpu2")
+
+_MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which(tool) is None})
+NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
 
 RECORD_CHANGES = {
     "ANSIBLE_CALLBACKS_ENABLED": "changes",

@@ -1,6 +1,6 @@
 """In headless Chromium: the comparison of two runs, a report with a customer's logo and language, a partner's words.
 
-What is looked at, and how, stands in test_report_browser.
+How a page is looked at is in tests/support/browser.py.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import test_report_browser as report
 from report_fixture import make_run
-from test_report_browser import Browser, browser  # noqa: F401 - a fixture
 
+from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, invalid, requests
 from validation.compare import as_html, compare
 from validation.report import write_html
 from validation.report.customer import NAME, adopt
 
+pytestmark = NEEDS_CHROMIUM
 LOGO = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 12 4"><path fill="#0a5" d="M0 0h4v4H0z"/></svg>'
 NAMES = ("worse", "better", "customer")
 
@@ -40,23 +40,26 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", NAMES)
-def test_opens_quietly_and_alone(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:  # noqa: F811
+def test_opens_quietly_and_alone(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:
     events = browser.open(reports[name], width)
-    assert report.complaints(events) == []
-    assert [url for url in report.requests(events) if not url.startswith("data:")] == [reports[name].as_uri()]
+    assert complaints(events) == []
+    assert [url for url in requests(events) if not url.startswith("data:")] == [reports[name].as_uri()]
     assert browser.evaluate("document.documentElement.scrollWidth") <= width, "scrolls sideways"
 
 
-def test_logo_is_drawn(browser: Browser, reports: dict[str, Path]) -> None:  # noqa: F811
+def test_logo_is_drawn(browser: Browser, reports: dict[str, Path]) -> None:
     browser.open(reports["customer"], 1280)
     assert browser.evaluate("(i => i.complete && i.naturalWidth > 0)(document.querySelector('img.logo'))")
 
 
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", NAMES)
-def test_axe_finds_no_barrier(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:  # noqa: F811
-    report.test_axe_finds_no_barrier(browser, reports, name, width)
+def test_axe_finds_no_barrier(browser: Browser, reports: dict[str, Path], name: str, width: int) -> None:
+    browser.open(reports[name], width)
+    found = barriers(browser)
+    assert found["violations"] == []
+    assert found["passes"] > 20, "axe looked at hardly anything"
 
 
 def test_html_is_valid(reports: dict[str, Path]) -> None:
-    report.test_html_is_valid(reports)
+    assert invalid(*reports.values()) == []

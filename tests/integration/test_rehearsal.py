@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import BIN, ROOT, Lab, Provisioned, Run, toolkit, validation_of
-from test_report_browser import Browser, browser, complaints, requests  # noqa: F401 - browser is a fixture
 
+from tests.support.browser import Browser, complaints, requests
 from toolkit.lab import lab as labs
 from toolkit.lab import network
 from validation.model import Plan
@@ -114,7 +114,7 @@ def test_every_link_of_the_clean_lab_is_measured_at_its_true_payload_rate(clean:
         assert j["value"] <= truth * 1.03, j
 
 
-def test_report_of_the_lab_opens_in_a_browser(clean: Run, browser: Browser):  # noqa: F811 - a fixture
+def test_report_of_the_lab_opens_in_a_browser(clean: Run, browser: Browser):
     """What real measurements leave in the report is shown without a complaint, a request or a scroll bar."""
     page = clean.folder / "report.html"
     events = browser.open(page, 1280)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -16,18 +15,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BIN, ROOT, Lab, call, toolkit
+from conftest import BIN, NEEDS_VMS, ROOT, Lab, call, toolkit
 from traces import traces
 
-from toolkit.lab.host import VM_TOOLS
 from toolkit.lab.spec import lab_dir
 
 NAME = "itvm"
 BOOT_ID = ("cat", "/proc/sys/kernel/random/boot_id")
-MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which(tool) is None})
 pytestmark = [
     pytest.mark.rest,
-    pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}"),
+    NEEDS_VMS,
 ]
 SOFT_ROCE = """set -e
 modprobe -a rdma_rxe ib_uverbs rdma_ucm

@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab, toolkit
-from test_vm_lab import MISSING
+from conftest import NEEDS_VMS, Lab, toolkit
 
 NAME = "itroce"
 STAGES = "tests/playbooks/machines.yml"
 pytestmark = [
     pytest.mark.rest,
-    pytest.mark.skipif(bool(MISSING), reason=f"no virtual machines here: apt-get install {' '.join(MISSING)}"),
+    NEEDS_VMS,
 ]
 
 
