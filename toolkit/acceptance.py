@@ -20,8 +20,10 @@ from validation.execute import Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
 from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
+from validation.facts import Ports
 from validation.judging.case import make_case
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
+from validation.parsers.common import ParseError, as_facts
 from validation.rejudge import judge_files
 from validation.runfiles import FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
@@ -69,8 +71,8 @@ async def reach(launcher: Launcher, nodes: Collection[Node]) -> None:
         raise UsageFault(f"{len(troubles)} of {len(nodes)} nodes cannot be used; nothing was measured:\n{lines}")
 
 
-async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
-    """What a node's facts probe says of its RDMA devices and ports; words where it says nothing."""
+async def _ports(launcher: Launcher, node: Node) -> Ports | str:
+    """What a node's facts probe says of its fabric ports and RDMA devices; words where it says nothing."""
     asked = Call(probe="facts", params={"interfaces": [port.interface for port in node.ports], "rdma_only": True})
     remote = await launcher.start(node.name, ["--deadline-s", f"{FACTS_TIMEOUT_S:g}", *asked.words])
     try:
@@ -82,20 +84,18 @@ async def _facts(launcher: Launcher, node: Node) -> dict[str, Any] | str:
     if not documents or documents[-1].get("error"):
         said = output.stderr.decode(errors="replace").strip().splitlines()
         return f"its facts could not be read: {said[-1] if said else f'exit status {output.returncode}'}"
-    return dict(documents[-1]["facts"])
+    try:
+        return as_facts(Ports, documents[-1]["facts"], "facts")
+    except ParseError as fault:
+        return f"its facts cannot be used: {fault}"
 
 
-def _carried(facts: dict[str, Any]) -> dict[str, str]:
-    """Interface -> link layer of the RDMA device that carries it, from `fab0=mlx5_0/1,link_layer=Ethernet,...`."""
-    layers = {}
-    for text in facts["rdma_ports"]:
-        interface, _, device = str(text).partition("=")
-        if device:
-            layers[interface] = device.partition(",link_layer=")[2].partition(",")[0] or "unknown"
-    return layers
+def _carried(found: Ports) -> dict[str, str]:
+    """Interface -> link layer of the RDMA device that carries it."""
+    return {port.interface: port.rdma.link_layer or "unknown" for port in found.fabric_ports if port.rdma}
 
 
-def _rdma_trouble(node: Node, facts: dict[str, Any] | str) -> str | None:
+def _rdma_trouble(node: Node, facts: Ports | str) -> str | None:
     """What keeps a node from using RDMA on its fabric ports; None when nothing does."""
     if isinstance(facts, str):
         return facts
@@ -104,7 +104,7 @@ def _rdma_trouble(node: Node, facts: dict[str, Any] | str) -> str | None:
     bare = [name for name in wanted if name not in carried]
     if not bare:
         return None
-    devices = [str(device) for device in facts["rdma_devices"]]
+    devices = [str(device) for device in facts.rdma_devices]
     if len(bare) < len(wanted):
         return f"no RDMA device on {', '.join(bare)}"
     if devices:
@@ -112,7 +112,7 @@ def _rdma_trouble(node: Node, facts: dict[str, Any] | str) -> str | None:
     return "no RDMA device"
 
 
-def _layer_trouble(node: Node, facts: dict[str, Any] | str, fabric: Fabric) -> str | None:
+def _layer_trouble(node: Node, facts: Ports | str, fabric: Fabric) -> str | None:
     """RDMA ports of a node whose link layer is not the fabric's; None when there are none."""
     layers = {} if isinstance(facts, str) else _carried(facts)
     wanted = {port.interface for port in node.ports if port.rdma}
@@ -138,7 +138,7 @@ async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fa
             "  what to do: declare the ports in fabric_ports, take rdma: false from those that have RDMA, or validate "
             f"these nodes over TCP: --fabric {others}"
         )
-    found = await asyncio.gather(*(_facts(launcher, node) for node in nodes))
+    found = await asyncio.gather(*(_ports(launcher, node) for node in nodes))
     foreign = [
         f"  {node.name}: {why}"
         for node, facts in zip(nodes, found, strict=True)

@@ -22,8 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolkit.inventory_lines import locate, syntax_fault
 from toolkit.inventory_record import InventoryRecord, record
-from validation.load import ConfigError, explain
+from validation.load import ConfigError
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
+from validation.model_base import explain
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
@@ -218,6 +219,9 @@ def _target(inventory: Path, host: str, given: _HostVars) -> SshTarget:
 
 
 def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars) -> Node:
+    if given.elastic_ai_emulated and not given.elastic_ai_virtual:
+        words = "is true, but elastic_ai_virtual is missing; say there what the machine is, such as qemu"
+        raise _fault(inventory, host, ("elastic_ai_emulated",), words)
     ports = []
     for port in given.fabric_ports:
         address = ipaddress.ip_interface(port.address)

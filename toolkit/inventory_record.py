@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from validation.model import Bom, LabLink, Node, Platform, Scalar, Topology
 from validation.signing.secrets import secret_text
 
-SCHEMA: Literal["elastic-ai-inventory/1"] = "elastic-ai-inventory/1"
+SCHEMA: Literal["elastic-ai-inventory/2"] = "elastic-ai-inventory/2"
 #: Variables that are taken from the checked model of a host, so that they count as known.
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
@@ -62,6 +62,7 @@ class HostRecord(_Model):
     platform: Platform
     stack: dict[str, str]
     virtual: str | None
+    emulated: bool
     ports: tuple[PortRecord, ...]
     variables: dict[str, Scalar]
     left_out: int
@@ -70,7 +71,7 @@ class HostRecord(_Model):
 class InventoryRecord(_Model):
     """inventory.json; `format` tells its form. `acceptance_profile` is what the inventory declares, name or file."""
 
-    format: Literal["elastic-ai-inventory/1"] = SCHEMA
+    format: Literal["elastic-ai-inventory/2"] = SCHEMA
     site: str
     lab_link: LabLink | None
     acceptance_profile: str | None
@@ -115,6 +116,7 @@ def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]
         platform=node.platform,
         stack=node.stack,
         virtual=node.virtual,
+        emulated=node.emulated,
         ports=tuple(
             PortRecord(interface=p.interface, address=f"{p.address}/{p.prefix}", rate_gbps=p.rate_gbps, rdma=p.rdma)
             for p in node.ports

@@ -16,7 +16,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from toolkit.inventory_lines import locate
-from validation.load import ConfigError, explain, load_yaml
+from validation.load import ConfigError, load_yaml
+from validation.model_base import explain
 
 #: Where an inventory keeps its policies, below the inventory's folder.
 POOL_FILE = Path("group_vars/all/pool.yml")

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import Case, make_case, unsaid, virtual_facts
+from validation.facts import NodeFacts
+from validation.judging.case import Case, make_case, virtual_facts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
@@ -185,11 +186,8 @@ def _notes(
         who = ", ".join(f"{node} ({what})" for node, what in shown)
         notes.append(f"the inventory does not say so, but the nodes' own facts show virtual parts: {who}")
     for result in facts:
-        if result.status == "ok" and unsaid(result):
-            notes.append(
-                f"{result.measurement}: the facts do not say whether the node is virtual "
-                f"(they lack {', '.join(unsaid(result))}); it cannot be accepted"
-            )
+        if result.status == "ok" and result.facts_of(NodeFacts) is None:
+            notes.append(f"{result.measurement}: nothing says whether the node is virtual; it cannot be accepted")
     planned = {m.id for m in case.plan.measurements}
     strange = sorted({r.measurement for r in results} - planned)
     if strange:

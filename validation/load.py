@@ -6,7 +6,6 @@ Errors name the file and the line of the offending key, because a person has to 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from validation.errors import ConfigError as ConfigError
 from validation.model import Result
+from validation.model_base import explain
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -74,27 +74,6 @@ def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
             continue
         node = found
     return line
-
-
-def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
-    """Location and words of the fault to correct first, and how many more there are.
-
-    A misspelt key is both unknown and missing: the unknown one stands in the file, so it is the one that is told.
-    """
-    faults = error.errors(include_url=False)
-    first = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
-    location = first["loc"]
-    if first["type"] == "extra_forbidden":
-        missing = [str(f["loc"][-1]) for f in faults if f["type"] == "missing" and f["loc"][:-1] == location[:-1]]
-        near = difflib.get_close_matches(str(location[-1]), missing, n=1)
-        words = f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it or correct its spelling"
-    elif first["type"] == "missing":
-        words = "is missing; add it"
-    else:
-        message = first["msg"].removeprefix("Value error, ")
-        words = f"{message[:1].lower()}{message[1:]}"
-    more = len(faults) - 1
-    return location, words + (f" (and {more} more)" if more else "")
 
 
 def line_of(source: Path | Source, *location: int | str) -> int:

@@ -9,10 +9,11 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from validation.facts import AnyFacts, PlainFacts
 from validation.model_base import (
     Endpoint,
     Model,
@@ -27,6 +28,7 @@ from validation.model_base import (
 from validation.model_verdict import (
     AgreedProfile,
     Bound,
+    Compared,
     CriterionVerdict,
     Finding,
     Judgement,
@@ -44,9 +46,11 @@ __all__ = [
     "Bom",
     "Bound",
     "Call",
+    "Compared",
     "CriterionVerdict",
     "Denied",
     "Endpoint",
+    "Failure",
     "Finding",
     "Job",
     "Judgement",
@@ -78,6 +82,9 @@ __all__ = [
     "Waived",
     "WaiverUse",
 ]
+
+
+F = TypeVar("F", bound=Model)
 
 
 # --- what is validated -----------------------------------------------------------------------------------------
@@ -137,8 +144,19 @@ class Node(Model):
     bom: Bom = Bom()
     platform: Platform = Platform()
     stack: dict[str, str] = Field(default={})  # component -> version that must be there, e.g. {"os": "debian 12"}
-    virtual: str | None = None  # e.g. "systemd-nspawn", "qemu (KVM)"; None = real hardware
-    emulated: bool = False
+    virtual: str | None = None  # by what: "systemd-nspawn", "qemu"; None = real hardware
+    emulated: bool = False  # a virtual machine whose processor is emulated
+
+    @model_validator(mode="after")
+    def _emulated_is_virtual(self) -> Node:
+        if self.emulated and not self.virtual:
+            raise ValueError("emulated, but not virtual: what emulates it must be said")
+        return self
+
+    @property
+    def virtual_words(self) -> str:
+        """By what it is virtual, `qemu, emulated`; "" for real hardware."""
+        return f"{self.virtual}{', emulated' if self.emulated else ''}" if self.virtual else ""
 
 
 class LabLink(Model):
@@ -310,11 +328,21 @@ class Denied(Model):
     others: Share | None = None
 
 
+class Failure(Model):
+    """Why RDMA did not work. `code` is the probe's or execute/ends.py's; `at` the node at whose end it lies, `towards`
+    the node to which packets were lost, "" where the ends do not tell.
+    """
+
+    code: str
+    at: str = ""
+    towards: str = ""
+
+
 class Result(Model):
     """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
     every run of a site. The k-th line of a measurement is its `attempt` k: what could not decide is taken again, and
-    all lines stay. `facts` hold what is not a number (versions, models, addresses), `denied` what its nodes, and in a
-    lab their host, were denied meanwhile.
+    all lines stay. `facts` hold what is no sample (validation/facts.py), `denied` what its nodes, and in a lab their
+    host, were denied meanwhile.
     """
 
     run: str
@@ -323,13 +351,23 @@ class Result(Model):
     status: ResultStatus
     error: str | None = None
     samples: tuple[Sample, ...] = ()
-    facts: dict[str, Scalar | list[str]] = Field(default={})
+    facts: AnyFacts = Field(default={})
+    failure: Failure | None = None
     denied: tuple[Denied, ...] = ()
     provenance: Provenance
 
     def values(self, metric: str) -> list[float]:
         """All samples of `metric`, in order."""
         return [s.value for s in self.samples if s.metric == metric]
+
+    def facts_of(self, form: type[F]) -> F | None:
+        """The facts where they are of that form, else None."""
+        return self.facts if isinstance(self.facts, form) else None
+
+    @property
+    def plain(self) -> PlainFacts:
+        """The facts where they are plain scalars, else {}."""
+        return self.facts if isinstance(self.facts, dict) else {}
 
 
 class RunInfo(Model):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 Scalar = str | int | float | bool | None
 Param = Scalar | tuple[str, ...]
@@ -53,3 +54,24 @@ class Endpoint(Model):
     def __lt__(self, other: Endpoint) -> bool:
         """In the order of their names."""
         return str(self) < str(other)
+
+
+def explain(error: ValidationError) -> tuple[tuple[int | str, ...], str]:
+    """Location and words of the fault to correct first, and how many more there are.
+
+    A misspelt key is both unknown and missing: the unknown one stands in the file, so it is the one that is told.
+    """
+    faults = error.errors(include_url=False)
+    first = next((f for f in faults if f["type"] == "extra_forbidden"), faults[0])
+    location = first["loc"]
+    if first["type"] == "extra_forbidden":
+        missing = [str(f["loc"][-1]) for f in faults if f["type"] == "missing" and f["loc"][:-1] == location[:-1]]
+        near = difflib.get_close_matches(str(location[-1]), missing, n=1)
+        words = f"unknown key; did you mean {near[0]}?" if near else "unknown key; remove it or correct its spelling"
+    elif first["type"] == "missing":
+        words = "is missing; add it"
+    else:
+        message = first["msg"].removeprefix("Value error, ")
+        words = f"{message[:1].lower()}{message[1:]}"
+    more = len(faults) - 1
+    return location, words + (f" (and {more} more)" if more else "")

@@ -25,6 +25,19 @@ class Bound(Model):
     nominal: str | None = None  # in a rehearsal: the fabric's own bound, in words
 
 
+class Compared(Model):
+    """A part of a node as declared and as found. None = not declared, or not known; `equal` None = nothing to compare.
+
+    `odd`: most nodes of a group have another value, or no two agree.
+    """
+
+    key: str
+    declared: str | None
+    found: str | None
+    equal: bool | None
+    odd: bool = False
+
+
 class Subject(Model):
     """What a judgement or a finding is about.
 
@@ -106,6 +119,7 @@ class Judgement(Model):
     text: str | None = None  # what was found, for criteria that compare text
     bound: Bound | None = None
     evidence: tuple[str, ...] = ()  # measurement ids
+    compared: tuple[Compared, ...] = ()  # of criteria that hold a node against what is declared, part by part
     waived: Waived | None = None
 
     @property

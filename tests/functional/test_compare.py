@@ -194,7 +194,7 @@ def test_a_pass_that_is_no_longer_measured_is_worse(made, runs):
 def test_what_was_upgraded_is_named_with_its_nodes(made, runs):
     def edit(line: dict) -> None:
         if line["measurement"].startswith("facts."):
-            line["facts"] |= {"kernel": "6.12.0", "clock_offset_s": "0.5"}
+            line["facts"] |= {"kernel": "6.12.0", "clock_offset_s": 0.5}
         if line["measurement"] == "facts.gpu1":
             line["facts"] |= {"docker": "26.1"}
 

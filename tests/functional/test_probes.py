@@ -288,12 +288,23 @@ def test_rdma_devices_belong_to_an_interface_of_this_node(tmp_path: Path) -> Non
     (tmp_path / "net" / "fab0").mkdir(parents=True)
     for device, interface in (("mlx5_0", "fab0"), ("mlx5_1", "host_only")):
         (tmp_path / "infiniband" / device / "device" / "net" / interface).mkdir(parents=True)
-    assert facts.rdma_devices(tmp_path) == ["mlx5_0=fab0"]
+    assert facts.rdma_devices(tmp_path) == [{"name": "mlx5_0", "interfaces": ["fab0"]}]
     assert facts.rdma_devices(tmp_path / "nothing") == []
 
 
+@pytest.mark.parametrize(("said", "known"), [("10000", 10000), *((s, None) for s in ("-1", "", "0", "4294967295"))])
+def test_a_speed_that_the_kernel_does_not_know_is_none(tmp_path: Path, said: str, known: int | None) -> None:
+    folder = tmp_path / "class/net/fab0"
+    folder.mkdir(parents=True)
+    for name, text in (("operstate", "up"), ("mtu", "9000"), ("speed", said)):
+        (folder / name).write_text(text + "\n")
+    assert facts.fabric_port("fab0", tmp_path) == {
+        "interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": known, "rdma": None,
+    }  # fmt: skip
+
+
 def test_facts_name_what_is_absent(tmp_path: Path) -> None:
-    assert facts.fabric_port("fab7", tmp_path) == "fab7=absent,mtu=,speed="
+    assert facts.fabric_port("fab7", tmp_path) == {"interface": "fab7", "operstate": "absent"}
     assert facts.operating_system('ID=ubuntu\nVERSION_ID="24.04"\n') == "ubuntu 24.04"
     found = facts.collect([])
     assert found["os"]

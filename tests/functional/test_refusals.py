@@ -22,22 +22,23 @@ from validation.probes import facts, rdma_ports_sysfs
 
 
 class Answers(LocalLauncher):
-    """Nodes whose facts probe says what the test says: their RDMA ports as the probe writes them."""
+    """Nodes whose facts probe says what the test says of their port: the link layer of its RDMA device, if any."""
 
-    def __init__(self, ports: dict[str, list[str]]) -> None:
+    def __init__(self, ports: dict[str, str | None]) -> None:
         super().__init__()
         self.ports = ports
 
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
         self.started.append((node, tuple(probe)))
-        found = [text.partition("=") for text in self.ports[node]]
-        devices = [f"{device.partition('/')[0]}={name}" for name, _, device in found if device]
-        document = {"facts": {"rdma_ports": self.ports[node], "rdma_devices": devices}, "error": None}
+        layer = self.ports[node]
+        rdma = {"device": "rdma0", "port": 1, "link_layer": layer, "state": "ACTIVE"} if layer else None
+        port = {"interface": "lo", "operstate": "up", "rdma": rdma}
+        devices = [{"name": "rdma0", "interfaces": ["lo"]}] if layer else []
+        document = {"facts": {"fabric_ports": [port], "rdma_devices": devices}, "error": None}
         return await Remote.spawn(node, [sys.executable, "-I", "-c", f"print({json.dumps(document)!r})"])
 
 
-ETHERNET = "lo=rxe_lo/1,link_layer=Ethernet,state=ACTIVE"
-INFINIBAND = "lo=mlx5_0/1,link_layer=InfiniBand,state=ACTIVE"
+ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 
 
 def site(count: int = 3, tcp_only: Sequence[str] = ()) -> Topology:
@@ -52,7 +53,7 @@ def site(count: int = 3, tcp_only: Sequence[str] = ()) -> Topology:
     return whole.model_copy(update={"nodes": tuple(nodes)})
 
 
-def refused(fabric: str, ports: dict[str, list[str]], topo: Topology | None = None) -> str:
+def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = None) -> str:
     """What is said, "" when nothing is refused."""
     launcher = Answers(ports)
     try:
@@ -65,15 +66,15 @@ def refused(fabric: str, ports: dict[str, list[str]], topo: Topology | None = No
 def test_a_look_at_rdma_alone_starts_no_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "run_tool", lambda *_, **__: pytest.fail("a tool was started"))
     args = facts.Asked(interfaces=["lo"], rdma_only=True)
-    assert facts.probe(args)["facts"].keys() == {"rdma_devices", "rdma_ports"}
-    launcher = Answers({"gpu1": [ETHERNET], "gpu2": [ETHERNET]})
+    assert facts.probe(args)["facts"].keys() == {"rdma_devices", "fabric_ports"}
+    launcher = Answers({"gpu1": ETHERNET, "gpu2": ETHERNET})
     asyncio.run(refuse_without_rdma(launcher, site(2), load_fabric("roce40")))
     assert all(json.loads(probe[-1])["rdma_only"] for _, probe in launcher.started)
 
 
-@pytest.mark.parametrize(("fabric", "port"), [("roce40", ETHERNET), ("ib-edr", INFINIBAND), ("tcp10", "lo=")])
-def test_ports_that_are_what_the_fabric_is_are_not_refused(fabric: str, port: str) -> None:
-    assert refused(fabric, {"gpu1": [port], "gpu2": [port]}) == ""
+@pytest.mark.parametrize(("fabric", "port"), [("roce40", ETHERNET), ("ib-edr", INFINIBAND), ("tcp10", None)])
+def test_ports_that_are_what_the_fabric_is_are_not_refused(fabric: str, port: str | None) -> None:
+    assert refused(fabric, {"gpu1": port, "gpu2": port}) == ""
 
 
 @pytest.mark.parametrize(
@@ -81,25 +82,25 @@ def test_ports_that_are_what_the_fabric_is_are_not_refused(fabric: str, port: st
     [("ib-edr", ETHERNET, "Ethernet", "roce40"), ("roce40", INFINIBAND, "InfiniBand", "ib-edr")],
 )
 def test_another_link_layer_is_refused_with_each_ports_own(fabric: str, port: str, layer: str, instead: str) -> None:
-    said = refused(fabric, {"gpu1": [port], "gpu2": [port]})
+    said = refused(fabric, {"gpu1": port, "gpu2": port})
     assert f"\n  gpu1: link layer of lo is {layer}\n  gpu2: link layer of lo is {layer}\n" in said
     assert "nothing was measured" in said
     assert instead in said.rpartition("what to do")[2]
 
 
 def test_only_the_odd_port_is_named() -> None:
-    said = refused("ib-edr", {"gpu1": [INFINIBAND], "gpu2": [ETHERNET]})
+    said = refused("ib-edr", {"gpu1": INFINIBAND, "gpu2": ETHERNET})
     assert "1 of 2 nodes" in said
     assert "gpu1" not in said
 
 
 def test_a_node_without_the_device_is_named() -> None:
-    said = refused("roce40", {"gpu1": [ETHERNET], "gpu2": ["lo="], "gpu3": [ETHERNET]})
+    said = refused("roce40", {"gpu1": ETHERNET, "gpu2": None, "gpu3": ETHERNET})
     assert "1 of 3 nodes cannot do; nothing was measured:\n  gpu2: no RDMA device\n" in said
 
 
 def test_a_port_that_carries_tcp_only_needs_no_device() -> None:
-    ports = {"gpu1": [ETHERNET], "gpu2": [ETHERNET], "gpu3": ["lo="]}
+    ports = {"gpu1": ETHERNET, "gpu2": ETHERNET, "gpu3": None}
     assert refused("roce40", ports, site(3, ["gpu3"])) == ""
     assert "gpu3: no RDMA device" in refused("roce40", ports)
 
@@ -144,16 +145,17 @@ def rxe(device: str = "rxe_fab0", interface: str = "fab0") -> dict[str, str]:
 
 def test_the_device_is_found_by_its_interface_whatever_its_name(tmp_path: Path) -> None:
     sysfs = files(tmp_path, rxe("mlx5_7"))
-    assert rdma_ports_sysfs.short("fab0", sysfs) == "fab0=mlx5_7/1,link_layer=Ethernet,state=ACTIVE"
-    assert rdma_ports_sysfs.short("fab1", sysfs) == "fab1="
+    rdma = {"device": "mlx5_7", "port": 1, "link_layer": "Ethernet", "state": "ACTIVE"}
+    assert rdma_ports_sysfs.short("fab0", sysfs) == rdma
+    assert rdma_ports_sysfs.short("fab1", sysfs) is None
     found: dict[str, Any] = rdma_ports_sysfs.state("fab0", sysfs)
     assert found["gids"] == [
-        "0 RoCE v2 fe80:0000:0000:0000:5054:00ff:fe00:0001 fab0",
-        "1 RoCE v2 0000:0000:0000:0000:0000:ffff:0a4e:000d fab0",
+        {"index": 0, "type": "RoCE v2", "gid": "fe80:0000:0000:0000:5054:00ff:fe00:0001", "interface": "fab0"},
+        {"index": 1, "type": "RoCE v2", "gid": "0000:0000:0000:0000:0000:ffff:0a4e:000d", "interface": "fab0"},
     ]
     assert found["counters"] == {"rcvd_seq_err": 0}
     assert (found["rate_gbps"], found["rate_words"], found["physical_state"]) == (2.5, "1X SDR", "LinkUp")
-    assert facts.rdma_devices(sysfs / "class") == ["mlx5_7=fab0"]
+    assert facts.rdma_devices(sysfs / "class") == [{"name": "mlx5_7", "interfaces": ["fab0"]}]
 
 
 def test_an_ipoib_interface_names_its_device_and_port(tmp_path: Path) -> None:
@@ -167,4 +169,5 @@ def test_an_ipoib_interface_names_its_device_and_port(tmp_path: Path) -> None:
             "class/net/ib1/device/infiniband/mlx5_0/node_type": "1: CA\n",
         },
     )
-    assert rdma_ports_sysfs.short("ib1", tmp_path) == "ib1=mlx5_0/2,link_layer=InfiniBand,state=INIT"
+    rdma = {"device": "mlx5_0", "port": 2, "link_layer": "InfiniBand", "state": "INIT"}
+    assert rdma_ports_sysfs.short("ib1", tmp_path) == rdma

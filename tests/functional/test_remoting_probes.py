@@ -11,6 +11,7 @@ from typing import Any
 import pool_stand_in
 import pytest
 
+from validation.facts import CopyFacts, IsolationFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.parsers.remoting import ATTEMPTS
@@ -49,8 +50,9 @@ def test_every_attempt_is_made_and_refused(pool: Path) -> None:
     doc = isolate()
     assert doc["error"] is None
     samples, facts = parse("remoting-isolate", doc, {"server": "gpu1", "elsewhere": "gpu2"})
-    assert facts["breached"] == [], facts["outcomes"]
-    assert set(ATTEMPTS) <= set(facts["attempts"])  # type: ignore[arg-type]
+    assert isinstance(facts, IsolationFacts)
+    assert facts.breaches == [], facts.attempts
+    assert set(ATTEMPTS) <= {attempt.name for attempt in facts.attempts}
     assert {s.metric for s in samples} == {"breaches", "gone_s"}
     token = (pool / "lease-1/token").read_text().strip()
     assert token not in str(doc), "the token stays out of what is recorded"
@@ -68,7 +70,8 @@ def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pyte
     monkeypatch.setattr(remoting_isolate.remoting, "release", lambda lease: None)
     doc = isolate(elsewhere="")
     _, facts = parse("remoting-isolate", doc, {"server": "gpu1"})
-    assert facts["breached"] == list(ATTEMPTS[-3:])
+    assert isinstance(facts, IsolationFacts)
+    assert facts.breaches == list(ATTEMPTS[-3:])
     pool_stand_in.release("1")
 
 
@@ -85,7 +88,8 @@ def test_the_whole_matrix(pool: Path) -> None:
     known = {"size_bytes": 1 << 20, "repeat": 2, "latency_count": 3}
     doc = remoting_copy.probe(remoting_copy.Asked(servers=["gpu1"], **known, limit_s=60.0))
     samples, facts = parse("remoting-copy", doc, {**known, "servers": ("gpu1",)})
-    assert facts["gpus"] == 2
+    assert isinstance(facts, CopyFacts)
+    assert len(facts.devices) == 2
     assert {s.metric for s in samples} >= {"client_to_gpu_bandwidth_gb_s", "gpu_to_client_latency_us", "round_trip_us"}
 
 

@@ -29,7 +29,7 @@ from validation.report.json_report import json_schema
 from validation.report.openmetrics import unit_of
 from validation.report.pdf import PdfUnavailable, pdf_bytes
 
-SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "report-1.json"
+SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "report-2.json"
 PLAIN = ("html", "json", "junit", "prom")
 RUNS = {
     "clean": {},
@@ -57,7 +57,7 @@ def made(folders):
 
 
 def test_published_schema_is_the_models():
-    assert json.loads(SCHEMA.read_text()) == json_schema(), "docs/schema/report-1.json is stale; see docs/report.md"
+    assert json.loads(SCHEMA.read_text()) == json_schema(), "docs/schema/report-2.json is stale; see docs/report.md"
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -66,7 +66,7 @@ def test_json_keeps_to_its_schema_and_holds_everything(made, folders, name):
     Draft202012Validator.check_schema(schema)
     document = json.loads(made[name]["json"])
     Draft202012Validator(schema).validate(document)
-    assert document["schema"] == "elastic-ai-report/1"
+    assert document["schema"] == "elastic-ai-report/2"
     assert [c["id"] for c in document["criteria"]] == [c.id for c in load_criteria()]
     lines = (folders[name] / "results.jsonl").read_text().split("\n")
     hashes = [json.loads(line)["provenance"]["raw"][0]["sha256"] for line in lines if line.endswith("}")]

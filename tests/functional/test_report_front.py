@@ -190,7 +190,13 @@ def edit_facts(run: Path, node: str, **facts: object) -> None:
 
 def test_bill_of_materials_shows_declared_against_found_and_marks_what_differs(tmp_path):
     run = make_run(tmp_path / "run", virtual=False)
-    edit_facts(run, "gpu2", nic_model="ConnectX-4", docker="19.03", fabric_ports=["fab0=up,mtu=9000,speed="])
+    edit_facts(
+        run,
+        "gpu2",
+        nic_model="ConnectX-4",
+        docker="19.03",
+        fabric_ports=[{"interface": "fab0", "operstate": "up", "mtu": 9000}],
+    )
     text = write_html(run).read_text()
     assert '<td><span class="odd">ConnectX-4</span></td><td>NO</td><td>gpu2</td>' in text
     assert "<td>ConnectX-5</td><td>yes</td><td>head, client1, gpu1</td>" in text

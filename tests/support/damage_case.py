@@ -109,7 +109,10 @@ def _rest(run_dir: Path, m: Measurement, result: Result) -> Result:
 
 
 def _ports(run_dir: Path, topo: Topology, m: Measurement, result: Result) -> Result:
-    facts: dict[str, Any] = {"ports": [rdma_case.card(p) for p in topo.node(m.nodes[0]).ports if p.rdma]}
+    facts: dict[str, Any] = {
+        "type": "rdma-ports",
+        "ports": [rdma_case.card(p) for p in topo.node(m.nodes[0]).ports if p.rdma],
+    }
     if m.params.get("brief"):
         for port in facts["ports"]:
             for key in ("active_mtu_bytes", "active_mtu_unread", "qos"):

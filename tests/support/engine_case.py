@@ -34,16 +34,16 @@ ALL = ("preflight", "transport", "training")
 STACK = {"os": "debian 12", "openmpi": "4.1.4"}
 BOM = Bom(model="nspawn", gpu_model="", gpu_count=0, nic_model="", fabric_port_count=1)
 FACTS: dict[str, Any] = {
+    "type": "node",
     "virt": "systemd-nspawn",
     "lab": "lab",
     "model": "nspawn",
     "gpu_count": 0,
     "gpu_model": "",
     "nic_model": "",
-    "fabric_ports": ["fab0=up,mtu=9000,speed=10000"],
+    "fabric_ports": [{"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 10000}],
     "rdma_devices": [],
-    "rdma_ports": ["fab0="],
-    "pci": ["nic fab0 none"],
+    "pci": [{"what": "nic", "interface": "fab0"}],
     "os": "debian 12",
     "kernel": "6.1.0",
     "python": "3.11.2",
@@ -150,6 +150,12 @@ def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rx
     return result(measurement, [Sample(metric=metric, value=value, unit=unit), again], facts=facts)
 
 
+def with_facts(result: Result, **facts: Any) -> Result:
+    """The result with other facts, as its node would have printed them."""
+    assert not isinstance(result.facts, dict)
+    return Result.model_validate({**dict(result), "facts": {**result.facts.model_dump(), **facts}})
+
+
 def with_value(measurement: Measurement, value: float) -> Result:
     """A transport measurement with samples around another value."""
     metric, unit = {
@@ -203,8 +209,11 @@ def criterion(verdict: VerdictDoc, id_: str) -> Any:
 LAB = lab()
 PLAN = plan_of(LAB)
 REAL = hardware()
-LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
-REAL_PCI = [f"nic fab0 0000:3b:00.0 {LINK}", f"gpu - 0000:18:00.0 {LINK}"]
+GEN3 = {"gt_s": 8.0, "lanes": 16}
+LINK = {"link": GEN3, "card": GEN3, "slot": GEN3, "numa": 0}
+NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK}
+GPU = {"what": "gpu", "address": "0000:18:00.0", **LINK}
+REAL_PCI = [NIC, GPU]
 REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}
 
 

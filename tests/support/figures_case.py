@@ -7,6 +7,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from engine_case import GPU, NIC, with_facts
 from report_fixture import RUN, make_run
 
 from validation.model import (
@@ -67,26 +68,26 @@ def sweeps(ports: list[str], gbps: float = 0.93) -> list[tuple[Measurement, Resu
             params={"op": "write", "size_bytes": 0},
         )  # fmt: skip
         share = 0.3 if "gpu2" in (ends[0].node, ends[1].node) else 1.0
-        lines = [f"{2**i} bytes: {share * gbps * 2**i / (2**i + 3000):g} Gbit/s" for i in range(1, 24)]
-        out.append((m, result(m, sweep=lines)))
+        rates = {str(2**i): share * gbps * 2**i / (2**i + 3000) for i in range(1, 24)}
+        out.append((m, result(m, sweep=rates)))
     return out
 
 
 def copies(client: str = "client1", gpus: int = 8) -> tuple[Measurement, Result]:
     m = measurement("remoting-copy", client, (client, "gpu1", "gpu2"))
-    ends = ["H", *map(str, range(gpus))]
-    lines = []
+    ends = [None, *range(gpus)]
+    pairs: list[dict[str, Any]] = []
     for a in ends:
         for b in ends:
-            if (a, b) != ("H", "H"):
-                same = a == b
-                near = a != "H" and b != "H" and int(a) // 4 == int(b) // 4
-                speed, latency = (700.0, 4.1) if same else (42.0, 9.5) if near else (1.1, 61.0)
-                lines.append(f"{a} to {b}: {speed + len(lines) / 100:g} GB/s, {latency + len(lines) / 50:g} us")
+            if (a, b) != (None, None):
+                near = a is not None and b is not None and a // 4 == b // 4
+                speed, latency = (700.0, 4.1) if a == b else (42.0, 9.5) if near else (1.1, 61.0)
+                at = len(pairs)
+                pairs.append({"source": a, "target": b, "gb_s": speed + at / 100, "us": latency + at / 50})
+    devices = [{"name": "V100", "uuid": f"GPU-{i}", "server": "gpu1" if i < gpus / 2 else "gpu2"} for i in range(gpus)]
     facts = {
-        "engine": "reference", "engine_release": "0.1.0", "emulated": True, "client": client, "matrix": lines,
-        "devices": [f"V100 GPU-{i}" for i in range(gpus)],
-        "device_servers": ["gpu1" if i < gpus / 2 else "gpu2" for i in range(gpus)],
+        "type": "copies", "engine": "reference", "engine_release": "0.1.0", "emulated": True, "client": client,
+        "servers": ["gpu1", "gpu2"], "devices": devices, "matrix": pairs,
     }  # fmt: skip
     return m, result(m, **facts)
 
@@ -95,7 +96,11 @@ def fraction(parts: tuple[str, ...], sizes: list[float], server: str = "gpu1") -
     m = measurement("remoting-fraction", f"{server}.{'_'.join(parts).replace('/', '-')}", ("client1", server),
                     params={"server": server, "parts": parts})  # fmt: skip
     sample = Sample(metric="memory_error_mib", value=0.5, unit="MiB")
-    facts = {"emulated": True, "parts": list(parts), "memory_mib": 256, "part_mib": [f"{s:g}" for s in sizes]}
+    facts = {
+        "type": "fractions", "engine": "reference", "engine_release": "0.1.0", "emulated": True, "server": server,
+        "parts": [{"part": p, "memory_mib": size} for p, size in zip(parts, sizes, strict=True)],
+        "memory_mib": 256, "beyond": "refused",
+    }  # fmt: skip
     return m, result(m, (sample,), **facts)
 
 
@@ -127,7 +132,6 @@ def learned(documents: RunDocuments) -> list[tuple[Measurement, Result | None]]:
 
 def c4140(documents: RunDocuments) -> RunDocuments:
     """GPU servers with four GPUs on two NUMA nodes, one of them linked below its rating in gpu2."""
-    link = "max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16"
     nodes = []
     for node in documents.topology.nodes:
         gpu = "gpu_servers" in node.groups
@@ -142,19 +146,12 @@ def c4140(documents: RunDocuments) -> RunDocuments:
         if m.kind == "facts" and m.nodes[0] in ("gpu1", "gpu2"):
             width = 8 if m.nodes[0] == "gpu2" else 16
             cards = [
-                f"gpu - 0000:{18 + i}:00.0 speed=8.0 width={width if i == 3 else 16} {link} numa={i // 2}"
+                {**GPU, "address": f"0000:{18 + i}:00.0", "numa": i // 2,
+                 "link": {"gt_s": 8.0, "lanes": width if i == 3 else 16}}
                 for i in range(4)
-            ]
-            cards.append(f"nic fab0 0000:3b:00.0 speed=8.0 width=16 {link} numa=0")
-            old = documents.latest[m.id]
-            facts = old.facts | {
-                "pci": cards,
-                "virt": "none",
-                "model": "PowerEdge C4140",
-                "gpu_model": "V100",
-                "gpu_count": 4,
-            }
-            pairs.append((m, old.model_copy(update={"facts": facts})))
+            ]  # fmt: skip
+            found = {"virt": "none", "model": "PowerEdge C4140", "gpu_model": "V100", "gpu_count": 4}
+            pairs.append((m, with_facts(documents.latest[m.id], pci=[*cards, NIC], **found)))
     return added(replace(documents, topology=topology), pairs)
 
 

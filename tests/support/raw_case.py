@@ -132,10 +132,14 @@ def keep(run_dir: Path, m: Measurement, outputs: dict[str, str]) -> tuple[RawLog
     return tuple(logs)
 
 
+def _printed(like: Result) -> dict[str, Any]:
+    return like.facts if isinstance(like.facts, dict) else like.facts.model_dump()
+
+
 def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
     """`like` with the raw logs that give its samples (and facts, of kind `facts`), and what is read from them."""
     metric = METRICS.get(m.kind)
-    doc = document(m, [s.value for s in like.samples if s.metric == metric], dict(like.facts), like)
+    doc = document(m, [s.value for s in like.samples if s.metric == metric], _printed(like), like)
     samples, facts = parse(m.kind, doc, m.params)
     rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
     rest[DENIED] = [d.model_dump() for d in like.denied]

@@ -32,10 +32,13 @@ def gid(address: str) -> str:
 def soft(port: Port) -> dict[str, Any]:
     """A healthy Soft-RoCE port on virtio-net, as the probe writes it (form of a run on Debian 12)."""
     return {
-        "interface": port.interface, "present": True, "operstate": "up", "mtu": "9000", "device": "rxe_fab0", "port": 1,
+        "interface": port.interface, "present": True, "operstate": "up", "mtu": 9000, "device": "rxe_fab0", "port": 1,
         "state": "ACTIVE", "physical_state": "LinkUp", "link_layer": "Ethernet", "rate_gbps": 2.5,
         "rate_words": "1X SDR", "firmware": "", "board": "", "driver": "",
-        "gids": ["0 RoCE v2 fe80:0000:0000:0000:5054:00ff:fe00:0001 fab0", f"1 RoCE v2 {gid(port.address)} fab0"],
+        "gids": [
+            {"index": 0, "type": "RoCE v2", "gid": "fe80:0000:0000:0000:5054:00ff:fe00:0001", "interface": "fab0"},
+            {"index": 1, "type": "RoCE v2", "gid": gid(port.address), "interface": "fab0"},
+        ],
         "counters": dict(COUNTERS), "active_mtu_bytes": 4096, "active_mtu_unread": "",
         "qos": {"roce_mode": "RoCE v2", "tos": 106, "trust": None, "dscp_prio": None, "pfc": None, "pause": None,
                 "ecn": None, "traffic_class": None, "unread": [NO_DCB]},
@@ -47,7 +50,7 @@ def card(port: Port, rate_gbps: float = 40) -> dict[str, Any]:
     found = soft(port)
     found.update(device="mlx5_0", rate_gbps=rate_gbps, rate_words="4X QDR", driver="mlx5_core", firmware="16.35.2000")
     found["counters"] = {"out_of_sequence": 7, "link_downed": 1, "symbol_error": 0, "tx_pause_storm_error_events": 0}
-    found["qos"].update(trust="dscp", dscp_prio=["26:3", "48:6"], pfc=["3"], pause="rx off tx off", ecn=True,
+    found["qos"].update(trust="dscp", dscp_prio={"26": 3, "48": 6}, pfc=[3], pause={"rx": False, "tx": False}, ecn=True,
                         traffic_class=106, unread=[])  # fmt: skip
     return found
 
@@ -61,7 +64,7 @@ def document(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def vm(name: str, index: int, **changes: Any) -> Node:
-    return node(name, index, virtual="qemu (emulation)", emulated=True, **changes)
+    return node(name, index, virtual="qemu", emulated=True, **changes)
 
 
 def vms(count: int = 3) -> Topology:
@@ -86,7 +89,10 @@ Spoil = Callable[[dict[str, Any], bool], None]
 def ports_of(topology: Topology, m: Measurement, spoil: Spoil | None) -> Result:
     """The result of an rdma-ports measurement, through the real parser."""
     make = soft if topology.lab_link is not None else card
-    facts: dict[str, Any] = {"ports": [make(p) for p in topology.node(m.nodes[0]).ports if p.rdma]}
+    facts: dict[str, Any] = {
+        "type": "rdma-ports",
+        "ports": [make(p) for p in topology.node(m.nodes[0]).ports if p.rdma],
+    }
     brief = bool(m.params.get("brief"))
     if brief:
         for port in facts["ports"]:

@@ -10,6 +10,7 @@ import json
 from itertools import permutations
 from pathlib import Path
 
+from engine_case import REAL_PCI
 from raw_case import keep, measured
 
 from validation.catalogue import load_criteria, read_criteria
@@ -92,22 +93,20 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     return tuple(Sample(metric=metric, value=v, unit=unit) for v in values)
 
 
-LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
-CARDS = ("nic fab0 0000:3b:00.0", "gpu - 0000:18:00.0")
-
-
 def _facts(node: str, virtual: bool) -> dict[str, object]:
     return {
+        "type": "node",
         "virt": "systemd-nspawn" if virtual else "none",
         "lab": "elastic-ai-lab" if virtual else "",
         "model": "container" if virtual else "PowerEdge C4140",
         "gpu_count": 0,
         "gpu_model": "",
         "nic_model": "veth" if virtual else "ConnectX-5",
-        "fabric_ports": [f"fab0=up,mtu=9000,speed={'' if virtual else 10000}"],
+        "fabric_ports": [
+            {"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": None if virtual else 10000}
+        ],
         "rdma_devices": [],
-        "rdma_ports": ["fab0="],
-        "pci": ["nic fab0 none"] if virtual else [f"{card} {LINK}" for card in CARDS],
+        "pci": [{"what": "nic", "interface": "fab0"}] if virtual else REAL_PCI,
         "os": "debian 12",
         "kernel": "6.1.0-28-amd64",
         "python": "3.11.2",

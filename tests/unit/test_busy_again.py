@@ -119,7 +119,7 @@ def test_another_suite_and_what_virtual_parts_cannot_show_are_left_alone() -> No
     emulated = LAB.model_copy(
         update={
             "lab_link": LAB.lab_link.model_copy(update={"emulated": True}) if LAB.lab_link else None,
-            "nodes": tuple(n.model_copy(update={"virtual": "qemu (emulation)", "emulated": True}) for n in LAB.nodes),
+            "nodes": tuple(n.model_copy(update={"virtual": "qemu", "emulated": True}) for n in LAB.nodes),
         }
     )
     assert asked(results_of(PLAN, slow("gpu2", value=0.3)), emulated) == []

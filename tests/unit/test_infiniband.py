@@ -9,6 +9,7 @@ import pytest
 from engine_case import criterion, plan_of, result, verdict_of
 from rdma_case import machines, results
 
+from validation.facts import IbFabricFacts
 from validation.kinds import parse
 from validation.model import Result, VerdictDoc
 from validation.parsers import ParseError
@@ -41,30 +42,32 @@ def document(errors: str = CLEAN, **changes: str) -> dict[str, Any]:
 
 def read(doc: dict[str, Any]) -> dict[str, Any]:
     samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
-    return {**facts, **{s.metric: s.value for s in samples}}
+    assert isinstance(facts, IbFabricFacts)
+    return {**dict(facts), **{s.metric: s.value for s in samples}}
 
 
 def test_the_fabric_is_read_whole() -> None:
     facts = read(document())
-    assert facts["subnet_managers"] == ["MASTER lid 1 guid 0xb8599f0300aa0001 priority 14"]
-    assert facts["links"][0] == (
-        "4x EDR | gpu3 mlx5_0 port 1 0xb8599f0300ac0001 | SB7800 edr1 port 3 0xb8599f0300fc0000"
-    )
+    (manager,) = facts["subnet_managers"]
+    assert (manager.state, manager.lid, manager.guid, manager.priority) == ("MASTER", 1, "0xb8599f0300aa0001", 14)
+    link = facts["links"][0]
+    assert (str(link.here), str(link.there), link.rate) == (
+        "gpu3 mlx5_0 port 1 0xb8599f0300ac0001", "SB7800 edr1 port 3 0xb8599f0300fc0000", "4x EDR",
+    )  # fmt: skip
+    assert (link.rates[0].lanes, link.rates[0].speed) == (4, "EDR")
     assert len(facts["links"]) == 8  # each link once, and five ports with nothing behind them
     assert facts["ib_links"] == 3
-    assert facts["links"][2] == "4x SDR | SB7800 edr1 port 8 0xb8599f0300fc0000 |"
-    assert facts["errors"] == []
+    assert facts["links"][2].there is None
+    assert facts["errors"] == ()
 
 
 def test_errors_are_read_with_their_port_and_the_sum_of_a_switch_is_no_port() -> None:
-    assert read(document(ERRORS))["errors"] == [
-        "gpu2 mlx5_0 port 1 0xb8599f0300ab0001: SymbolErrorCounter 12",
-        "SB7800 edr1 port 2 0xb8599f0300fc0000: SymbolErrorCounter 37, LinkDownedCounter 2",
+    assert [(str(e.port), e.counters) for e in read(document(ERRORS))["errors"]] == [
+        ("gpu2 mlx5_0 port 1 0xb8599f0300ab0001", {"SymbolErrorCounter": 12}),
+        ("SB7800 edr1 port 2 0xb8599f0300fc0000", {"SymbolErrorCounter": 37, "LinkDownedCounter": 2}),
     ]
     extended = ERRORS.replace("[SymbolErrorCounter == 12]", "[SymbolErrorCounter == 12 (12.000)] [PortRcvErrors == 3]")
-    assert read(document(extended))["errors"][0] == (
-        "gpu2 mlx5_0 port 1 0xb8599f0300ab0001: SymbolErrorCounter 12, PortRcvErrors 3"
-    )
+    assert read(document(extended))["errors"][0].counters == {"SymbolErrorCounter": 12, "PortRcvErrors": 3}
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,8 @@ def test_every_truncation_is_refused_or_means_the_same() -> None:
 def healthy_port(facts: dict[str, Any], node: int) -> None:
     port = facts["ports"][0]
     port.update(link_layer="InfiniBand", rate_gbps=100.0, rate_words="4X EDR", active_mtu_bytes=4096)
-    port["gids"] = [f"0 IB/RoCE v1 fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"]
+    gid = f"fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"
+    port["gids"] = [{"index": 0, "type": "IB/RoCE v1", "gid": gid}]
     port.pop("qos", None)
 
 

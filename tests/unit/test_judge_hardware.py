@@ -5,7 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_case import LAB, LINK, PLAN, REAL, REAL_FACTS, REAL_PCI, criterion, plan_of, results_of, verdict_of
+from engine_case import (
+    GPU,
+    LAB,
+    NIC,
+    PLAN,
+    REAL,
+    REAL_FACTS,
+    REAL_PCI,
+    criterion,
+    plan_of,
+    results_of,
+    verdict_of,
+    with_facts,
+)
 
 from validation.probes import pcie
 
@@ -15,7 +28,7 @@ PLAN_REAL = plan_of(REAL, ["preflight"])
 def judged(id_, pci, odd="gpu2", topology=REAL, plan=PLAN_REAL, **facts):
     """The criterion where node `odd` has these cards, all others healthy ones."""
     results = [
-        r.model_copy(update={"facts": {**r.facts, "pci": pci, **facts}}) if r.measurement == f"facts.{odd}" else r
+        with_facts(r, pci=pci, **facts) if r.measurement == f"facts.{odd}" else r
         for r in results_of(plan, facts=REAL_FACTS if topology is REAL else None)
     ]
     return criterion(verdict_of(topology, plan, results), id_)
@@ -32,9 +45,9 @@ def test_healthy_cards_pass():
 @pytest.mark.parametrize(
     ("card", "words"),
     [
-        (f"nic fab0 0000:3b:00.0 {LINK.replace('width=16', 'width=8', 1)}", "fab0 (0000:3b:00.0): 8 GT/s x8, rated"),
-        (f"nic fab0 0000:3b:00.0 {LINK.replace('speed=8.0', 'speed=2.5', 1)}", "2.5 GT/s x16, rated 8 GT/s x16"),
-        (f"gpu - 0000:18:00.0 {LINK.replace('width=16', 'width=4', 1)}", "GPU 0000:18:00.0: 8 GT/s x4"),
+        ({**NIC, "link": {"gt_s": 8, "lanes": 8}}, "fab0 (0000:3b:00.0): 8 GT/s x8, rated"),
+        ({**NIC, "link": {"gt_s": 2.5, "lanes": 16}}, "2.5 GT/s x16, rated 8 GT/s x16"),
+        ({**GPU, "link": {"gt_s": 8, "lanes": 4}}, "GPU 0000:18:00.0: 8 GT/s x4"),
     ],
 )
 def test_a_link_below_its_rating_is_found_and_named(card, words):
@@ -45,31 +58,27 @@ def test_a_link_below_its_rating_is_found_and_named(card, words):
 
 
 def test_a_fast_card_in_a_slower_slot_is_at_its_rating():
-    card = f"nic fab0 0000:3b:00.0 {LINK.replace('max_speed=8.0', 'max_speed=16.0')}"
-    assert judged("pf.pcie", [card]).verdict == "pass"
+    assert judged("pf.pcie", [{**NIC, "card": {"gt_s": 16, "lanes": 16}}]).verdict == "pass"
 
 
 def test_an_idle_gpu_is_not_called_slow():
-    card = f"gpu - 0000:18:00.0 {LINK.replace('speed=8.0', 'speed=2.5', 1)}"
-    found = judged("pf.pcie", [card])
+    found = judged("pf.pcie", [{**GPU, "link": {"gt_s": 2.5, "lanes": 16}}])
     assert found.verdict == "not-measured"
     assert "under load" in found.reason
 
 
 def test_what_no_register_shows_is_not_measured_with_the_reason():
-    silent = "nic fab0 0000:00:03.0 speed= width= max_speed= max_width= slot_speed= slot_width= numa=-1"
-    found = judged("pf.pcie", [silent])
+    found = judged("pf.pcie", [{"what": "nic", "interface": "fab0", "address": "0000:00:03.0"}])
     assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
     assert "no PCI Express link is shown of fab0" in found.reason
-    found = judged("pf.pcie", ["nic fab0 none"], topology=LAB, plan=PLAN, virt="kvm")
+    found = judged("pf.pcie", [{"what": "nic", "interface": "fab0"}], topology=LAB, plan=PLAN, virt="kvm")
     assert (found.verdict, found.reason_code) == ("not-measured", "virtual")
     assert any("a virtual device has none" in j.reason for j in found.judgements)
     assert any("is a container (systemd-nspawn)" in j.reason for j in found.judgements)
 
 
 def test_a_gpu_far_from_its_port_fails_and_both_are_named():
-    far = [REAL_PCI[0], REAL_PCI[1].replace("numa=0", "numa=1")]
-    found = judged("pf.numa", far)
+    found = judged("pf.numa", [NIC, {**GPU, "numa": 1}])
     assert found.verdict == "fail"
     assert "GPU 0000:18:00.0 is on NUMA node 1, its ports elsewhere (fab0 on 0)" in found.reason
 
@@ -77,9 +86,9 @@ def test_a_gpu_far_from_its_port_fails_and_both_are_named():
 @pytest.mark.parametrize(
     ("pci", "words"),
     [
-        ([REAL_PCI[0]], "no GPU in this node"),
-        ([REAL_PCI[1]], "no fabric port in this node"),
-        ([card.replace("numa=0", "numa=-1") for card in REAL_PCI], "assigns no NUMA node to GPU 0000:18:00.0, fab0"),
+        ([NIC], "no GPU in this node"),
+        ([GPU], "no fabric port in this node"),
+        ([{**card, "numa": None} for card in REAL_PCI], "assigns no NUMA node to GPU 0000:18:00.0, fab0"),
     ],
 )
 def test_numa_that_nobody_can_tell_is_not_measured(pci, words):
@@ -123,10 +132,12 @@ def test_cards_are_read_from_sysfs(tmp_path: Path):
     bus.mkdir(parents=True)
     for function in (card, gpu, virtio):
         (bus / function.name).symlink_to(function)
-    nothing = "speed= width= max_speed= max_width= slot_speed= slot_width="
+    unknown = {"gt_s": None, "lanes": None}
+    nothing = {"link": unknown, "card": unknown, "slot": {}}
+    ends = {"link": {"gt_s": 8.0, "lanes": 8}, "card": {"gt_s": 16.0, "lanes": 16}, "slot": {"gt_s": 8.0, "lanes": 16}}
     assert pcie.collect(["fab0", "fab1", "fab2"], tmp_path) == [
-        "nic fab0 0000:3b:00.0 speed=8.0 width=8 max_speed=16.0 max_width=16 slot_speed=8.0 slot_width=16 numa=1",
-        f"nic fab1 0000:00:03.0 {nothing} numa=",
-        "nic fab2 none",
-        f"gpu - 0000:18:00.0 {nothing} numa=0",
+        {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **ends, "numa": 1},
+        {"what": "nic", "interface": "fab1", "address": "0000:00:03.0", **nothing, "numa": None},
+        {"what": "nic", "interface": "fab2"},
+        {"what": "gpu", "address": "0000:18:00.0", **nothing, "numa": 0},
     ]

@@ -18,7 +18,7 @@ def one_node(name, **facts):
         ({"model": "PowerEdge R740"}, "model is PowerEdge R740, nspawn declared"),
         ({"gpu_count": 3}, "gpu_count is 3, 0 declared"),
         ({"nic_model": "ConnectX-4"}, "nic_model is ConnectX-4, none declared"),
-        ({"fabric_ports": ["fab0=absent,mtu=,speed="]}, "fabric_port_count is 0, 1 declared"),
+        ({"fabric_ports": [{"interface": "fab0", "operstate": "absent"}]}, "fabric_port_count is 0, 1 declared"),
     ],
 )
 def test_bill_of_materials(facts, words):
@@ -42,9 +42,8 @@ def test_negotiated_rate_of_a_real_port():
     port = Port(interface="fab0", address="10.78.0.14", prefix=24, rate_gbps=10)
     topology = REAL.model_copy(update={"nodes": (*REAL.nodes[:3], node("gpu2", 14, ports=(port,), virtual=None))})
     plan = plan_of(topology)
-    slow = healthy(
-        plan.measurement("facts.gpu2"), facts={**REAL_FACTS, "fabric_ports": ["fab0=up,mtu=9000,speed=1000"]}
-    )
+    ports = [{"interface": "fab0", "operstate": "up", "speed_mbit": 1000}]
+    slow = healthy(plan.measurement("facts.gpu2"), facts={**REAL_FACTS, "fabric_ports": ports})
     verdict = judged(lambda m: slow if m.id == "facts.gpu2" else None, topology, plan, facts=REAL_FACTS)
     assert "fab0 runs at 1 Gbit/s, 10 declared" in criterion(verdict, "pf.bom").reason
 
@@ -94,7 +93,10 @@ def test_path_mtu():
 @pytest.mark.parametrize(
     ("facts", "words"),
     [
-        ({"drift": ["libnccl2 is 2.30, 2.19 was provisioned"]}, "libnccl2 is 2.30, 2.19 was provisioned"),
+        (
+            {"drift": [{"package": "libnccl2", "found": "2.30", "provisioned": "2.19"}]},
+            "libnccl2 is 2.30, 2.19 was provisioned",
+        ),
         ({"reboot_pending": ["nouveau is loaded"]}, "a reboot waits: nouveau is loaded"),
     ],
 )

@@ -69,7 +69,7 @@ def flapped(facts: dict[str, Any], after: bool) -> None:
 
 
 def version_1(facts: dict[str, Any], after: bool) -> None:
-    port(facts)["gids"] = [line.replace("RoCE v2", "IB/RoCE v1") for line in port(facts)["gids"]]
+    port(facts)["gids"] = [{**one, "type": "IB/RoCE v1"} for one in port(facts)["gids"]]
 
 
 def no_gid(facts: dict[str, Any], after: bool) -> None:
@@ -83,7 +83,7 @@ def no_gid_later(facts: dict[str, Any], after: bool) -> None:
 
 
 def gid_of_another(facts: dict[str, Any], after: bool) -> None:
-    port(facts)["gids"] = [line.replace(gid("10.78.0.14"), gid("10.78.0.99")) for line in port(facts)["gids"]]
+    port(facts)["gids"][1]["gid"] = gid("10.78.0.99")
 
 
 def version_1_default(facts: dict[str, Any], after: bool) -> None:
@@ -108,7 +108,7 @@ def low_memlock(facts: dict[str, Any], after: bool) -> None:
 
 
 def small(facts: dict[str, Any], after: bool) -> None:
-    port(facts)["mtu"] = "1500"
+    port(facts)["mtu"] = 1500
     if not after:
         port(facts)["active_mtu_bytes"] = 1024
 
@@ -207,9 +207,9 @@ def test_errors_from_before_the_run_are_nobodys_fault() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"trust": "pcp", "dscp_prio": []}, "trust is pcp, dscp wanted; DSCP map is none, 26:3, 48:6 wanted"),
+        ({"trust": "pcp", "dscp_prio": {}}, "trust is pcp, dscp wanted; DSCP map is none, 26:3, 48:6 wanted"),
         ({"pfc": []}, "PFC priorities is none, 3 wanted"),
-        ({"pause": "rx on tx on"}, "global pause is rx on tx on, off wanted"),
+        ({"pause": {"rx": True, "tx": True}}, "global pause is rx on tx on, off wanted"),
         ({"ecn": False}, "ECN of RoCE is off"),
         ({"traffic_class": 4}, "traffic class is 4, 106 wanted"),
     ],

@@ -216,14 +216,16 @@ def test_an_mtu_of_rdma_that_nobody_planned_to_read_is_not_right() -> None:
 
 REMOTING = plan_of(LAB, ["remoting"])
 TRIED = (*ATTEMPTS, "a connection from gpu2")
-REFUSED = [f"refused: {name}: words" for name in TRIED]
+WHO: dict[str, Any] = {"emulated": True, "engine": "reference", "engine_release": "1"}
+
+
+def attempts(names: Iterable[str] = TRIED, breached: Iterable[str] = ()) -> list[dict[str, Any]]:
+    return [{"name": name, "breach": name in breached, "words": "words"} for name in names]
 
 
 def tried(*breached: str, count: float | None = None, unit: str = "count", **changes: Any) -> Any:
     """rm.isolate of gpu1, whose attempts ended so."""
-    outcomes = [f"{'BREACH' if name in breached else 'refused'}: {name}: words" for name in TRIED]
-    facts = {"attempts": list(TRIED), "outcomes": outcomes, "breached": list(breached), **changes}
-    facts = {k: v for k, v in facts.items() if v is not None}
+    facts = {**WHO, "type": "isolation", "server": "gpu1", "attempts": attempts(breached=breached), **changes}
     value = float(len(breached)) if count is None else count
     samples = [Sample(metric="breaches", value=value, unit=unit)]
     found = []
@@ -244,24 +246,15 @@ def test_d9_attempts_that_were_refused_pass_and_a_breach_fails() -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"breached": ["no token"]}, "contradict"),
-        ({"outcomes": [REFUSED[0].replace("refused", "BREACH"), *REFUSED[1:]]}, "contradict"),
-        ({"outcomes": ["not tried: tool missing"] * 13}, "not tried: tool missing"),
-        ({"outcomes": [REFUSED[1]] * 13}, "memory beyond the part"),
-        ({"outcomes": [REFUSED[1], REFUSED[0], *REFUSED[2:]]}, "memory beyond the part"),
-        ({"outcomes": REFUSED[:1]}, "13 attempts"),
-        ({"attempts": [*TRIED, "no token"], "outcomes": [*REFUSED, "refused: no token: words"]}, "twice"),
-        ({"attempts": list(TRIED[:12]), "outcomes": REFUSED[:12]}, "a connection from gpu2"),
-        ({"attempts": [], "outcomes": []}, "attempts"),
-        ({"attempts": None}, "attempts"),
-        ({"outcomes": None}, "outcomes"),
-        ({"breached": None}, "breached"),
-        ({"breached": "no token"}, "breached"),
+        ({"attempts": attempts(breached=["no token"])}, "contradict"),
+        ({"attempts": attempts(TRIED[:12])}, "a connection from gpu2"),
+        ({"attempts": []}, "memory beyond the part"),
+        ({"count": 1.0}, "contradict"),
         ({"count": 5.0}, "contradict"),
         ({"unit": "breaches"}, "breaches"),
     ],
 )
-def test_d9_words_that_are_no_refusal_and_facts_that_contradict_the_count(how: dict[str, Any], words: str) -> None:
+def test_d9_facts_that_contradict_the_count_or_lack_an_attempt(how: dict[str, Any], words: str) -> None:
     found = tried(**how)
     assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric"), found.reason
     assert words in found.reason
@@ -276,14 +269,16 @@ def test_d9_a_count_in_another_unit_beside_the_right_one_is_no_pass() -> None:
     assert "KiB" in mine.reason
 
 
-@pytest.mark.parametrize("change", [{"matrix": None}, {"devices": []}, {"matrix": ["H to 0: 1 GB/s, 2 us"]}])
+PAIRS = [{"source": a, "target": b, "gb_s": 1, "us": 2} for a, b in ((None, 0), (0, None), (0, 0))]
+
+
+@pytest.mark.parametrize("change", [{"matrix": []}, {"devices": []}, {"matrix": PAIRS[:2]}], ids=str)
 def test_d9_a_matrix_without_its_pairs_is_not_whole(change: dict[str, Any]) -> None:
-    lines = [f"{a} to {b}: 1 GB/s, 2 us" for a, b in (("H", "0"), ("0", "H"), ("0", "0"))]
     m = next(m for m in REMOTING.measurements if m.kind == "remoting-copy")
-    for facts, verdict in (({}, "pass"), (change, "not-measured")):
-        whole = {"matrix": lines, "devices": ["V100 GPU-0"], **facts}
-        whole = {k: v for k, v in whole.items() if v is not None}
-        found = result(m, [Sample(metric="holes", value=0, unit="count")], facts=whole)
+    device = {"name": "V100", "uuid": "GPU-0", "server": "gpu1"}
+    whole = {**WHO, "type": "copies", "client": "client1", "servers": ["gpu1"], "devices": [device], "matrix": PAIRS}
+    for facts, verdict in ((whole, "pass"), ({**whole, **change}, "not-measured"), ({}, "not-measured")):
+        found = result(m, [Sample(metric="holes", value=0, unit="count")], facts=facts)
         judged = criterion(verdict_of(LAB, REMOTING, [found]), "rm.matrix").judgements
         assert judged[0].verdict == verdict
 

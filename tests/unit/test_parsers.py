@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from validation.facts import NodeFacts
 from validation.kinds import KINDS, parse
 from validation.parsers import ParseError
 from validation.suites import SUITES
@@ -20,7 +21,8 @@ SOCKPERF_FACTS = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
 BANDWIDTH = {"seconds": 3, "omit_s": 1, "interval_s": 0.25}
 FACTS = {
     "virt": "none", "lab": "", "model": "PowerEdge", "gpu_count": 4, "gpu_model": "V100", "nic_model": "ConnectX-5",
-    "fabric_ports": ["fab0=up,mtu=9000,speed=100000"], "rdma_devices": [], "rdma_ports": ["fab0="], "pci": [],
+    "fabric_ports": [{"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 100000, "rdma": None}],
+    "rdma_devices": [], "pci": [],
     "os": "debian 12",
     "kernel": "6.1", "python": "3.11",
     "openmpi": "", "docker": "", "horovod": "", "torch": "", "probes": "0.1.0",
@@ -221,7 +223,7 @@ def test_ranks_that_do_not_know_of_each_other_are_not_one_job():
 def test_facts():
     samples, facts = parse("facts", doc("facts", facts=FACTS))
     assert not samples
-    assert facts == FACTS
+    assert facts == NodeFacts.model_validate(FACTS)
 
 
 @pytest.mark.parametrize("key", sorted(FACTS))

@@ -59,8 +59,8 @@ def test_what_moved_or_went_since_provisioning_is_named(dpkg, tmp_path):
     dpkg("installed libnccl2 2.30.4-1+cuda13.0")
     found = facts(tmp_path, {"pinned": {"libnccl2": "2.19.3-1+cuda12.2", "cuda-toolkit-12-2": "12.2.2-1"}})
     assert found["drift"] == [
-        "cuda-toolkit-12-2 is absent, 12.2.2-1 was provisioned",
-        "libnccl2 is 2.30.4-1+cuda13.0, 2.19.3-1+cuda12.2 was provisioned",
+        {"package": "cuda-toolkit-12-2", "found": "", "provisioned": "12.2.2-1"},
+        {"package": "libnccl2", "found": "2.30.4-1+cuda13.0", "provisioned": "2.19.3-1+cuda12.2"},
     ]
 
 

@@ -23,19 +23,18 @@ from engine_case import (
 
 from validation.bounds import BOTH_WAYS
 from validation.fabric import fabric_names, load_fabric
-from validation.model import LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
+from validation.model import Failure, LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
 
 TRANSPORT = ("transport",)
 
 
 def vm_lab(gpus: int = 2, emulated: bool = True) -> Topology:
     """Head and client as containers without RDMA, GPU servers as virtual machines."""
-    kind = "qemu (emulation)" if emulated else "qemu (KVM)"
     light = tuple(
         node(name, i, ports=(Port(interface="fab0", address=f"10.78.0.{i}", prefix=24, rdma=False),))
         for i, name in ((11, "head"), (12, "client1"))
     )
-    heavy = tuple(node(f"gpu{i}", 12 + i, virtual=kind, emulated=emulated) for i in range(1, gpus + 1))
+    heavy = tuple(node(f"gpu{i}", 12 + i, virtual="qemu", emulated=emulated) for i in range(1, gpus + 1))
     return Topology(site="lab", nodes=light + heavy, lab_link=LabLink(rate_gbps=1, rtt_max_us=1000, emulated=emulated))
 
 
@@ -48,7 +47,7 @@ def rdma(plan: Plan) -> list[Measurement]:
 
 
 def failed(m: Measurement, fault: str, at: str = "", towards: str = "", error: str = "it failed") -> Result:
-    return result(m, status="failed", error=error, facts={"fault": fault, "at": at, "towards": towards})
+    return result(m, status="failed", error=error, failure=Failure(code=fault, at=at, towards=towards))
 
 
 def judged(spoil: Any = None, plan: Plan = PLAN, topology: Topology = LAB, fabric: str = "roce40") -> VerdictDoc:
@@ -164,8 +163,8 @@ def test_one_failed_run_of_many_fails_the_pair() -> None:
 
 def test_a_run_that_did_not_end_shows_nothing_unless_the_ends_tell_what_is_wrong() -> None:
     def late(towards: str) -> VerdictDoc:
-        facts = {"fault": "lost" if towards else "other-end", "at": "", "towards": towards}
-        return judged(lambda m: result(m, status="timeout", error="late", facts=facts) if "ucx" in m.id else None)
+        failure = Failure(code="lost" if towards else "other-end", towards=towards)
+        return judged(lambda m: result(m, status="timeout", error="late", failure=failure) if "ucx" in m.id else None)
 
     assert criterion(late(""), "tr.rdmafn").reason_code == "tool-failed"
     assert late("").exit_code == 3
@@ -174,7 +173,9 @@ def test_a_run_that_did_not_end_shows_nothing_unless_the_ends_tell_what_is_wrong
 
 def test_a_result_that_the_counters_do_not_bear_out_is_a_failure() -> None:
     def refuse(m: Measurement) -> Result:
-        return result(m, status="unparseable", error="the client's device sent 3 packets", facts={"fault": "unproved"})
+        return result(
+            m, status="unparseable", error="the client's device sent 3 packets", failure=Failure(code="unproved")
+        )
 
     assert criterion(judged(refuse), "tr.rdmafn").verdict == "fail"
 

@@ -23,7 +23,7 @@ def end(number: int, **changes: Any) -> dict[str, Any]:
     facts = {
         "device": "rxe_fab0", "rdma_port": 1, "gid_index": 1, "gid": f"::ffff:10.78.0.{number}",
         "roce_version": "RoCE v2", "link_layer": "Ethernet", "port_rate": "2.5 Gb/sec (1X SDR)", "memlock": "unlimited",
-        "active_mtu": 4096, "counters": ["hw_counters/rcvd_pkts +99999999", "hw_counters/sent_pkts +99999999"],
+        "active_mtu": 4096, "counters": {"hw_counters/rcvd_pkts": 99999999, "hw_counters/sent_pkts": 99999999},
         "sent_packets": 99999999, "received_packets": 99999999,
     }  # fmt: skip
     return {**facts, **changes}
@@ -214,18 +214,20 @@ def test_figures_that_are_none_and_another_transport(old: str, new: str) -> None
 
 
 def test_retransmits_of_both_ends_are_a_sample() -> None:
-    moved = ["hw_counters/out_of_seq_request +3", "hw_counters/sent_pkts +900", "hw_counters/rcvd_seq_err +2"]
-    samples, facts = parsed("4.5-write_bw", {"counters": moved, "peer": end(14, counters=moved[:1])})
+    moved = {"hw_counters/out_of_seq_request": 3, "hw_counters/sent_pkts": 900, "hw_counters/rcvd_seq_err": 2}
+    samples, facts = parsed(
+        "4.5-write_bw", {"counters": moved, "peer": end(14, counters={"hw_counters/out_of_seq_request": 3})}
+    )
     assert {s.metric: s.value for s in samples}["rdma_retransmits"] == 8
     assert facts["counters"] == moved
-    assert rdma.retransmits({"counters": [], "peer": end(14)}) == 0
+    assert rdma.retransmits({"counters": {}, "peer": end(14)}) == 0
 
 
 def test_the_sweep_keeps_every_size() -> None:
     _, facts = parsed("4.5-write_bw-sweep")
-    assert isinstance(facts["sweep"], list)
-    assert len(facts["sweep"]) == 23
-    assert facts["sweep"][15].startswith("65536 bytes: ")
+    assert isinstance(facts["sweep"], dict)
+    assert list(facts["sweep"]) == [str(2**power) for power in range(1, 24)]
+    assert all(rate > 0 for rate in facts["sweep"].values())
 
 
 @settings(max_examples=300, deadline=None)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from validation.facts import Gid, RdmaPortsFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.probes import rdma_ports, rdma_ports_qos
@@ -62,10 +64,10 @@ def test_settings_of_a_lossless_port(tools: Path, tmp_path: Path) -> None:
     assert rdma_ports_qos.roce("fab0", "mlx5_0", 1, tmp_path / "sys", tmp_path / "config") == {
         "roce_mode": "RoCE v2",
         "tos": 106,
-        "pause": "rx off tx off",
+        "pause": {"rx": False, "tx": False},
         "trust": "dscp",
-        "dscp_prio": ["26:3", "48:6"],
-        "pfc": ["3"],
+        "dscp_prio": {"26": 3, "48": 6},
+        "pfc": [3],
         "traffic_class": 106,
         "ecn": True,
         "unread": [],
@@ -127,7 +129,8 @@ def test_a_port_without_a_device_is_no_error_of_the_probe() -> None:
     doc = rdma_ports.probe(rdma_ports.Asked(interfaces=["nosuchport0"]))
     assert doc["error"] is None
     _, facts = parse("rdma-ports", doc)
-    assert (facts["ports"], facts["nosuchport0.device"], facts["nosuchport0.present"]) == (["nosuchport0"], "", False)
+    assert isinstance(facts, RdmaPortsFacts)
+    assert [(p.interface, p.device, p.present) for p in facts.ports] == [("nosuchport0", "", False)]
 
 
 def test_the_active_mtu_is_read() -> None:
@@ -137,12 +140,15 @@ def test_the_active_mtu_is_read() -> None:
 
 def test_a_recorded_soft_roce_port() -> None:
     samples, facts = parse("rdma-ports", RECORDED)  # type: ignore[arg-type]
-    assert facts["ports"] == ["fab0"]
-    assert (facts["fab0.device"], facts["fab0.state"], facts["fab0.link_layer"]) == ("rxe_fab0", "ACTIVE", "Ethernet")
-    assert (facts["fab0.roce_mode"], facts["fab0.tos"], facts["fab0.pfc"]) == ("RoCE v2", 0, None)
-    assert "1 RoCE v2 0000:0000:0000:0000:0000:ffff:0a4e:000d fab0" in facts["fab0.gids"]
-    assert "link_downed 0" in facts["fab0.counters"]
-    assert (facts["memlock_bytes"], facts["policy"]) == (323506176, False)
+    assert isinstance(facts, RdmaPortsFacts)
+    (port,) = facts.ports
+    assert port.qos is not None
+    assert (port.interface, port.device, port.state, port.link_layer) == ("fab0", "rxe_fab0", "ACTIVE", "Ethernet")
+    assert (port.qos.roce_mode, port.qos.tos, port.qos.pfc) == ("RoCE v2", 0, None)
+    assert port.gids[1] == Gid(index=1, type="RoCE v2", gid=IPv6Address("::ffff:10.78.0.13"), interface="fab0")
+    assert port.counters["link_downed"] == 0
+    assert facts.memlock is not None
+    assert (facts.memlock.bytes, facts.policy) == (323506176, None)
     assert {(s.metric, s.value, s.unit) for s in samples} == {
         ("fab0.rate_gbps", 2.5, "Gbit/s"),
         ("fab0.active_mtu_bytes", 4096, "bytes"),
@@ -159,6 +165,16 @@ def test_a_recorded_soft_roce_port() -> None:
         lambda facts: facts["ports"][0].pop("link_layer"),
         lambda facts: facts["ports"][0]["qos"].update(tos=1.5),
         lambda facts: facts["memlock"].pop("user"),
+        lambda facts: facts["memlock"].update(bytes="-1"),
+        lambda facts: facts["memlock"].update(bytes=True),
+        lambda facts: facts.pop("memlock"),
+        lambda facts: facts.pop("policy"),
+        lambda facts: facts["ports"].append(facts["ports"][0]),
+        lambda facts: facts["ports"][0].update(gids=["1 RoCE v2 ::ffff:10.78.0.13 fab0"]),
+        lambda facts: facts["ports"][0]["gids"][1].update(gid="no-address"),
+        lambda facts: facts["ports"][0].update(active_mtu_bytes=9000),
+        lambda facts: facts["ports"][0].update(rate_gbps=0),
+        lambda facts: facts["ports"][0]["counters"].update(link_downed=1.5),
     ],
 )
 def test_a_document_that_lacks_something_is_refused(spoil: Any) -> None:

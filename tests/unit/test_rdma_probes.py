@@ -135,7 +135,7 @@ def test_counters_tell_what_went_over_the_port(sysfs: Path) -> None:
     put(sysfs / "hw_counters/sent_pkts", "180")
     put(sysfs / "hw_counters/rcvd_pkts", "30")  # cleared in between: not a number of packets
     facts = rdma.counted(device, before)
-    assert facts == {"counters": ["hw_counters/sent_pkts +80"]}
+    assert facts == {"counters": {"hw_counters/sent_pkts": 80}}
     put(sysfs / "hw_counters/rcvd_pkts", "70")
     assert rdma.counted(device, before) | {"counters": 0} == {
         "sent_packets": 80, "received_packets": 20, "counters": 0,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from engine_case import criterion, lab, plan_of, result, verdict_of
 
+from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
 from validation.kinds import parse
 from validation.model import Measurement, Plan, Sample
 from validation.parsers import ParseError
@@ -81,15 +82,16 @@ def test_a_whole_matrix_is_told_apart_by_kind_of_pair() -> None:
     assert found["round_trip_us"] == 60.0
     assert found["holes"] == 0
     assert "gpu_to_gpu_same_server_latency_us" not in found
-    assert facts["emulated"] is True
-    assert facts["engine"] == "reference"
+    assert isinstance(facts, CopyFacts)
+    assert (facts.emulated, facts.engine) == (True, "reference")
 
 
 def test_a_matrix_keeps_every_pair_for_the_report() -> None:
     facts = copied(copybench())[1]
-    assert len(facts["matrix"]) == 8
-    assert facts["matrix"][0] == "H to 0: 1 GB/s, 80 us"
-    assert facts["device_servers"] == ["gpu1", "gpu2"]
+    assert len(facts.matrix) == 8
+    assert facts.matrix[0] == CopyPair(source=None, target=0, gb_s=1, us=80)
+    assert facts.holes == []
+    assert [device.server for device in facts.devices] == ["gpu1", "gpu2"]
 
 
 @pytest.mark.parametrize(
@@ -123,15 +125,16 @@ ISOLATE = {"server": "gpu1", "elsewhere": "gpu2"}
 
 def isolated(*breached: str, without: tuple[str, ...] = (), **changes: Any) -> Any:
     made = [name for name in (*ATTEMPTS, "a connection from gpu2") if name not in without]
-    outcomes = [f"{'BREACH' if name in breached else 'refused'}: {name}: why" for name in made]
-    facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": made, "outcomes": outcomes, "gone_s": 1.5}
-    return doc("remoting-isolate", {**facts, "breached": list(breached), **changes})
+    attempts = [{"name": name, "breach": name in breached, "words": "why"} for name in made]
+    facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": attempts, "gone_s": 1.5}
+    return doc("remoting-isolate", {**facts, **changes})
 
 
 def test_all_attempts_refused() -> None:
     samples, facts = parse("remoting-isolate", isolated(), ISOLATE)
     assert {s.metric: s.value for s in samples} == {"breaches": 0, "gone_s": 1.5}
-    assert len(facts["outcomes"]) == len(ATTEMPTS) + 1  # type: ignore[arg-type]
+    assert isinstance(facts, IsolationFacts)
+    assert len(facts.attempts) == len(ATTEMPTS) + 1
 
 
 @pytest.mark.parametrize("name", [*ATTEMPTS, "a connection from gpu2"])
@@ -140,9 +143,11 @@ def test_an_attempt_that_was_not_made_is_no_pass(name: str) -> None:
         parse("remoting-isolate", isolated(without=(name,)), ISOLATE)
 
 
-def test_a_breach_that_the_list_conceals_is_found() -> None:
-    with pytest.raises(ParseError, match="contradict"):
-        parse("remoting-isolate", isolated("no token", breached=[]), ISOLATE)
+def test_a_breach_is_counted_and_named() -> None:
+    samples, facts = parse("remoting-isolate", isolated("no token"), ISOLATE)
+    assert samples[0].value == 1
+    assert isinstance(facts, IsolationFacts)
+    assert facts.breaches == ["no token"]
 
 
 # --- fractions -------------------------------------------------------------------------------------------------
@@ -164,7 +169,8 @@ PARTS = {"server": "gpu1", "parts": ("3/4", "5/20")}
 def test_parts_that_fill_the_whole() -> None:
     samples, facts = parse("remoting-fraction", cut(), PARTS)
     assert [(s.metric, s.value) for s in samples] == [("memory_error_mib", 0.0)]
-    assert sum(float(mib) for mib in facts["part_mib"]) == facts["memory_mib"]
+    assert isinstance(facts, FractionFacts)
+    assert sum(part.memory_mib for part in facts.parts) == facts.memory_mib
     samples, _ = parse("remoting-fraction", cut(total_bytes=[190 * MIB, 64 * MIB], taken_bytes=[190 * MIB, 64 * MIB]))
     assert samples[0].value == 2.0
 
@@ -204,11 +210,13 @@ def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]
         if m.kind == "remoting-isolate":
             made = [*ATTEMPTS, f"a connection from {m.params['elsewhere']}"]
             through = made[:breaches]
-            words = [f"{'BREACH' if name in through else 'refused'}: {name}: words" for name in made]
-            facts = {"attempts": made, "outcomes": words, "breached": through}
+            tried = [{"name": name, "breach": name in through, "words": "words"} for name in made]
+            facts = {**WHO, "type": "isolation", "server": m.params["server"], "attempts": tried}
         elif m.kind == "remoting-copy":
-            pairs = [f"{a} to {b}: 1 GB/s, 2 us" for a, b in (("H", "0"), ("0", "H"), ("0", "0"))]
-            facts = {"devices": ["V100 GPU-0"], "matrix": pairs}
+            pairs = [{"source": a, "target": b, "gb_s": 1, "us": 2} for a, b in ((None, 0), (0, None), (0, 0))]
+            device = {"name": "V100", "uuid": "GPU-0", "server": "gpu1"}
+            facts = {**WHO, "type": "copies", "client": "client1", "servers": ["gpu1"]}
+            facts |= {"devices": [device], "matrix": pairs}
         found.append(result(m, [Sample(metric=metric, value=value, unit=unit), *more], facts=facts))
     return found
 

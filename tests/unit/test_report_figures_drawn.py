@@ -13,6 +13,7 @@ from figures_case import c4140, copies, crowd, fraction, learned, measurement, r
 from report_fixture import make_run
 
 from validation.catalogue import load_criteria
+from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Sample, Subject
 from validation.report import fabric
 from validation.report.colour import sequential
@@ -166,10 +167,17 @@ def test_node_without_facts_shows_what_is_declared_as_declared(tmp_path: Path) -
 def test_links_of_an_infiniband_fabric_are_listed(bare: RunDocuments) -> None:
     assert link_figure(bare) is None
     m = measurement("ib-fabric", "gpu1", ("gpu1",))
-    lines = ["4x EDR | switch port 1 0x1 | gpu1 port 1 0x2", "4x EDR | switch port 2 0x1"]
-    figure = link_figure(with_more(bare, [(m, result(m, links=lines))]))
+    one, two = (IbPort(node="sw", guid="0x1", number=number) for number in (1, 2))
+    other = IbPort(node="gpu1", guid="0x2", number=1)
+    edr = (IbRate(lanes=4, speed="EDR"),)
+    links = (IbLink(here=one, there=other, rates=edr), IbLink(here=two, rates=edr))
+    facts = IbFabricFacts(
+        devices=(), subnet_managers=(), subnets=1, links=links, errors=(), unanswered=0, nodes=2, nodes_checked=2,
+        ports=3, ports_checked=3,
+    )  # fmt: skip
+    figure = link_figure(with_more(bare, [(m, result(m).model_copy(update={"facts": facts}))]))
     assert figure is not None
-    assert "4x EDR | switch port 1 0x1 | gpu1 port 1 0x2" in cells(figure)
+    assert "4x EDR | sw port 1 0x1 | gpu1 port 1 0x2" in cells(figure)
 
 
 # --- fabric ----------------------------------------------------------------------------------------------------
@@ -289,11 +297,10 @@ def test_copies_become_two_matrices_with_every_pair(bare: RunDocuments) -> None:
     assert "logarithmic" in str(found[0].svg)
 
 
-def test_copies_of_an_older_release_say_where_the_pairs_are(bare: RunDocuments) -> None:
+def test_copies_without_facts_are_not_drawn(bare: RunDocuments) -> None:
     m, _ = copies()
-    figure = remoting_figures(with_more(bare, [(m, result(m, emulated=True))]), verdict_of(bare))[0]
-    assert figure.empty
-    assert "raw log" in figure.empty
+    figure = remoting_figures(with_more(bare, [(m, result(m))]), verdict_of(bare))[0]
+    assert figure.empty == "Not measured: its result has no facts."
 
 
 def test_fractions_are_drawn_to_scale(bare: RunDocuments) -> None:

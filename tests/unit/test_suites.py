@@ -63,7 +63,7 @@ def test_the_same_topology_gives_the_same_plan():
 
 def test_training_on_emulated_processors_is_left_out_with_its_criteria_named():
     topology = lab()
-    emulated = [n.model_copy(update={"virtual": "qemu (emulation)", "emulated": True}) for n in topology.nodes]
+    emulated = [n.model_copy(update={"virtual": "qemu", "emulated": True}) for n in topology.nodes]
     topology = topology.model_copy(update={"nodes": tuple(emulated)})
     plan = plan_of(topology)
     assert not kinds(plan, "training-short")

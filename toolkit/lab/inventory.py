@@ -36,8 +36,8 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
         "bom": {"model": "systemd-nspawn", "gpu_count": 0, "nic_model": "veth", "fabric_port_count": 1},
     }
     if node.kind == "vm":
-        values["elastic_ai_virtual"] = f"qemu ({'KVM' if spec.accel == 'kvm' else 'emulation'})"
-        values["elastic_ai_emulated"] = spec.accel != "kvm"
+        values["elastic_ai_virtual"] = "qemu"
+        values["elastic_ai_emulated"] = spec.accel == "tcg"
         values["bom"] |= {"model": VM_MODEL, "nic_model": "virtio-net"}
         # A stock kernel of its own: real verbs over soft-RoCE, and a Docker that needs no help.
         values |= {"ofed_soft_roce": True, "roce_enabled": True, "docker_daemon_config": {}}

@@ -15,8 +15,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field
 from validation.execute.denied import denied_on
 from validation.execute.ends import culprit
 from validation.execute.remote import Launcher, Output, Remote
+from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
-from validation.model import Call, Denied, Job, Measurement, ResultStatus, Sample, Scalar
+from validation.model import Call, Denied, Failure, Job, Measurement, ResultStatus, Sample
 from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
@@ -37,7 +38,8 @@ class Taken:
     error: str | None
     doc: ProbeDoc | None = None
     samples: tuple[Sample, ...] = ()
-    facts: dict[str, Scalar | list[str]] = field(default_factory=dict)
+    facts: AnyFacts = field(default_factory=dict)
+    failure: Failure | None = None
     outputs: list[tuple[str, str, str]] = field(default_factory=list)
     denied: tuple[Denied, ...] = ()
 
@@ -113,24 +115,26 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
         taken.outputs = [(node, *_text(output))]
         return taken
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
-    known = plain(doc["facts"], drop=("json",)) if _both_ends(m) else {}  # which device failed is worth keeping
+    known = plain(doc["facts"], drop=("json", "fault")) if _both_ends(m) else {}  # which device failed is worth keeping
+    fault = doc["facts"].get("fault") if _both_ends(m) else None
+    failure = Failure(code=str(fault)) if fault is not None else None
     if output.returncode == EXIT_DEADLINE:
         late = f"did not end within {m.timeout_s:g} s on {node}"
-        if known.get("fault") not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
+        if fault not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
             late += f": {doc['error']}"
-        return Taken("timeout", late, doc, (), known, outputs)
+        return Taken("timeout", late, doc, (), known, failure, outputs)
     if doc["error"] or output.returncode != 0:
         why = doc["error"] or f"exit status {output.returncode}"
-        return Taken("failed", f"{node}: {why}", doc, (), known, outputs)
+        return Taken("failed", f"{node}: {why}", doc, (), known, failure, outputs)
     if _both_ends(m):
         doc["facts"]["peer"] = {**peer["facts"], "stdout": peer["stdout"]} if peer else None
     try:
         samples, facts = parse(m.kind, doc, m.params)
-    except ParseError as fault:
-        if fault.__cause__ is not None:  # not foreseen: for those who mend the parser
-            outputs.append(unforeseen(fault.__cause__))
-        return Taken("unparseable", f"{node}: {fault}", doc, (), known, outputs)
-    return Taken("ok", None, doc, tuple(samples), facts, outputs)
+    except ParseError as refusal:
+        if refusal.__cause__ is not None:  # not foreseen: for those who mend the parser
+            outputs.append(unforeseen(refusal.__cause__))
+        return Taken("unparseable", f"{node}: {refusal}", doc, (), known, failure, outputs)
+    return Taken("ok", None, doc, tuple(samples), facts, None, outputs)
 
 
 def unforeseen(fault: BaseException) -> tuple[str, str, str]:
@@ -215,7 +219,8 @@ def name_culprit(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:
     if found is None:
         return
     where = {"client": here, "server": there}.get(found.end, "")
-    taken.facts |= {"fault": found.code, "at": where, "towards": {"there": there, "back": here}.get(found.end, "")}
+    towards = {"there": there, "back": here}.get(found.end, "")
+    taken.failure = Failure(code=found.code, at=where, towards=towards)
     if not found.words:
         return
     if found.end in ("there", "back"):
@@ -229,6 +234,6 @@ def _unserved(m: Measurement, node: str, output: Output) -> Taken:
     taken = read(m, node, output)
     if taken.status in ("ok", "unparseable"):
         taken = Taken("failed", f"the server on {node} did not get ready: {_last(output)}", outputs=taken.outputs)
-    if "fault" in taken.facts:
-        taken.facts["at"] = node
+    if taken.failure is not None:
+        taken.failure = taken.failure.model_copy(update={"at": node})
     return taken

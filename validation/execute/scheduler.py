@@ -96,11 +96,11 @@ class _Runner:
             taken = Taken("unreachable", "; ".join(f"{node}: {self.dead[node]}" for node in gone))
         elif (before := self.dark.get((KINDS[m.kind].needs, m.endpoints))) is not None:
             why = f"not tried, for {KINDS[m.kind].needs} failed: {before.error}"
-            taken = Taken("failed", why, facts=dict(before.facts))
+            taken = Taken("failed", why, facts=before.facts, failure=before.failure)
         else:
             self.progress.started(m)
             taken = await self.take(m)
-            if taken.facts.get("fault") not in (None, *KINDS[m.kind].bearable):
+            if taken.failure is not None and taken.failure.code not in KINDS[m.kind].bearable:
                 self.dark[m.kind, m.endpoints] = taken
         result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
@@ -136,6 +136,7 @@ class _Runner:
             error=taken.error,
             samples=taken.samples,
             facts=taken.facts,
+            failure=taken.failure,
             denied=taken.denied,
             provenance=Provenance(
                 nodes=m.nodes,

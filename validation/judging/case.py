@@ -9,8 +9,9 @@ from functools import cached_property
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.fabric import Fabric
+from validation.facts import NodeFacts
 from validation.judging.denial import loss_of
-from validation.model import Bound, Judgement, Measurement, Plan, ReasonCode, Result, Subject, Topology, VerdictName
+from validation.model import Bound, F, Judgement, Measurement, Plan, ReasonCode, Result, Subject, Topology, VerdictName
 
 CONTAINERS = frozenset(
     {
@@ -137,26 +138,16 @@ def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, 
     shown = []
     for result in results:
         node = result.provenance.nodes[0] if result.provenance.nodes else result.measurement
-        virt, lab = str(result.facts.get("virt") or ""), str(result.facts.get("lab") or "")
-        if lab:
-            shown.append((node, f"lab {lab}"))
-        elif virt in CONTAINERS or (virt not in ("", "none") and virt not in fabric.hypervisors):
-            shown.append((node, virt))
-        stand_ins = result.facts.get("stand_ins")
-        if isinstance(stand_ins, list) and stand_ins:
-            shown.append((node, f"stand-ins for {', '.join(stand_ins)}"))
+        facts = result.facts_of(NodeFacts)
+        if facts is None:
+            continue
+        if facts.lab:
+            shown.append((node, f"lab {facts.lab}"))
+        elif facts.virt in CONTAINERS or (facts.virt != "none" and facts.virt not in fabric.hypervisors):
+            shown.append((node, facts.virt))
+        if facts.stand_ins:
+            shown.append((node, f"stand-ins for {', '.join(facts.stand_ins)}"))
     return shown
-
-
-def unsaid(result: Result) -> list[str]:
-    """What a node's facts lack of that which tells real from virtual; empty where they say it all."""
-    facts = result.facts
-    told = {
-        "virt": isinstance(facts.get("virt"), str) and bool(facts["virt"]),
-        "lab": isinstance(facts.get("lab"), str),
-        "stand_ins": isinstance(facts.get("stand_ins"), list),
-    }
-    return [key for key, said in told.items() if not said]
 
 
 def judgement(
@@ -206,3 +197,17 @@ def unusable(
             why = f"{id_}: {result.status}" + (f": {result.error}" if result.error else "")
         return judgement(criterion, about, "not-measured", code, why, ids, bound=bound)
     return None
+
+
+def facts_for(
+    case: Case, criterion: Criterion, about: Subject | str, id_: str, form: type[F], bound: Bound | None
+) -> F | Judgement:
+    """What a measurement found out, of that form; a not-measured judgement where there is no usable result of it."""
+    gone = unusable(case, criterion, about, (id_,), bound)
+    if gone is not None:
+        return gone
+    found = case.latest[id_].facts_of(form)
+    if found is not None:
+        return found
+    why = f"{id_} has a result, but no facts in it"
+    return judgement(criterion, about, "not-measured", "missing-metric", why, (id_,), bound=bound)

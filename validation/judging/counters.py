@@ -7,8 +7,8 @@ known, and says so. Pure.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 LINK_ERRORS = frozenset(
     {
@@ -62,54 +62,45 @@ def of_storms(name: str) -> bool:
     return name in STORMS
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Counters by name, and in words what of them could not be read."""
+class Change(NamedTuple):
+    """What a counter did between two readings. `reset`: it fell, so that it began anew and nothing is known of it."""
 
-    values: dict[str, int]
-    odd: tuple[str, ...]
+    name: str
+    by: int
+    reset: bool
 
-
-def reading(fact: object) -> Reading:
-    """A port's fact `counters`, lines of `NAME VALUE`. One that stands there twice has no value."""
-    values: dict[str, int] = {}
-    odd: list[str] = []
-    for line in fact if isinstance(fact, list) else []:
-        name, _, value = str(line).partition(" ")
-        if name in values:
-            odd.append(f"{name} stands there twice")
-        elif not re.fullmatch(r"\d+", value):
-            odd.append(f"{name} is {value or 'nothing'}")
-        else:
-            values[name] = int(value)
-    return Reading(values, tuple(odd))
+    def __str__(self) -> str:
+        """`link_downed +1`."""
+        return f"{self.name} {self.by:+d}"
 
 
-def growth(first: Reading, last: Reading, judged: Callable[[str], bool]) -> list[str]:
-    """Judged counters that grew between the readings, `link_downed +1`."""
-    both = sorted(set(first.values) & set(last.values))
-    changes = {name: last.values[name] - first.values[name] for name in both if judged(name)}
-    return [f"{name} {change:+d}" for name, change in changes.items() if change > 0]
+def changes(first: Mapping[str, int], last: Mapping[str, int]) -> list[Change]:
+    """What the counters that are in both readings did."""
+    both = sorted(set(first) & set(last))
+    return [Change(name, last[name] - first[name], last[name] < first[name]) for name in both]
 
 
-def gaps(first: Reading, last: Reading, groups: dict[str, Callable[[str], bool]]) -> list[str]:
+def growth(first: Mapping[str, int], last: Mapping[str, int], judged: Callable[[str], bool]) -> list[Change]:
+    """Judged counters that grew between the readings."""
+    return [change for change in changes(first, last) if judged(change.name) and change.by > 0]
+
+
+def gaps(first: Mapping[str, int], last: Mapping[str, int], groups: dict[str, Callable[[str], bool]]) -> list[str]:
     """Why growth of these groups (in words -> their counters) is not known; empty where every counter tells."""
-    found = [f"of the counters {words}" for words in dict.fromkeys((*first.odd, *last.odd))]
-    fell = [n for n in sorted(set(first.values) & set(last.values)) if last.values[n] < first.values[n]]
-    found += [
-        f"{name} fell from {first.values[name]} to {last.values[name]}: the port's counters began anew during the run"
-        for name in fell
-        if not GAUGES.fullmatch(name)
+    found = [
+        f"{c.name} fell from {first[c.name]} to {last[c.name]}: the port's counters began anew during the run"
+        for c in changes(first, last)
+        if c.reset and not GAUGES.fullmatch(c.name)
     ]
     for words, judged in groups.items():
-        before, after = ({name for name in each.values if judged(name)} for each in (first, last))
+        before, after = ({name for name in each if judged(name)} for each in (first, last))
         if not before & after:
             found.append(f"no counter of {words} is in both readings of the port")
         elif before != after:
             found.append(f"{', '.join(sorted(before ^ after))} in one of the two readings only")
         found += [
-            f"{name} stands at its maximum of {first.values[name]} and cannot grow: {CLEAR}"
+            f"{name} stands at its maximum of {first[name]} and cannot grow: {CLEAR}"
             for name in sorted(before)
-            if first.values[name] == MAXIMA.get(name) or first.values[name] in WIDEST
+            if first[name] == MAXIMA.get(name) or first[name] in WIDEST
         ]
     return found

@@ -10,6 +10,7 @@ import math
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
+from validation.facts import CopyFacts, IsolationFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
@@ -23,53 +24,27 @@ def subject_of(measurement: Measurement) -> Subject:
     return Subject.node(str(server) if server else measurement.nodes[0], " + ".join(parts))
 
 
-def _texts(result: Result, key: str) -> list[str] | None:
-    found = result.facts.get(key)
-    return found if isinstance(found, list) else None
-
-
 def _attempts(measurement: Measurement, result: Result, worst: float) -> str:
-    """Why the attempts on isolation do not bear out the number of breaches, "" where they do.
-
-    Each outcome tells how its own attempt ended, `refused: NAME: ...` or `BREACH: NAME: ...`, in order; anything else
-    is no refusal.
-    """
-    made, outcomes, breached = (_texts(result, key) for key in ("attempts", "outcomes", "breached"))
-    if made is None or outcomes is None or breached is None:
-        lacks = [key for key in ("attempts", "outcomes", "breached") if _texts(result, key) is None]
-        return f"its facts lack {', '.join(lacks)}"
-    elsewhere = measurement.params.get("elsewhere")
+    """Why the attempts on isolation do not bear out the number of breaches, "" where they do."""
+    facts = result.facts_of(IsolationFacts)
+    if facts is None:
+        return "it has no facts"
+    made, elsewhere = {attempt.name for attempt in facts.attempts}, measurement.params.get("elsewhere")
     wanted = (*ATTEMPTS, *([f"a connection from {elsewhere}"] if elsewhere else []))
     missing = [name for name in wanted if name not in made]
-    if missing or len(set(made)) != len(made):
-        return f"of its attempts {missing[0]!r} was not made" if missing else "it lists an attempt twice"
-    if len(outcomes) != len(made):
-        return f"{len(outcomes)} outcomes of {len(made)} attempts"
-    through = []
-    for name, words in zip(made, outcomes, strict=True):
-        if words.startswith(f"BREACH: {name}:"):
-            through.append(name)
-        elif not words.startswith(f"refused: {name}:"):
-            return f"{words[:60]!r} does not say that {name!r} was refused"
-    if breached != through or worst != len(through):
-        return (
-            f"its count of {worst:g}, {len(breached)} named breaches and {len(through)} outcomes contradict each other"
-        )
+    if missing:
+        return f"of its attempts {missing[0]!r} was not made"
+    if worst != len(facts.breaches):
+        return f"its count of {worst:g} and {len(facts.breaches)} breaches contradict each other"
     return ""
 
 
 def _matrix(measurement: Measurement, result: Result, worst: float) -> str:
-    """Why the matrix of copies is not whole, "" where it has a line for each ordered pair of host and GPUs."""
-    devices, matrix = _texts(result, "devices"), _texts(result, "matrix")
-    if not devices or matrix is None:
-        return "its facts lack devices or matrix"
-    ends = ["H", *map(str, range(len(devices)))]
-    wanted = [f"{a} to {b}" for a in ends for b in ends if (a, b) != ("H", "H")]
-    found = [line.partition(":")[0] for line in matrix]
-    holes = [pair for pair in wanted if pair not in found]
-    if holes or len(found) != len(wanted):
-        return f"its matrix has {len(found)} lines of {len(wanted)}" + (f", none {holes[0]}" if holes else "")
-    return ""
+    """Why the matrix of copies is not whole, "" where it has each ordered pair of the client's memory and GPUs."""
+    facts = result.facts_of(CopyFacts)
+    if facts is None or not facts.devices:
+        return "its facts name no GPUs"
+    return f"its matrix lacks {len(facts.holes)} pairs" if facts.holes else ""
 
 
 def _nothing(measurement: Measurement, result: Result, worst: float) -> str:
@@ -104,8 +79,8 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
             continue
         worst, most = max(values), bound.maximum if bound.maximum is not None else 0.0
         fine = worst <= most
-        names = result.facts.get("breached")
-        which = f": {'; '.join(names)}" if isinstance(names, list) and names else ""
+        tried = result.facts_of(IsolationFacts)
+        which = f": {'; '.join(tried.breaches)}" if tried is not None and tried.breaches else ""
         verdict: VerdictName = "pass" if fine else "fail"
         code: ReasonCode = "within-bounds" if fine else "above-maximum"
         summary = Summary(median=worst, mad=0.0, low=worst, high=worst, count=len(values))

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from validation.judging.case import Case, unsaid
+from validation.facts import NodeFacts
+from validation.judging.case import Case
 from validation.model import CriterionVerdict, Result
 from validation.profile import Profile
 
@@ -92,4 +93,4 @@ def _mostly_waived(case: Case, verdicts: Sequence[CriterionVerdict]) -> str:
 
 def _shows_hardware(result: Result | None) -> bool:
     """True where the node's own facts say what it runs on; without them nobody knows whether it is virtual."""
-    return result is not None and result.status == "ok" and not unsaid(result)
+    return result is not None and result.status == "ok" and result.facts_of(NodeFacts) is not None

@@ -57,17 +57,17 @@ def _loss(denied: Denied, beside: Iterable[Denied]) -> Loss:
         waited = None  # somebody always waits on a busy host; whether the measurement did, its nodes say
     if lab and waited is not None:
         others = None  # on the nodes of one host the other end of a measurement is another's program, too
-    parts = (
-        (denied.steal, f"{who} lost {{:.0%}} of its time to other guests"),
-        (denied.throttled, f"{who} was held back by its quota of processor time for {{:.0%}} of the time"),
-        (waited, f"{who} waited for a processor for {{:.0%}} of the time"),
-        (others, f"other programs on {who} used {{:.0%}} of its processors"),
+    parts = (  # the share, whether others used what was waited for, so that it must not count twice, and words
+        (denied.steal, False, f"{who} lost {{:.0%}} of its time to other guests"),
+        (denied.throttled, False, f"{who} was held back by its quota of processor time for {{:.0%}} of the time"),
+        (waited, False, f"{who} waited for a processor for {{:.0%}} of the time"),
+        (others, True, f"other programs on {who} used {{:.0%}} of its processors"),
     )
     left, worst, words = 1.0, 0.0, ""
-    for share, said in parts:
+    for share, overlaps, said in parts:
         if share is None:
             continue
-        if said.startswith("other programs"):  # they run on what was waited for: not twice
+        if overlaps:
             left = min(left, 1 - share)
         else:
             left *= 1 - share

@@ -60,7 +60,8 @@ def _culprit(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:
     for id_ in judgement.evidence:
         measurement = case.plan.measurement(id_)
         result = broken(case, measurement)
-        node = result.facts.get("at") or result.facts.get("towards") if result is not None else None
+        failure = result.failure if result is not None else None
+        node = failure.at or failure.towards if failure is not None else None
         ports = [end for end in measurement.endpoints if end.node == node]
         if result is None or not ports:
             return None
@@ -213,7 +214,7 @@ def _unreachable(case: Case) -> list[Finding]:
     gone = [m for m in case.plan.measurements if case.usable(m.id) is None and m.id in case.latest]
     named: dict[str, list[str]] = {}
     for measurement in gone:
-        node = case.latest[measurement.id].facts.get("unreachable")
+        node = case.latest[measurement.id].plain.get("unreachable")
         if isinstance(node, str) and node in measurement.nodes:
             named.setdefault(node, []).append(measurement.id)
     # A busy machine may be too slow for a measurement: nothing is wrong with the node then.

@@ -6,15 +6,15 @@ tools print on a simulated fabric (ibsim), never on InfiniBand hardware: the jud
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from validation.criterion import Criterion
-from validation.judging.case import Case, judgement, unusable
-from validation.judging.rdma_ports import BEFORE
-from validation.model import Bound, Judgement, ReasonCode, Result, VerdictName
+from validation.facts import IbFabricFacts, IbLink, RdmaPort
+from validation.judging.case import Case, facts_for, judgement, unusable
+from validation.judging.rdma_ports import BEFORE, port_of
+from validation.model import Bound, Endpoint, Judgement, ReasonCode, Result, VerdictName
 from validation.model_verdict import CLUSTER
 
 LANE_GBPS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
@@ -31,89 +31,74 @@ MAXIMA = {
 
 REBOOTS = "LinkDownedCounter"  # each restart of a node counts, so a total says nothing
 RECORDED = "tested on recordings of a simulated fabric only, never on InfiniBand hardware"
-COUNTS = ("unanswered", "subnets", "nodes", "nodes_checked", "ports", "ports_checked")
-LISTS = ("subnet_managers", "links", "errors")
 SHOWN = 4
 
-Key = tuple[str, str]
+Key = tuple[str, int]
 """GUID and number of a port."""
-_END = r"(.*) port (\d+) (0x[0-9a-f]{16})"
-LINK = re.compile(rf"(.+?) \| {_END} \|(?: {_END})?")
-ERRORS = re.compile(rf"{_END}: (\w+ \d+(?:, \w+ \d+)*)")
-MASTER = re.compile(r"MASTER lid \d+ guid (0x[0-9a-f]+) priority \d+")
 
 
 @dataclass
 class Reading:
-    """A result's facts, taken apart; `odd` says in words what of them is absent or cannot be read."""
+    """A result's facts by port; `wrong` and `odd` say in words what is a fault, and what contradicts itself."""
 
     when: str
-    masters: set[str] = field(default_factory=set)
+    facts: IbFabricFacts
     wrong: list[str] = field(default_factory=list)
-    links: dict[Key, tuple[str, Key]] = field(default_factory=dict)  # port -> rate, the port at the other end
+    links: dict[Key, tuple[IbLink, Key]] = field(default_factory=dict)  # port -> its link, the port at the other end
     names: dict[Key, str] = field(default_factory=dict)
     errors: dict[Key, dict[str, int]] = field(default_factory=dict)
     odd: list[str] = field(default_factory=list)
-    listed: bool = False  # whether there is a list of links at all
 
-    def rate_of(self, port: Key) -> float | None:
-        """Gbit/s of a port's link; None where its words say none."""
-        width, _, speed = self.links[port][0].partition("x ")
-        lane = LANE_GBPS.get(speed)
-        return int(width) * lane if width.isdigit() and lane is not None else None
+    @property
+    def masters(self) -> list[str]:
+        """GUIDs of the master subnet managers."""
+        return sorted({m.guid for m in self.facts.subnet_managers if m.state == "MASTER"})
 
 
-def read(result: Result, when: str) -> Reading:
+def gbps_of(link: IbLink) -> float | None:
+    """Gbit/s of a link; None where its rate is not told, or told in two ways."""
+    lane, lanes = LANE_GBPS.get(link.rates[0].speed), link.rates[0].lanes
+    return lanes * lane if len(link.rates) == 1 and lanes is not None and lane is not None else None
+
+
+def read(result: Result, facts: IbFabricFacts, when: str) -> Reading:
     """The facts of an ib-fabric result."""
-    found, facts = Reading(when), result.facts
-    counts = {key: value for key in COUNTS if type(value := facts.get(key)) is int}
-    lists = {key: value for key in LISTS if isinstance(value := facts.get(key), list)}
-    found.odd += [f"{key} is not told{when}" for key in (*COUNTS, *LISTS) if key not in {**counts, **lists}]
-    found.listed = "links" in lists
-    for line in lists.get("links", []):
-        if (link := LINK.fullmatch(line)) is None:
-            found.odd.append(f"a link that cannot be read: {line[:60]!r}")
+    found = Reading(when, facts)
+    for link in facts.links:
+        found.names[link.here.key] = str(link.here)
+        if link.there is None:
             continue
-        here = (link[4], link[3])
-        found.names[here] = f"{link[2]} port {link[3]} {link[4]}"
-        if link[5] is None:
-            continue
-        there = (link[7], link[6])
-        found.names[there] = f"{link[5]} port {link[6]} {link[7]}"
-        for one, other in ((here, there), (there, here)):
+        found.names[link.there.key] = str(link.there)
+        for one, other in ((link.here.key, link.there.key), (link.there.key, link.here.key)):
             if one in found.links:
                 found.odd.append(f"{found.names[one]} has two links")
-            found.links[one] = (link[1], other)
-    for line in lists.get("errors", []):
-        if (error := ERRORS.fullmatch(line)) is None:
-            found.odd.append(f"errors that cannot be read: {line[:60]!r}")
-            continue
-        pairs = (words.split() for words in error[4].split(", "))
-        found.errors[error[3], error[2]] = {name: int(value) for name, value in pairs}
-        found.names.setdefault((error[3], error[2]), f"{error[1]} port {error[2]} {error[3]}")
-    for line in lists.get("subnet_managers", []):
-        if line.startswith("MASTER ") and (master := MASTER.fullmatch(line)):
-            found.masters.add(master[1])
-        else:
-            found.wrong.append(f"subnet manager is not master{when}: {line}")
-    _counted(found, counts, result)
+            found.links[one] = (link, other)
+    for error in facts.errors:
+        found.errors[error.port.key] = error.counters
+        found.names.setdefault(error.port.key, str(error.port))
+    for manager in facts.subnet_managers:
+        if manager.state != "MASTER":
+            found.wrong.append(f"subnet manager is not master{when}: {manager}")
+    _counted(found, result)
     return found
 
 
-def _counted(found: Reading, counts: dict[str, int], result: Result) -> None:
+def _counted(found: Reading, result: Result) -> None:
     """Numbers that must fit: masters to fabrics, what was checked for errors to what is there, samples to facts."""
-    when, subnets = found.when, counts.get("subnets", 1)
-    if len(found.masters) > subnets:
-        masters = ", ".join(sorted(found.masters))
-        found.wrong.append(f"{len(found.masters)} masters in {_plural(subnets, 'fabric')}{when}: {masters}")
+    when, facts = found.when, found.facts
+    if len(found.masters) > facts.subnets:
+        masters = ", ".join(found.masters)
+        found.wrong.append(f"{len(found.masters)} masters in {_plural(facts.subnets, 'fabric')}{when}: {masters}")
     elif not found.masters and not found.wrong:
         found.odd.append(f"subnet_managers names none{when}")
-    for what, least in (("nodes", "at least "), ("ports", "")):
-        listed, checked = counts.get(what, 0), counts.get(f"{what}_checked", 0)
+    for checked, listed, what in (
+        (facts.nodes_checked, facts.nodes, f"at least {facts.nodes} nodes"),
+        (facts.ports_checked, facts.ports, f"{facts.ports} ports"),
+    ):
         if checked < listed or listed < 1:
-            found.odd.append(f"error counters were checked {checked} of {least}{listed} {what}{when}")
-    if counts.get("unanswered"):
-        found.odd.append(f"{counts['unanswered']} queries for error counters were not answered{when}")
+            found.odd.append(f"error counters were checked {checked} of {what}{when}")
+    if facts.unanswered:
+        found.odd.append(f"{facts.unanswered} queries for error counters were not answered{when}")
     for metric, count in (("ib_links", len(found.links) // 2), ("ib_error_ports", len(found.errors))):
         said = [s.value for s in result.samples if s.metric == metric]
         if said != [count] and not found.odd:
@@ -144,14 +129,16 @@ def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     ids = [m.id for m in case.serving(criterion)]
     if not ids:
         return []
-    gone = unusable(case, criterion, CLUSTER, ids[:1], bound)
-    if gone is not None:
-        return [gone]
+    first = facts_for(case, criterion, CLUSTER, ids[0], IbFabricFacts, bound)
+    if isinstance(first, Judgement):
+        return [first]
     results = [r for id_ in ids if (r := case.usable(id_)) is not None]
-    readings = [read(r, " at the end of the run" if i else "") for i, r in enumerate(results)]
+    known = [(r, facts) for r in results if (facts := r.facts_of(IbFabricFacts)) is not None]
+    readings = [read(r, facts, " at the end of the run" if i else "") for i, (r, facts) in enumerate(known)]
     evidence, wrong, unknown = list(ids), [], []
     if len(ids) == 1 and len(case.plan.suites) > 1:
         unknown.append("no second reading was planned")
+    unknown += [f"{r.measurement} has a result, but no facts in it" for r in results if r not in [k[0] for k in known]]
     for reading in readings:
         wrong += reading.wrong
         unknown += reading.odd
@@ -163,7 +150,7 @@ def judge_ib_fabric(case: Case, criterion: Criterion) -> list[Judgement]:
     last = readings[-1]
     text = (
         f"{_plural(len(last.links) // 2, 'link')}, {_plural(len(last.errors), 'port')} with errors, "
-        f"masters {', '.join(sorted(last.masters)) or 'none'} ({RECORDED}){_rest(last, mine)}"
+        f"masters {', '.join(last.masters) or 'none'} ({RECORDED}){_rest(last, mine)}"
     )
 
     def say(verdict: VerdictName, code: ReasonCode, why: str) -> list[Judgement]:
@@ -189,7 +176,7 @@ def _declared(
         id_ = f"{BEFORE}.{node.name}"
         ports = case.usable(id_)
         for port in (p for p in node.ports if p.rdma):
-            guid = _port_guid(ports, port.interface)
+            guid = _port_guid(port_of(case, Endpoint(node=node.name, port=port.interface)))
             evidence += [id_] if id_ not in evidence and ports is not None else []
             if guid is None:
                 unknown.append(f"{node.name}/{port.interface}: its GUID is not known")
@@ -197,7 +184,7 @@ def _declared(
             for reading in readings:
                 there = {key for key in reading.links if key[0] == guid}
                 found |= there
-                if not there and reading.listed:
+                if not there:
                     wrong.append(f"{node.name}/{port.interface} ({guid}) has no link in the fabric{reading.when}")
     return found
 
@@ -206,13 +193,13 @@ def _rates(case: Case, reading: Reading, declared: set[Key], wrong: list[str], u
     """The links of declared ports at the profile's rate."""
     wanted = case.fabric.line_rate_gbps
     for port in sorted(declared & set(reading.links)):
-        words, other = reading.links[port]
-        link = f"link {reading.names[port]} - {reading.names[other]}"
-        rate = reading.rate_of(port)
+        link, other = reading.links[port]
+        words = f"link {reading.names[port]} - {reading.names[other]} runs at {link.rate}{reading.when}"
+        rate = gbps_of(link)
         if rate is None:
-            unknown.append(f"{link} runs at {words}{reading.when}, which is no rate")
+            unknown.append(f"{words}, which is not one known rate")
         elif rate != wanted:
-            wrong.append(f"{link} runs at {words}{reading.when}, {wanted:g} Gbit/s wanted")
+            wrong.append(f"{words}, {wanted:g} Gbit/s wanted")
 
 
 def _new_errors(readings: Sequence[Reading], mine: set[Key], wrong: list[str], unknown: list[str]) -> None:
@@ -238,7 +225,7 @@ def _new_errors(readings: Sequence[Reading], mine: set[Key], wrong: list[str], u
 def _rest(reading: Reading, mine: set[Key]) -> str:
     """What the fabric has beyond the declared ports' links, and totals from before: told, not judged."""
     said = []
-    others = Counter(rate for port, (rate, other) in reading.links.items() if port not in mine and port < other)
+    others = Counter(link.rate for port, (link, other) in reading.links.items() if port not in mine and port < other)
     if others:
         words = ", ".join(rate if count == 1 else f"{count} x {rate}" for rate, count in sorted(others.items()))
         said.append(f"{_plural(sum(others.values()), 'other link')}: {words}")
@@ -252,11 +239,6 @@ def _rest(reading: Reading, mine: set[Key]) -> str:
     return f"; reported, not judged: {'; '.join(said)}" if said else ""
 
 
-def _port_guid(ports: Result | None, interface: str) -> str | None:
+def _port_guid(port: RdmaPort | None) -> str | None:
     """A port's GUID as ibnetdiscover writes it: the lower half of its first GID."""
-    gids = ports.facts.get(f"{interface}.gids") if ports is not None else None
-    for line in gids if isinstance(gids, list) else []:
-        found = re.search(r"((?:[0-9a-f]{4}:){7}[0-9a-f]{4})", str(line))
-        if found:
-            return "0x" + "".join(found[1].split(":")[4:])
-    return None
+    return f"0x{int(port.gids[0].gid) & (2**64 - 1):016x}" if port is not None and port.gids else None

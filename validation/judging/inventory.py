@@ -1,132 +1,134 @@
-"""Judging what a node is: its facts against the bill of materials and the stack that the inventory declares."""
+"""Judging what a node is: its facts against the bill of materials and the stack that the inventory declares.
+
+Every part is compared once, here; the judgement carries what was declared and what was found, and the report shows it.
+"""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from validation.criterion import Criterion
-from validation.judging.case import Case, judgement, unusable
-from validation.model import Bound, Judgement, Node, Result
-from validation.parsers.facts import COMPONENTS
+from validation.facts import COMPONENTS, NodeFacts
+from validation.judging.case import Case, facts_for, judgement
+from validation.model import Bound, Compared, Judgement, Node
+
+HARDWARE = ("virt", "model", "gpu_model", "gpu_count", "nic_model")
+"""Parts in which the nodes of a group are meant to be alike; what the bill of materials declares is judged."""
 
 
 def judge_bom(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node against its declared bill of materials; what is not declared cannot be confirmed."""
+    odd = odd_ones(case, criterion, HARDWARE)
     judged = []
     for measurement in case.serving(criterion):
-        name = measurement.nodes[0]
-        gone = unusable(case, criterion, name, (measurement.id,), None)
-        result = case.usable(measurement.id)
-        judged.append(gone or _bom(criterion, case.topology.node(name), result, measurement.id))
+        node = case.topology.node(measurement.nodes[0])
+        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, None)
+        if isinstance(facts, NodeFacts):
+            facts = _bom(criterion, node, facts, measurement.id, odd.get(node.name, {}))
+        judged.append(facts)
     return judged
 
 
-def _declared(node: Node) -> dict[str, str]:
-    """What the inventory declares, as text; a node that declares no GPU need not name its model."""
-    raw = node.bom.model_dump()
-    if raw["gpu_count"] == 0 and raw["gpu_model"] is None:
-        raw["gpu_model"] = ""
-    return {key: str(value) for key, value in raw.items() if value is not None}
+def _compared(key: str, declared: object, found: object, odd: Mapping[str, str]) -> Compared:
+    one, two = (None if value is None else str(value) for value in (declared, found))
+    equal = None if one is None or two is None else one == two
+    return Compared(key=key, declared=one, found=two, equal=equal, odd=key in odd)
 
 
-def _bom(criterion: Criterion, node: Node, result: Result | None, id_: str) -> Judgement:
-    facts = result.facts if result is not None else {}
-    ports = facts.get("fabric_ports")
-    keys = ("model", "gpu_model", "gpu_count", "nic_model")
-    found: dict[str, str] = {key: str(facts[key]) for key in keys if key in facts}
-    lines = [str(line) for line in ports] if isinstance(ports, list) else []
-    if isinstance(ports, list):
-        found["fabric_port_count"] = str(len({m[1] for line in lines if (m := PORT.fullmatch(line))} - _absent(lines)))
-    declared = _declared(node)
+def _materials(node: Node, facts: NodeFacts, odd: Mapping[str, str]) -> list[Compared]:
+    """The bill of materials part by part; a node that declares no GPU need not name its model."""
+    declared = node.bom.model_dump()
+    if node.bom.gpu_count == 0 and node.bom.gpu_model is None:
+        declared["gpu_model"] = ""
+    there = sum(port.operstate != "absent" for port in facts.fabric_ports)
+    found = {**{key: getattr(facts, key) for key in HARDWARE}, "fabric_port_count": there}
+    return [_compared(key, value, found[key], odd) for key, value in declared.items()]
+
+
+def _bom(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Mapping[str, str]) -> Judgement:
+    parts = _materials(node, facts, odd)
     bound = Bound(
         metric="bom",
         unit="",
-        equal="; ".join(f"{k} {v or 'none'}" for k, v in declared.items()) or None,
+        equal="; ".join(f"{p.key} {p.declared or 'none'}" for p in parts if p.declared is not None) or None,
         derivation=("declared in the inventory, host variable bom",),
         source=criterion.source,
     )
-    text = "; ".join(f"{key} {value or 'none'}" for key, value in found.items())
-    lacking = sorted(set(declared) - set(found))
-    if lacking:
-        why = f"the node's facts lack {', '.join(lacking)}"
-        return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
-    wrong = [f"{k} is {found[k] or 'none'}, {v or 'none'} declared" for k, v in declared.items() if found[k] != v]
-    off, unknown = _ports(node, lines)
-    wrong += off
-    if wrong:
-        return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
-    if unknown:
+    text = "; ".join(f"{p.key} {p.found or 'none'}" for p in parts)
+    wrong = [f"{p.key} is {p.found or 'none'}, {p.declared or 'none'} declared" for p in parts if p.equal is False]
+    off, unknown = _ports(node, facts)
+    undeclared = sorted(p.key for p in parts if p.declared is None)
+    shown = (*parts, _rates(node, facts, bool(off or unknown)), _compared("virt", None, facts.virt, odd))
+    if wrong or off:
+        judged = judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong + off), [id_])
+    elif unknown:
         why = f"not judged because {'; '.join(unknown)}"
-        return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
-    undeclared = sorted(set(found) - set(declared))
-    if undeclared:
+        judged = judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_])
+    elif undeclared:
         why = f"the inventory's bom does not declare {', '.join(undeclared)}; found: {text}"
-        return judgement(criterion, node.name, "not-measured", "no-bound", why, [id_], text=text, bound=bound)
-    return judgement(
-        criterion, node.name, "pass", "within-bounds", "equal to the declared bom", [id_], text=text, bound=bound
-    )
+        judged = judgement(criterion, node.name, "not-measured", "no-bound", why, [id_])
+    else:
+        judged = judgement(criterion, node.name, "pass", "within-bounds", "equal to the declared bom", [id_])
+    return judged.model_copy(update={"text": text, "bound": bound, "compared": shown})
 
 
-PORT = re.compile(r"([^=,\s]+)=(\w+),mtu=(\d*),speed=(-?\d*)")
-NO_SPEED = 2**32 - 1
-"""Mbit/s that sysfs shows of a port without a link where it shows -1 as a number without sign."""
+def _rates(node: Node, facts: NodeFacts, off: bool) -> Compared:
+    """Declared and negotiated rates of the fabric ports; a virtual port's mean nothing."""
+    declared = _gbits(p.rate_gbps for p in node.ports)
+    found = None if node.virtual else _gbits(p.speed_mbit / 1000 for p in facts.fabric_ports if p.speed_mbit)
+    equal = None if declared is None or found is None else not off
+    return Compared(key="fabric_port_rate", declared=declared, found=found, equal=equal)
 
 
-def _absent(lines: list[str]) -> set[str]:
-    return {m[1] for line in lines if (m := PORT.fullmatch(line)) and m[2] == "absent"}
+def _gbits(rates: Iterable[float | None]) -> str | None:
+    known = sorted({rate for rate in rates if rate is not None})
+    return ", ".join(f"{rate:g} Gbit/s" for rate in known) or None
 
 
-def _ports(node: Node, lines: list[str]) -> tuple[list[str], list[str]]:
+def _ports(node: Node, facts: NodeFacts) -> tuple[list[str], list[str]]:
     """What is wrong with the declared ports of real hardware, and what of them is not known.
 
     Each must be there, up, and of the declared rate. Of virtual nodes no port is looked at: veth speeds mean nothing.
     """
-    if node.virtual:
-        return [], []
     wrong: list[str] = []
-    unknown = [
-        f"a line of the fabric ports cannot be read: {line[:60]!r}" for line in lines if not PORT.fullmatch(line)
-    ]
-    for port in node.ports:
-        name = port.interface
-        there = [m for line in lines if (m := PORT.fullmatch(line)) and m[1] == name]
-        if len(there) != 1:
-            unknown.append(f"the facts say nothing of {name}" if not there else f"{name} stands there twice")
-            continue
-        state, speed = there[0][2], there[0][4]
-        if state == "unknown":
+    unknown: list[str] = []
+    for port in node.ports if not node.virtual else ():
+        name, there = port.interface, facts.port(port.interface)
+        if there is None:
+            unknown.append(f"the facts say nothing of {name}")
+        elif there.operstate == "unknown":
             unknown.append(f"{name} is unknown, neither up nor down")
-        elif state != "up":
-            wrong.append(f"{name} is {state}, up wanted")
-        elif not speed.isdigit() or int(speed) in (0, NO_SPEED):
+        elif there.operstate != "up":
+            wrong.append(f"{name} is {there.operstate}, up wanted")
+        elif there.speed_mbit is None:
             unknown.append(f"the speed of {name} is not known")
-        elif port.rate_gbps is not None and int(speed) / 1000 != port.rate_gbps:
-            wrong.append(f"{name} runs at {int(speed) / 1000:g} Gbit/s, {port.rate_gbps:g} declared")
+        elif port.rate_gbps is not None and there.speed_mbit / 1000 != port.rate_gbps:
+            wrong.append(f"{name} runs at {there.speed_mbit / 1000:g} Gbit/s, {port.rate_gbps:g} declared")
     return wrong, unknown
 
 
-def _odd_ones(case: Case, criterion: Criterion) -> dict[str, list[str]]:
-    """Node -> components in which it differs from its group. The majority is right; without one all are named."""
-    facts = {m.nodes[0]: r.facts for m in case.serving(criterion) if (r := case.usable(m.id)) is not None}
-    odd: dict[str, list[str]] = {}
+def odd_ones(case: Case, criterion: Criterion, keys: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Node -> part in which it differs from its group -> in words. Without a majority all that differ are named."""
+    found = {m.nodes[0]: r for m in case.serving(criterion) if (r := case.usable(m.id)) is not None}
+    facts = {name: known for name, result in found.items() if (known := result.facts_of(NodeFacts)) is not None}
+    odd: dict[str, dict[str, str]] = {}
     for group in sorted({g for n in case.topology.nodes for g in n.groups}):
         members = [n.name for n in case.topology.nodes if group in n.groups and n.name in facts]
-        for component in COMPONENTS:
-            versions = {name: str(facts[name][component]) for name in members if component in facts[name]}
-            ranking = Counter(versions.values()).most_common()
+        for key in keys:
+            values = {name: str(getattr(facts[name], key)) for name in members}
+            ranking = Counter(values.values()).most_common()
             if len(ranking) < 2:
                 continue
             usual = ranking[0][0] if ranking[0][1] > ranking[1][1] else None
-            for name, version in versions.items():
-                if version == usual:
+            for name, value in values.items():
+                if value == usual:
                     continue
-                others = sorted(n for n, v in versions.items() if v != version)
-                said = f"{component} is {version or 'absent'}, {_short(others)} of {group} have "
-                said += (usual or "none") if usual is not None else "/".join(sorted({versions[n] for n in others}))
-                if said not in odd.setdefault(name, []):
-                    odd[name].append(said)
+                others = sorted(n for n, v in values.items() if v != value)
+                said = f"{key} is {value or 'absent'}, {_short(others)} of {group} have "
+                said += (usual or "none") if usual is not None else "/".join(sorted({values[n] for n in others}))
+                mine = odd.setdefault(name, {})
+                mine[key] = f"{mine[key]}; {said}" if key in mine else said
     return odd
 
 
@@ -136,28 +138,18 @@ def _short(names: list[str]) -> str:
 
 def judge_stack(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node against the declared stack release, and against the other nodes of its groups."""
-    odd = _odd_ones(case, criterion)
+    odd = odd_ones(case, criterion, COMPONENTS)
     judged = []
     for measurement in case.serving(criterion):
         node = case.topology.node(measurement.nodes[0])
-        gone = unusable(case, criterion, node.name, (measurement.id,), None)
-        result = case.usable(measurement.id)
-        judged.append(gone or _stack(criterion, node, result, measurement.id, odd.get(node.name, [])))
+        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, None)
+        if isinstance(facts, NodeFacts):
+            facts = _stack(criterion, node, facts, measurement.id, odd.get(node.name, {}))
+        judged.append(facts)
     return judged
 
 
-SETTLED = ("drift", "reboot_pending")
-
-
-def _unsettled(facts: Mapping[str, object]) -> list[str]:
-    """What left the provisioned state: packages of another version than was provisioned, reboots that wait."""
-    drift, pending = (facts.get(key) for key in SETTLED)
-    said = [str(d) for d in drift] if isinstance(drift, list) else []
-    return said + ([f"a reboot waits: {reason}" for reason in pending] if isinstance(pending, list) else [])
-
-
-def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, odd: list[str]) -> Judgement:
-    facts = result.facts if result is not None else {}
+def _stack(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Mapping[str, str]) -> Judgement:
     bound = Bound(
         metric="stack",
         unit="",
@@ -165,24 +157,22 @@ def _stack(criterion: Criterion, node: Node, result: Result | None, id_: str, od
         derivation=("declared in the inventory, variable stack", "and equal on all nodes of a group"),
         source=criterion.source,
     )
-    text = "; ".join(f"{c} {facts.get(c) or 'absent'}" for c in COMPONENTS)
-    wrong = [
-        f"{component} is {facts[component] or 'absent'}, {version or 'absent'} declared"
-        for component, version in sorted(node.stack.items())
-        if component in facts and str(facts[component]) != version
-    ]
-    wrong += odd + _unsettled(facts)
+    keys = sorted({*COMPONENTS, *node.stack}, key=lambda key: (key not in COMPONENTS, key))
+    parts = [_compared(key, node.stack.get(key), facts.version(key), odd) for key in keys]
+    text = "; ".join(f"{key} {getattr(facts, key) or 'absent'}" for key in COMPONENTS)
+    wrong = [f"{p.key} is {p.found or 'absent'}, {p.declared or 'absent'} declared" for p in parts if p.equal is False]
+    # what left the provisioned state: packages of another version than was provisioned, reboots that wait
+    wrong += [*odd.values(), *map(str, facts.drift), *(f"a reboot waits: {reason}" for reason in facts.reboot_pending)]
+    unseen = [part.key for part in parts if part.found is None]
     if wrong:
-        return judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_], text=text, bound=bound)
-    unseen = sorted({*node.stack, *COMPONENTS, *SETTLED} - set(facts))
-    unseen += [key for key in COMPONENTS if key in facts and not isinstance(facts[key], str)]
-    unseen += [key for key in ("os", "kernel") if facts.get(key) == ""]  # which every node has
-    unseen += [key for key in SETTLED if key in facts and not isinstance(facts[key], list)]
-    if unseen:
+        judged = judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong), [id_])
+    elif unseen:
         why = f"the node's facts say nothing of {', '.join(unseen)}"
-        return judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
-    if not node.stack:
+        judged = judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_])
+    elif not node.stack:
         why = f"the inventory declares no stack for {node.name}; found: {text}"
-        return judgement(criterion, node.name, "not-measured", "no-bound", why, [id_], text=text, bound=bound)
-    why = f"equal to the declared stack ({', '.join(sorted(node.stack))}) and within its groups"
-    return judgement(criterion, node.name, "pass", "within-bounds", why, [id_], text=text, bound=bound)
+        judged = judgement(criterion, node.name, "not-measured", "no-bound", why, [id_])
+    else:
+        why = f"equal to the declared stack ({', '.join(sorted(node.stack))}) and within its groups"
+        judged = judgement(criterion, node.name, "pass", "within-bounds", why, [id_])
+    return judged.model_copy(update={"text": text, "bound": bound, "compared": tuple(parts)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.rdma_ports import BEFORE
+from validation.judging.rdma_ports import BEFORE, port_of
 from validation.judging.values import judge_values
 from validation.model import Endpoint, Judgement
 
@@ -34,16 +34,15 @@ def _rdma(case: Case, criterion: Criterion, passed: Judgement) -> Judgement | No
             return judgement(criterion, passed.about, "not-measured", "missing-metric", why, evidence, bound=bound)
         evidence.append(id_)
         gone = unusable(case, criterion, passed.about, [id_], bound)
-        result = case.usable(id_)
-        if gone is not None or result is None:
+        if gone is not None:
             return gone
-        mtu = result.facts.get(f"{end.port}.active_mtu_bytes")
-        if isinstance(mtu, bool) or not isinstance(mtu, int):
-            device = result.facts.get(f"{end.port}.device")
-            unread = result.facts.get(f"{end.port}.active_mtu_unread") or "ibv_devinfo does not say it"
-            why = f"the RDMA MTU of {end} is not known because " + (str(unread) if device else "it has no RDMA device")
+        seen = port_of(case, end)
+        if seen is None or seen.active_mtu_bytes is None:
+            unread = (seen.active_mtu_unread if seen else "") or "ibv_devinfo does not say it"
+            why = unread if seen is not None and seen.device else "it has no RDMA device"
+            why = f"the RDMA MTU of {end} is not known because {why}"
             return judgement(criterion, passed.about, "not-measured", "missing-metric", why, evidence, bound=bound)
-        found.append((end, mtu))
+        found.append((end, seen.active_mtu_bytes))
     if all(mtu == wanted for _, mtu in found):
         return None
     least = float(min(mtu for _, mtu in found))

@@ -16,7 +16,7 @@ from validation.criterion import Criterion
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
-from validation.judging.rdma_ports import BEFORE
+from validation.judging.rdma_ports import port_of
 from validation.judging.values import against, impossible, subject_of
 from validation.model import Bound, Endpoint, Judgement, Measurement, Result, Subject
 
@@ -43,10 +43,10 @@ def broken(case: Case, measurement: Measurement) -> Result | None:
     result = case.latest.get(measurement.id)
     if result is None or result.status not in BROKEN:
         return None
-    if result.status == "timeout" and not (result.facts.get("at") or result.facts.get("towards")):
+    failure = result.failure
+    if failure is None or (result.status == "timeout" and not (failure.at or failure.towards)):
         return None
-    fault = result.facts.get("fault")
-    return result if fault and fault not in NOT_THE_FABRIC else None
+    return result if failure.code and failure.code not in NOT_THE_FABRIC else None
 
 
 def _works(case: Case, criterion: Criterion, subject: Subject, mine: list[Measurement]) -> Judgement:
@@ -80,7 +80,7 @@ def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]
         found.append(f"{name} has no figure")
     if again is None or again < 0:
         found.append(f"{name} has no rdma_retransmits")
-    facts: Mapping[str, object] = result.facts
+    facts: Mapping[str, object] = result.plain
     keys = ["device", "peer_device", "gid_index", "peer_gid_index"]
     if measurement.kind != "rdma-ucx":  # which does not say it
         keys.append("active_mtu")
@@ -105,8 +105,8 @@ def _unproved(case: Case, measurement: Measurement, result: Result) -> list[str]
 
 def _device_behind(case: Case, end: Endpoint) -> str:
     """The RDMA device that carries a port by what the node says of its ports; "" where it was not read."""
-    seen = case.usable(f"{BEFORE}.{end.node}")
-    return str(seen.facts.get(f"{end.port}.device") or "") if seen is not None else ""
+    seen = port_of(case, end)
+    return seen.device if seen is not None else ""
 
 
 def _said(key: str, value: object) -> bool:
@@ -127,7 +127,7 @@ def _proof(case: Case, mine: list[Measurement]) -> str:
     results = [r for m in mine if (r := case.usable(m.id)) is not None]
 
     def all_of(*keys: str) -> str:
-        found = dict.fromkeys(str(r.facts[key]) for key in keys for r in results if r.facts.get(key) not in (None, ""))
+        found = dict.fromkeys(str(r.plain[key]) for key in keys for r in results if r.plain.get(key) not in (None, ""))
         return "/".join(found) or "unknown"
 
     again = sum(v for r in results for v in r.values("rdma_retransmits"))

@@ -11,26 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
+from validation.facts import Memlock, Policy, RdmaPort, RdmaPortsFacts
 from validation.judging import counters
-from validation.judging.case import Case, judgement, unusable
-from validation.model import (
-    Bound,
-    Endpoint,
-    Judgement,
-    Measurement,
-    Node,
-    Port,
-    ReasonCode,
-    Result,
-    Subject,
-    VerdictName,
-)
+from validation.judging.case import Case, facts_for, judgement, unusable
+from validation.model import Bound, Endpoint, Judgement, Measurement, Node, Port, ReasonCode, Subject, VerdictName
 
 BEFORE, AFTER = "rdma-ports", "rdma-ports-after"
 UP = ("ACTIVE", "LinkUp")
 UNLIMITED = -1
 
-GUIDANCE = {"roce_mode": "RoCE v2", "tos": 106, "trust": "dscp", "dscp_prio": ["26:3", "48:6"], "pfc": ["3"]}
+GUIDANCE = Policy(roce_mode="RoCE v2", tos=106, trust="dscp", dscp_prio={"26": 3, "48": 6}, pfc=(3,))
 """What RoCE ports have where no policy was provisioned: NVIDIA RoCE configuration guidance, DSCP 26 and ECN-capable
 (26 x 4 + 2), priority 3, notifications DSCP 48 on priority 6."""
 
@@ -56,8 +46,8 @@ class Seen:
 
     node: Node
     port: Port
-    before: Result | None
-    after: Result | None
+    facts: RdmaPortsFacts
+    after: RdmaPortsFacts | None
     ids: tuple[str, ...]
 
     @property
@@ -65,29 +55,28 @@ class Seen:
         """`gpu1/fab0`."""
         return Subject.port(Endpoint(node=self.node.name, port=self.port.interface))
 
-    def fact(self, key: str, result: Result | None = None) -> object:
-        """A fact of the port, from the first reading unless another is given; None where it is not there."""
-        result = result or self.before
-        return result.facts.get(f"{self.port.interface}.{key}") if result is not None else None
+    @property
+    def first(self) -> RdmaPort | None:
+        """The port as it was before the load; None where the probe did not look at it."""
+        return self.facts.port(self.port.interface)
+
+    @property
+    def last(self) -> RdmaPort | None:
+        """The port as it was after the load; None without that reading."""
+        return self.after.port(self.port.interface) if self.after is not None else None
 
     @property
     def device(self) -> str:
         """`rxe_fab0`, "" without one."""
-        return str(self.fact("device") or "")
+        return self.first.device if self.first is not None else ""
 
     @property
-    def looked_at(self) -> bool:
-        """True where the probe looked for this port at all."""
-        ports = self.before.facts.get("ports") if self.before is not None else None
-        return isinstance(ports, list) and self.port.interface in ports
-
-    @property
-    def readings(self) -> tuple[counters.Reading, counters.Reading]:
+    def readings(self) -> tuple[dict[str, int], dict[str, int]]:
         """The port's counters, before and after."""
-        return counters.reading(self.fact("counters")), counters.reading(self.fact("counters", self.after))
+        return self.first.counters if self.first else {}, self.last.counters if self.last else {}
 
-    def growth(self, judged: Callable[[str], bool]) -> list[str]:
-        """Judged counters that grew during the run, `link_downed +1`."""
+    def growth(self, judged: Callable[[str], bool]) -> list[counters.Change]:
+        """Judged counters that grew during the run."""
         return counters.growth(*self.readings, judged) if self.after is not None else []
 
     def gaps(self, groups: dict[str, Callable[[str], bool]]) -> list[str]:
@@ -108,10 +97,20 @@ def seen(case: Case, criterion: Criterion) -> list[Seen | Judgement]:
             if not port.rdma:
                 continue
             about = Subject.port(Endpoint(node=node.name, port=port.interface))
-            gone = unusable(case, criterion, about, (measurement.id,), None)
+            facts = facts_for(case, criterion, about, measurement.id, RdmaPortsFacts, None)
             after = case.usable(last.id) if last else None
-            found.append(gone or Seen(node, port, case.usable(measurement.id), after, ids))
+            if isinstance(facts, RdmaPortsFacts):
+                found.append(Seen(node, port, facts, after.facts_of(RdmaPortsFacts) if after else None, ids))
+            else:
+                found.append(facts)
     return found
+
+
+def port_of(case: Case, end: Endpoint) -> RdmaPort | None:
+    """A port as its node showed it before the load; None where that is not known."""
+    result = case.usable(f"{BEFORE}.{end.node}")
+    facts = result.facts_of(RdmaPortsFacts) if result is not None else None
+    return facts.port(end.port) if facts is not None else None
 
 
 def _planned(case: Case, id_: str) -> Measurement | None:
@@ -141,7 +140,7 @@ def judge_rdma_port(case: Case, criterion: Criterion) -> list[Judgement]:
         if wrong:
             judged.append(say("fail", "not-equal", "; ".join(wrong)))
             continue
-        late = unusable(case, criterion, one.subject, one.ids, bound)
+        late = _late(case, criterion, one, bound)
         if late is not None:
             judged.append(late)
         elif unknown:
@@ -166,82 +165,78 @@ def _port_bound(case: Case, criterion: Criterion, one: Seen) -> Bound:
     return Bound(metric="rdma_port", unit="", equal=wanted, derivation=tuple(lines), source=criterion.source)
 
 
+def _late(case: Case, criterion: Criterion, one: Seen, bound: Bound) -> Judgement | None:
+    """A not-measured judgement where a reading that was planned has no usable result, else None."""
+    gone = unusable(case, criterion, one.subject, one.ids, bound)
+    if gone is not None or len(one.ids) == 1 or one.after is not None:
+        return gone
+    why = f"{one.ids[-1]} has a result, but no facts in it"
+    return judgement(criterion, one.subject, "not-measured", "missing-metric", why, one.ids, bound=bound)
+
+
 def _port_text(one: Seen) -> str:
-    rate = one.fact("rate_gbps")
-    return (
-        f"{one.device}: {one.fact('state')}, {one.fact('physical_state')}, {one.fact('link_layer')}, "
-        f"{rate if rate is not None else '?'} Gbit/s"
-    )
+    port = one.first
+    if port is None:
+        return "not looked at"
+    rate = port.rate_gbps if port.rate_gbps is not None else "?"
+    return f"{port.device}: {port.state}, {port.physical_state}, {port.link_layer}, {rate} Gbit/s"
 
 
 def _port_faults(case: Case, one: Seen) -> tuple[list[str], list[str]]:
     """What is wrong with a port, and what of it is not known."""
-    name, fabric = one.port.interface, case.fabric
-    if not one.looked_at:
+    name, fabric, first = one.port.interface, case.fabric, one.first
+    if first is None:
         return [], [f"the probe did not look at {name}"]
-    if not one.device:
-        there = f"{name} is {one.fact('operstate') or 'of unknown state'}" if one.fact("present") else f"no {name}"
+    if not first.device:
+        there = f"{name} is {first.operstate or 'of unknown state'}" if first.present else f"no {name}"
         return [f"no RDMA device on {name} ({there})"], []
-    wrong = _down(one, one.before, "")
+    wrong = _down(first, "")
     unknown: list[str] = []
-    readings: list[tuple[Result | None, str]] = [(one.before, "")]
+    readings = [(first, "")]
     if one.after is not None:
-        last = one.fact("device", one.after)
-        if not last:
+        last = one.last
+        if last is None or not last.device:
             wrong.append(f"{one.device} is gone at the end of the run")
         else:
-            wrong += _down(one, one.after, " at the end of the run") if not wrong else []
-            unknown += [f"its device is {last} at the end of the run, {one.device} before"] * (last != one.device)
-            readings.append((one.after, " at the end of the run"))
-    for result, when in readings:
-        if one.fact("link_layer", result) != fabric.link_layer:
-            wrong.append(f"link layer of {name} is {one.fact('link_layer', result)}{when}, {fabric.link_layer} wanted")
+            wrong += _down(last, " at the end of the run") if not wrong else []
+            if last.device != one.device:
+                unknown.append(f"its device is {last.device} at the end of the run, {one.device} before")
+            readings.append((last, " at the end of the run"))
+    for port, when in readings:
+        if port.link_layer != fabric.link_layer:
+            wrong.append(f"link layer of {name} is {port.link_layer}{when}, {fabric.link_layer} wanted")
             break
-        rate = one.fact("rate_gbps", result)
-        if case.virtual or rate == fabric.line_rate_gbps:
+        if case.virtual or port.rate_gbps == fabric.line_rate_gbps:
             continue
-        if isinstance(rate, (int, float)) and not isinstance(rate, bool):
-            wrong.append(f"{one.device} runs at {rate:g} Gbit/s{when}, {fabric.line_rate_gbps:g} wanted")
+        if port.rate_gbps is not None:
+            wrong.append(f"{one.device} runs at {port.rate_gbps:g} Gbit/s{when}, {fabric.line_rate_gbps:g} wanted")
             break
-        else:
-            unknown.append(f"the rate of {one.device}{when} is not known")
-    down = bool(_down(one, one.before, ""))  # where it is, no GID is left
-    for result, when in readings if fabric.link_layer == "Ethernet" and not down else []:
-        if one.fact("link_layer", result) == "Ethernet" and not _down(one, result, "") and not _has_gid(one, result):
+        unknown.append(f"the rate of {one.device}{when} is not known")
+    down = bool(_down(first, ""))  # where it is, no GID is left
+    for port, when in readings if fabric.link_layer == "Ethernet" and not down else []:
+        if port.link_layer == "Ethernet" and not _down(port, "") and not _has_gid(one.port.address, port):
             wrong.append(f"{one.device} has no RoCE v2 GID of {one.port.address}{when}")
             break
     if len(one.ids) == 1 and len(case.plan.suites) > 1:
         unknown.append("no second reading was planned")
     grown = one.growth(counters.of_links)
-    wrong += [f"link errors during the run: {', '.join(grown)}"] if grown else []
+    wrong += [f"link errors during the run: {', '.join(map(str, grown))}"] if grown else []
     return wrong, unknown + one.gaps({"link errors": counters.of_links})
 
 
-def _down(one: Seen, result: Result | None, when: str) -> list[str]:
-    found = (one.fact("state", result), one.fact("physical_state", result))
-    if found == UP:
+def _down(port: RdmaPort, when: str) -> list[str]:
+    if (port.state, port.physical_state) == UP:
         return []
-    return [f"{one.device} is {found[0]}, {found[1]}{when} ({one.port.interface} {one.fact('operstate', result)})"]
+    return [f"{port.device} is {port.state}, {port.physical_state}{when} ({port.interface} {port.operstate})"]
 
 
-def _has_gid(one: Seen, result: Result | None) -> bool:
-    """True where the GID table has the port's own IPv4 address as a RoCE v2 GID (InfiniBand specification, A17)."""
+def _has_gid(address: str, port: RdmaPort) -> bool:
+    """True where the GID table has that IPv4 address as a RoCE v2 GID (InfiniBand specification, A17)."""
     try:
-        wanted = ipaddress.ip_address(one.port.address)
+        wanted = ipaddress.ip_address(address)
     except ValueError:
         return False  # what is no address has no GID
-    gids = one.fact("gids", result)
-    for line in gids if isinstance(gids, list) else []:
-        index, _, rest = str(line).partition(" ")
-        if not rest.startswith("RoCE v2 "):
-            continue
-        try:
-            gid = ipaddress.IPv6Address(rest.removeprefix("RoCE v2 ").partition(" ")[0])
-        except ValueError:
-            continue  # no address, so not this port's
-        if index and wanted in (gid, gid.ipv4_mapped):
-            return True
-    return False
+    return any(g.type == "RoCE v2" and wanted in (g.gid, g.gid.ipv4_mapped) for g in port.gids)
 
 
 def judge_lossless(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -251,8 +246,8 @@ def judge_lossless(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(one, Judgement):
             judged.append(one)
             continue
-        policy = one.before is not None and one.before.facts.get("policy") is True
-        wanted = {key: _wanted(one, key, policy) for key in GUIDANCE}
+        policy = one.facts.policy
+        wanted = {key: _wanted(policy, key) for key in NAMES}
         source = "the policy that was provisioned" if policy else "NVIDIA RoCE configuration guidance: no policy here"
         bound = Bound(
             metric="roce_settings",
@@ -265,19 +260,21 @@ def judge_lossless(case: Case, criterion: Criterion) -> list[Judgement]:
     return judged
 
 
-def _wanted(one: Seen, key: str, policy: bool) -> object:
-    found = one.before.facts.get(f"policy.{key}") if policy and one.before is not None else None
-    return GUIDANCE[key] if found is None else found
+def _wanted(policy: Policy | None, key: str) -> object:
+    found = getattr(policy, key) if policy is not None else None
+    return getattr(GUIDANCE, key) if found is None else found
 
 
 def _show(value: object) -> str:
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+    if isinstance(value, dict):
+        value = tuple(f"{dscp}:{prio}" for dscp, prio in sorted(value.items()))
+    return (", ".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
-def _fits(key: str, found: object, wanted: object) -> bool:
+def _fits(found: object, wanted: object) -> bool:
     """A DSCP map may hold more than what is wanted; everything else is equal."""
-    if key == "dscp_prio" and isinstance(found, list) and isinstance(wanted, list):
-        return set(wanted) <= set(found)
+    if isinstance(found, dict) and isinstance(wanted, dict):
+        return wanted.items() <= found.items()
     return found == wanted
 
 
@@ -285,38 +282,38 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
     def say(verdict: VerdictName, code: ReasonCode, why: str) -> Judgement:
         return judgement(criterion, one.subject, verdict, code, why, one.ids, text=text or None, bound=bound)
 
-    have = {key: one.fact(key) for key in wanted}
+    qos = one.first.qos if one.first is not None else None
+    have = {key: getattr(qos, key, None) for key in wanted}
     text = "; ".join(f"{NAMES[key]} {_show(value)}" for key, value in have.items() if value is not None)
     if not one.device:
         return say("not-measured", "missing-metric", f"no RDMA device on {one.port.interface}, so it has no settings")
     wrong = [
         f"{NAMES[key]} is {_show(have[key])}, {_show(value)} wanted"
         for key, value in wanted.items()
-        if have[key] is not None and not _fits(key, have[key], value)
+        if have[key] is not None and not _fits(have[key], value)
     ]
-    if have["pfc"] is not None and one.fact("pause") not in (None, "rx off tx off"):
-        wrong.append(f"global pause is {one.fact('pause')}, off wanted")
-    if one.fact("ecn") is False:
-        wrong.append("ECN of RoCE is off")
-    if one.fact("traffic_class") not in (None, 0, wanted["tos"]):
-        wrong.append(f"traffic class is {one.fact('traffic_class')}, {wanted['tos']} wanted")
+    if qos is not None:
+        if qos.pfc is not None and qos.pause is not None and (qos.pause.rx or qos.pause.tx):
+            wrong.append(f"global pause is {qos.pause}, off wanted")
+        if qos.ecn is False:
+            wrong.append("ECN of RoCE is off")
+        if qos.traffic_class not in (None, 0, wanted["tos"]):
+            wrong.append(f"traffic class is {qos.traffic_class}, {wanted['tos']} wanted")
     lost = one.growth(lambda name: counters.of_loss(name) or counters.of_storms(name))
+    grown = ", ".join(map(str, lost))
     if lost and not case.virtual:
-        wrong.append(f"lost packets or jams during the run: {', '.join(lost)}")
+        wrong.append(f"lost packets or jams during the run: {grown}")
     if wrong:
         return say("fail", "not-equal", "; ".join(wrong))
     gaps = one.gaps({"lost packets": counters.of_loss})
-    unread = one.fact("unread")
-    reasons = [str(reason) for reason in unread] if isinstance(unread, list) else ["nothing says what was not read"]
-    if not isinstance(one.before.facts.get("policy") if one.before is not None else None, bool):
+    reasons = list(qos.unread) if qos is not None else ["its RoCE settings were not read"]
+    if one.facts.memlock is None:
         reasons.append("nothing says whether a policy was provisioned")
-    if not reasons:
-        there = {**{NAMES[key]: value for key, value in have.items()}, **{w: one.fact(k) for k, w in MORE.items()}}
+    if not reasons and qos is not None:
+        there = {**{NAMES[key]: value for key, value in have.items()}, **{w: getattr(qos, k) for k, w in MORE.items()}}
         reasons = [f"{words} cannot be read" for words, value in there.items() if value is None]
-        if one.fact("ecn") not in (None, True) or type(one.fact("ecn")) is int:
-            reasons.append(f"ECN of RoCE is {one.fact('ecn')!r}, neither on nor off")
     if lost:
-        reasons.append(f"during the run {', '.join(lost)}, which a virtual switch without flow control allows")
+        reasons.append(f"during the run {grown}, which a virtual switch without flow control allows")
     if not gaps:  # what no card has cannot be asked of a virtual one
         reasons += one.gaps({"pause storms": counters.of_storms})
     if gaps or reasons:
@@ -327,7 +324,7 @@ def _lossless(case: Case, criterion: Criterion, one: Seen, wanted: dict[str, obj
         return say(
             "not-measured", "not-selected", f"settings as wanted; lost packets: no suite loads the port ({text})"
         )
-    late = unusable(case, criterion, one.subject, one.ids, bound)
+    late = _late(case, criterion, one, bound)
     why = f"as wanted, this end only (the switch must agree): {text}; none lost"
     told = one.growth(lambda name: name == counters.HOST_QUEUES)
     why += f"; told, not judged: {told[0]}, for which the host's own TCP queues had no room" if told else ""
@@ -344,20 +341,19 @@ def judge_memlock(case: Case, criterion: Criterion) -> list[Judgement]:
         if measurement.params.get("brief"):
             continue
         node, evidence = measurement.nodes[0], (measurement.id,)
-        gone = unusable(case, criterion, node, evidence, bound)
-        result = case.usable(measurement.id)
-        if gone is not None or result is None:
-            judged += [gone] if gone else []
+        facts = facts_for(case, criterion, node, measurement.id, RdmaPortsFacts, bound)
+        if isinstance(facts, Judgement):
+            judged.append(facts)
             continue
-        limit, user = result.facts.get("memlock_bytes"), result.facts.get("memlock_user")
+        lock = facts.memlock or Memlock(bytes=None, user="an ordinary user", unread="it was not looked at")
+        limit, user = lock.bytes, lock.user
         text = f"{user}: {'unlimited' if limit == UNLIMITED else f'{limit} bytes'}"
         verdict: VerdictName = "pass"
         code: ReasonCode = "within-bounds"
         why = f"a new session of {user} may lock memory without a limit"
-        unread = result.facts.get("memlock_unread")
-        if unread or isinstance(limit, bool) or not isinstance(limit, int):
+        if lock.unread or limit is None:
             verdict, code = "not-measured", "missing-metric"
-            why = f"the limit of lockable memory cannot be told: {unread or f'{limit!r} bytes are no limit'}"
+            why = f"the limit of lockable memory is not known: {lock.unread or 'the probe gives none'}"
         elif limit != UNLIMITED:
             verdict, code = "fail", "not-equal"
             why = f"a new session of {user} may lock {limit} bytes of memory, unlimited wanted"

@@ -10,9 +10,10 @@ import pkgutil
 from collections.abc import Mapping
 
 from validation.errors import RunError
+from validation.facts import AnyFacts
 from validation.kinds.record import FIRST, Kind
 from validation.model import Job, Measurement, Param, Sample, Topology
-from validation.parsers.common import Facts, ParseError, fit, place
+from validation.parsers.common import ParseError, fit, place
 from validation.probes import ProbeDoc
 
 __all__ = ["FIRST", "KINDS", "PROBE_PYTHON", "Kind", "by_hand", "job_for", "parse", "title"]
@@ -50,7 +51,7 @@ def by_hand(job: Job) -> list[str]:
     return [PROBE_PYTHON, "-m", "validation.probes", *job.probe.words]
 
 
-def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Param] | None = None) -> tuple[list[Sample], Facts]:
+def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Param] | None = None) -> tuple[list[Sample], AnyFacts]:
     """Samples and facts of a probe's document. `params` are the measurement's, checked against what the tool did.
 
     ParseError where the tool failed, did something else, or its output cannot be used whole; where the parser itself

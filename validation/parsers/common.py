@@ -8,13 +8,19 @@ import re
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
+from typing import TypeVar
 
-from validation.model import Sample, Scalar
+from pydantic import ValidationError
 
-Facts = dict[str, Scalar | list[str]]
+from validation.facts import AnyFacts, PlainFacts
+from validation.model import Model, Sample, Scalar
+from validation.model_base import explain
+
+Facts = PlainFacts
 MOST = 2**64
 """No counter or size is larger; a whole number beyond it is none."""
-Parsed = tuple[list[Sample], Facts]
+Parsed = tuple[list[Sample], AnyFacts]
+M = TypeVar("M", bound=Model)
 
 
 class ParseError(Exception):
@@ -97,15 +103,35 @@ def plain(raw: Mapping[str, object], drop: tuple[str, ...] = ()) -> Facts:
             facts[key] = value
         elif isinstance(value, list) and all(isinstance(v, str) for v in value):
             facts[key] = list(value)
+        elif isinstance(value, dict) and all(_counted(v) for v in value.values()):
+            facts[key] = dict(value)
     return facts
 
 
-def fit(samples: Sequence[Sample], facts: Facts) -> None:
+def as_facts(form: type[M], raw: object, what: str) -> M:
+    """What a probe printed as the facts of that form; ParseError with the field that is missing or of a wrong type."""
+    try:
+        return form.model_validate_json(json.dumps(raw), strict=True)
+    except ValidationError as fault:
+        location, words = explain(fault)
+        raise ParseError(f"{what}: {'.'.join(map(str, location))}: {words}") from None
+
+
+def _counted(value: object) -> bool:
+    """True for a number that a result can hold."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= MOST
+
+
+def fit(samples: Sequence[Sample], facts: AnyFacts) -> None:
     """ParseError where a result could not hold what a parser made, or could not be read back as it was written."""
     for sample in samples:
         real(sample.value, sample.metric)
+    if not isinstance(facts, dict):
+        return  # a model has been checked when it was made
     for key, value in facts.items():
         if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            continue
+        if isinstance(value, dict) and all(map(_counted, value.values())):
             continue
         if isinstance(value, float):
             real(value, key)

@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from validation.facts import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError
+from validation.parsers.common import Parsed, ParseError
 from validation.probes import ProbeDoc
 
 MASTER = re.compile(r"^sminfo: sm lid (\d+) sm guid (0x[0-9a-f]+), activity count \d+ priority (\d+) state \d (\w+)")
@@ -25,7 +26,7 @@ SUMMARY = re.compile(r"^## Summary: (\d+) nodes checked, (\d+) bad nodes found")
 PORTS = re.compile(r"^## +(\d+) ports checked, (\d+) ports have errors beyond threshold")
 
 
-Key = tuple[str, str]
+Key = tuple[str, int]
 """GUID and number of a port."""
 
 
@@ -42,25 +43,21 @@ def _sections(text: str) -> list[tuple[str, list[str]]]:
 
 @dataclass(frozen=True)
 class End:
-    """A port as ibnetdiscover lists it: its rate (`4x EDR`), its node's name, and what is behind it, if anything."""
+    """A port as ibnetdiscover lists it: its rate, its node's kind, and what is behind it, if anything."""
 
     kind: str
-    rate: str
-    name: str
+    rate: IbRate
+    port: IbPort
     other: Key | None
-
-    def words(self, key: Key) -> str:
-        """`NAME port N GUID`."""
-        return f"{self.name} port {key[1]} {key[0]}"
 
 
 @dataclass
 class View:
     """What one asked port shows: the fabric's master, its ports, and how much of it was asked for errors."""
 
-    manager: str = ""
-    ports: dict[Key, End] = field(default_factory=dict)
-    errors: dict[Key, str] = field(default_factory=dict)
+    manager: SubnetManager
+    ports: dict[Key, End]
+    errors: dict[Key, IbErrors] = field(default_factory=dict)
     nodes_checked: int = 0
     ports_checked: int = 0
     unanswered: int = 0
@@ -68,7 +65,7 @@ class View:
     @property
     def nodes(self) -> int:
         """How many nodes there are at least: an adapter's ports have a GUID each, so its name counts."""
-        return len({key[0] if end.kind == "SW" else end.name for key, end in self.ports.items()})
+        return len({key[0] if end.kind == "SW" else end.port.node for key, end in self.ports.items()})
 
     @property
     def unchecked(self) -> tuple[int, int]:
@@ -77,13 +74,7 @@ class View:
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """Samples: how many links and ports with errors. Facts: `subnet_managers` (`STATE lid 1 guid 0x.. priority 14`),
-    `subnets` (how many fabrics the asked ports are in), `links` (`4x EDR | NAME port N GUID | NAME port N GUID`, each
-    once; a port without a link has nothing behind it; where the ends or the asked ports tell different rates, the rate
-    is both in words), `errors` (`NAME port N GUID: SymbolErrorCounter 37, ...`), `unanswered` (queries that no port
-    answered), and `nodes`, `nodes_checked`, `ports`, `ports_checked`: what ibnetdiscover listed at least, and what
-    ibqueryerrors went through, of the asked port where most is missing.
-    """
+    """Samples: how many links and ports with errors; the facts are an IbFabricFacts."""
     tools = ("sminfo", "ibnetdiscover", "ibqueryerrors")
     outputs: dict[str, list[list[str]]] = {tool: [] for tool in tools}
     for tool, lines in _sections(doc["stdout"]):
@@ -97,25 +88,25 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         if len(found) != asked:
             raise ParseError(f"ib-fabric: {tool} was run {len(found)} times for {asked} ports")
     views = [_view(*parts) for parts in zip(*outputs.values(), strict=True)]
-    errors: dict[str, None] = {}
+    errors: list[IbErrors] = []
     for view in views:
-        errors.update(dict.fromkeys(view.errors.values()))
+        errors += [one for one in view.errors.values() if one not in errors]
     links = _links(views)
     worst = max(views, key=lambda view: view.unchecked)
-    facts: Facts = {
-        "devices": [str(device) for device in doc["facts"]["devices"]],
-        "subnet_managers": list(dict.fromkeys(view.manager for view in views)),
-        "subnets": _subnets(views),
-        "links": links,
-        "errors": list(errors),
-        "unanswered": sum(view.unanswered for view in views),
-        "nodes": worst.nodes,
-        "nodes_checked": worst.nodes_checked,
-        "ports": len(worst.ports),
-        "ports_checked": worst.ports_checked,
-    }
+    facts = IbFabricFacts(
+        devices=tuple(str(device) for device in doc["facts"]["devices"]),
+        subnet_managers=tuple(dict.fromkeys(view.manager for view in views)),
+        subnets=_subnets(views),
+        links=links,
+        errors=tuple(errors),
+        unanswered=sum(view.unanswered for view in views),
+        nodes=worst.nodes,
+        nodes_checked=worst.nodes_checked,
+        ports=len(worst.ports),
+        ports_checked=worst.ports_checked,
+    )
     return [
-        Sample(metric="ib_links", value=sum(not line.endswith("|") for line in links), unit="links"),
+        Sample(metric="ib_links", value=sum(link.there is not None for link in links), unit="links"),
         Sample(metric="ib_error_ports", value=len(errors), unit="ports"),
     ], facts
 
@@ -126,11 +117,12 @@ def _view(sminfo: list[str], ibnetdiscover: list[str], ibqueryerrors: list[str])
     return view
 
 
-def _manager(lines: list[str]) -> str:
+def _manager(lines: list[str]) -> SubnetManager:
     for line in lines:
         found = MASTER.match(line)
         if found:
-            return f"{found[4].removeprefix('SMINFO_')} lid {found[1]} guid {found[2]} priority {found[3]}"
+            state = found[4].removeprefix("SMINFO_")
+            return SubnetManager(state=state, lid=int(found[1]), guid=found[2], priority=int(found[3]))
     raise ParseError("sminfo: it names no subnet manager")
 
 
@@ -143,37 +135,32 @@ def _ports(lines: list[str]) -> dict[Key, End]:
         found = LINK.match(line)
         if found is None:
             raise ParseError(f"ibnetdiscover: a line of the ports report that cannot be read: {line.strip()[:80]!r}")
-        here = (found[4], found[3])
-        if here in ports:
+        other = (found[10], int(found[9])) if found[7] is not None else None
+        here = IbPort(node=found[13] if other is None else found[11], guid=found[4], number=int(found[3]))
+        if here.key in ports:
             raise ParseError(f"ibnetdiscover: port {found[3]} of {found[4]} stands there twice")
-        other = (found[10], found[9]) if found[7] is not None else None
-        ports[here] = End(found[1], f"{found[5]} {found[6]}", found[13] if other is None else found[11], other)
+        lanes = re.fullmatch(r"(\d+)x", found[5])
+        ports[here.key] = End(found[1], IbRate(lanes=int(lanes[1]) if lanes else None, speed=found[6]), here, other)
     if not ports:
         raise ParseError("ibnetdiscover: its ports report is empty")
     for key, end in ports.items():
         if end.other is not None and (end.other not in ports or ports[end.other].other != key):
-            raise ParseError(f"ibnetdiscover: the link of {end.words(key)} is not told by the port at the other end")
+            raise ParseError(f"ibnetdiscover: the link of {end.port} is not told by the port at the other end")
     return ports
 
 
-def _links(views: list[View]) -> list[str]:
-    """Each link once, as all asked ports and both of its ends tell it."""
-    rates: dict[tuple[str, ...], list[str]] = {}
-    words: dict[tuple[str, ...], str] = {}
+def _links(views: list[View]) -> tuple[IbLink, ...]:
+    """Each link once, with every rate that the asked ports and both of its ends tell."""
+    rates: dict[tuple[Key, ...], list[IbRate]] = {}
+    ends: dict[tuple[Key, ...], tuple[IbPort, IbPort | None]] = {}
     for view in views:
         for key, end in view.ports.items():
-            if end.other is None:
-                link: tuple[str, ...] = key
-                words.setdefault(link, f"{end.words(key)} |")
-                said = [end.rate]
-            else:
-                one, two = sorted((key, end.other))
-                link, far = (*one, *two), view.ports[end.other]
-                words.setdefault(link, f"{end.words(key)} | {far.words(end.other)}")
-                ends = (view.ports[one].rate, view.ports[two].rate)
-                said = [end.rate if len(set(ends)) == 1 else f"{ends[0]} at one end and {ends[1]} at the other"]
-            rates.setdefault(link, []).extend(rate for rate in said if rate not in rates.get(link, ()))
-    return [f"{' or '.join(rates[link])} | {ends}" for link, ends in words.items()]
+            link = (key,) if end.other is None else tuple(sorted((key, end.other)))
+            far = view.ports[end.other].port if end.other is not None else None
+            ends.setdefault(link, (end.port, far))
+            told = rates.setdefault(link, [])
+            told += [end.rate] if end.rate not in told else []
+    return tuple(IbLink(here=one, there=two, rates=tuple(rates[link])) for link, (one, two) in ends.items())
 
 
 def _subnets(views: list[View]) -> int:
@@ -201,10 +188,10 @@ def _errors(lines: list[str], view: View) -> None:
                 raise ParseError(f"ibqueryerrors: a counter that cannot be read: {port[3].strip()[:80]!r}")
             if port[2] == "ALL":
                 continue  # the sum over a switch's ports, each of which has its own line
-            said = ", ".join(f"{name} {value}" for name, value in counters)
-            if (port[1], port[2]) in view.errors:
+            mine = IbPort(node=node, guid=port[1], number=int(port[2]))
+            if mine.key in view.errors:
                 raise ParseError(f"ibqueryerrors: port {port[2]} of {port[1]} stands there twice")
-            view.errors[port[1], port[2]] = f"{node} port {port[2]} {port[1]}: {said}"
+            view.errors[mine.key] = IbErrors(port=mine, counters={name: int(value) for name, value in counters})
         elif line.startswith((" ", "\t")) and "GUID" in line:
             raise ParseError(f"ibqueryerrors: a counter that cannot be read: {line.strip()[:80]!r}")
         elif found := SUMMARY.match(line):

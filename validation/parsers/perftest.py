@@ -205,7 +205,7 @@ def bandwidth(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     result = rdma.both(facts, active_mtu=found.mtu, qps=found.qps, tool_transport=f"RC over {_over(facts)}")
     result["report"] = stands_in
     if sweep:
-        result["sweep"] = [f"{int(row[0])} bytes: {row[3]:g} Gbit/s" for row in table]
+        result["sweep"] = {str(int(row[0])): row[3] for row in table}  # Gbit/s by message size in bytes
     else:
         result |= {"messages": int(messages), "message_rate_mpps": rate}
     return samples, result

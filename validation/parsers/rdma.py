@@ -7,12 +7,11 @@ rate like any other; the port's own counters are what it cannot talk its way aro
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, ParseError, plain, short
+from validation.parsers.common import MOST, Facts, ParseError, count, plain
 
 SHARE = 0.95
 """Share of the claimed packets or bytes that both devices must have counted: drivers answer from a cache that may be
@@ -35,7 +34,6 @@ RETRANSMITS = (
     "RetransSegs",
     "tcpRetransSegs",
 )
-COUNTER = re.compile(r"(\S+) \+(\d{1,20})", re.ASCII)  # 64 bits
 DROP = ("peer", "json")
 
 
@@ -93,14 +91,14 @@ def retransmits(facts: Mapping[str, Any]) -> int:
     """How often something was sent again or arrived out of order, by the counters of both ends."""
     total = 0
     for end in (facts, peer_of(facts)):
-        if not isinstance(end["counters"], list):
+        if not isinstance(end["counters"], dict):
             raise ParseError("an end does not say which of its counters moved")
-        for line in end["counters"]:
-            found = COUNTER.fullmatch(line) if isinstance(line, str) else None
-            if found is None:
-                raise ParseError(f"a counter that cannot be read: {short(line)}")
-            if found[1].rpartition("/")[2] in RETRANSMITS:
-                total += int(found[2])
+        for name, value in end["counters"].items():
+            grown = count(value, f"counter {name}")
+            if grown > MOST:
+                raise ParseError(f"counter {name}: {grown:g} is more than a counter can hold")
+            if name.rpartition("/")[2] in RETRANSMITS:
+                total += int(grown)
     return total
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from validation.facts import CopyDevice, CopyFacts, CopyPair, FractionFacts, GpuPart, IsolationFacts
 from validation.model import Sample, Scalar
-from validation.parsers.common import Facts, Parsed, ParseError, expect, flag, json_object, number, short
+from validation.parsers.common import Parsed, ParseError, as_facts, expect, flag, json_object, number, short
 from validation.probes import ProbeDoc
 
 HOST = "H"
@@ -33,11 +34,6 @@ MOST_GB_S = 1e6
 FILLED_WITHIN_BYTES = 4 * MIB
 
 
-def _facts(raw: Mapping[str, Any], *keys: str) -> Facts:
-    emulated = flag(raw["emulated"], "emulated")
-    return {"emulated": emulated, **{key: raw[key] for key in ("engine", "engine_release", *keys)}}
-
-
 def _metric(source: str, target: str, node_of: Mapping[str, str]) -> str:
     if source == HOST:
         return "client_to_gpu"
@@ -51,7 +47,7 @@ def _metric(source: str, target: str, node_of: Mapping[str, str]) -> str:
 def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """Bandwidths (GB/s) and latencies (us) by kind of pair, and `holes`: 0, for a matrix with a hole is refused.
 
-    Fact `matrix` has a line for each ordered pair, `H to 0: 11.2 GB/s, 7.3 us`, with the medians; H is the client.
+    Fact `matrix` has the medians of each ordered pair.
     """
     facts = doc["facts"]
     lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
@@ -87,13 +83,22 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             ordered = sorted(values)
             middle = ordered[len(ordered) // 2]
             samples.append(Sample(metric=f"{metric}_{key}", value=middle, unit=unit))
-        matrix.append(f"{source} to {target}: {samples[-2].value:g} GB/s, {samples[-1].value:g} us")
+        here, there = (None if end == HOST else int(end) for end in (source, target))
+        matrix.append(CopyPair(source=here, target=there, gb_s=samples[-2].value, us=samples[-1].value))
     for values in report["sync_latency_us"]:
         ordered = sorted(number(value, "copybench: round trip") for value in values)
         samples.append(Sample(metric="round_trip_us", value=ordered[len(ordered) // 2], unit="us"))
-    kept = _facts(facts, "gpus", "servers")
-    kept |= {"devices": [f"{d['name']} {d['uuid']}" for d in devices], "client": str(report["host"])}
-    return samples, {**kept, "matrix": matrix, "device_servers": [node_of[str(i)] for i in range(len(devices))]}
+    return samples, CopyFacts(
+        emulated=flag(facts["emulated"], "emulated"),
+        engine=facts["engine"],
+        engine_release=facts["engine_release"],
+        client=str(report["host"]),
+        servers=tuple(facts["servers"]),
+        devices=tuple(
+            CopyDevice(name=str(d["name"]), uuid=str(d["uuid"]), server=node_of[str(i)]) for i, d in enumerate(devices)
+        ),
+        matrix=tuple(matrix),
+    )
 
 
 def _servers(report: Mapping[str, Any], devices: list[Mapping[str, Any]]) -> dict[str, str]:
@@ -110,33 +115,20 @@ def _servers(report: Mapping[str, Any], devices: list[Mapping[str, Any]]) -> dic
 
 def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """`breaches`, and how long (s) the server was still there after its lease had ended."""
-    facts = doc["facts"]
-    expect(params, "server", facts["server"], "isolation: server")
-    made = list(facts["attempts"])
-    missing = [name for name in ATTEMPTS if name not in made]
-    if params.get("elsewhere"):
-        missing += [f"a connection from {params['elsewhere']}"] * (
-            f"a connection from {params['elsewhere']}" not in made
-        )
-    if missing or len(facts["outcomes"]) != len(made):
-        raise ParseError(f"isolation: not attempted: {', '.join(missing) or 'outcomes are missing'}")
-    if len(set(made)) != len(made):
-        raise ParseError("isolation: an attempt stands there twice")
-    breached = []
-    for name, words in zip(made, facts["outcomes"], strict=True):
-        how = next((how for how in ("refused", "BREACH") if words.startswith(f"{how}: {name}: ")), None)
-        if how is None or words == f"{how}: {name}: " or words.startswith(f"{how}: {name}: not tried"):
-            raise ParseError(f"isolation: of {name} it says {short(words)!r}: neither refused nor a breach")
-        breached += [name] * (how == "BREACH")
-    if breached != facts["breached"]:
-        raise ParseError("isolation: outcomes and the list of breaches contradict each other")
-    samples = [
-        Sample(metric="breaches", value=len(breached), unit="count"),
-        Sample(
-            metric="gone_s", value=number(facts["gone_s"], "isolation: seconds until the server was gone"), unit="s"
-        ),
-    ]
-    return samples, {**_facts(facts, "attempts", "outcomes", "breached"), "server": str(facts["server"])}
+    raw = doc["facts"]
+    expect(params, "server", raw["server"], "isolation: server")
+    keys = ("emulated", "engine", "engine_release", "server", "attempts")
+    facts = as_facts(IsolationFacts, {key: raw[key] for key in keys if key in raw}, "isolation")
+    made, elsewhere = {attempt.name for attempt in facts.attempts}, params.get("elsewhere")
+    wanted = [*ATTEMPTS, *([f"a connection from {elsewhere}"] if elsewhere else [])]
+    missing = [name for name in wanted if name not in made]
+    if missing:
+        raise ParseError(f"isolation: not attempted: {', '.join(missing)}")
+    gone = number(raw["gone_s"], "isolation: seconds until the server was gone")
+    return [
+        Sample(metric="breaches", value=len(facts.breaches), unit="count"),
+        Sample(metric="gone_s", value=gone, unit="s"),
+    ], facts
 
 
 def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
@@ -157,8 +149,14 @@ def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         if not total - FILLED_WITHIN_BYTES <= number(taken, "fractions: memory taken") <= total:
             raise ParseError(f"fractions: {part} has {total / MIB:.6g} MiB and could take {taken / MIB:.6g}")
     if facts["beyond"] not in ("waiting", "pending", "refused"):
-        raise ParseError(f"fractions: a part more than the whole was {facts['beyond']}")
+        raise ParseError(f"fractions: a part more than the whole was {short(facts['beyond'])}")
     error = max(abs(float(part) * whole_mib - total / MIB) for part, total in zip(parts, totals, strict=True))
-    kept = _facts(facts, "parts", "beyond", "memory_mib")
-    kept["part_mib"] = [f"{total / MIB:.6g}" for total in totals]
-    return [Sample(metric="memory_error_mib", value=error, unit="MiB")], {**kept, "server": str(facts["server"])}
+    return [Sample(metric="memory_error_mib", value=error, unit="MiB")], FractionFacts(
+        emulated=flag(facts["emulated"], "emulated"),
+        engine=facts["engine"],
+        engine_release=facts["engine_release"],
+        server=str(facts["server"]),
+        parts=tuple(GpuPart(part=p, memory_mib=total / MIB) for p, total in zip(facts["parts"], totals, strict=True)),
+        memory_mib=whole_mib,
+        beyond=facts["beyond"],
+    )

@@ -8,9 +8,7 @@ happened) and hands its untouched output to the parsers, which run on the contro
 
 What the parsers find in the `stdout` and `facts` of each kind:
 
-facts            stdout: the facts again as JSON. facts: virt, lab, model, gpu_count, gpu_model, nic_model,
-                 fabric_ports, rdma_devices, rdma_ports, pci, os, kernel, python, openmpi, docker, horovod, torch,
-                 probes, clock_offset_s, cpu_count; a component that is not there is "".
+facts            stdout: the facts again as JSON. facts: as validation.facts.NodeFacts.
 path-mtu         stdout: ping's output, one command after the other, each headed by "$ ping ...".
                  facts: path_mtu_bytes (int, found by probing; IP packet size), expected_bytes, source, destination.
 tcp-bandwidth    stdout: the client's JSON of iperf3 with --get-server-output, so that `server_output_json` carries
@@ -20,17 +18,16 @@ tcp-latency      stdout: sockperf's summary. facts: observations (int), block_me
                  p50_around_us, p99_around_us (percentiles half a percent below and above), source, destination.
 ib-fabric        stdout: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...".
                  facts: interfaces and devices (`mlx5_0/1`) of the ports that were asked through.
-rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: ports (one object for each
-                 interface: device, state, link layer, rate, GIDs, counters, RoCE settings), memlock, policy.
+rdma-ports       stdout: ibv_devinfo's output, then the facts again as JSON. facts: as validation.facts.RdmaPortsFacts.
 rdma-*           stdout: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest). facts: device, rdma_port, gid_index,
-                 gid, roce_version, link_layer, port_rate, memlock, counters (list of "hw_counters/NAME +N": all that
-                 moved), sent_packets, received_packets, sent_bytes, received_bytes (as far as the device counts
-                 them), fault (a code, where it failed), json (perftest's report, where it writes one), active_mtu and
-                 cm_mode (first light); `peer`, added by the controller, holds the same of the serving end.
+                 gid, roce_version, link_layer, port_rate, memlock, counters (by how much each moved that did, by
+                 "hw_counters/NAME"), sent_packets, received_packets, sent_bytes, received_bytes (as far as the device
+                 counts them), fault (a code, where it failed), json (perftest's report, where it writes one),
+                 active_mtu and cm_mode (first light); `peer`, added by the controller, holds the same of the serving
+                 end.
 remoting-copy    stdout: copybench's report. facts: servers, gpus (int), emulated, engine, engine_release.
-remoting-isolate facts: attempts, outcomes ("refused: ATTEMPT: ..." or "BREACH: ATTEMPT: ...", one for each attempt
-                 in its order), breached, gone_s, uuid, total_bytes, server, elsewhere, emulated, engine,
-                 engine_release. stdout: the same as JSON.
+remoting-isolate facts: attempts (each with name, breach and words, in their order), gone_s, uuid, total_bytes, server,
+                 elsewhere, emulated, engine, engine_release. stdout: the same as JSON.
 remoting-fraction facts: parts, uuids, total_bytes, taken_bytes, codes (CUresult at which filling ended), beyond (what
                  became of one part too many), memory_mib, server, emulated, engine, engine_release. stdout: the same.
 utilisation      facts: leased_ratio, gpu_utilization_ratio, gpu_memory_ratio (lists of float, oldest first), each with

@@ -20,6 +20,7 @@ from validation.probes.tool import Ran, document, group, run_tool
 LAB_MARK = Path("/etc/elastic-ai-lab")
 TRAINING = "/usr/local/bin/elastic-ai-training-exec"
 TOOL_TIMEOUT_S = 10.0
+NO_SPEED = 2**32 - 1
 
 #: Runs in the training container: versions of what training uses, from its own packages; nothing is imported for it.
 _TRAINING = r"""
@@ -46,7 +47,7 @@ class Asked:
     """What is asked of this probe."""
 
     interfaces: list[str] = field(default_factory=list)  # fabric ports to look at
-    rdma_only: bool = False  # RDMA devices and ports alone: no tool is started
+    rdma_only: bool = False  # fabric ports and RDMA devices alone: no tool is started
 
 
 def _read(path: str | Path) -> str:
@@ -68,16 +69,26 @@ def operating_system(text: str) -> str:
     return f"{fields.get('ID', '')} {fields.get('VERSION_ID', '')}".replace('"', "").strip()
 
 
-def fabric_port(name: str, root: Path = Path("/sys/class/net")) -> str:
-    """State of a fabric port, e.g. `fab0=up,mtu=9000,speed=10000` (Mbit/s; -1 or "" where the driver knows none)."""
-    if not (root / name).exists():
-        return f"{name}=absent,mtu=,speed="
-    state, mtu, speed = (_read(root / name / leaf) for leaf in ("operstate", "mtu", "speed"))
-    return f"{name}={state},mtu={mtu},speed={speed}"
+def fabric_port(name: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:
+    """A fabric port as validation.facts.FabricPort.
+
+    Sysfs says -1, nothing, 0 or (older kernels) 2^32-1 of the speed of a port without a link or of a virtual one.
+    """
+    net = sysfs / "class" / "net" / name
+    if not net.exists():
+        return {"interface": name, "operstate": "absent"}
+    mtu, speed = (_read(net / leaf) for leaf in ("mtu", "speed"))
+    return {
+        "interface": name,
+        "operstate": _read(net / "operstate") or "unknown",
+        "mtu": int(mtu) if mtu.isdigit() else None,
+        "speed_mbit": int(speed) if speed.isdigit() and int(speed) not in (0, NO_SPEED) else None,
+        "rdma": rdma_ports_sysfs.short(name, sysfs),
+    }
 
 
-def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None = None) -> list[str]:
-    """RDMA devices whose network interface this node sees, as `mlx5_0=fab0`; without an interface `mlx5_0=`.
+def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None = None) -> list[dict[str, Any]]:
+    """RDMA devices whose network interface this node sees, with their interfaces; some devices have none.
 
     In a container /sys shows the host's devices too: a device whose interface is not among the node's is not its own.
     """
@@ -86,7 +97,7 @@ def rdma_devices(root: Path = Path("/sys/class"), interfaces: list[str] | None =
     for device in sorted((root / "infiniband").glob("*")):
         names = rdma_ports_sysfs.interfaces(device)
         if names & visible or not names:
-            found.append(f"{device.name}={'+'.join(sorted(names & visible))}")
+            found.append({"name": device.name, "interfaces": sorted(names & visible)})
     return found
 
 
@@ -108,9 +119,9 @@ def server_model(virt: str, container: bool, root: Path = Path("/sys/class/dmi/i
     return virt if container else _read(root / "product_name")
 
 
-def rdma(interfaces: list[str]) -> dict[str, Any]:
-    """Which RDMA devices there are, and which of them carry the fabric ports."""
-    return {"rdma_devices": rdma_devices(), "rdma_ports": [rdma_ports_sysfs.short(i) for i in interfaces]}
+def ports(interfaces: list[str]) -> dict[str, Any]:
+    """The fabric ports, with the RDMA devices that carry them, and all RDMA devices."""
+    return {"fabric_ports": [fabric_port(i) for i in interfaces], "rdma_devices": rdma_devices()}
 
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
@@ -127,6 +138,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
     virt = run_tool(["systemd-detect-virt"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
     container = run_tool(["systemd-detect-virt", "--quiet", "--container"], timeout_s=TOOL_TIMEOUT_S).returncode == 0
     return {
+        "type": "node",
         "virt": virt,
         "lab": _read(LAB_MARK),
         "model": server_model(virt, container),
@@ -134,8 +146,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "gpu_count": len(gpus),
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
-        "fabric_ports": [fabric_port(i) for i in interfaces],
-        **rdma(interfaces),
+        **ports(interfaces),
         "pci": pcie.collect(interfaces),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
@@ -148,7 +159,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "training_nccl": training.get("nccl", ""),
         "training_cudnn": training.get("cudnn", ""),
         "probes": probes,
-        "clock_offset_s": offset,
+        "clock_offset_s": float(offset) if offset else None,
         **installed.collect(),
     }
 
@@ -157,7 +168,7 @@ def probe(args: Asked) -> ProbeDoc:
     """Collect the facts of this node."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts = rdma(args.interfaces) if args.rdma_only else collect(args.interfaces)
+        facts = ports(args.interfaces) if args.rdma_only else collect(args.interfaces)
         return Ran(["facts", *args.interfaces], 0, json.dumps(facts, sort_keys=True), ""), facts, None
 
     return document("facts", "probes", measure, lambda ran: str(json.loads(ran.stdout or "{}").get("probes", "")))

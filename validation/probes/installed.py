@@ -46,11 +46,11 @@ def component(installed: dict[str, str], patterns: Sequence[str]) -> str:
     return ""
 
 
-def drift(record: dict[str, Any], installed: dict[str, str]) -> list[str]:
-    """What provisioning pinned and the node no longer has in that version, as sentences."""
+def drift(record: dict[str, Any], installed: dict[str, str]) -> list[dict[str, str]]:
+    """What provisioning pinned and the node no longer has in that version, as validation.facts.Drift."""
     pinned = record.get("pinned", {})
     return [
-        f"{name} is {installed.get(name) or 'absent'}, {version} was provisioned"
+        {"package": name, "found": installed.get(name, ""), "provisioned": str(version)}
         for name, version in sorted(pinned.items() if isinstance(pinned, dict) else [])
         if installed.get(name) != version
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from validation.probes.rdma_ports_sysfs import SYSFS, read
 
@@ -25,30 +26,36 @@ def function_of(interface: str, sysfs: Path = SYSFS) -> Path | None:
     return None
 
 
-def _link(function: Path, which: str) -> tuple[str, str]:
-    """(GT/s per lane, lanes) of a link, each "" where the device does not say."""
-    speed = re.match(r"([\d.]+) GT/s", read(function / f"{which}_link_speed"))
+def _link(function: Path, which: str) -> dict[str, Any]:
+    """GT/s per lane and lanes of a link, each None where the device does not say."""
+    speed = re.match(r"(\d+(?:\.\d+)?) GT/s", read(function / f"{which}_link_speed"))
     width = read(function / f"{which}_link_width")
-    return speed[1] if speed else "", width if width.isdigit() and 0 < int(width) < 255 else ""
+    return {
+        "gt_s": float(speed[1]) if speed and float(speed[1]) > 0 else None,
+        "lanes": int(width) if width.isdigit() and 0 < int(width) < 255 else None,
+    }
 
 
-def describe(function: Path) -> str:
-    """`0000:3b:00.0 speed=8.0 width=16 max_speed=16.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0`."""
-    parts = [function.name]
+def describe(function: Path) -> dict[str, Any]:
+    """Address, link, what card and slot can do, and NUMA node of a PCI function, as validation.facts.PciCard."""
     slot = function.parent if ADDRESS.fullmatch(function.parent.name) else None
-    for name, folder, which in (("", function, "current"), ("max_", function, "max"), ("slot_", slot, "max")):
-        speed, width = _link(folder, which) if folder is not None else ("", "")
-        parts += [f"{name}speed={speed}", f"{name}width={width}"]
-    return " ".join([*parts, f"numa={read(function / 'numa_node')}"])
+    numa = read(function / "numa_node")
+    return {
+        "address": function.name,
+        "link": _link(function, "current"),
+        "card": _link(function, "max"),
+        "slot": _link(slot, "max") if slot else {},
+        "numa": int(numa) if numa.isdigit() else None,  # -1: none assigned
+    }
 
 
-def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[str]:
-    """A line for each fabric port, `nic fab0 ...` or `nic fab0 none`, and for each GPU, `gpu - ...`."""
-    lines = []
+def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:
+    """A card for each fabric port, without an address where it has no PCI device, and for each GPU."""
+    cards = []
     for interface in interfaces:
         function = function_of(interface, sysfs)
-        lines.append(f"nic {interface} {describe(function) if function else 'none'}")
+        cards.append({"what": "nic", "interface": interface, **(describe(function) if function else {})})
     for path in sorted((sysfs / "bus" / "pci" / "devices").glob("*")):
         if read(path / "vendor") == GPU_VENDOR and read(path / "class").startswith(DISPLAY):
-            lines.append(f"gpu - {describe(path.resolve())}")
-    return lines
+            cards.append({"what": "gpu", **describe(path.resolve())})
+    return cards

@@ -244,8 +244,7 @@ def counted(device: Device, before: Mapping[str, int]) -> dict[str, Any]:
     """Facts from the counters since `before`: all that moved, and what was carried."""
     time.sleep(COUNTER_SETTLE_S)
     deltas = grown(before, counters(device))
-    moved = [f"{key} +{value}" for key, value in sorted(deltas.items()) if value]
-    return {"counters": moved, **traffic(deltas)}
+    return {"counters": {key: value for key, value in sorted(deltas.items()) if value}, **traffic(deltas)}
 
 
 def active_mtu(device: Device) -> tuple[int, str]:

@@ -53,7 +53,10 @@ def probe(args: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         said: list[str] = []
-        facts: dict[str, Any] = {"ports": [port(name, args.brief, said) for name in args.interfaces]}
+        facts: dict[str, Any] = {
+            "type": "rdma-ports",
+            "ports": [port(name, args.brief, said) for name in args.interfaces],
+        }
         if not args.brief:
             facts["memlock"] = rdma_ports_qos.memlock()
             facts["policy"] = rdma_ports_qos.policy()

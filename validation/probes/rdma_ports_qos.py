@@ -93,17 +93,17 @@ def dcb(interface: str) -> dict[str, Any]:
         said = pfc if isinstance(pfc, str) else app
         found["unread"].append(f"PFC and DSCP trust: the device of {interface} has no DCB (dcb: {said})")
         return found
-    found["pfc"] = [str(prio) for prio, on in enumerate(pfc.get("prio_pfc", [])) if on]
-    found["dscp_prio"] = sorted(f"{dscp}:{prio}" for dscp, prio in app.get("dscp_prio", []))
+    found["pfc"] = [prio for prio, on in enumerate(pfc.get("prio_pfc", [])) if on]
+    found["dscp_prio"] = {str(dscp): prio for dscp, prio in sorted(app.get("dscp_prio", []))}
     found["trust"] = "dscp" if found["dscp_prio"] else "pcp"
     return found
 
 
-def pause(interface: str) -> str | None:
-    """Global pause of a port, `rx off tx off`; None where the driver has none."""
+def pause(interface: str) -> dict[str, bool] | None:
+    """Global pause of a port, whether it is on; None where the driver has none."""
     ran = run_tool(["ethtool", "-a", interface], timeout_s=TIMEOUT_S)
     rx, tx = group(r"^RX:\s+(on|off)", ran.stdout), group(r"^TX:\s+(on|off)", ran.stdout)
-    return f"rx {rx} tx {tx}" if ran.returncode == 0 and rx and tx else None
+    return {"rx": rx == "on", "tx": tx == "on"} if ran.returncode == 0 and rx and tx else None
 
 
 def pause_counters(interface: str) -> dict[str, int]:
@@ -125,7 +125,7 @@ def roce(interface: str, device: str, port: int, sysfs: Path = SYSFS, configfs: 
     ecn = None
     folder = sysfs / "class" / "net" / interface / "ecn"
     if (folder / "roce_np").is_dir() and priorities["pfc"]:
-        files = [folder / end / "enable" / prio for end in ("roce_np", "roce_rp") for prio in priorities["pfc"]]
+        files = [folder / end / "enable" / str(prio) for end in ("roce_np", "roce_rp") for prio in priorities["pfc"]]
         ecn = all(read(path) == "1" for path in files)
     return {
         **found,

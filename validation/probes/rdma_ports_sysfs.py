@@ -51,8 +51,8 @@ def find(interface: str, sysfs: Path = SYSFS) -> tuple[str, int] | None:
     return None
 
 
-def gids(folder: Path) -> list[str]:
-    """The GID table of a port as `INDEX TYPE GID INTERFACE`; empty slots left out. InfiniBand has no interface."""
+def gids(folder: Path) -> list[dict[str, Any]]:
+    """The GID table of a port; empty slots left out. InfiniBand has no interface."""
     found = []
     for path in sorted((folder / "gids").glob("*"), key=lambda p: int(p.name)):
         gid = read(path)
@@ -61,7 +61,7 @@ def gids(folder: Path) -> list[str]:
         kind = read(folder / "gid_attrs" / "types" / path.name)
         if kind:
             interface = read(folder / "gid_attrs" / "ndevs" / path.name)
-            found.append(f"{path.name} {kind} {gid} {interface}".strip())
+            found.append({"index": int(path.name), "type": kind, "gid": gid, "interface": interface})
     return found
 
 
@@ -81,11 +81,12 @@ def state(interface: str, sysfs: Path = SYSFS) -> dict[str, Any]:
     `state` and `physical_state` without their numbers (`ACTIVE`, `LinkUp`), rate in 10^9 bit/s.
     """
     net = sysfs / "class" / "net" / interface
+    mtu = read(net / "mtu")
     found: dict[str, Any] = {
         "interface": interface,
         "present": net.exists(),
         "operstate": read(net / "operstate"),
-        "mtu": read(net / "mtu"),
+        "mtu": int(mtu) if mtu.isdigit() else None,
         "device": "",
     }
     where = find(interface, sysfs)
@@ -112,9 +113,7 @@ def state(interface: str, sysfs: Path = SYSFS) -> dict[str, Any]:
     }
 
 
-def short(interface: str, sysfs: Path = SYSFS) -> str:
-    """`fab0=rxe_fab0/1,link_layer=Ethernet,state=ACTIVE`; `fab0=` without a device: for the facts of a node."""
+def short(interface: str, sysfs: Path = SYSFS) -> dict[str, Any] | None:
+    """Device, port, link layer and state of an interface's RDMA port, None without one: for the facts of a node."""
     found = state(interface, sysfs)
-    if not found["device"]:
-        return f"{interface}="
-    return f"{interface}={found['device']}/{found['port']},link_layer={found['link_layer']},state={found['state']}"
+    return {key: found[key] for key in ("device", "port", "link_layer", "state")} if found["device"] else None

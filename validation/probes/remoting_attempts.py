@@ -159,8 +159,8 @@ def crash() -> dict[str, Any]:
 
 
 def connect(host: str, port: str) -> dict[str, Any]:
-    """A plain connection: refused, dropped, closed by the server, or kept."""
-    began, how = time.monotonic(), "kept"
+    """A plain connection: refused, dropped, closed by the server, answered or kept; or untried, and why."""
+    began, how, why = time.monotonic(), "kept", ""
     try:
         with socket.create_connection((host, int(port)), timeout=KEPT_S) as connection:
             connection.settimeout(KEPT_S)
@@ -169,11 +169,11 @@ def connect(host: str, port: str) -> dict[str, Any]:
             except OSError as fault:  # Python 3.9 knows a timeout as socket.timeout alone
                 how = "kept" if isinstance(fault, socket.timeout) else "closed"
     except socket.gaierror as fault:
-        how = f"not tried ({fault.strerror})"
+        how, why = "untried", str(fault.strerror)
     except OSError as fault:
-        words = os.strerror(fault.errno) if fault.errno else str(fault)
-        how = "dropped" if isinstance(fault, socket.timeout) else f"refused ({words})"
-    return {"how": how, "after_s": round(time.monotonic() - began, 3)}
+        late = isinstance(fault, socket.timeout)
+        how, why = ("dropped", "") if late else ("refused", os.strerror(fault.errno) if fault.errno else str(fault))
+    return {"how": how, "why": why, "after_s": round(time.monotonic() - began, 3)}
 
 
 def where() -> dict[str, Any]:

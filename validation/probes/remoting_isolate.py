@@ -54,18 +54,18 @@ def turned_away(ran: Ran, what: str) -> bool:
 def way_of(found: dict[str, Any], what: str) -> str:
     """How a connection ended; Unmet where none was tried."""
     how = str(found.get("how") or "")
-    if not how or how.startswith("not tried"):
-        raise remoting.Unmet(f"{what}: could not be tried: {how or 'its program did not say'}")
-    return how
+    if how in ("", "untried"):
+        raise remoting.Unmet(f"{what}: could not be tried: {found.get('why') or 'its program did not say'}")
+    return f"{how} ({found['why']})" if found.get("why") else how
 
 
 class Tenant:
-    """A lease of a part of a GPU, and attempts in it. `tried` holds (attempt, whether it was a breach, words)."""
+    """A lease of a part of a GPU, and attempts in it. `tried` holds them as validation.facts.Attempt."""
 
     def __init__(self, lease: int, args: Asked) -> None:
         """The lease's number, and what the probe was told."""
         self.lease, self.args = lease, args
-        self.tried: list[tuple[str, bool, str]] = []
+        self.tried: list[dict[str, Any]] = []
         self.facts: dict[str, Any] = {}
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> Ran:
@@ -79,7 +79,7 @@ class Tenant:
 
     def note(self, attempt: str, breach: bool, words: str) -> None:
         """One attempt, done."""
-        self.tried.append((attempt, breach, words))
+        self.tried.append({"name": attempt, "breach": breach, "words": words or "no words"})
 
     def control(self) -> None:
         """What the tenant may do, works: without this, no refusal below would mean anything."""
@@ -240,9 +240,7 @@ def probe(args: Asked) -> ProbeDoc:
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND, "run"], 0, "", ""), facts, str(fault)
         facts |= tenant.facts
-        facts["attempts"] = [name for name, _, _ in tenant.tried]
-        facts["outcomes"] = [f"{'BREACH' if b else 'refused'}: {name}: {words}" for name, b, words in tenant.tried]
-        facts["breached"] = [name for name, breach, _ in tenant.tried if breach]
+        facts["attempts"] = tenant.tried
         return Ran([remoting.COMMAND, "run"], 0, json.dumps(facts), ""), facts, None
 
     return document("remoting-isolate", remoting.COMMAND, measure, lambda _: remoting.engine()["engine_release"])

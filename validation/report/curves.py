@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from statistics import median
 
 from validation.model import Measurement, Result
@@ -12,7 +11,6 @@ from validation.report.numbers import number, plural, quantity
 from validation.report.plots import Axis, Series, line_chart
 
 _KIND = "rdma-bandwidth"
-_SWEPT = re.compile(r"(\d+) bytes: ([\d.e+-]+) Gbit/s")
 _FLAT = 0.3  # a curve that stays below this share of the line rate is drawn on a logarithmic scale
 
 
@@ -24,9 +22,8 @@ def _values(measurement: Measurement, result: Result) -> dict[int, float]:
     """Gbit/s by message size in bytes, of one measurement of one direction of a pair."""
     size = measurement.params.get("size_bytes")
     if size == 0:
-        lines = result.facts.get("sweep")
-        found = [_SWEPT.fullmatch(str(line)) for line in (lines if isinstance(lines, list) else [])]
-        return {int(m[1]): float(m[2]) for m in found if m}
+        swept = result.plain.get("sweep")
+        return {int(size): rate for size, rate in swept.items()} if isinstance(swept, dict) else {}
     rates = result.values(f"rdma_{_operation(measurement)}_bandwidth_gbps")
     return {int(size): median(rates)} if isinstance(size, int) and rates else {}
 

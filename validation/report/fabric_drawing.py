@@ -7,6 +7,7 @@ from math import ceil
 
 from markupsafe import Markup, escape
 
+from validation.facts import IbFabricFacts, IbLink, NodeFacts
 from validation.model import Node, Port
 from validation.report.colour import INK
 from validation.report.documents import RunDocuments
@@ -102,22 +103,17 @@ def link_figure(documents: RunDocuments) -> Figure | None:
     links = _links(documents)
     if not links:
         return None
-    rows = []
-    for line in links:
-        rate, _, ends = line.partition(" | ")
-        one, _, other = ends.partition(" | ")
-        rows.append((rate, one, other or NONE))
+    rows = [(link.rate, str(link.here), str(link.there) if link.there else NONE) for link in links]
     table = DataTable("Links as ibnetdiscover shows them.", ("Width and speed", "One end", "Other end"), tuple(rows))
     linked = sum(other != NONE for _, _, other in rows)
     return Figure("fabric-links", f"{plural(linked, 'link')} of the InfiniBand fabric.", None, table)
 
 
-def _links(documents: RunDocuments) -> list[str]:
-    kinds = {m.id for m in documents.plan.measurements if m.kind == "ib-fabric"}
-    found: dict[str, None] = {}
-    for id_, result in documents.latest.items():
-        lines = result.facts.get("links") if id_ in kinds and result.status == "ok" else None
-        found.update(dict.fromkeys(lines if isinstance(lines, list) else ()))
+def _links(documents: RunDocuments) -> list[IbLink]:
+    found: dict[IbLink, None] = {}
+    for result in documents.latest.values():
+        facts = result.facts_of(IbFabricFacts) if result.status == "ok" else None
+        found.update(dict.fromkeys(facts.links if facts is not None else ()))
     return list(found)
 
 
@@ -125,10 +121,9 @@ def _found(documents: RunDocuments) -> Mapping[tuple[str, str], str]:
     out = {}
     for measurement in documents.plan.measurements:
         result = documents.latest.get(measurement.id) if measurement.kind == "facts" else None
-        lines = result.facts.get("fabric_ports") if result is not None and result.status == "ok" else None
-        for line in lines if isinstance(lines, list) else ():
-            interface, _, state = str(line).partition("=")
-            out[measurement.nodes[0], interface] = state.replace(",", ", ").replace("=", " ")
+        facts = result.facts_of(NodeFacts) if result is not None and result.status == "ok" else None
+        for port in facts.fabric_ports if facts is not None else ():
+            out[measurement.nodes[0], port.interface] = port.words
     return out
 
 
@@ -183,7 +178,7 @@ def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) 
         f'stroke-width="{stroke}"/>',
         text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, 600),
         text(x + box / 2, y + 35, short(_role(node), box - 6, 10.5), 10.5, "middle", MUTED),
-        text(x + box / 2, y + 50, short(node.virtual or slots, box - 6, 10.5), 10.5, "middle", MUTED),
+        text(x + box / 2, y + 50, short(node.virtual_words or slots, box - 6, 10.5), 10.5, "middle", MUTED),
     ]
     return [*out, cross(x + box - 11, y + 11, 6)] if bad else out
 

@@ -1,7 +1,7 @@
-"""The report as one JSON document, `elastic-ai-report/1`: everything that the HTML shows, for programs.
+"""The report as one JSON document, `elastic-ai-report/2`: everything that the HTML shows, for programs.
 
-Its JSON Schema is published as docs/schema/report-1.json. A key may be added within version 1; one that goes away or
-changes its meaning makes a version 2. Bounds stand once in `bounds`, and judgements name them by position.
+Its JSON Schema is published as docs/schema/report-2.json. A key may be added within version 2; one that goes away or
+changes its meaning makes a version 3. Bounds stand once in `bounds`, and judgements name them by position.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from validation.fabric import Fabric
+from validation.facts import NodeFacts
 from validation.model import (
     AgreedProfile,
     Bom,
@@ -28,7 +29,6 @@ from validation.model import (
     Result,
     ResultStatus,
     RunInfo,
-    Scalar,
     SignOff,
     VerdictDoc,
     VerdictName,
@@ -43,7 +43,7 @@ from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.words import front_words
 
-SCHEMA: Final = "elastic-ai-report/1"
+SCHEMA: Final = "elastic-ai-report/2"
 
 
 class Judged(Model):
@@ -111,11 +111,12 @@ class NodeEntry(Model):
     name: str
     groups: tuple[str, ...]
     virtual: str | None
+    emulated: bool
     slots: int
     ports: tuple[Port, ...]
     declared: Bom
     declared_stack: dict[str, str]
-    found: dict[str, Scalar | list[str]] | None
+    found: NodeFacts | None
 
 
 class Distribution(Model):
@@ -164,7 +165,7 @@ class ReportDoc(Model):
     `judged` False: the run was stopped before its end, and no criterion has passed anything.
     """
 
-    schema_: Literal["elastic-ai-report/1"] = Field(default="elastic-ai-report/1", alias="schema")
+    schema_: Literal["elastic-ai-report/2"] = Field(default="elastic-ai-report/2", alias="schema")
     run: RunInfo
     rehearsal: bool
     judged: bool
@@ -264,11 +265,12 @@ def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
         name=node.name,
         groups=node.groups,
         virtual=node.virtual,
+        emulated=node.emulated,
         slots=node.slots,
         ports=node.ports,
         declared=node.bom,
         declared_stack=node.stack,
-        found=None if found is None else found.facts,
+        found=None if found is None else found.facts_of(NodeFacts),
     )
 
 

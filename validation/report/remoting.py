@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from statistics import median
 
 from markupsafe import Markup
 
 from validation.criterion import Criterion
+from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
-from validation.model import CriterionVerdict, Endpoint, Measurement, Result, VerdictDoc
+from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
 from validation.report.colour import INK
 from validation.report.documents import RunDocuments
 from validation.report.drawing import (
@@ -28,7 +28,6 @@ from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.plots import Span, interval_chart
 from validation.report.published import REMOTE_RATIOS
 
-_PAIR = re.compile(r"(\S+) to (\S+): ([\d.e+-]+) GB/s, ([\d.e+-]+) us")
 _SIDES = (
     ("GB/s", "Bandwidth of copies", "dark = more = better", False),
     ("us", "Latency of a copy of 4 bytes", "pale = shorter = better", True),
@@ -50,15 +49,11 @@ def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figu
     return tuple(figures)
 
 
-def _ends(result: Result) -> dict[str, Endpoint]:
-    """H and device numbers as the matrix names them -> label "where/what" of the drawing."""
-    servers = result.facts.get("device_servers")
-    devices = result.facts.get("devices")
-    count = len(devices) if isinstance(devices, list) else 0
-    named = servers if isinstance(servers, list) and len(servers) == count else [""] * count
-    ends = {"H": Endpoint(node=str(result.facts.get("client", "client")), port="host")}
-    for i in range(count):
-        ends[str(i)] = Endpoint(node=named[i], port=str(i)) if named[i] else Endpoint(node=f"GPU {i}")
+def _ends(facts: CopyFacts) -> dict[int | None, Endpoint]:
+    """The client's memory (None) and device numbers as the matrix names them -> label "where/what" of the drawing."""
+    ends: dict[int | None, Endpoint] = {None: Endpoint(node=facts.client, port="host")}
+    for i, device in enumerate(facts.devices):
+        ends[i] = Endpoint(node=device.server, port=str(i)) if device.server else Endpoint(node=f"GPU {i}")
     return ends
 
 
@@ -72,35 +67,32 @@ def _matrices(documents: RunDocuments) -> list[Figure]:
     figures = []
     for measurement in planned:
         result = documents.latest.get(measurement.id)
-        lines = result.facts.get("matrix") if result is not None and result.status == "ok" else None
+        facts = result.facts_of(CopyFacts) if result is not None and result.status == "ok" else None
         caption = f"Copies through the engine, client {measurement.nodes[0]}."
-        if result is None or result.status != "ok":
-            why = (result.error or result.status) if result else "no result was recorded"
+        if facts is None:
+            why = "no result was recorded" if result is None else result.error or result.status
+            why = "its result has no facts" if why == "ok" else why
             figures.append(
                 Figure(
                     f"copies-{measurement.nodes[0]}", caption, empty=f"Not measured: {why}.", criteria=("rm.matrix",)
                 )
             )
-        elif not isinstance(lines, list):
-            why = "Not drawn: an older release kept the single pairs in the raw log only (annex B)."
-            figures.append(Figure(f"copies-{measurement.nodes[0]}", caption, empty=why, criteria=("rm.matrix",)))
         else:
-            figures += _maps(measurement, result, [str(line) for line in lines])
+            figures += _maps(measurement, facts)
     return figures
 
 
-def _maps(measurement: Measurement, result: Result, lines: list[str]) -> list[Figure]:
-    ends = _ends(result)
-    found = [m for m in map(_PAIR.fullmatch, lines) if m]
-    emulated = " GPUs are emulated." if result.facts.get("emulated") else ""
-    engine = f"engine {result.facts.get('engine')} {result.facts.get('engine_release')}"
+def _maps(measurement: Measurement, facts: CopyFacts) -> list[Figure]:
+    ends = _ends(facts)
+    emulated = " GPUs are emulated." if facts.emulated else ""
+    engine = f"engine {facts.engine} {facts.engine_release}"
     figures = []
     for side, (unit, title, better, high_is_bad) in enumerate(_SIDES):
         shown = "µs" if unit == "us" else unit
         cells = {}
-        for pair in found:
-            source, target = (ends.get(end, Endpoint(node=end)) for end in pair.group(1, 2))
-            value = float(pair[3 + side])
+        for pair in facts.matrix:
+            source, target = ends[pair.source], ends[pair.target]
+            value = pair.us if side else pair.gb_s
             cells[source, target] = Cell(
                 number(value, 3), f"{source} to {target}: {quantity(value, unit)}", "ok", value
             )
@@ -143,7 +135,7 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
     if not planned:
         why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
         return [Figure("fractions", caption, empty=why, criteria=("rm.memory",))]
-    bars, rows = [], []
+    bars, rows, emulated = [], [], False
     for measurement in planned:
         result = documents.latest.get(measurement.id)
         server, parts = str(measurement.params.get("server", "")), names(measurement, "parts")
@@ -151,24 +143,15 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
             why = (result.error or result.status) if result else "no result was recorded"
             rows.append((server, " + ".join(parts), "not measured", why, NONE))
             continue
-        sizes = result.facts.get("part_mib")
-        whole = result.facts.get("memory_mib")
+        facts = result.facts_of(FractionFacts)
         error = result.values("memory_error_mib")
-        listed = [float(s) for s in sizes] if isinstance(sizes, list) else []
-        rows.append(
-            (
-                server,
-                " + ".join(parts),
-                " + ".join(number(v) for v in listed) or "in the raw log only (older release)",
-                f"{whole}",
-                number(max(error)) if error else NONE,
-            )
-        )
-        if listed and isinstance(whole, (int, float)):
-            bars.append((f"{server}: {_words(parts)}", listed, float(whole)))
-    emulated = any(
-        r.facts.get("emulated") for m in planned if (r := documents.latest.get(m.id)) is not None and r.status == "ok"
-    )
+        listed = [part.memory_mib for part in facts.parts] if facts is not None else []
+        whole = number(facts.memory_mib) if facts is not None else NONE
+        deviation = number(max(error)) if error else NONE
+        rows.append((server, " + ".join(parts), " + ".join(number(v) for v in listed) or NONE, whole, deviation))
+        if facts is not None:
+            emulated |= facts.emulated
+            bars.append((f"{server}: {_words(parts)}", listed, facts.memory_mib))
     head = ("Server", "Parts", "Memory of each, MiB", "Whole GPU, MiB", "Largest deviation, MiB")
     table = DataTable("Fractions of memory.", head, tuple(rows))
     caption += " GPUs are emulated." if emulated else ""

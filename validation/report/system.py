@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from validation.model import Node, Scalar
-from validation.parsers.facts import COMPONENTS
+from validation.facts import NodeFacts
+from validation.model import Bom, Compared, Node
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, plural
 
@@ -21,7 +19,6 @@ _NAMES = {
     "nic_model": "Network adapter",
     "fabric_ports": "Fabric ports",
     "rdma_devices": "RDMA devices",
-    "rdma_ports": "RDMA of the fabric ports",
     "pci": "PCI Express links",
     "os": "Operating system",
     "kernel": "Kernel",
@@ -38,6 +35,7 @@ _NAMES = {
     "nccl": "NCCL",
     "ofed": "RDMA user space",
     "fabric_port_count": "Fabric ports, number",
+    "fabric_port_rate": "Rate of fabric ports",
     "container_toolkit": "NVIDIA container toolkit",
     "dcgm": "DCGM",
     "slurm": "Slurm",
@@ -47,9 +45,7 @@ _NAMES = {
     "drift": "Moved since provisioning",
     "reboot_pending": "Reboots that wait",
 }
-
-#: Facts in which the nodes of a group are meant to be alike; an odd one out is marked.
-_ALIKE = {"virt", "model", "gpu_count", "gpu_model", "nic_model", *COMPONENTS}
+_MATERIALS = {*Bom.model_fields, "fabric_port_rate"}
 
 
 @dataclass(frozen=True)
@@ -123,12 +119,8 @@ class System:
         return tuple(f for f in self.facts if f.differs)
 
 
-def _text(value: Scalar | list[str]) -> str:
-    if isinstance(value, list):
-        return "; ".join(value) or "none"
-    if value is None or value == "":
-        return "none"
-    return str(value)
+def _text(value: object) -> str:
+    return ("; ".join(map(str, value)) if isinstance(value, tuple) else str(value)) or "none"
 
 
 def _node_row(node: Node, measured: bool) -> NodeRow:
@@ -141,30 +133,31 @@ def _node_row(node: Node, measured: bool) -> NodeRow:
         roles=", ".join(node.groups),
         ports=ports,
         slots=node.slots,
-        hardware=f"virtual ({node.virtual})" if node.virtual else node.bom.model or "physical, model not declared",
+        hardware=f"virtual ({node.virtual_words})"
+        if node.virtual
+        else node.bom.model or "physical, model not declared",
         facts_measured=measured,
     )
 
 
-Facts = Mapping[str, Scalar | list[str]]
-
-
-def _found(documents: RunDocuments) -> dict[str, Facts]:
+def _found(documents: RunDocuments) -> dict[str, NodeFacts]:
     """Node -> its facts, of the nodes that answered."""
-    found: dict[str, Facts] = {}
+    found: dict[str, NodeFacts] = {}
     latest = documents.latest
     for planned in documents.plan.measurements:
-        if planned.kind != "facts" or not planned.nodes:
-            continue
         result = latest.get(planned.id)
-        if result is not None and result.status == "ok":
-            found[planned.nodes[0]] = result.facts
+        facts = result.facts_of(NodeFacts) if result is not None and result.status == "ok" else None
+        if facts is not None and planned.nodes:
+            found[planned.nodes[0]] = facts
     return found
 
 
 def fact_texts(documents: RunDocuments) -> dict[str, dict[str, str]]:
-    """Node -> fact -> its value as text, of the nodes that answered."""
-    return {name: {key: _text(value) for key, value in facts.items()} for name, facts in _found(documents).items()}
+    """Node -> fact -> its value as text, of the nodes that answered. What nobody looked at is left out."""
+    return {
+        name: {key: _text(value) for key, value in facts if key != "type" and value is not None}
+        for name, facts in _found(documents).items()
+    }
 
 
 def fact_title(key: str) -> str:
@@ -173,100 +166,56 @@ def fact_title(key: str) -> str:
 
 
 def system(documents: RunDocuments) -> System:
-    """Nodes from the topology, facts from the results of the `facts` measurements."""
+    """Nodes from the topology, facts from the results of the `facts` measurements, comparisons from the judge."""
     nodes = documents.topology.nodes
     names = [n.name for n in nodes]
-    measured = _found(documents)
     found = fact_texts(documents)
-    keys = list(dict.fromkeys([*_NAMES, *(k for facts in found.values() for k in sorted(facts))]))
+    materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
+    odd = {(name, c.key) for by_node in (materials, stack) for name, parts in by_node.items() for c in parts if c.odd}
     rows = []
-    for key in keys:
+    for key in dict.fromkeys([*_NAMES, *NodeFacts.model_fields]):
         by_value: dict[str, list[str]] = {}
         for name in names:
-            if name in found and key in found[name]:
+            if key in found.get(name, {}):
                 by_value.setdefault(found[name][key], []).append(name)
         if by_value:
-            odd = _odd(documents, {name: found[name][key] for name in names if key in found.get(name, {})})
-            ordered = sorted(by_value.items(), key=lambda item: -len(item[1]))
             values = tuple(
-                FactValue(
-                    v, _who(who, len(found), len(names)), len(who), tuple(n for n in who if n in odd and key in _ALIKE)
-                )
-                for v, who in ordered
+                FactValue(v, _who(who, len(found), len(names)), len(who), tuple(n for n in who if (n, key) in odd))
+                for v, who in sorted(by_value.items(), key=lambda item: -len(item[1]))
             )
             rows.append(FactRow(_NAMES.get(key, key), values))
     return System(
         nodes=tuple(_node_row(n, n.name in found) for n in nodes),
         facts=tuple(rows),
         without_facts=tuple(n for n in names if n not in found),
-        materials=_built({n.name: _materials(n, measured.get(n.name)) for n in nodes}),
-        stack=_built({n.name: _stack(n, found.get(n.name)) for n in nodes}),
+        materials=_built(materials),
+        stack=_built(stack),
     )
 
 
-def _odd(documents: RunDocuments, values: Mapping[str, str]) -> set[str]:
-    """Nodes with another value than most of their group; where a group has no majority nobody is odd."""
-    odd: set[str] = set()
-    for group in {g for n in documents.topology.nodes for g in n.groups}:
-        members = [n.name for n in documents.topology.nodes if group in n.groups and n.name in values]
-        ranking = Counter(values[name] for name in members).most_common()
-        if len(ranking) > 1 and ranking[0][1] > ranking[1][1]:
-            odd |= {name for name in members if values[name] != ranking[0][0]}
-    return odd
+def _compared(documents: RunDocuments, criterion: str) -> dict[str, Sequence[Compared]]:
+    """Node -> its parts as the judge compared them."""
+    criteria = documents.verdict.criteria if documents.verdict else ()
+    return {j.subject: j.compared for c in criteria if c.id == criterion for j in c.judgements}
 
 
-Pairs = dict[str, tuple[str | None, str | None, bool | None]]
-"""Part -> (declared, found, whether they agree)."""
+def _worth_showing(part: Compared) -> bool:
+    """True for what is declared, the bill of materials, and the release that provisioning wrote down."""
+    shown = part.key in _MATERIALS or (part.key == "stack_release" and part.found)
+    return part.declared is not None or bool(shown)
 
 
-def _pair(declared: str | None, found: str | None) -> tuple[str | None, str | None, bool | None]:
-    return declared, found, None if declared is None or found is None else declared == found
-
-
-def _materials(node: Node, facts: Facts | None) -> Pairs:
-    declared = node.bom.model_dump()
-    if declared["gpu_count"] == 0 and declared["gpu_model"] is None:
-        declared["gpu_model"] = ""  # who declares no GPU need not name its model
-    pairs: Pairs = {}
-    ports = facts.get("fabric_ports") if facts is not None else None
-    for key, value in declared.items():
-        seen = None
-        if facts is not None and key in facts:
-            seen = _text(facts[key])
-        elif key == "fabric_port_count" and isinstance(ports, list):
-            seen = str(sum(1 for port in ports if "=absent" not in port))
-        pairs[_NAMES.get(key, key)] = _pair(None if value is None else _text(value), seen)
-    rates = {f"{number(p.rate_gbps)} Gbit/s" for p in node.ports if p.rate_gbps is not None}
-    speeds = _speeds(ports) if isinstance(ports, list) and not node.virtual else set()
-    pairs["Rate of fabric ports"] = _pair(", ".join(sorted(rates)) or None, ", ".join(sorted(speeds)) or None)
-    return pairs
-
-
-def _speeds(ports: list[str]) -> set[str]:
-    """Negotiated rates of the ports that know one; a virtual port's mean nothing."""
-    return {f"{number(int(m[1]) / 1000)} Gbit/s" for port in ports if (m := re.search(r"speed=([1-9]\d*)", port))}
-
-
-def _stack(node: Node, facts: Mapping[str, str] | None) -> Pairs:
-    keys = ["stack_release", *node.stack] if facts and facts.get("stack_release") not in (None, "none") else node.stack
-    return {
-        _NAMES.get(key, key): _pair(
-            _text(node.stack[key]) if key in node.stack else None, None if facts is None else facts.get(key)
-        )
-        for key in keys
-    }
-
-
-def _built(by_node: Mapping[str, Pairs]) -> tuple[Built, ...]:
+def _built(by_node: Mapping[str, Sequence[Compared]]) -> tuple[Built, ...]:
     """One row for each part and distinct pair of declared and found; what disagrees first."""
     groups: dict[str, dict[tuple[str | None, str | None, bool | None], list[str]]] = {}
-    for name, pairs in by_node.items():
-        for part, pair in pairs.items():
-            groups.setdefault(part, {}).setdefault(pair, []).append(name)
+    for name, parts in by_node.items():
+        for part in filter(_worth_showing, parts):
+            declared, found = (None if text is None else _text(text) for text in (part.declared, part.found))
+            groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)
     order = {False: 0, None: 1, True: 2}
     return tuple(
-        Built(part, *pair, nodes=_who(names, len(by_node), len(by_node)))
-        for part, rows in groups.items()
+        Built(_NAMES.get(key, key), *pair, nodes=_who(names, len(by_node), len(by_node)))
+        for key, rows in groups.items()
         for pair, names in sorted(rows.items(), key=lambda item: order[item[0][2]])
         if pair[:2] != (None, None)
     )

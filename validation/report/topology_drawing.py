@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from validation.facts import NodeFacts, PciCard, PciLink
 from validation.judging.case import CONTAINERS
-from validation.judging.hardware import Card, cards
 from validation.model import Node, Result
 from validation.report.colour import INK
 from validation.report.documents import RunDocuments
@@ -41,13 +41,13 @@ _GENERATIONS = {2.5: "Gen1", 5.0: "Gen2", 8.0: "Gen3", 16.0: "Gen4", 32.0: "Gen5
 class _Place:
     """A card in the drawing. `seen` False: declared by the inventory, and no fact shows it."""
 
-    card: Card
+    card: PciCard
     seen: bool = True
 
     @property
     def short_of(self) -> bool:
-        card = self.card
-        pairs = ((card.width, card.rated_width), (card.speed, card.rated_speed))
+        link, rated = self.card.link, self.card.rated
+        pairs = ((link.lanes, rated.lanes), (link.gt_s, rated.gt_s))
         return any(now is not None and rated is not None and now < rated for now, rated in pairs)
 
 
@@ -61,36 +61,33 @@ class _Kind:
     why_unknown: str | None
 
 
-def _link(speed: float | None, width: float | None) -> str:
-    if width is None and speed is None:
+def _link(link: PciLink) -> str:
+    if link.lanes is None and link.gt_s is None:
         return "not known"
+    speed = link.gt_s
     generation = _GENERATIONS.get(speed, f"{number(speed)} GT/s") if speed is not None else "speed not known"
-    return f"{generation} x{width:g}" if width is not None else generation
+    return f"{generation} x{link.lanes}" if link.lanes is not None else generation
 
 
-def _unplaced(what: str, interface: str = "-") -> Card:
-    return Card(what, interface, "", None, None, None, None, -1)
+def _numa(place: _Place) -> int:
+    """The card's NUMA node, -1 where none is known."""
+    return -1 if place.card.numa is None else place.card.numa
+
+
+_GPU = PciCard(what="gpu")  # of which no fact shows how it is plugged in
 
 
 def _places(node: Node, result: Result | None) -> tuple[tuple[_Place, ...], str | None]:
     """The cards of a node, and why nothing is known of how they are plugged in."""
-    facts = result.facts if result is not None and result.status == "ok" else None
-    declared = tuple(_Place(_unplaced("gpu"), seen=False) for _ in range(node.bom.gpu_count or 0))
-    ports = tuple(_Place(_unplaced("nic", port.interface), seen=facts is not None) for port in node.ports)
+    facts = result.facts_of(NodeFacts) if result is not None and result.status == "ok" else None
+    declared = (_Place(_GPU, seen=False),) * (node.bom.gpu_count or 0)
+    ports = tuple(_Place(PciCard(what="nic", interface=port.interface), seen=facts is not None) for port in node.ports)
     if facts is None:
         return (*declared, *ports), "no facts were collected from this kind of node"
-    lines = facts.get("pci")
-    counted = facts.get("gpu_count")
-    count = counted if isinstance(counted, int) else 0
-    if not isinstance(lines, list) or str(facts.get("virt")) in CONTAINERS:
-        gpus = tuple(_Place(_unplaced("gpu")) for _ in range(count)) or declared
-        why = (
-            f"a container ({facts.get('virt')}): the PCI devices that it shows are its host's"
-            if isinstance(lines, list)
-            else "its facts lack the PCI Express links"
-        )
-        return (*gpus, *ports), why
-    found = cards([str(line) for line in lines])
+    if facts.virt in CONTAINERS:
+        gpus = (_Place(_GPU),) * facts.gpu_count or declared
+        return (*gpus, *ports), f"a container ({facts.virt}): the PCI devices that it shows are its host's"
+    found = facts.pci
     shown = {c.interface for c in found if c.what == "nic"}
     rest = tuple(p for p in ports if p.card.interface not in shown)
     missing = max((node.bom.gpu_count or 0) - sum(c.what == "gpu" for c in found), 0)
@@ -104,18 +101,19 @@ def _kinds(documents: RunDocuments) -> list[_Kind]:
     first: dict[object, _Kind] = {}
     for node in documents.topology.nodes:
         result = results.get(node.name)
-        facts = result.facts if result is not None and result.status == "ok" else {}
+        facts = result.facts_of(NodeFacts) if result is not None and result.status == "ok" else None
+        virt = facts.virt if facts is not None and facts.virt != "none" else None
         places, why = _places(node, result)
         kind = _Kind(
             nodes=(),
-            model=str(facts.get("model") or node.bom.model or "model not known"),
-            gpu=str(facts.get("gpu_model") or node.bom.gpu_model or ""),
-            virtual=node.virtual or (str(facts["virt"]) if facts.get("virt") not in (None, "none") else None),
+            model=(facts.model if facts else "") or node.bom.model or "model not known",
+            gpu=(facts.gpu_model if facts else "") or node.bom.gpu_model or "",
+            virtual=node.virtual_words or virt,
             places=places,
             why_unknown=why,
         )
         # addresses differ between machines of one kind; what counts is where the cards sit and how they are linked
-        alike = replace(kind, places=tuple(replace(p, card=replace(p.card, address="")) for p in places))
+        alike = replace(kind, places=tuple(replace(p, card=p.card.model_copy(update={"address": ""})) for p in places))
         groups.setdefault(alike, []).append(node.name)
         first.setdefault(alike, kind)
     return [replace(first[key], nodes=tuple(names)) for key, names in groups.items()]
@@ -155,16 +153,16 @@ def _row(place: _Place) -> tuple[str, ...]:
     return (
         "GPU" if card.what == "gpu" else f"fabric port {card.interface}",
         card.address or "not known",
-        str(card.numa) if card.numa >= 0 else "not known",
-        _link(card.speed, card.width) + (" (BELOW its rating)" if place.short_of else ""),
-        _link(card.rated_speed, card.rated_width),
+        str(card.numa) if card.numa is not None else "not known",
+        _link(card.link) + (" (BELOW its rating)" if place.short_of else ""),
+        _link(card.rated),
         "facts" if place.seen else "the inventory only",
     )
 
 
 def _draw(kind: _Kind, index: int) -> Markup:
-    numas = sorted({p.card.numa for p in kind.places}) or [-1]
-    columns = {numa: [p for p in kind.places if p.card.numa == numa] for numa in numas}
+    numas = sorted({_numa(p) for p in kind.places}) or [-1]
+    columns = {numa: [p for p in kind.places if _numa(p) == numa] for numa in numas}
     for numa, here in columns.items():
         here.sort(key=lambda p: (p.card.what != "gpu", p.card.interface, p.card.address))
         columns[numa] = here[: max(_MOST_CARDS // len(numas), 1)] if len(kind.places) > _MOST_CARDS else here
@@ -195,11 +193,11 @@ def _notes(kind: _Kind) -> list[str]:
     notes = []
     if kind.why_unknown:
         notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
-    elif kind.places and all(p.card.width is None and p.card.numa < 0 for p in kind.places):
+    elif kind.places and all(p.card.link.lanes is None and p.card.numa is None for p in kind.places):
         notes.append("PCI Express and NUMA: not known: the devices name neither link nor NUMA node.")
     if sum(p.card.what == "gpu" for p in kind.places) > 1:
         notes.append("NVLink between the GPUs: not known: no fact of this release tells it.")
-    if len({p.card.numa for p in kind.places if p.card.numa >= 0}) > 1:
+    if len({p.card.numa for p in kind.places if p.card.numa is not None}) > 1:
         notes.append("Link between the NUMA nodes (?): not known.")
     if any(not p.seen for p in kind.places):
         notes.append("Dashed: declared by the inventory, not seen on the node.")
@@ -233,12 +231,12 @@ def _card(place: _Place, x: float, y: float, line: int) -> list[str]:
     top = y + 46
     is_gpu = card.what == "gpu"
     start = y if line == 0 else y + 4
-    known = card.width is not None
+    known = card.link.lanes is not None
     colour = ALARM if place.short_of else INK if known else MUTED
-    thick = 1.2 + (card.width or 0) / 5
+    thick = 1.2 + (card.link.lanes or 0) / 5
     dash = "" if known else ' stroke-dasharray="2 4"'
     out = [f'<path d="M{middle:g} {start:g}V{top:g}" stroke="{colour}" stroke-width="{thick:g}"{dash}/>']
-    label = _link(card.speed, card.width) if known else "link not known"
+    label = _link(card.link) if known else "link not known"
     half = len(label) * 3.3 + 3
     out.append(f'<rect x="{middle - half:g}" y="{y + 16:g}" width="{2 * half:g}" height="15" fill="{SOFT}"/>')
     out.append(text(middle, y + 27, label, 10.5, "middle", ALARM if place.short_of else INK))

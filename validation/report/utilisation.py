@@ -30,7 +30,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
         return Figure(_KIND, _CAPTION, empty=f"Not measured: {why}.", criteria=("op.util", "op.leased"))
     found = {name: result.values(name) for name in _SERIES}
     emulated = " The GPUs are emulated: their figures show that recording works, and nothing of hardware."
-    caption = _CAPTION + (emulated if result.facts.get("emulated") else "")
+    caption = _CAPTION + (emulated if result.plain.get("emulated") else "")
     rows = tuple(
         (
             _SERIES[name],
@@ -49,7 +49,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
         "Readings of each series.", ("Series", "Readings", "Oldest", "Least", "Median", "Most", "Newest"), rows
     )
     longest = max(len(v) for v in found.values())
-    step = result.facts.get("step_s")
+    step = result.plain.get("step_s")
     if longest < _LEAST or not isinstance(step, (int, float)):
         why = (
             f"{longest} reading was recorded so far, and a course over time needs more"

@@ -21,8 +21,11 @@ from validation.execute.measure import utc_now
 from validation.model import Node
 
 DATA = Path(__file__).parents[1]
-LINK = "speed=8.0 width=16 max_speed=8.0 max_width=16 slot_speed=8.0 slot_width=16 numa=0"
-NIC = "nic fab0 0000:19:00.0 speed=5.0 width=2 max_speed=5.0 max_width=2 slot_speed=5.0 slot_width=2 numa=0"
+GEN2, GEN3 = {"gt_s": 5.0, "lanes": 2}, {"gt_s": 8.0, "lanes": 16}
+NIC = {
+    "what": "nic", "interface": "fab0", "address": "0000:19:00.0", "link": GEN2, "card": GEN2, "slot": GEN2, "numa": 0,
+}  # fmt: skip
+GPU = {"what": "gpu", "address": "0000:18:00.0", "link": GEN3, "card": GEN3, "slot": GEN3, "numa": 0}
 ODD = {"client1": {"docker": "27.3.1"}}
 """What differs from the declared stack: the fault that the run finds."""
 
@@ -33,8 +36,8 @@ def facts(node: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "virt": "none", "lab": "", "model": "PowerEdge C4140" if gpu else "PowerEdge R640", "cpu_count": 40,
         "gpu_count": int(gpu), "gpu_model": "Tesla V100-SXM2-16GB" if gpu else "", "nic_model": "Broadcom BCM5720",
-        "fabric_ports": ["fab0=up,mtu=9000,speed=1000"], "rdma_devices": [], "rdma_ports": ["fab0="],
-        "pci": [NIC, f"gpu - 0000:18:00.0 {LINK}"] if gpu else [NIC],
+        "fabric_ports": [{"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 1000}],
+        "rdma_devices": [], "pci": [NIC, GPU] if gpu else [NIC],
         "os": "ubuntu 24.04", "kernel": "6.8.0-87-generic", "python": "3.12.3", "openmpi": "", "docker": "28.5.1",
         "horovod": "", "torch": "", "probes": "0.1.0", "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "",
         "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "", "stack_release": "",

@@ -1,0 +1,94 @@
+"""What a measurement found out that is no sample, as typed objects: one model for each form of facts.
+
+A probe prints these as plain JSON objects, its parser reads them into the model, and everybody after it works with the
+model: nobody parses a sentence. `type` in results.jsonl tells which model it is; facts without one are plain scalars.
+
+None means that it is not known, "" or an empty list that it was looked for and is not there. Units are in the names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
+from validation.facts.node import (
+    COMPONENTS,
+    Components,
+    Drift,
+    FabricPort,
+    NodeFacts,
+    OwnedDevice,
+    PciCard,
+    PciLink,
+    Ports,
+    RdmaDevice,
+)
+from validation.facts.rdma_ports import RDMA_MTUS, Gid, Memlock, Pause, Policy, Qos, RdmaPort, RdmaPortsFacts
+from validation.facts.remoting import (
+    Attempt,
+    CopyDevice,
+    CopyFacts,
+    CopyPair,
+    FractionFacts,
+    GpuPart,
+    IsolationFacts,
+    Remoting,
+)
+from validation.model_base import Scalar
+
+__all__ = [
+    "COMPONENTS",
+    "RDMA_MTUS",
+    "AnyFacts",
+    "Attempt",
+    "Components",
+    "CopyDevice",
+    "CopyFacts",
+    "CopyPair",
+    "Drift",
+    "FabricPort",
+    "FractionFacts",
+    "Gid",
+    "GpuPart",
+    "IbErrors",
+    "IbFabricFacts",
+    "IbLink",
+    "IbPort",
+    "IbRate",
+    "IsolationFacts",
+    "Memlock",
+    "NodeFacts",
+    "OwnedDevice",
+    "Pause",
+    "PciCard",
+    "PciLink",
+    "PlainFacts",
+    "Policy",
+    "Ports",
+    "Qos",
+    "RdmaDevice",
+    "RdmaPort",
+    "RdmaPortsFacts",
+    "Remoting",
+    "SubnetManager",
+]
+
+
+def _type_of(value: Any) -> str:
+    found = value.get("type", "plain") if isinstance(value, dict) else getattr(value, "type", "plain")
+    return str(found)
+
+
+PlainFacts = dict[str, Scalar | list[str] | dict[str, float]]
+AnyFacts = Annotated[
+    Annotated[NodeFacts, Tag("node")]
+    | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
+    | Annotated[IbFabricFacts, Tag("ib-fabric")]
+    | Annotated[CopyFacts, Tag("copies")]
+    | Annotated[IsolationFacts, Tag("isolation")]
+    | Annotated[FractionFacts, Tag("fractions")]
+    | Annotated[PlainFacts, Tag("plain")],
+    Discriminator(_type_of),
+]
