@@ -42,7 +42,7 @@ NEITHER = (
     "active_mtu_bytes",
 )
 """Shares that are reported, and what must equal a plan: more is not better."""
-UNTOLD = re.compile(r"facts: (peer\.)?counters(\.\d+ dropped| = '\[\]')")
+UNTOLD = re.compile(r"facts: (peer\.)?counters(\.\S+ dropped| = '\{\}')")
 """Only counters that moved are listed, so one that is not there has not moved: retransmits, which are not judged."""
 AGREEMENT = 0.011
 """How far figures of one output may differ from each other, by the parsers' own tolerances."""

@@ -97,7 +97,7 @@ def test_fabric_marks_the_guilty_port_and_only_it(bare: RunDocuments, everything
     assert "Marked as guilty: port gpu2/fab0." in sick.caption
     assert "Nothing is marked as guilty." in clean.caption
     assert "not known" in clean.caption  # switches
-    assert "up, mtu 9000" in cells(clean)
+    assert "up, MTU 9000" in cells(clean)
 
 
 def test_fabric_marks_a_guilty_node_and_a_guilty_link(bare: RunDocuments) -> None:
@@ -313,7 +313,7 @@ def test_fractions_are_drawn_to_scale(bare: RunDocuments) -> None:
 
 
 def test_failed_fraction_stands_in_the_table_with_its_reason(bare: RunDocuments) -> None:
-    m, _ = fraction(("1/2", "1/2"), [])
+    m, _ = fraction(("1/2", "1/2"), [128, 128])
     failed = result(m, status="timeout").model_copy(update={"error": "took too long"})
     figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "fractions")
     assert figure.svg is None
