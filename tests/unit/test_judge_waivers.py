@@ -5,7 +5,20 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from engine_case import LAB, PLAN, REAL, REAL_FACTS, criterion, healthy, judged, plan_of, results_of, spoil, verdict_of
+from engine_case import (
+    LAB,
+    PLAN,
+    REAL,
+    REAL_FACTS,
+    criterion,
+    healthy,
+    judged,
+    plan_of,
+    results_of,
+    spoil,
+    verdict_of,
+    with_facts,
+)
 
 from validation.waiver import Waiver
 
@@ -106,7 +119,7 @@ def test_what_is_mostly_waived_is_not_accepted():
 
     def bad(m):
         if m.kind == "facts":
-            return real(m).model_copy(update={"facts": {**real(m).facts, "model": "other", "os": "other"}})
+            return with_facts(real(m), model="other", os="other")
         return spoil(m.kind, lambda a, b: True, {"tcp-latency": 900, "path-mtu": 1500}.get(m.kind, 0.1))(m)
 
     results = results_of(plan, bad)

@@ -95,7 +95,7 @@ def test_what_no_parser_foresaw_is_refused_with_its_place(monkeypatch: pytest.Mo
         parse("facts", GOOD)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [float("nan"), [1], {"a": 1}, [None]], ids=repr)
+@pytest.mark.parametrize("value", [float("nan"), [1], {"a": "1"}, {"a": float("nan")}, [None]], ids=repr)
 def test_what_a_result_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     monkeypatch.setitem(KINDS, "facts", replace(KINDS["facts"], parse=lambda *_: ([], {"size": value})))
     with pytest.raises(ParseError, match="size"):

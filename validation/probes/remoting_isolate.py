@@ -54,7 +54,7 @@ def turned_away(ran: Ran, what: str) -> bool:
 def way_of(found: dict[str, Any], what: str) -> str:
     """How a connection ended; Unmet where none was tried."""
     how = str(found.get("how") or "")
-    if how in ("", "untried"):
+    if how not in ("kept", "answered", "closed", "dropped", "refused"):
         raise remoting.Unmet(f"{what}: could not be tried: {found.get('why') or 'its program did not say'}")
     return f"{how} ({found['why']})" if found.get("why") else how
 
