@@ -125,7 +125,7 @@ def load_profile(source: str | Source, criteria: Sequence[Criterion], suites: It
     known_suites = list(suites)
     for position, suite in enumerate(profile.suites):
         if suite not in known_suites:
-            raise fault(("suites", position), f"{suite!r} is no suite; there are: {', '.join(known_suites)}")
+            raise fault(("suites", position), f"unknown suite {suite!r}; there are: {', '.join(known_suites)}")
     if profile_origin(path) == "packaged" and profile.name != path.stem:
         raise fault(("name",), f"{profile.name!r} does not fit the file's name; make them equal")
     _check_ids(profile, {c.id: c for c in criteria}, fault)
@@ -167,4 +167,4 @@ def _known(place: tuple[int | str, ...], id_: str, known: Iterable[str], fault: 
     if id_ not in known:
         near = difflib.get_close_matches(id_, list(known), n=1)
         hint = f"did you mean {near[0]}?" if near else "toolkit profiles show elastic lists them"
-        raise fault(place, f"{id_!r} is no criterion; {hint}")
+        raise fault(place, f"unknown criterion {id_!r}; {hint}")

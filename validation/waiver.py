@@ -86,7 +86,7 @@ def load_waivers(
         if waiver.criterion not in known:
             near = difflib.get_close_matches(waiver.criterion, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "toolkit profiles show elastic lists them"
-            raise fault("criterion", f"{waiver.criterion!r} is no criterion; {hint}")
+            raise fault("criterion", f"unknown criterion {waiver.criterion!r}; {hint}")
         what = (waiver.criterion, waiver.subject)
         if what in seen:
             line = line_of(source, "waivers", seen[what], "criterion")

@@ -164,7 +164,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     ("file", "text", "arguments", "words"),
     [
         ("w.yml", "waivers: [{criterion: pf.stak, who: A, when: 2026-01-01, why: b, expires: 2026-02-01}]",
-         ("--waivers", "w.yml"), "w.yml:1: waivers.0.criterion: 'pf.stak' is no criterion; did you mean pf.stack?"),
+         ("--waivers", "w.yml"), "w.yml:1: waivers.0.criterion: unknown criterion 'pf.stak'; did you mean pf.stack?"),
         ("w.yml", "waivers:\n- {criterion: pf.stack, who: A, when: 2026-02-30, why: b, expires: 2026-03-01}",
          ("--waivers", "w.yml"), "w.yml:2: waivers.0.when: "),
         ("w.yml", "waivers:\n- {criterion: pf.stack, who: A, when: 2026-01-01, why: b, expires: 9999-12-31}",

@@ -86,7 +86,7 @@ BAD_WORDS = {
     "logo is no picture": ("logo: l.png\n", {"l__png": "hello"}, "neither PNG nor SVG"),
     "logo is HTML": ("logo: l.svg\n", {"l__svg": "<html/>"}, "neither PNG nor SVG"),
     "logo is huge": ("logo: l.png\n", {"l__png": PNG[:16] + b"\xff" * 8 + PNG[24:]}, "not a PNG of at most"),
-    "logo runs a script": ("logo: l.svg\n", {"l__svg": SCRIPT}, "holds <script>"),
+    "logo runs a script": ("logo: l.svg\n", {"l__svg": SCRIPT}, "contains <script>"),
     "logo has a handler": ("logo: l.svg\n", {"l__svg": SVG.replace("<rect", '<rect onclick="x()"')}, "onclick"),
     "logo fetches": ("logo: l.svg\n", {"l__svg": SVG.replace("#0a5", "url(http://x/y)")}, "runs or fetches"),
     "logo has entities": ("logo: l.svg\n", {"l__svg": "<!DOCTYPE svg>" + SVG}, "DOCTYPE"),

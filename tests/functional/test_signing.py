@@ -264,7 +264,7 @@ def _bad_key(tmp_path: Path, name: str) -> tuple[Path, str]:
         make_key(path).chmod(0o644)
         return path, "chmod 600"
     path.write_text("hello\n")
-    return path, "is no OpenSSH key"
+    return path, "not an OpenSSH key"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_names_of_hosts_cannot_write_into_a_statement(tmp_path, key):
     statement = sign(run, key).statement
     changed = Statement(**{**vars(statement), "headline": "x"})
     assert read_statement(changed.text(), "x") == changed
-    with pytest.raises(ConfigError, match="no statement"):
+    with pytest.raises(ConfigError, match="not a statement"):
         read_statement(Statement(**{**vars(statement), "headline": "x\n# sign-off:  ACCEPTED"}).text(), "x")
 
 

@@ -203,7 +203,7 @@ LINES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a hash edited": (lambda d: d["provenance"]["raw"][0].update(sha256="0" * 64), "does not have the recorded hash"),
     "another's raw log": (
         lambda d: d["provenance"]["raw"][0].update(path="raw/facts.gpu1/gpu1.out"),
-        "is no raw log of it",
+        "is not a raw log of it",
     ),
     "an attempt that never was": (lambda d: d.update(attempt=2), "says that it is attempt 2"),
 }
@@ -260,7 +260,7 @@ def test_a_line_that_is_lost_after_another_attempt_is_missed(run: Path) -> None:
     for path in list(folder.iterdir()):
         node, _, suffix = path.name.partition(".")
         shutil.copy(path, folder / f"{node}.2.{suffix}")
-    assert "is of a later attempt, of which no line tells" in lost(judge_files(run))
+    assert "is of a later attempt, for which there is no line" in lost(judge_files(run))
 
 
 def test_a_torn_tail_is_a_note_in_the_verdict(run: Path) -> None:

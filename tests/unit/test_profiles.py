@@ -148,12 +148,12 @@ def cut(a: str, b: str = "") -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (cut("- tr.tcpbw", "- tr.tcpbv"), ":22: owed.12: 'tr.tcpbv' is no criterion; did you mean tr.tcpbw?"),
+        (cut("- tr.tcpbw", "- tr.tcpbv"), ":22: owed.12: unknown criterion 'tr.tcpbv'; did you mean tr.tcpbw?"),
         (cut("  - tr.tcpbw\n"), ":7: owed: neither owed nor left out: tr.tcpbw; put each"),
         (cut("  - tr.netlat\n", "  - tr.netlat\n  - tr.netlat\n"), "duplicate criterion: tr.netlat"),
         (cut("[tn.short,", "[pf.bom, tn.short,"), "pf.bom is owed too; keep one of the two"),
         (cut("[tn.short,", "[tr.h2d, tn.short,"), "tr.h2d is left out twice"),
-        (cut("[tn.short,", "[tn.shrt,"), "'tn.shrt' is no criterion; did you mean tn.short?"),
+        (cut("[tn.short,", "[tn.shrt,"), "unknown criterion 'tn.shrt'; did you mean tn.short?"),
         (cut("when: no-bound", "when: never"), "left_out.0.when: input should be 'always' or 'no-bound'"),
         (cut("[tr.rdmalat]", "[pf.bom]"), "pf.bom: when: no-bound is for what is owed and has"),
         (cut("why: \"no training stack is part of this delivery\"", "why: ' '"), "why: is blank"),

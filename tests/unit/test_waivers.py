@@ -50,7 +50,7 @@ def test_a_waiver_is_read(tmp_path: Path) -> None:
         ({"expires": "2027-11-03"}, 6, f"367 days after the decision (2026-11-01), at most {MAX_DAYS}"),
         ({"expires": "soon"}, 6, "waivers.0.expires: input should be a valid date"),
         ({"when": "2026-02-30"}, 4, "waivers.0.when: "),
-        ({"criterion": "tr.tcpbv"}, 2, "'tr.tcpbv' is no criterion; did you mean tr.tcpbw?"),
+        ({"criterion": "tr.tcpbv"}, 2, "unknown criterion 'tr.tcpbv'; did you mean tr.tcpbw?"),
         ({"criterion": "'*'"}, 2, "waivers.0.criterion: is blank"),
         ({"subjekt": "gpu1"}, 7, "waivers.0.subjekt: unknown key"),
         ({"subject": "' '"}, 7, "waivers.0.subject: is blank"),

@@ -34,7 +34,7 @@ def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_
 
     Each file that changed, is missing or was added is named. The verdict is judged once more from the results, the
     report made once more and compared. Without --allowed-signers a good signature says that the run is as somebody
-    signed it, and nobody vouches for whose key it was; a line of that file is `a@example.com ssh-ed25519 AAAA...`.
+    signed it, not whose key it was; a line of that file is `a@example.com ssh-ed25519 AAAA...`.
     Nothing is written.
 
     \b

@@ -39,7 +39,7 @@ def decide(attempts: Sequence[Attempt], judge: Callable[[list[float]], Judgement
     pooled = judge([value for n in counted for value in attempts[n].values])
     if "fail" in verdicts and "pass" in verdicts:
         said = "; ".join(f"attempt {n + 1}: {alone[n].reason}" for n in counted)
-        return undecided(pooled, f"it comes and goes, which no attempt can decide: {said}")
+        return undecided(pooled, f"intermittent; no attempt decides: {said}")
     words = f"{len(counted)} attempts" if len(counted) > 1 else f"attempt {counted[0] + 1}"
     if aside:
         worst = max((attempts[n].loss for n in aside), key=lambda loss: loss.share)

@@ -119,7 +119,7 @@ def _identity(info: RunInfo, topology: Topology, plan: Plan, fabric: Fabric) -> 
             yield Conflict(file, (key,), f"is {found!r}, but run.json says {wanted!r}; restore the files from a copy")
     created, named = moment(info.created), _STAMP.match(info.run)
     if created is None:
-        yield Conflict("run.json", ("created",), f"{info.created!r} is no time in UTC; restore the file from a copy")
+        yield Conflict("run.json", ("created",), f"{info.created!r} is not a time in UTC; restore the file from a copy")
     elif named is not None:
         begun = datetime.fromisoformat(f"{named[1]}T{named[2]}:{named[3]}:{named[4]}+00:00")
         if not timedelta(seconds=-1) <= created - begun <= timedelta(seconds=CLOCK_S):
@@ -192,7 +192,7 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
     for log in p.raw:
         content = raw.get(log.path)
         if not log.path.startswith(f"raw/{m.id}/"):
-            faults.append(f"{log.path} is no raw log of it")
+            faults.append(f"{log.path} is not a raw log of it")
         elif content is None:
             faults.append(f"evidence is missing: {log.path}")
         elif hashlib.sha256(content).hexdigest() != log.sha256:
@@ -222,7 +222,7 @@ def _report(stem: str, raw: Mapping[str, bytes | None]) -> dict[str, Any] | str:
     """A probe's report with the output beside it, or words on why there is none."""
     texts = [raw.get(f"{stem}{suffix}") for suffix in (REPORT, "out", "err")]
     if None in texts:
-        return f"{stem}out or {stem}err is no raw log of it"
+        return f"{stem}out or {stem}err is not a raw log of it"
     try:
         report, out, err = (cast(bytes, text).decode() for text in texts)
         return {**json.loads(report), "stdout": out, "stderr": err}
@@ -279,7 +279,7 @@ def faults_of(
     notes = []
     later = _later_than_told(m, lines, logs)
     if later and lines:
-        bad[-1].append(f"{later} is of a later attempt, of which no line tells")
+        bad[-1].append(f"{later} is of a later attempt, for which there is no line")
     named = {log.path for line in lines for log in line.provenance.raw}
     strange = sorted(path for path in logs if path not in named)
     if strange and not later:

@@ -32,10 +32,10 @@ def utilisation(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
         for value in known:
             share = math.nan if isinstance(value, str) else real(value, f"utilisation: {name}")
             if not -ROUNDED <= share <= 1 + ROUNDED:
-                raise ParseError(f"utilisation: {name}: {value!r} is no share")
+                raise ParseError(f"utilisation: {name}: {value!r} is not a share (0 to 1)")
             samples.append(Sample(metric=name, value=min(max(share, 0.0), 1.0), unit="ratio"))
     if not any(sample.metric == "leased_ratio" for sample in samples):
-        raise ParseError("utilisation: nothing has been recorded yet; monitoring has just begun, or Slurm is silent")
+        raise ParseError("utilisation: nothing recorded yet; monitoring has just started, or Slurm does not answer")
     recorded = number(facts["leased_ratio_from_s"] or 1, "utilisation: recorded seconds")
     kept: Facts = {
         "emulated": flag(facts["emulated"], "utilisation: emulated"),

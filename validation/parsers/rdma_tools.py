@@ -80,7 +80,7 @@ def _plain_gid(text: str) -> int:
     try:
         return int(ipaddress.IPv6Address(text))
     except ValueError:
-        raise ParseError(f"{text!r} is no GID") from None
+        raise ParseError(f"{text!r} is not a GID") from None
 
 
 def ucx(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
@@ -140,5 +140,5 @@ def _numbers(text: str) -> list[str]:
     words = text.replace(",", "").split()
     for word in words:
         if not re.fullmatch(r"\d+(\.\d+)?", word):
-            raise ParseError(f"ucx_perftest: {word!r} is no number")
+            raise ParseError(f"ucx_perftest: {word!r} is not a number")
     return words

@@ -57,7 +57,7 @@ def find(name: str) -> Any:
             raise
         found = None
     if found is None or not hasattr(found, "Asked"):
-        raise ValueError(f"there is no probe {name!r}")
+        raise ValueError(f"unknown probe {name!r}")
     return found
 
 

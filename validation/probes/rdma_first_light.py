@@ -34,7 +34,7 @@ def look(args: Asked) -> tuple[rdma.Device, dict[str, Any]]:
     facts = {"active_mtu": mtu, "memlock": rdma.memlock(), "cm_mode": rdma.cm_mode(device)}
     if mtu == 0:
         last = said.strip().splitlines()[-1] if said.strip() else "no answer"
-        raise rdma.Fault("tool", f"ibv_devinfo tells no MTU of {device.name}: {last}")
+        raise rdma.Fault("tool", f"ibv_devinfo shows no MTU of {device.name}: {last}")
     if args.mtu and mtu != args.mtu:
         words = f"RDMA MTU of {device.name} on {args.interface} is {mtu}, {args.mtu} wanted"
         raise rdma.Fault("mtu", f"{words} (it follows from the port's MTU)")

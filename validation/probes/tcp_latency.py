@@ -37,7 +37,7 @@ def read_log(text: str) -> list[float]:
         raise ValueError("the log of observations is empty or torn")
     times = [float(line.split(",")[3]) for line in lines]
     if min(times) <= 0:
-        raise ValueError("the log of observations holds a round trip of no time")
+        raise ValueError("the log of observations has a round trip of 0")
     return times
 
 

@@ -149,12 +149,12 @@ def _logo_fault(data: bytes) -> str | None:
     if data.startswith(_PNG):
         sides = [int.from_bytes(data[at : at + 4], "big") for at in (16, 20)]
         if data[12:16] != b"IHDR" or not all(0 < side <= _LOGO_MAX_PIXELS for side in sides):
-            return f"not a PNG of at most {_LOGO_MAX_PIXELS} x {_LOGO_MAX_PIXELS} pixels; save it anew"
+            return f"not a PNG of at most {_LOGO_MAX_PIXELS} x {_LOGO_MAX_PIXELS} pixels; save it again"
         return None
     try:
         text = data.decode("utf-8")
         if "<!DOCTYPE" in text or "<!ENTITY" in text or "<?xml-stylesheet" in text:
-            return "holds a DOCTYPE, an entity or a style sheet; save it as plain SVG"
+            return "contains a DOCTYPE, an entity or a style sheet; save it as plain SVG"
         root = Xml.fromstring(text)  # noqa: S314 - no DOCTYPE, so no entities
     except (UnicodeDecodeError, Xml.ParseError):
         return "is neither PNG nor SVG; give one of these"
@@ -163,7 +163,7 @@ def _logo_fault(data: bytes) -> str | None:
     for element in root.iter():
         name = str(element.tag).rpartition("}")[2].lower()
         if name in _UNSAFE_ELEMENTS or name.startswith(("animate", "set")):
-            return f"holds <{name}>, which a logo may not; save it as plain SVG with outlines"
+            return f"contains <{name}>, which is not allowed in a logo; save it as plain SVG with outlines"
         for key, value in element.attrib.items():
             bare = key.rpartition("}")[2].lower()
             outside = bare == "href" and not value.startswith("#")

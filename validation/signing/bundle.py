@@ -177,7 +177,7 @@ def _read(file: BinaryIO) -> list[Entry]:
     file.seek(max(0, size - tail))
     comment = file.read()
     if len(comment) != tail or not comment.startswith(_COMMENT):
-        raise Damaged("is no bundle, or its end was cut or changed")
+        raise Damaged("is not a bundle, or its end was cut or changed")
     file.seek(0)
     if _sha256(file, size - _DIGITS) != comment[len(_COMMENT) :].decode("ascii", "replace"):
         raise Damaged("its content is not what it was made with (SHA-256 at its end)")
@@ -185,7 +185,7 @@ def _read(file: BinaryIO) -> list[Entry]:
         with zipfile.ZipFile(file) as archive:
             infos = archive.infolist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error, EOFError) as fault:
-        raise Damaged(f"is no ZIP file: {fault}") from None
+        raise Damaged(f"is not a ZIP file: {fault}") from None
     entries: list[Entry] = []
     for info in infos:
         offset = entries[-1].end if entries else 0
@@ -208,13 +208,13 @@ def _check_names(names: list[str]) -> None:
     if not names:
         raise Damaged("is empty")
     if len(names) > MAX_FILES:
-        raise Damaged(f"holds {len(names)} files")
+        raise Damaged(f"has {len(names)} files")
     top = names[0].split("/")[0]
     for name in names:
         parts = name.split("/")
         bad = any(part in ("", ".", "..") or part.startswith(".") for part in parts) or len(parts) < 2
         if bad or parts[0] != top or any(ord(c) < 32 or ord(c) == 127 or c in _UNUSABLE for c in name):
-            raise Damaged(f"{name!r}: is no name of a file in a bundle")
+            raise Damaged(f"{name!r}: not a valid file name in a bundle")
     if names != sorted(set(names)):
         raise Damaged("duplicate names, or names not in order")
 
@@ -225,9 +225,9 @@ def _check_sizes(entries: Iterable[Entry], size: int) -> None:
         total += entry.size_bytes
         # deflate packs no more than 1032 bytes into one
         if entry.end > size or entry.size_bytes > 1032 * entry.packed_bytes + 1032 or entry.size_bytes > MAX_FILE_BYTES:
-            raise Damaged(f"{entry.name}: its size cannot be")
+            raise Damaged(f"{entry.name}: impossible size")
     if total > MAX_TOTAL_BYTES:
-        raise Damaged(f"holds {total / 1e9:.0f} GB; no run is as large")
+        raise Damaged(f"has {total / 1e9:.0f} GB, which is too large for a run")
 
 
 def _unpack(file: BinaryIO, entry: Entry, target: Path) -> None:

@@ -87,7 +87,7 @@ def file_sha256(path: Path) -> str:
 
 
 def make_manifest(run_dir: Path) -> str:
-    """The text of the manifest; ConfigError where the run holds something that is no ordinary file."""
+    """The text of the manifest; ConfigError where the run holds something that is not an ordinary file."""
     lines = []
     for name, ordinary in entries(run_dir):
         if not ordinary:
@@ -106,7 +106,7 @@ def parse_manifest(text: str, where: Path) -> dict[str, str]:
     for number, line in enumerate(text[:-1].split("\n"), start=1):
         match = _LINE.fullmatch(line)
         if match is None or match.group(2) in listed:
-            raise ConfigError(f"{where}:{number}: is no line of a manifest; restore the file from a copy")
+            raise ConfigError(f"{where}:{number}: not a line of a manifest; restore the file from a copy")
         listed[match.group(2)] = match.group(1)
     return listed
 

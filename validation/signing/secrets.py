@@ -150,7 +150,7 @@ def refuse_secrets(run_dir: Path, allowed: Iterable[str] = ()) -> tuple[str, ...
     wanted = set(allowed)
     for name in sorted(wanted):
         if not (run_dir / name).is_file():
-            raise ConfigError(f"--allow {name}: no such file in {run_dir}; name it as it stands in {run_dir.name}/")
+            raise ConfigError(f"--allow {name}: no such file in {run_dir}; give its path below {run_dir.name}/")
     hits = scan(run_dir)
     open_ = [hit for hit in hits if hit.file not in wanted]
     if open_:

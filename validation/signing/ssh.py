@@ -93,7 +93,7 @@ def read_key(path: Path) -> Key:
     ran = _run(["-l", "-E", "sha256", "-f", str(path)])
     match = _FINGERPRINT.match(ran.stdout.decode(errors="replace").strip())
     if ran.returncode != 0 or match is None:
-        raise ConfigError(f"{path}: is no OpenSSH key; make one with: ssh-keygen -t ed25519 -f NEWKEY")
+        raise ConfigError(f"{path}: not an OpenSSH key; make one with: ssh-keygen -t ed25519 -f NEWKEY")
     return Key(path, match.group(1), match.group(2))
 
 
@@ -132,8 +132,8 @@ def check(content: bytes, signature: Path, namespace: str) -> Checked:
     ran = _run(["-Y", "check-novalidate", "-n", namespace, "-s", str(signature)], content)
     fingerprint, kind = _signed_with(ran)
     if fingerprint is None:
-        return Checked(False, None, None, None, f"the signature does not fit: {_said(ran)}")
-    return Checked(True, fingerprint, kind, None, "intact; nobody vouches here for whose key it is")
+        return Checked(False, None, None, None, f"the signature does not match: {_said(ran)}")
+    return Checked(True, fingerprint, kind, None, "intact; whose key it is was not checked")
 
 
 def check_signer(content: bytes, signature: Path, namespace: str, allowed: Path, time: str) -> Checked:

@@ -110,7 +110,7 @@ def signer(given: str) -> tuple[str, str]:
 
 def read_statement(text: str, where: str) -> Statement:
     """The statement in a text; ConfigError where it is not word by word what a statement with these values says."""
-    fault = ConfigError(f"{where}: is no statement of this toolkit, or its words were changed")
+    fault = ConfigError(f"{where}: is not a statement of this toolkit, or its text was changed")
     found: dict[str, str] = {}
     allowed = []
     for line in text.splitlines():

@@ -186,12 +186,12 @@ def _signature(run_dir: Path, name: str, found: Verification, allowed_signers: P
     path = run_dir / SIGNATURES / name
     signature = path.with_name(f"{name}.sig")
     if any(p.is_symlink() or not p.is_file() for p in (path, signature)):
-        return SignatureCheck(file, "bad", "is no ordinary file")
+        return SignatureCheck(file, "bad", "is not an ordinary file")
     try:
         content, whole = path.read_bytes(), ssh.whole(signature.read_bytes())
         statement = read_statement(content.decode(), file)
     except (ConfigError, OSError, UnicodeDecodeError):
-        return SignatureCheck(file, "bad", "is no statement of this toolkit, or its words were changed")
+        return SignatureCheck(file, "bad", "is not a statement of this toolkit, or its text was changed")
     if allowed_signers is None:
         checked = ssh.check(content, signature, statement.namespace)
     else:
