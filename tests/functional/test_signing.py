@@ -128,7 +128,7 @@ def test_a_rehearsal_cannot_be_turned_into_an_acceptance_by_hand(run, key):
     assert "sign-off ACCEPTED, the run says REHEARSAL" in found.signatures[0].why
     path.write_text(old.text().replace("it accepts nothing", "it accepts all"))
     path.with_name(path.name + ".sig").write_bytes(ssh.sign(ssh.read_key(key), old.namespace, path.read_bytes()))
-    assert "words were changed" in verify(run).signatures[0].why
+    assert "text was changed" in verify(run).signatures[0].why
 
 
 def test_several_sign_the_same_manifest(run, key, tmp_path):
