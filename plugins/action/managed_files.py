@@ -10,6 +10,12 @@ from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.elastic_ai.toolkit.plugins.filter import toolkit as filters
+
+# Ansible imports this file in the process that it forks a worker from for each task, before the first of our files is
+# written: what is loaded here, no worker loads again.
+filters.load()
+
 SOURCES = ("content", "template", "src")
 
 

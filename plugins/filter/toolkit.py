@@ -1,7 +1,8 @@
-"""All filters of the collection, each imported when it is first used.
+"""All filters of the collection.
 
 One file, because Ansible reads every file of this folder for each filter that a process meets for the first time, and a
-process is forked for each task. What the filters do is in plugins/plugin_utils, where they share code.
+process is forked for each task. What the filters do is in plugins/plugin_utils, where they share code; it is imported
+when it is first used, or by `load` for all workers at once.
 """
 
 from __future__ import annotations
@@ -48,6 +49,13 @@ def _late(module: str, name: str) -> Callable[..., Any]:
         return getattr(importlib.import_module(f"{CODE}.{module}"), name)(*values, **options)
 
     return called
+
+
+def load() -> None:
+    """Import and read what the filters need: for the process that Ansible forks its workers from."""
+    for module in FILTERS:
+        importlib.import_module(f"{CODE}.{module}")
+    importlib.import_module(f"{CODE}.compatibility").known()
 
 
 class FilterModule:
