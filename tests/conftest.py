@@ -1,7 +1,7 @@
 """What every test of the project is run under, and the list of the slowest with what each of them alone proves.
 
-- Control-C is what a terminal sends, even where the suite was started with it ignored, as `nohup ... &` does: the
-  commands that tests start inherit it.
+- Control-C and a lost terminal are what a terminal sends, even where the suite was started with them ignored, as
+  `nohup ... &` does: the commands that tests start would inherit that.
 - With ELASTIC_AI_COMPLETE=1 (bin/test sets it, after it has installed every tool) a skipped test is a failed one, but
   for what depends on the machine itself: reasons that begin with "this machine" or "needs root".
 - Tests marked `rest` run with `--rest` only; docs/testing.md lists them with the reason, and bin/test prints that.
@@ -17,6 +17,8 @@ import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # this process still takes no notice of it
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 COMPLETE = bool(os.environ.get("ELASTIC_AI_COMPLETE"))
 SLOWEST = 20

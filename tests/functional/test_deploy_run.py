@@ -104,7 +104,7 @@ def site(tmp_path: Path) -> Site:
 @pytest.fixture
 def sleeper(tmp_path: Path) -> Site:
     """Its second stage says that it runs, and then takes a while."""
-    return Site(tmp_path, f"[sh, -c, 'touch {tmp_path}/asleep; exec sleep 20']")
+    return Site(tmp_path, f"[sh, -c, 'touch {tmp_path}/asleep; exec sleep 120']")
 
 
 def playing(folder: Path) -> list[bytes]:
