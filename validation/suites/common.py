@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
@@ -55,6 +56,7 @@ class Part:
             self.left_out.append(left)
 
 
+@lru_cache(maxsize=65536)  # a port of a fleet is in many pairs
 def _network(port: Port) -> str:
     try:
         return str(ipaddress.ip_interface(f"{port.address}/{port.prefix}").network)
