@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from validation.analysis.blame import Pair, blame
+from validation.analysis.localise import Pair, localise
 from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
@@ -106,7 +106,7 @@ def _against_good(failed: Sequence[Judgement], judged: Iterable[Judgement]) -> l
         if judgement.verdict in ("pass", "fail"):
             pair = _pair(judgement)
             matrix[pair] = matrix.get(pair, False) or judgement.verdict == "fail"
-    sick = {end for guilty in blame(matrix) if guilty.kind == "port" for end in guilty.subject}
+    sick = {end for suspect in localise(matrix) if suspect.kind == "port" for end in suspect.subject}
     count: dict[tuple[str, str], int] = {}
     kept = []
     for judgement in sorted(failed, key=lambda j: set(_pair(j)) <= sick):

@@ -155,8 +155,8 @@ def _headline(
     count = Counter(v.verdict for v in verdicts)
     if outcome == "failed":
         failed = ", ".join(v.id for v in verdicts if v.verdict == "fail")
-        guilty = f"; at fault: {', '.join(dict.fromkeys(f.subject for f in named))}" if named else ""
-        words = f"failed: {failed}{guilty}"
+        suspect = f"; at fault: {', '.join(dict.fromkeys(f.subject for f in named))}" if named else ""
+        words = f"failed: {failed}{suspect}"
     elif outcome == "incomplete":
         if missing:
             words = f"incomplete: {len(missing)} planned measurements have no usable result"

@@ -20,8 +20,8 @@ ReasonCode = Literal[
     "above-maximum",  # fail: a lower-is-better metric over its bound
     "not-equal",  # fail: an exact criterion that does not match
     "not-working",  # fail: it does not do what it is for
-    "above-ceiling",  # not-measured: better than physics allows, so the measurement is at fault
-    "too-noisy",  # not-measured: the interval straddles the bound
+    "above-ceiling",  # not-measured: better than physics allows; measurement rejected
+    "too-noisy",  # not-measured: the interval includes the bound
     "missing-result",  # not-measured: planned, but no result exists
     "tool-failed",  # not-measured: the tool crashed, timed out, could not be parsed or the node was unreachable
     "missing-metric",  # not-measured: a result exists but lacks the metric

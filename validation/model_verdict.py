@@ -149,7 +149,7 @@ class CriterionVerdict(Model):
 
 
 class Finding(Model):
-    """The guilty node, port or link, named from the full pair matrix, with what to do about it."""
+    """The suspect node, port or link, named from the full pair matrix, with what to do about it."""
 
     kind: Literal["node", "port", "link", "pair", "cluster"]
     about: Subject

@@ -17,10 +17,10 @@ from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement,
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt
 from validation.report.documents import read_run
-from validation.report.front import _line_share, front, waiver_groups
 from validation.report.render import fill, view
 from validation.report.repeat import _repeat, repeats
 from validation.report.summary import verdict_of
+from validation.report.summary_page import _line_share, front, waiver_groups
 from validation.report.words import LANGUAGES, front_words
 
 RUNS = {
@@ -67,7 +67,7 @@ def test_three_sentences_say_what_was_tested_what_came_out_and_what_it_means(run
         assert "{" not in sentence
 
 
-def test_the_guilty_is_named_in_the_second_sentence(runs):
+def test_the_suspect_is_named_in_the_second_sentence(runs):
     assert front_of(runs["slow"]).sentences[1].endswith("; at fault: gpu2/fab0.")
     assert "at fault" not in front_of(runs["clean"]).sentences[1]
 

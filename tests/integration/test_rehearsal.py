@@ -88,7 +88,7 @@ def clean(provisioned: Provisioned, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def test_clean_lab_rehearses_with_all_criteria_passing(clean: Run):
-    """Everything that this lab can show passes, everything else says why it was not measured, and nobody is blamed."""
+    """Everything that this lab can show passes, everything else says why it was not measured; no suspect is named."""
     run, verdict = clean, clean.verdict
     assert run.exit_code == 0, run.stderr
     assert (verdict["sign_off"], verdict["outcome"]) == ("REHEARSAL", "passed")

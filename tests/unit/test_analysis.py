@@ -1,4 +1,4 @@
-"""Statistics, scaling and blame."""
+"""Statistics, scaling and localisation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from validation.analysis.blame import blame
+from validation.analysis.localise import localise
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import mad, median_ranks, summarize
 
@@ -87,7 +87,7 @@ def matrix(count, bad):
 
 @pytest.mark.parametrize("count", range(2, 9))
 def test_a_clean_matrix_names_nobody(count):
-    assert not blame(matrix(count, lambda a, b: False))
+    assert not localise(matrix(count, lambda a, b: False))
 
 
 @pytest.mark.parametrize("count", range(3, 9))
@@ -100,13 +100,13 @@ def test_a_clean_matrix_names_nobody(count):
     ],
 )
 def test_one_sick_port_is_named_once_and_nobody_else(count, direction, bad):
-    (guilty,) = blame(matrix(count, bad))
-    assert (guilty.kind, guilty.subject, guilty.direction) == ("port", ("n1",), direction)
-    assert len(guilty.pairs) == guilty.of == (count - 1) * (2 if direction == "both" else 1)
+    (suspect,) = localise(matrix(count, bad))
+    assert (suspect.kind, suspect.subject, suspect.direction) == ("port", ("n1",), direction)
+    assert len(suspect.pairs) == suspect.of == (count - 1) * (2 if direction == "both" else 1)
 
 
 def test_two_sick_ports_are_both_named():
-    named = blame(matrix(6, lambda a, b: {"n1", "n4"} & {a, b}))
+    named = localise(matrix(6, lambda a, b: {"n1", "n4"} & {a, b}))
     assert {(g.kind, g.subject) for g in named} == {("port", ("n1",)), ("port", ("n4",))}
 
 
@@ -122,8 +122,8 @@ def test_two_sick_ports_are_both_named():
     ],
 )
 def test_links_pairs_cluster_and_a_lucky_pair(count, bad, kind, subject):
-    (guilty,) = blame(matrix(count, bad))
-    assert (guilty.kind, guilty.subject) == (kind, subject)
+    (suspect,) = localise(matrix(count, bad))
+    assert (suspect.kind, suspect.subject) == (kind, subject)
 
 
 @settings(max_examples=200, deadline=None)
@@ -135,5 +135,5 @@ def test_links_pairs_cluster_and_a_lucky_pair(count, bad, kind, subject):
 def test_every_bad_pair_is_explained_exactly_once(case):
     count, bad = case
     pairs = {(f"n{a}", f"n{b}"): (a, b) in bad for a, b in permutations(range(count), 2)}
-    explained = [pair for g in blame(pairs) for pair in g.pairs]
+    explained = [pair for g in localise(pairs) for pair in g.pairs]
     assert sorted(explained) == sorted(pair for pair, is_bad in pairs.items() if is_bad)

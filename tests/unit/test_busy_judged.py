@@ -1,4 +1,4 @@
-"""A busy machine: what it explains is not measured and blames nobody, what it does not explain fails all the same."""
+"""A busy machine: what it explains is not measured and names no suspect, what it does not explain fails."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def said(verdict: VerdictDoc, id_: str = "tr.tcpbw", subject: str = "gpu1/fab0>g
 
 
 def test_a_busy_host_fails_nobody_and_says_how_busy_it_was() -> None:
-    """Every pair is a tenth below its floor while the host lost 23 % of its time: this was a blamed cluster."""
+    """Every pair is a tenth below its floor while the host lost 23 % of its time."""
     slow = results_of(PLAN, everywhere("tcp-bandwidth", 0.85))
     assert verdict_of(LAB, PLAN, slow).findings[0].kind == "cluster"  # where nothing explains it
     verdict = verdict_of(LAB, PLAN, disturbed(slow, busy()))

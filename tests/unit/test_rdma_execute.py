@@ -1,4 +1,4 @@
-"""Both ends of an RDMA measurement brought together: the proof of a good one, the culprit of a failed one."""
+"""Both ends of an RDMA measurement brought together: the proof of a good one, the fault_side of a failed one."""
 
 from __future__ import annotations
 

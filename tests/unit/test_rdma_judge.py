@@ -1,4 +1,4 @@
-"""RDMA planned, judged and blamed: what works is judged in a rehearsal too, rates and latencies only on hardware."""
+"""RDMA planned, judged and localised: what works is judged in a rehearsal too, rates and latencies only on hardware."""
 
 from __future__ import annotations
 

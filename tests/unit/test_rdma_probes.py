@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from validation.execute.ends import culprit
+from validation.execute.fault_side import fault_side
 from validation.kinds import job_for
 from validation.probes import __main__ as entry
 from validation.probes import rdma, rdma_first_light, rdma_perftest, rdma_serve, rdma_ucx, serve
@@ -332,15 +332,15 @@ def said(code: str = "", **facts: Any) -> Any:
         (said("stopped"), said("port-down"), "port-down", "server"),
     ],
 )
-def test_the_culprit(client: Any, server: Any, code: str, end: str) -> None:
-    found = culprit(client, server)
+def test_the_fault_side(client: Any, server: Any, code: str, end: str) -> None:
+    found = fault_side(client, server)
     assert found is not None
     assert (found.code, found.end) == (code, end)
 
 
 def test_an_unproved_result_is_nobodys_fault_and_no_report_is_no_news() -> None:
-    assert culprit(said(), said(), unproved=True).code == "unproved"  # type: ignore[union-attr]
-    assert culprit(None, None) is None
+    assert fault_side(said(), said(), unproved=True).code == "unproved"  # type: ignore[union-attr]
+    assert fault_side(None, None) is None
 
 
 def test_every_planned_run_is_a_command_that_both_ends_understand() -> None:

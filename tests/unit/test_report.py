@@ -89,19 +89,19 @@ def test_rehearsal_is_marked_and_real_hardware_is_not(reports, pages):
     assert 'class="edge' not in reports["real"]
 
 
-def test_failing_run_names_the_guilty_before_the_details(pages):
+def test_failing_run_names_the_suspect_before_the_details(pages):
     text = pages["slow"].text
     assert "Outcome: FAILED" in text
     assert text.index("Port gpu2/fab0") < text.index("Failed criteria") < text.index("Criterion and source")
     assert "What to do" not in text  # the words before a remedy come from the style sheet
     assert "Check the port's negotiated rate, cable and transceiver" in text
     assert "Outside the bound: head/fab0 → gpu2/fab0" in text
-    assert "Marked as guilty: gpu2/fab0." in text
+    assert "Suspect: gpu2/fab0." in text
 
 
 def test_clean_run_has_no_finding(pages):
     assert "No judged criterion failed." in pages["clean"].text
-    assert "Marked as guilty" not in pages["clean"].text
+    assert "Marked as suspect" not in pages["clean"].text
     assert "Every planned measurement has a usable result." in pages["clean"].text
 
 
@@ -237,7 +237,7 @@ def test_link_finding_outlines_both_directions(tmp_path):
     (run / "verdict.json").write_text(json.dumps(document))
     page = Page(write_html(run).read_text())
     assert "Link gpu1/fab0 ↔ gpu2/fab0" in page.text
-    assert "Marked as guilty: gpu1/fab0 to gpu2/fab0, gpu2/fab0 to gpu1/fab0." in page.text
+    assert "Suspect: gpu1/fab0 to gpu2/fab0, gpu2/fab0 to gpu1/fab0." in page.text
 
 
 def test_same_run_same_report(tmp_path):

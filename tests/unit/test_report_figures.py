@@ -36,13 +36,13 @@ def _map(**more: object) -> str:
     return str(heat_map(Heatmap(**(base | more))))
 
 
-def test_heat_map_hatches_what_was_not_measured_and_outlines_the_guilty():
+def test_heat_map_hatches_what_was_not_measured_and_outlines_the_suspect():
     text = _map()
     assert text.count('fill="url(#x-hatch)"') == 4 + 1  # 6 pairs, 2 measured, and the legend's key
     assert text.count("not measured</title>") == 4
     frames = text.count('stroke-width="2.5"')
-    assert _map(guilty=frozenset({B})).count('stroke-width="2.5"') == frames + 2  # its row and its column
-    assert _map(guilty_pairs=frozenset({(B, A)})).count('stroke-width="2.5"') == frames + 1
+    assert _map(suspect=frozenset({B})).count('stroke-width="2.5"') == frames + 2  # its row and its column
+    assert _map(suspect_pairs=frozenset({(B, A)})).count('stroke-width="2.5"') == frames + 1
     ET.fromstring(text)
 
 

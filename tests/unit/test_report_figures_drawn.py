@@ -90,17 +90,17 @@ def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocume
 # --- topology --------------------------------------------------------------------------------------------------
 
 
-def test_fabric_marks_the_guilty_port_and_only_it(bare: RunDocuments, everything: RunDocuments) -> None:
+def test_fabric_marks_the_suspect_port_and_only_it(bare: RunDocuments, everything: RunDocuments) -> None:
     clean, sick = fabric_figure(bare), fabric_figure(everything)
     assert str(clean.svg).count(CROSS) == 1  # the key's
     assert str(sick.svg).count(CROSS) == 2
-    assert "Marked as guilty: port gpu2/fab0." in sick.caption
-    assert "Nothing is marked as guilty." in clean.caption
+    assert "Suspect: port gpu2/fab0." in sick.caption
+    assert "No suspect." in clean.caption
     assert "not known" in clean.caption  # switches
     assert "up, MTU 9000" in cells(clean)
 
 
-def test_fabric_marks_a_guilty_node_and_a_guilty_link(bare: RunDocuments) -> None:
+def test_fabric_marks_a_suspect_node_and_a_suspect_link(bare: RunDocuments) -> None:
     assert bare.verdict is not None
 
     def named(kind: str, about: Subject) -> Figure:
@@ -118,7 +118,7 @@ def test_fabric_marks_a_guilty_node_and_a_guilty_link(bare: RunDocuments) -> Non
 
 
 @pytest.mark.parametrize("count", [60, 1000])
-def test_fabric_of_many_nodes_stays_small_and_names_the_guilty(everything: RunDocuments, count: int) -> None:
+def test_fabric_of_many_nodes_stays_small_and_names_the_suspect(everything: RunDocuments, count: int) -> None:
     figure = fabric_figure(crowd(everything, count))
     text = str(figure.svg)
     ET.fromstring(text)
@@ -188,10 +188,10 @@ def _map(count: int) -> str:
     values = {(a, b): 1.0 for a in labels for b in labels if a != b}
     values[labels[3], labels[7]] = 0.2
     made = {pair: Cell("1", "t", "fail" if v < 0.5 else "ok", v) for pair, v in values.items()}
-    return str(heat_map(Heatmap("m", "T", "D.", labels, made, "Gbit/s", 1.0, "1", guilty=frozenset({labels[3]}))))
+    return str(heat_map(Heatmap("m", "T", "D.", labels, made, "Gbit/s", 1.0, "1", suspect=frozenset({labels[3]}))))
 
 
-def test_large_heat_map_is_binned_and_keeps_the_failed_and_the_guilty() -> None:
+def test_large_heat_map_is_binned_and_keeps_the_failed_and_the_suspect() -> None:
     small, large = _map(64), _map(200)
     assert "worst of the pairs of 4 by 4 neighbouring ports" in large
     assert "neighbouring" not in small
@@ -199,7 +199,7 @@ def test_large_heat_map_is_binned_and_keeps_the_failed_and_the_guilty() -> None:
         ET.fromstring(text)
         assert len(text) < 60_000
         assert text.count("h-6l6 6z") == 1, "the failed pair lost its corner"
-        assert text.count('stroke-width="2.5"') == 3  # row and column of the guilty, and the key
+        assert text.count('stroke-width="2.5"') == 3  # row and column of the suspect, and the key
 
 
 def test_cell_that_pairs_share_shows_the_worst_of_them() -> None:

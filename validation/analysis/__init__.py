@@ -1,1 +1,1 @@
-"""Statistics, scaling and blame. Pure: numbers in, numbers and names out."""
+"""Statistics, scaling and localisation. Pure: numbers in, numbers and names out."""

@@ -13,7 +13,7 @@ from typing import Any, cast, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 
 from validation.execute.denied import denied_on
-from validation.execute.ends import culprit
+from validation.execute.fault_side import fault_side
 from validation.execute.remote import Launcher, Output, Remote
 from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
@@ -206,16 +206,16 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
     if wrong and taken.status == "unparseable":
         taken.error = f"{job.server_node}: {wrong}"
     if _both_ends(m) and taken.status in ("failed", "timeout", "unparseable"):
-        name_culprit(taken, m, doc)
+        name_fault_side(taken, m, doc)
     out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)
     taken.outputs.append((job.server_node, out, err))
     return taken
 
 
-def name_culprit(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:
+def name_fault_side(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:
     """Add to a failed RDMA measurement which end is at fault, as far as the two ends' words and counters tell."""
     here, there = m.nodes
-    found = culprit(taken.doc, served, taken.status == "unparseable")
+    found = fault_side(taken.doc, served, taken.status == "unparseable")
     if found is None:
         return
     where = {"client": here, "server": there}.get(found.end, "")

@@ -5,7 +5,7 @@
    failed without such an explanation is never set aside.
 3. Where one of those that count fails by itself and another passes by itself, the thing is not steady, and nothing is
    decided.
-4. Where none counts, nothing is decided and nobody is blamed.
+4. Where none counts, nothing is decided and no suspect is named.
 """
 
 from __future__ import annotations

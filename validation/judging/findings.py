@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from validation.analysis.blame import Guilty, Pair, blame
+from validation.analysis.localise import Pair, Suspect, localise
 from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
@@ -39,20 +39,20 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
         fine = judgement.verdict == "pass" or (judgement.reason_code == "virtual" and judgement.value is not None)
         if not fine and judgement.verdict != "fail":
             continue
-        culprit = _culprit(case, judgement)
-        if culprit is not None:  # the two ends said which one it is, so that the pair tells nothing of the other
-            named.append(_named(criterion, judgement, *culprit))
+        fault_side = _fault_side(case, judgement)
+        if fault_side is not None:  # the two ends said which one it is, so that the pair tells nothing of the other
+            named.append(_named(criterion, judgement, *fault_side))
             continue
         source, destination = judgement.about.ends
         pair = (str(source), str(destination))  # it fails where any of its operations does
         ends |= {pair[0]: source, pair[1]: destination}
         if pair not in by_pair or judgement.verdict == "fail":
             by_pair[pair] = judgement
-    guilty = blame({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
-    return named + [_guilty(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, guilty, ends)]
+    suspect = localise({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
+    return named + [_suspect(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, suspect, ends)]
 
 
-def _culprit(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:
+def _fault_side(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:
     """(port, what is wrong with it) where all failed runs behind a judgement name one and the same end."""
     if judgement.reason_code != "not-working":
         return None
@@ -76,10 +76,10 @@ def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, error: st
     return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence)
 
 
-def _whole_nodes(case: Case, guilty: list[Guilty], ends: dict[str, Endpoint]) -> list[Guilty]:
-    """Ports of one node that has several and of which all are guilty become one entry: its subject has no port."""
-    ports: dict[str, list[Guilty]] = {}
-    for entry in guilty:
+def _whole_nodes(case: Case, suspect: list[Suspect], ends: dict[str, Endpoint]) -> list[Suspect]:
+    """Ports of one node that has several and of which all are suspect become one entry: its subject has no port."""
+    ports: dict[str, list[Suspect]] = {}
+    for entry in suspect:
         if entry.kind == "port":
             ports.setdefault(ends[entry.subject[0]].node, []).append(entry)
     whole = {
@@ -87,10 +87,10 @@ def _whole_nodes(case: Case, guilty: list[Guilty], ends: dict[str, Endpoint]) ->
         for node, entries in ports.items()
         if len(entries) > 1 and len(entries) == len(case.topology.node(node).ports)
     }
-    rest = [g for g in guilty if g.kind != "port" or ends[g.subject[0]].node not in whole]
+    rest = [g for g in suspect if g.kind != "port" or ends[g.subject[0]].node not in whole]
     ends |= {node: Endpoint(node=node) for node in whole}
     merged = [
-        Guilty(
+        Suspect(
             "port",
             (node,),
             entries[0].direction if len({e.direction for e in entries}) == 1 else "both",
@@ -102,26 +102,26 @@ def _whole_nodes(case: Case, guilty: list[Guilty], ends: dict[str, Endpoint]) ->
     return merged + rest
 
 
-def _guilty(
-    case: Case, criterion: Criterion, guilty: Guilty, by_pair: dict[Pair, Judgement], ends: dict[str, Endpoint]
+def _suspect(
+    case: Case, criterion: Criterion, suspect: Suspect, by_pair: dict[Pair, Judgement], ends: dict[str, Endpoint]
 ) -> Finding:
-    bad = [by_pair[pair] for pair in guilty.pairs]
+    bad = [by_pair[pair] for pair in suspect.pairs]
     numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"]) + _repeated(case, bad)
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     remedy = criterion.remedy or "Look at the evidence"
-    if guilty.kind == "cluster":
+    if suspect.kind == "cluster":
         text = f"all {len(bad)} measured pairs fail, so no single port is at fault: {numbers}"
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
         return _finding("cluster", CLUSTER, text, remedy, criterion, evidence)
-    if guilty.kind == "port":
-        subject = ends[guilty.subject[0]]
-        how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[guilty.direction]
-        text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {guilty.of} pairs: {numbers}"
+    if suspect.kind == "port":
+        subject = ends[suspect.subject[0]]
+        how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
+        text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {suspect.of} pairs: {numbers}"
         about = Subject.port(subject)
         return _finding(about.kind, about, text, remedy, criterion, evidence)
-    a, b = (ends[end] for end in guilty.subject)
+    a, b = (ends[end] for end in suspect.subject)
     two = len({end for pair in by_pair for end in pair}) == 2
-    if guilty.kind == "link":
+    if suspect.kind == "link":
         what = f"the link between {a} and {b} fails in both directions"
     else:
         what = f"{a} to {b} fails in this direction only"
@@ -130,8 +130,8 @@ def _guilty(
         remedy = f"Measure both against a third node to learn which end it is. {remedy}"
     else:
         what += "; both ends are fine with others"
-    about = Subject.pair(a, b, both_ways=guilty.kind == "link")
-    return _finding(guilty.kind, about, f"{what}: {numbers}", remedy, criterion, evidence)
+    about = Subject.pair(a, b, both_ways=suspect.kind == "link")
+    return _finding(suspect.kind, about, f"{what}: {numbers}", remedy, criterion, evidence)
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:

@@ -115,7 +115,7 @@ def impossible(values: Sequence[float], unit: str, metric: str, most: float = ma
         return ""
     wrong = [v for v in values if not least <= v <= most]
     shown = max(wrong) if min(wrong) > 0 else min(wrong)
-    return f"{len(wrong)} of {len(values)} samples cannot be ({shown:.4g} {unit}): the measurement is at fault"
+    return f"{len(wrong)} of {len(values)} samples are implausible ({shown:.4g} {unit}); measurement rejected"
 
 
 def _most(case: Case, bound: Bound | None) -> float:
@@ -271,7 +271,7 @@ def against(
         )
     if bound.maximum is not None:
         if value <= 0:
-            why = f"{shown} cannot be: the measurement is at fault"
+            why = f"implausible value {shown}; measurement rejected"
             code, verdict = "above-ceiling", "not-measured"
         elif summary.high <= bound.maximum:
             code, verdict, why = "within-bounds", "pass", f"{shown}, at most {bound.maximum:g} allowed"
@@ -279,18 +279,18 @@ def against(
             code, verdict, why = "above-maximum", "fail", f"{shown} is above the {bound.maximum:g} allowed"
         else:
             code, verdict = "too-noisy", "not-measured"
-            why = f"{shown} straddles the limit of {bound.maximum:g}: too noisy to tell"
+            why = f"{shown} includes the limit {bound.maximum:g}; inconclusive"
     else:
         floor = bound.floor if bound.floor is not None else math.inf
         if bound.ceiling is not None and value > bound.ceiling * CEILING_SLACK:
             code, verdict = "above-ceiling", "not-measured"
-            why = f"{shown} is above the ceiling of {bound.ceiling:.4g}: the measurement is at fault, not a fast link"
+            why = f"{shown} is above the ceiling of {bound.ceiling:.4g}; measurement rejected"
         elif summary.low >= floor:
             code, verdict, why = "within-bounds", "pass", f"{shown}, floor {floor:.4g}"
         elif summary.high < floor:
             code, verdict, why = "below-floor", "fail", f"{shown} is below the floor of {floor:.4g}"
         else:
-            code, verdict, why = "too-noisy", "not-measured", f"{shown} straddles the floor of {floor:.4g}: too noisy"
+            code, verdict, why = "too-noisy", "not-measured", f"{shown} includes the floor {floor:.4g}; inconclusive"
     return judgement(criterion, subject, verdict, code, why, evidence, bound=bound, summary=summary)
 
 

@@ -47,24 +47,24 @@ def real(value: object, what: str) -> float:
     except (TypeError, ValueError, OverflowError):
         result = math.nan
     if not math.isfinite(result):
-        raise ParseError(f"{what}: {short(value)} is no number")
+        raise ParseError(f"{what}: {short(value)} is not a number")
     return result
 
 
 def number(value: object, what: str) -> float:
     """`value` as a finite float above zero; ParseError names it as `what`."""
     if isinstance(value, str):
-        raise ParseError(f"{what}: {short(repr(value))} is no number")
+        raise ParseError(f"{what}: {short(repr(value))} is not a number")
     result = real(value, what)
     if result <= 0:
-        raise ParseError(f"{what}: {result} is no usable value")
+        raise ParseError(f"{what}: {result} is not a usable value")
     return result
 
 
 def count(value: object, what: str) -> float:
     """`value` as a whole number of at least zero; ParseError names it as `what`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ParseError(f"{what}: {short(value)} is no count")
+        raise ParseError(f"{what}: {short(value)} must be an integer >= 0")
     return real(value, what)
 
 
@@ -136,7 +136,7 @@ def fit(samples: Sequence[Sample], facts: AnyFacts) -> None:
         if isinstance(value, float):
             real(value, key)
         elif isinstance(value, int) and abs(value) > MOST:
-            raise ParseError(f"{key}: {short(value)} is no number")
+            raise ParseError(f"{key}: {short(value)} is not a number")
         elif value is not None and not isinstance(value, (str, int, bool)):
             raise ParseError(f"{key}: {short(value)} is no text, number or list of text")
 
@@ -145,7 +145,7 @@ def json_object(text: str, what: str) -> dict[str, object]:
     """`text` as a JSON object without NaN or Infinity; ParseError where it is cut or not JSON."""
 
     def refuse(constant: str) -> object:
-        raise ParseError(f"{what}: {constant} is no number")
+        raise ParseError(f"{what}: {constant} is not a number")
 
     try:
         data = json.loads(text, parse_constant=refuse)

@@ -85,8 +85,8 @@ def wrong(args: Asked, report: dict[str, Any]) -> str | None:
         (placed == asked or sum(asked) > args.ranks, f"placed its ranks as {placed} instead of {asked}"),
         (len(rates) == args.steps, f"measured {len(rates)} steps instead of {args.steps}"),
         (report["warmup"] == args.warmup and report["batch"] == args.batch, "used another warm-up or batch size"),
-        (all(math.isfinite(r) and r > 0 for r in rates), "reported a rate that is no number"),
-        (report["loss_finite"], "had a loss that is no number"),
+        (all(math.isfinite(r) and r > 0 for r in rates), "reported a rate that is not a number"),
+        (report["loss_finite"], "had a loss that is not a number"),
         (report["loss_last"] < report["loss_first"], "did not learn: the loss did not fall"),
         (report["ranks_agree"], "ended with different parameters on different ranks"),
     ]

@@ -79,7 +79,7 @@ def short(words: str, width: float, size: float) -> str:
 
 
 def cross(x: float, y: float, reach: float = 6) -> str:
-    """The mark of what is guilty: a cross on a white ground, so that colour is not needed to see it."""
+    """The mark of what is suspect: a cross on a white ground, so that colour is not needed to see it."""
     arms = f"M{x - reach:g} {y - reach:g}l{2 * reach:g} {2 * reach:g}m0 {-2 * reach:g}l{-2 * reach:g} {2 * reach:g}"
     return (
         f'<path d="{arms}" stroke="#fff" stroke-width="6.5" fill="none"/>'

@@ -124,7 +124,9 @@ def _measured_cells(documents: RunDocuments, spec: _Spec) -> _Cells:
     return cells
 
 
-def guilty(documents: RunDocuments, criterion: str) -> tuple[frozenset[Endpoint], frozenset[tuple[Endpoint, Endpoint]]]:
+def suspects(
+    documents: RunDocuments, criterion: str
+) -> tuple[frozenset[Endpoint], frozenset[tuple[Endpoint, Endpoint]]]:
     """Endpoints and pairs that the findings name under `criterion`; a node stands for all its ports."""
     endpoints: set[Endpoint] = set()
     pairs: set[tuple[Endpoint, Endpoint]] = set()
@@ -165,7 +167,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
     known = frozenset(labels)
     drawn = {pair: cell for pair, cell in cells.items() if pair[0] in known and pair[1] in known}
     pairs = len({m.endpoints for m in documents.plan.measurements if spec.draws(m)})
-    ends, marked_pairs = guilty(documents, spec.criterion)
+    ends, marked_pairs = suspects(documents, spec.criterion)
     measured = sum(1 for c in drawn.values() if c.value is not None)
     unit = unit_text(spec.unit)
     marked = [*sorted(map(str, ends)), *sorted(f"{a} to {b}" for a, b in marked_pairs)]
@@ -174,7 +176,7 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
         f"{measured} of {pairs} planned ordered pairs have a value, "
         + (f"from {number(min(values))} to {number(max(values))} {unit}. " if values else "none. ")
         + (f"{name} {number(limit)} {unit}. " if limit is not None else "")
-        + (f"Marked as guilty: {', '.join(marked)}." if marked else "")
+        + (f"Suspect: {', '.join(marked)}." if marked else "")
     )
     figure = heat_map(
         Heatmap(
@@ -189,8 +191,8 @@ def _matrix(documents: RunDocuments, spec: _Spec) -> Matrix:
             bound=limit if limit is not None and limit <= top else None,
             bound_label=f"{name} {number(limit)}" if limit is not None else "",
             better=spec.better + (f"; {name} {number(limit)} {unit}" if limit is not None and limit > top else ""),
-            guilty=ends,
-            guilty_pairs=marked_pairs,
+            suspect=ends,
+            suspect_pairs=marked_pairs,
             high_is_bad=spec.unit != "Gbit/s",
         )
     )

@@ -58,7 +58,7 @@ class _Guilt:
     def words(self) -> str:
         named = [*(f"node {n}" for n in sorted(self.nodes)), *(f"port {p}" for p in sorted(self.ports))]
         named += [f"link {a} to {b}" for a, b in sorted(self.links)]
-        return f"Marked as guilty: {many(named, 12)}." if named else "Nothing is marked as guilty."
+        return f"Suspect: {many(named, 12)}." if named else "No suspect."
 
 
 def fabric_figure(documents: RunDocuments) -> Figure:
@@ -161,10 +161,10 @@ def _boxes(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
                 body += _port(node, port, px, edge, bar_y if row == 0 else bar_y + 30.0, box / len(node.ports), bad)
     for one, other in sorted(guilt.links):
         if one in places and other in places:
-            body += _guilty_link(places[one], places[other], bar_y + 15)
+            body += _suspect_link(places[one], places[other], bar_y + 15)
     y = height - 8
     body.append(cross(10, y - 4, 5))
-    body.append(text(22, y, "found guilty (node, port or link)", 11, fill=MUTED))
+    body.append(text(22, y, "suspect (node, port or link)", 11, fill=MUTED))
     ports = sum(len(n.ports) for n in nodes)
     description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {guilt.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
@@ -201,7 +201,7 @@ def _port(node: Node, port: Port, x: float, edge: float, bar: float, room: float
     return [*out, "</g>"]
 
 
-def _guilty_link(one: tuple[float, float], other: tuple[float, float], middle: float) -> list[str]:
+def _suspect_link(one: tuple[float, float], other: tuple[float, float], middle: float) -> list[str]:
     way = f"M{one[0]:g} {one[1]:g}C{one[0]:g} {middle:g} {other[0]:g} {middle:g} {other[0]:g} {other[1]:g}"
     x = (one[0] + other[0]) / 2
     y = (one[1] + other[1]) / 8 + middle * 0.75
@@ -213,7 +213,7 @@ def _guilty_link(one: tuple[float, float], other: tuple[float, float], middle: f
 
 
 def _squares(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
-    """Many nodes: a square each, by role; the guilty ones crossed and named."""
+    """Many nodes: a square each, by role; the suspect ones crossed and named."""
     side, pitch, across = 12, 16, 38
     roles: dict[str, list[Node]] = {}
     for node in nodes:

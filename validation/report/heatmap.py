@@ -38,7 +38,7 @@ class Cell:
 class Heatmap:
     """What a heat map shows. The scale runs from 0 to `top`; `bound` is marked on the legend.
 
-    `labels` are the ends that it shows. `guilty` holds endpoints, `guilty_pairs` (source, destination). `high_is_bad`
+    `labels` are the ends that it shows. `suspect` holds endpoints, `suspect_pairs` (source, destination). `high_is_bad`
     tells which of several cells is the worst, where they have to share one. `with_diagonal`: an end to itself is a
     pair too. `log_from`: a logarithmic scale that begins there.
     """
@@ -54,8 +54,8 @@ class Heatmap:
     bound: float | None = None
     bound_label: str = ""
     better: str = ""
-    guilty: frozenset[Endpoint] = field(default_factory=frozenset)
-    guilty_pairs: frozenset[tuple[Endpoint, Endpoint]] = field(default_factory=frozenset)
+    suspect: frozenset[Endpoint] = field(default_factory=frozenset)
+    suspect_pairs: frozenset[tuple[Endpoint, Endpoint]] = field(default_factory=frozenset)
     high_is_bad: bool = False
     with_diagonal: bool = False
     log_from: float | None = None
@@ -92,9 +92,9 @@ def _geometry(labels: tuple[Endpoint, ...]) -> _Geometry:
     )
 
 
-def _label(label: Endpoint, x: float, y: float, anchor: str, g: _Geometry, guilty: bool, rotate: bool = False) -> str:
+def _label(label: Endpoint, x: float, y: float, anchor: str, g: _Geometry, suspect: bool, rotate: bool = False) -> str:
     node, port = label.node, label.port
-    fill = ALARM if guilty else INK
+    fill = ALARM if suspect else INK
     turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
     small = f'<tspan font-weight="400" fill="{MUTED}" font-size="{g.font - 2:g}"'
     if g.height < 40 or rotate:  # one line
@@ -148,10 +148,10 @@ def _frames(spec: Heatmap, g: _Geometry) -> str:
     count = len(spec.labels)
     out = []
     for index, label in enumerate(spec.labels):
-        if label in spec.guilty:
+        if label in spec.suspect:
             out.append(_frame(4, g.top + index * g.height, g.left - 4 + count * g.width, g.height))
             out.append(_frame(g.left + index * g.width, 22, g.width, g.top - 22 + count * g.height))
-    for source, destination in sorted(spec.guilty_pairs):
+    for source, destination in sorted(spec.suspect_pairs):
         if source in spec.labels and destination in spec.labels:
             row, column = spec.labels.index(source), spec.labels.index(destination)
             out.append(_frame(g.left + column * g.width, g.top + row * g.height, g.width, g.height))
@@ -192,7 +192,7 @@ def _legend(spec: Heatmap, left: int, y: int) -> str:
     x += 104
     keys.append(
         f'<rect x="{x}" y="{key_y + 1}" width="15" height="10" rx="2" fill="none" stroke="{ALARM}" '
-        f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">found guilty</text>'
+        f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">suspect</text>'
     )
     return "".join(out) + "".join(keys) + "</g>"
 
@@ -224,8 +224,8 @@ def _binned(spec: Heatmap) -> Heatmap:
         labels=tuple(labels),
         cells=cells,
         description=spec.description.rstrip() + said,
-        guilty=frozenset(bin_of[label] for label in spec.guilty),
-        guilty_pairs=frozenset((bin_of[a], bin_of[b]) for a, b in spec.guilty_pairs if a in bin_of and b in bin_of),
+        suspect=frozenset(bin_of[label] for label in spec.suspect),
+        suspect_pairs=frozenset((bin_of[a], bin_of[b]) for a, b in spec.suspect_pairs if a in bin_of and b in bin_of),
     )
 
 
@@ -285,14 +285,14 @@ def heat_map(spec: Heatmap) -> Markup:
         f'<text x="{g.left - 8}" y="{g.top - 8}" text-anchor="end" font-size="11" fill="{MUTED}">source ↓</text>',
     ]
     for index, label in enumerate(spec.labels):
-        guilty = label in spec.guilty
+        suspect = label in spec.suspect
         middle_y = g.top + index * g.height + g.height / 2
-        out.append(_label(label, g.left - 10, middle_y if g.height >= 40 else middle_y + 4, "end", g, guilty))
+        out.append(_label(label, g.left - 10, middle_y if g.height >= 40 else middle_y + 4, "end", g, suspect))
         x = g.left + index * g.width + g.width / 2
         if g.rotated:
-            out.append(_label(label, x + 4, g.top - 6, "start", g, guilty, rotate=True))
+            out.append(_label(label, x + 4, g.top - 6, "start", g, suspect, rotate=True))
         else:
-            out.append(_label(label, x, g.top - 22, "middle", g, guilty))
+            out.append(_label(label, x, g.top - 22, "middle", g, suspect))
     if count > MAX_WITH_NUMBERS:
         out += _compact(spec, g)
     for row, source in enumerate(spec.labels if count <= MAX_WITH_NUMBERS else ()):

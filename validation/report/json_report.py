@@ -37,10 +37,10 @@ from validation.report.criteria import FAMILIES, bound_lines, tally, worst
 from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
-from validation.report.front import sentences
 from validation.report.named import Finding, named
 from validation.report.repeat import limits
 from validation.report.summary import verdict_of
+from validation.report.summary_page import sentences
 from validation.report.words import front_words
 
 SCHEMA: Final = "elastic-ai-report/2"

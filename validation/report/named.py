@@ -9,7 +9,7 @@ from validation.model import Model
 
 
 class Finding(Model):
-    """The guilty node, port or link, named from the full pair matrix, with what to do about it."""
+    """The suspect node, port or link, named from the full pair matrix, with what to do about it."""
 
     kind: Literal["node", "port", "link", "pair", "cluster"]
     subject: str

@@ -66,7 +66,7 @@ class FrontWords(Model):
     tested: str
     on_lab: str
     came: str
-    guilty: str
+    suspect: str
     meaning: Meaning
 
     def count(self, number: int, noun: str) -> str:

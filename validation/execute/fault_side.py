@@ -18,7 +18,7 @@ OWN = frozenset(
 
 
 @dataclass(frozen=True)
-class Culprit:
+class FaultSide:
     """`end`: the client or the server; `there` or `back`: the way from client to server, or back; `between`: unknown.
 
     `words` "" = what the client said stands. In words about the way `{here}` and `{there}` are the two nodes.
@@ -43,30 +43,30 @@ def _count(doc: ProbeDoc | None, way: str) -> int | None:
     return None
 
 
-def culprit(client: ProbeDoc | None, server: ProbeDoc | None, unproved: bool = False) -> Culprit | None:
+def fault_side(client: ProbeDoc | None, server: ProbeDoc | None, unproved: bool = False) -> FaultSide | None:
     """Who is at fault; None where nothing is known. `unproved`: the tool was content, its result was refused."""
     mine, others = _code(client), _code(server)
     if unproved:
-        return Culprit("unproved", "between")
+        return FaultSide("unproved", "between")
     if mine in OWN:
-        return Culprit(mine, "client")
+        return FaultSide(mine, "client")
     if others in OWN:
-        return Culprit(others, "server", str(server["error"]) if server else "")
+        return FaultSide(others, "server", str(server["error"]) if server else "")
     if not mine and client is None:
         return None
     sent, arrived = _count(client, "sent"), _count(server, "received")
     answered, returned = _count(server, "sent"), _count(client, "received")
     if sent and arrived == 0:
         words = f"{{here}}'s RDMA port sent {sent}, {{there}}'s received none: a firewall (UDP 4791) or the switch?"
-        return Culprit("lost", "there", words)
+        return FaultSide("lost", "there", words)
     if answered and returned == 0:
         words = f"{{there}}'s RDMA port sent {answered}, {{here}}'s received none: a firewall (UDP 4791) or the switch?"
-        return Culprit("lost", "back", words)
+        return FaultSide("lost", "back", words)
     if sent == 0 and mine == "lost":
-        return Culprit("lost", "client", "its RDMA port sent nothing: a firewall (UDP 4791) on this node?")
+        return FaultSide("lost", "client", "its RDMA port sent nothing: a firewall (UDP 4791) on this node?")
     if arrived and answered == 0:
         words = f"its RDMA port received {arrived} and answered none: a firewall (UDP 4791) on this node?"
-        return Culprit("lost", "server", words)
+        return FaultSide("lost", "server", words)
     if mine == "stopped" and others and others != "stopped":
-        return Culprit(others, "between", str(server["error"]) if server else "")
-    return Culprit(mine or "timeout", "between")
+        return FaultSide(others, "between", str(server["error"]) if server else "")
+    return FaultSide(mine or "timeout", "between")

@@ -184,7 +184,7 @@ def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -
         waived=counts["waived"],
         open=counts["not-measured"],
         other=counts["not-applicable"],
-        guilty=words.guilty.format(names=names) if named else "",
+        suspect=words.suspect.format(names=names) if named else "",
     )
     return tested, came, str(getattr(words.meaning, _meaning(documents, verdict)))
 

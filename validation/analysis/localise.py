@@ -1,4 +1,4 @@
-"""From a directed pair matrix to the guilty port, link or pair.
+"""From a directed pair matrix to the suspect port, link or pair.
 
 A sick port spoils every pair that it takes part in: N-1 partners, in one direction or both. Reporting those pairs one
 by one hides the cause, so the fewest ports are named that explain the failures, and pairs only for what is left.
@@ -19,7 +19,7 @@ clear a sick port. Smaller stars must be bad as a whole. Project default."""
 
 
 @dataclass(frozen=True)
-class Guilty:
+class Suspect:
     """What explains `pairs`. `subject` is one endpoint for a port, two for a link or pair, none for the cluster."""
 
     kind: Literal["port", "link", "pair", "cluster"]
@@ -35,8 +35,8 @@ def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pa
     ]
 
 
-def blame(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Guilty]:
-    """The guilty of a matrix: (source, destination) -> True where the pair is bad. Pairs not judged are left out.
+def localise(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Suspect]:
+    """The suspect of a matrix: (source, destination) -> True where the pair is bad. Pairs not judged are left out.
 
     With two endpoints nobody can tell which one is at fault, and the link is named; where every pair of three or more
     endpoints is bad, the cluster. `undecided`: some of the pairs left out were measured and could not be decided, so
@@ -50,26 +50,26 @@ def blame(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Guilty]:
         worst = _worst(pairs, ends, set(bad)) if undecided else None
         if worst is not None and len(worst.pairs) == len(bad):
             return [worst]
-        return [Guilty("cluster", (), "both", tuple(bad), len(pairs))]
-    guilty: list[Guilty] = []
+        return [Suspect("cluster", (), "both", tuple(bad), len(pairs))]
+    suspect: list[Suspect] = []
     left = set(bad)
     while len(ends) > 2:
         found = _worst(pairs, ends, left)
         if found is None:
             break
-        guilty.append(found)
+        suspect.append(found)
         left -= set(found.pairs)
     for a, b in sorted(left):
         if (b, a) in left and a < b:
-            guilty.append(Guilty("link", (a, b), "both", ((a, b), (b, a)), 2))
+            suspect.append(Suspect("link", (a, b), "both", ((a, b), (b, a)), 2))
         elif (b, a) not in left:
-            guilty.append(Guilty("pair", (a, b), "sending", ((a, b),), 1))
-    return guilty
+            suspect.append(Suspect("pair", (a, b), "sending", ((a, b),), 1))
+    return suspect
 
 
-def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Guilty | None:
+def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Suspect | None:
     """The port that explains most of what is left, and at least two partners of it; None where there is none."""
-    best: tuple[int, float, Guilty] | None = None
+    best: tuple[int, float, Suspect] | None = None
     directions: tuple[Direction, ...] = ("both", "sending", "receiving")
     for end in ends:
         for direction in directions:
@@ -84,5 +84,5 @@ def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Guil
                 continue
             share = len(sick) / len(star)
             if best is None or (len(fresh), share) > best[:2]:
-                best = (len(fresh), share, Guilty("port", (end,), direction, tuple(sorted(fresh)), len(star)))
+                best = (len(fresh), share, Suspect("port", (end,), direction, tuple(sorted(fresh)), len(star)))
     return best[2] if best else None
