@@ -49,7 +49,7 @@ def long_run(*changes: tuple[str, str], params: dict[str, Any] = LONG) -> Any:
         ([("97.31", "363.0"), ("0.001450", "0.005409")], "1.3 s"),
         ([("7012", "10  ")], "0.0069 s"),
         ([("7012", "-701")], "messages|figures"),
-        ([("97.31", "-97.3"), ("0.001450", "-0.00145")], "no usable value"),
+        ([("97.31", "-97.3"), ("0.001450", "-0.00145")], "not a usable value"),
     ],
 )
 def test_a_rate_is_that_of_the_messages_and_of_the_time(changes: list[tuple[str, str]], words: str) -> None:

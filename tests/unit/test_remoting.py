@@ -105,7 +105,7 @@ def test_a_matrix_keeps_every_pair_for_the_report() -> None:
         ({"pairs": [{**p, "verified": None} for p in copybench()["pairs"]]}, "not verified"),
         ({"pairs": [{**p, "bandwidth_gb_s": [1.0]} for p in copybench()["pairs"]]}, "3 planned"),
         ({"pairs": [{**p, "bytes": 4} for p in copybench()["pairs"]]}, "2097152 planned"),
-        ({"pairs": [{**p, "latency_us": [0.0] * 20} for p in copybench()["pairs"]]}, "no usable value"),
+        ({"pairs": [{**p, "latency_us": [0.0] * 20} for p in copybench()["pairs"]]}, "not a usable value"),
     ],
 )
 def test_a_matrix_with_a_hole_or_a_wrong_byte_is_none(changes: dict[str, Any], words: str) -> None:
