@@ -240,17 +240,20 @@ TCP_KINDS = [kind for kind in sorted(KINDS) if not kind.startswith(("rdma-", "ib
 
 @pytest.mark.parametrize("kind", TCP_KINDS)
 def test_a_tool_that_failed_is_refused_whatever_it_printed(kind):
+    recorded = json.loads((DATA / "kinds/memory-bandwidth.json").read_text())
+    params = recorded["params"] if kind == "memory-bandwidth" else {}
     whole = {
         "facts": doc(kind, facts=FACTS),
+        "memory-bandwidth": recorded["document"],
         "path-mtu": doc(kind, (DATA / "ping/20221126-mtu9000.out").read_text()),
         "tcp-bandwidth": doc(kind, (DATA / "iperf3/3.12-1stream.json").read_text()),
         "tcp-latency": doc(kind, (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),
         "training-short": doc(kind, training()),
     }[kind]
-    parse(kind, whole)
+    parse(kind, whole, params)
     for spoilt in ({"returncode": 1}, {"error": "crashed"}, {"kind": "other"}):
         with pytest.raises(ParseError):
-            parse(kind, {**whole, **spoilt})
+            parse(kind, {**whole, **spoilt}, params)
 
 
 def test_every_planned_kind_has_a_parser():

@@ -298,7 +298,7 @@ def test_a_reading_that_is_undefined_is_left_out_and_told() -> None:
 def test_what_is_no_share_is_refused(bad: Any) -> None:
     with pytest.raises(ParseError):
         readings(leased_ratio=[0.5, bad])
-    with pytest.raises(ParseError, match="nothing has been recorded"):
+    with pytest.raises(ParseError, match="nothing recorded yet"):
         readings(leased_ratio=[float("nan")] * 3)
 
 
