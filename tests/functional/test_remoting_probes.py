@@ -11,7 +11,7 @@ from typing import Any
 import pool_stand_in
 import pytest
 
-from validation.facts import CopyFacts, IsolationFacts
+from validation.facts import CopyFacts, FractionFacts, IsolationFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.parsers.remoting import ATTEMPTS
@@ -80,8 +80,9 @@ def test_parts_of_a_gpu_are_filled_at_the_same_time(pool: Path, parts: tuple[str
     doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=list(parts)))
     samples, facts = parse("remoting-fraction", doc, {"parts": parts})
     assert samples[0].value < 1
-    assert facts["beyond"] == "pending"
-    assert facts["emulated"] is True
+    assert isinstance(facts, FractionFacts)
+    assert facts.beyond == "pending"
+    assert facts.emulated is True
 
 
 def test_the_whole_matrix(pool: Path) -> None:
