@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 NODES = 576
 """Their plan has 14,403 measurements, of which the last has no result."""
@@ -54,9 +54,9 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 
 def make_run(run_dir: Path, nodes: int) -> Path:
     """A clean run of a lab of so many nodes; results follow from their raw logs; the last measurement has none."""
-    from damage_case import _write
-    from raw_case import measured
-    from report_large import _plan, _result, _topology
+    from tests.support.damage_case import _write
+    from tests.support.raw_case import measured
+    from tests.support.report_large import _plan, _result, _topology
 
     run_dir.mkdir(parents=True)
     topology = _topology(nodes)

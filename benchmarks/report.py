@@ -19,10 +19,9 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from report_large import make_large_run
-
+from tests.support.report_large import make_large_run
 from validation.report import FILES
 
 SIZES = ((4, 0), (64, 200), (1000, 10))
@@ -50,8 +49,7 @@ def measure(run: Path, formats: str) -> dict[str, float]:
 
 def in_browser(report: Path) -> None:
     """Print how long Chromium takes to show a report, and to answer a search; what the page's memory is."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "integration"))
-    from test_report_browser import Browser
+    from tests.support.browser import Browser
 
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(Path(profile))

@@ -14,8 +14,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from warm import command
 
+from tests.support.warm import command
 from validation.catalogue import load_criteria
 
 ROOT = Path(__file__).parents[2]

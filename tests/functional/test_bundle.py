@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from signing_case import NEEDS_SSH, make_key, reported_run, sign, signed_bundle
 
+from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign, signed_bundle
 from validation.load import ConfigError
 from validation.signing import bundle as bundles
 from validation.signing.bundle import Damaged, Entry, extract_bundle, write_bundle

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from local_launcher import execute
-from run_case import only, plan, topology
 
+from tests.support.local_launcher import execute
+from tests.support.run_case import only, plan, topology
 from validation.execute.denied import denied_on
 from validation.execute.remote import Output
 from validation.load import read_results

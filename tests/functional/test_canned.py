@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
-from module_docs import document
-from node_modules import load
+
+from tests.support.module_docs import document
+from tests.support.node_modules import load
 
 REPO = Path(__file__).parents[2]
 PLUGINS = REPO / "tests/plugins"

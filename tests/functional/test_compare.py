@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from page import Page
-from raw_case import judged_as_it_stands
-from report_fixture import make_run
 
+from tests.support.page import Page
+from tests.support.raw_case import judged_as_it_stands
+from tests.support.report_fixture import make_run
 from toolkit.cli import cli
 from toolkit.exits import Exit
 from validation.catalogue import load_criteria

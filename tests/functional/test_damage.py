@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from damage_case import WAIVED, Files, agreed_run, damage, damages, files_of, rdma_run, small_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from signing_case import FORMATS, NEEDS_SSH, make_key, sign
 
+from tests.support.damage_case import WAIVED, Files, agreed_run, damage, damages, files_of, rdma_run, small_run
+from tests.support.signing_case import FORMATS, NEEDS_SSH, make_key, sign
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.load import ConfigError

@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
-from warm import command
+
+from tests.support.warm import command
 
 ROOT = Path(__file__).resolve().parents[2]
 # The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.

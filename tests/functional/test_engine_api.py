@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from engine_run import TOKEN, built, client_of, server, wait_for
 
+from tests.support.engine_run import TOKEN, built, client_of, server, wait_for
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_run import MIB, UUIDS, describe, local, wait_for
 
+from tests.support.engine_run import MIB, UUIDS, describe, local, wait_for
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from local_launcher import BACK, BANDWIDTH, LocalLauncher, bandwidth, execute, with_port
-from run_case import Quiet, only, plan, processes_of, topology
 
+from tests.support.local_launcher import BACK, BANDWIDTH, LocalLauncher, bandwidth, execute, with_port
+from tests.support.run_case import Quiet, only, plan, processes_of, topology
 from validation.execute import Output, Remote, RunError, run_plan
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
@@ -30,7 +30,7 @@ from validation.probes.asked import make
 TOOLS = pytest.mark.skipif(
     not (shutil.which("iperf3") and shutil.which("sockperf")), reason="iperf3 and sockperf are not installed here"
 )
-SUPPORT = Path(__file__).parents[1] / "support"
+ROOT = Path(__file__).parents[2]
 LATENCY = "tcp-latency.gpu1-lo.gpu2-lo"
 
 
@@ -219,12 +219,13 @@ def test_cancelling_stops_every_process_and_keeps_results(tmp_path: Path) -> Non
 @TOOLS
 def test_killing_the_controller_leaves_no_process(tmp_path: Path) -> None:
     code = (
-        "import asyncio\nfrom pathlib import Path\nfrom local_launcher import LocalLauncher, bandwidth\n"
-        "from run_case import Quiet\nfrom validation.execute import run_plan\n"
+        "import asyncio\nfrom pathlib import Path\n"
+        "from tests.support.local_launcher import LocalLauncher, bandwidth\nfrom tests.support.run_case import Quiet\n"
+        "from validation.execute import run_plan\n"
         "whole, topo = bandwidth(60, 15307)\n"
         f"asyncio.run(run_plan(whole, topo, LocalLauncher(), Path({str(tmp_path)!r}), Quiet()))\n"
     )
-    controller = subprocess.Popen([sys.executable, "-c", code], cwd=SUPPORT)
+    controller = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     until = time.monotonic() + 20
     while not processes_of("iperf3 -c", "15307"):
         assert time.monotonic() < until, "the measurement did not begin"

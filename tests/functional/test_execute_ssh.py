@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from run_case import Quiet, only, plan, processes_of, topology
 
+from tests.support.run_case import Quiet, only, plan, processes_of, topology
 from validation.execute import Output, SshLauncher, run_plan, ssh
 from validation.model import Node, SshTarget, Topology
 

@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import node_modules  # noqa: F401 - makes the collection importable
 import pytest
-from test_node_modules import OWNER, run
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils import files as ledgers
+from tests.support import node_modules  # noqa: F401 - makes the collection importable
+from tests.support.node_modules import OWNER, run
 
 
 def call(tmp_path: Path, owner: str = "demo", check: bool = False, **arguments: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import load
+
+from tests.support.node_modules import load
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"

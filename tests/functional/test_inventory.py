@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from warm import asking_ansible
 
+from tests.support.warm import asking_ansible
 from toolkit.inventory import InventoryError, read_inventory
 from validation.model import LabLink
 

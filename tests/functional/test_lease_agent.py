@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lease_host import FakeHost
 
+from tests.support.lease_host import FakeHost
 from toolkit.lease import LeaseError, heartbeat, running, wire
 from toolkit.lease.endpoint import LeaseEndpoint, check_engine, parse, probe
 from toolkit.lease.engines import LeasedGpu

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from warm import ansible
+
+from tests.support.warm import ansible
 
 FILES: list[dict[str, Any]] = [
     {"path": "plain", "template": "plain.j2", "vars": {"own": "entry"}},

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_case import criterion, hardware, lab, plan_of, result, verdict_of
 
+from tests.support.engine_case import criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import KINDS, job_for, parse
 from validation.model import Platform, Sample, Topology
 from validation.parsers import ParseError

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import load
+
+from tests.support.node_modules import load
 
 openpgp = load("plugins/plugin_utils/openpgp.py")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_modules import load, run
+
+from tests.support.node_modules import load, run
 
 preflight: Any = load("plugins/plugin_utils/preflight.py")
 

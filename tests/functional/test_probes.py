@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from run_case import processes_of
 
+from tests.support.run_case import processes_of
 from validation.probes import __main__ as entry
 from validation.probes import facts, serve, tcp_bandwidth, tcp_latency, training_short
 from validation.probes.asked import make

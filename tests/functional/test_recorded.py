@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from module_docs import document
-from warm import ansible, asking_ansible
 
+from tests.support.module_docs import document
+from tests.support.warm import ansible, asking_ansible
 from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import read_inventory, read_site
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_launcher import LocalLauncher
-from run_case import topology
 
+from tests.support.local_launcher import LocalLauncher
+from tests.support.run_case import topology
 from toolkit.acceptance import refuse_without_rdma
 from toolkit.errors import UsageFault
 from validation.execute import Remote

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pool_stand_in
 import pytest
 
+from tests.support import pool_stand_in
 from validation.facts import CopyFacts, FractionFacts, IsolationFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    import engine_run
+    from tests.support import engine_run
 
     emulated = engine_run.describe(tmp_path)
     folder = tmp_path / "pool"

@@ -18,8 +18,8 @@ from jsonschema import Draft202012Validator
 from junitparser import Error, Failure, JUnitXml, Skipped
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
-from report_fixture import make_run
 
+from tests.support.report_fixture import make_run
 from toolkit.cli import cli
 from validation.catalogue import load_criteria
 from validation.load import ConfigError

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 import weasyprint
-from page import Page
-from raw_case import judged_as_it_stands
-from report_fixture import make_run, topology
 
+from tests.support.page import Page
+from tests.support.raw_case import judged_as_it_stands
+from tests.support.report_fixture import make_run, topology
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Provenance, Result, Subject, WaiverUse
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from report_fixture import make_run
-from signing_case import NEEDS_SSH, make_key
 
+from tests.support.report_fixture import make_run
+from tests.support.signing_case import NEEDS_SSH, make_key
 from toolkit import acceptance, prepare_signing
 from toolkit.cli import cli
 from validation.report.formats import write_formats

@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from page import INNER, Page
-from report_fixture import make_run
-from report_large import make_large_run
 
+from tests.support.page import INNER, Page
+from tests.support.report_fixture import make_run
+from tests.support.report_large import make_large_run
 from validation.catalogue import load_criteria
 from validation.report import paging
 from validation.report.charts import Dot, bound_strip

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from page import Page
-from report_fixture import make_run, topology
 
+from tests.support.page import Page
+from tests.support.report_fixture import make_run, topology
 from toolkit.cli import cli
 from toolkit.report_branding import find_branding
 from validation.fabric import load_fabric

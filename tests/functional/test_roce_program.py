@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_modules import load
+
+from tests.support.node_modules import load
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"

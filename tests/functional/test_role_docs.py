@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from node_modules import load
+
+from tests.support.node_modules import load
 
 REPO = Path(__file__).parents[2]
 TOOL = REPO / "tools/role_docs.py"

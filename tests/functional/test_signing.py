@@ -10,8 +10,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from signing_case import NEEDS_SSH, allow, make_key, reported_run, sign, signed_bundle
 
+from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign, signed_bundle
 from validation.load import ConfigError
 from validation.signing import MANIFEST, is_signed, ssh
 from validation.signing.manifest import compare, make_manifest, parse_manifest, read_manifest

@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from report_fixture import RUN, make_run
-from signing_case import COMMAND_PATH, NEEDS_SSH, allow, make_key, toolkit
+
+from tests.support.report_fixture import RUN, make_run
+from tests.support.signing_case import NEEDS_SSH, allow, make_key, toolkit
+from tests.support.warm import COMMAND_PATH
 
 pytestmark = NEEDS_SSH
 

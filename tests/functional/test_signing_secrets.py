@@ -11,10 +11,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from report_fixture import make_run
-from signing_case import NEEDS_SSH, make_key, reported_run, sign
-from warm import command
 
+from tests.support.report_fixture import make_run
+from tests.support.signing_case import NEEDS_SSH, make_key, reported_run, sign
+from tests.support.warm import COMMAND_PATH, command
 from toolkit.inventory import InventoryError, read_site
 from toolkit.inventory_record import NAMES, harmless
 from validation.load import ConfigError
@@ -81,7 +81,7 @@ def site(tmp_path_factory):
 
 
 def here(folder: Path, environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment}
+    environment = {**os.environ, "PYTHONPATH": COMMAND_PATH, **environment}
     return command(folder, arguments, environment, SUPPORT / "cli_here.py")
 
 

@@ -78,3 +78,10 @@ def test_a_tool_that_is_missing_is_a_failure_where_all_were_installed(tmp_path: 
 def test_what_is_left_out_runs_when_everything_does(tmp_path: Path) -> None:
     """`--rest` brings the marked tests back."""
     assert "1 failed, 1 passed, 1 skipped" in planted(tmp_path, "this machine", "--rest").stdout
+
+
+def test_no_test_builds_on_another_files_tests() -> None:
+    """What several share is in tests/support."""
+    files = [*ROOT.glob("tests/*/*.py")]
+    assert len(files) > 100
+    assert [f.name for f in files if re.search(r"^\s*(from|import) test_", f.read_text(), re.MULTILINE)] == []

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from node_modules import load, run
+from tests.support.node_modules import load, run
 
 tuning: Any = load("plugins/plugin_utils/tuning.py")
 reboot: Any = load("plugins/plugin_utils/reboot.py")

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from run_case import processes_of
-from warm import command
 
+from tests.support.run_case import processes_of
+from tests.support.warm import COMMAND_PATH, command
 from validation.load import load_json, read_results
 from validation.model import Plan, RunInfo, VerdictDoc
 from validation.runfiles import tied
@@ -37,7 +37,7 @@ def start(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[st
     return subprocess.Popen(
         [sys.executable, str(SUPPORT / "cli_here.py"), *arguments],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment},
+        env={**os.environ, "PYTHONPATH": COMMAND_PATH, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ def start(cwd: Path, *arguments: str, **environment: str) -> subprocess.Popen[st
 
 
 def toolkit(cwd: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), **environment}
+    environment = {**os.environ, "PYTHONPATH": COMMAND_PATH, **environment}
     return command(cwd, arguments, environment, SUPPORT / "cli_here.py")
 
 
@@ -187,7 +187,7 @@ def test_a_healthy_rehearsal_ends_with_0(site: Path) -> None:
     done = subprocess.run(
         ["unshare", "-n", "sh", "-c", script, "sh", *run],
         cwd=site,
-        env={**os.environ, "PYTHONPATH": str(SUPPORT / "quick_pdf"), "SECONDS_BANDWIDTH": "3"},
+        env={**os.environ, "PYTHONPATH": COMMAND_PATH, "SECONDS_BANDWIDTH": "3"},
         capture_output=True,
         text=True,
         timeout=300,  # a busy machine measures again, four times at most

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshot import snapshot
-from traces import traces
 
 from tests.support.browser import browser  # noqa: F401 - a fixture
+from tests.support.snapshot import snapshot
+from tests.support.traces import traces
 from toolkit.lab.host import VM_TOOLS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_fixture import make_run
 
 from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, invalid, requests
+from tests.support.report_fixture import make_run
 from validation.compare import as_html, compare
 from validation.report import write_html
 from validation.report.customer import NAME, adopt

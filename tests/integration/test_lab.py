@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, ROOT, Lab, call, toolkit
-from traces import traces
+
+from tests.support.traces import traces
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.7, 0.9])

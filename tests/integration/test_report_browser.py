@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from figures_case import rich
-from report_fixture import make_run
 
 from tests.support.browser import NEEDS_CHROMIUM, Browser, axe, barriers, complaints, invalid, requests
+from tests.support.figures_case import rich
+from tests.support.report_fixture import make_run
 from validation.report import write_html
 from validation.report.render import render
 

@@ -6,7 +6,8 @@ import re
 
 import pytest
 from conftest import Provisioned
-from snapshot import differences, snapshot
+
+from tests.support.snapshot import differences, snapshot
 
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
 LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")

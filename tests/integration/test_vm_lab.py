@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, NEEDS_VMS, ROOT, Lab, call, toolkit
-from traces import traces
 
+from tests.support.traces import traces
 from toolkit.lab.spec import lab_dir
 
 NAME = "itvm"

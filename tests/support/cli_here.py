@@ -9,8 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from local_launcher import LocalLauncher
-
+from tests.support.local_launcher import LocalLauncher
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.suites import transport

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import rdma_case
 import yaml
 from hypothesis import strategies as st
-from raw_case import keep, measured, write_results
-from report_fixture import RUN, results, topology
 
+from tests.support import rdma_case
+from tests.support.raw_case import keep, measured, write_results
+from tests.support.report_fixture import RUN, results, topology
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.kinds import parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,6 +12,7 @@ from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.model import (
     Bom,
+    Denied,
     LabLink,
     Measurement,
     Node,
@@ -123,7 +125,7 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
     if measurement.kind.startswith("rdma-") and measurement.endpoints:
         return healthy_rdma(measurement)
     if measurement.kind == "rdma-ports":
-        from rdma_case import ports_of  # which stands on this module
+        from tests.support.rdma_case import ports_of  # which stands on this module
 
         return ports_of(LAB, measurement, None)
     rate = RATES[str(measurement.params["label"])]
@@ -230,3 +232,31 @@ def spoil(kind, pick, value):
 
 def judged(change, topology=LAB, plan=PLAN, waivers=(), **kwargs):
     return verdict_of(topology, plan, results_of(plan, change, **kwargs), waivers)
+
+
+def busy(where: str = "host", **shares: float) -> tuple[Denied, ...]:
+    """A lab's host that lost 23 % of its time, unless said otherwise."""
+    host = Denied(where="host", seconds=4, cpus=2, steal=0.0)
+    mine = Denied(where=where, seconds=4, cpus=2, **(shares or {"steal": 0.23}))
+    return (mine,) if where == "host" else (mine, host)
+
+
+def scaled(m):
+    """Training as real hardware does it: the lab's ranks share cores, these do not."""
+    if m.kind != "training-short":
+        return None
+    rate = {"1": 500, "intra": 970, "inter": 1900}[m.params["label"]]
+    return result(m, around(rate, 100, "images/s", "images_per_s", 0.02))
+
+
+def real_results(plan, facts=None, spoil=scaled):
+    return results_of(plan, spoil, link_gbps=9.9 / 0.985 * 0.99, facts={**REAL_FACTS, **(facts or {})})
+
+
+def waive_all(verdict):
+    day = datetime.date(2026, 11, 1)
+    return [
+        Waiver(criterion=c.id, who="A. Person", when=day, why="known", expires=datetime.date(2026, 12, 31))
+        for c in verdict.criteria
+        if c.verdict not in ("pass", "not-applicable")
+    ]

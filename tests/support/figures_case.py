@@ -7,9 +7,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from engine_case import GPU, NIC, with_facts
-from report_fixture import RUN, make_run
-
+from tests.support.engine_case import GPU, NIC, with_facts
+from tests.support.report_fixture import RUN, make_run
 from validation.model import (
     Bom,
     Bound,

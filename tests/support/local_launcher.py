@@ -7,8 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from run_case import Quiet, only, plan, topology
-
+from tests.support.run_case import Quiet, only, plan, topology
 from validation.execute import Remote, run_plan
 from validation.model import Node, Plan, Topology
 

@@ -7,8 +7,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from engine_case import FACTS, REAL_FACTS, healthy, node, plan_of, result, verdict_of
-
+from tests.support.engine_case import FACTS, REAL_FACTS, healthy, node, plan_of, result, verdict_of
 from validation.kinds import parse
 from validation.model import LabLink, Measurement, Node, Plan, Port, Result, Sample, Topology, VerdictDoc
 
@@ -140,3 +139,6 @@ def judged(
 
 def failed(verdict: VerdictDoc) -> list[str]:
     return [c.id for c in verdict.criteria if c.verdict == "fail"]
+
+
+PORT = Port(interface="fab0", address="10.78.0.12", prefix=24)

@@ -10,9 +10,8 @@ import json
 from itertools import permutations
 from pathlib import Path
 
-from engine_case import REAL_PCI
-from raw_case import keep, measured
-
+from tests.support.engine_case import REAL_PCI
+from tests.support.raw_case import keep, measured
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 import yaml
-from report_fixture import RUN, TOOLS, _facts, _samples
 
+from tests.support.report_fixture import RUN, TOOLS, _facts, _samples
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge

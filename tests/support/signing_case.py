@@ -9,16 +9,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from report_fixture import make_run
-from warm import command
 
+from tests.support.report_fixture import make_run
+from tests.support.warm import COMMAND_PATH, command
 from validation.report.formats import write_formats
 from validation.signing.pack import bundle_run
 from validation.signing.sign import Signed, sign_run
 
 FORMATS = ("html", "json", "junit", "prom")  # a PDF takes longer than all the rest
 MOMENT = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-COMMAND_PATH = os.pathsep.join(map(str, (Path(__file__).parent / "quick_pdf", Path(__file__).parents[2])))
 NEEDS_SSH = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed here")
 
 

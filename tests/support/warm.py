@@ -30,6 +30,8 @@ HERE = Path(__file__).parent
 REPO = HERE.parents[1]
 ANSIBLE = Path(sys.executable).parent
 TIMEOUT_S = 300
+#: PYTHONPATH of a command that lays out no PDF and may use tests.support.
+COMMAND_PATH = os.pathsep.join(map(str, (HERE / "quick_pdf", REPO)))
 _servers: dict[Path, subprocess.Popen[str]] = {}
 
 

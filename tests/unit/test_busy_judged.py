@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     LAB,
     PLAN,
     REAL_FACTS,
+    busy,
     criterion,
     hardware,
     judged,
@@ -20,18 +22,10 @@ from engine_case import (
     verdict_of,
     with_value,
 )
-
 from validation.judging.denial import loss_of
 from validation.model import Denied, Measurement, Result, VerdictDoc
 
 PAIR = "tcp-bandwidth.gpu1-fab0.gpu2-fab0"
-
-
-def busy(where: str = "host", **shares: float) -> tuple[Denied, ...]:
-    """A lab's host that lost 23 % of its time, unless said otherwise."""
-    host = Denied(where="host", seconds=4, cpus=2, steal=0.0)
-    mine = Denied(where=where, seconds=4, cpus=2, **(shares or {"steal": 0.23}))
-    return (mine,) if where == "host" else (mine, host)
 
 
 def disturbed(results: Iterable[Result], denied: tuple[Denied, ...], kinds: Sequence[str] = ()) -> list[Result]:

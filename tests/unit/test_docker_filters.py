@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from node_modules import ROOT, load
+
+from tests.support.node_modules import ROOT, load
 
 docker: Any = load("plugins/plugin_utils/docker.py")
 #: The role's own table, as the filters get it.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_fixture import make_run
 
+from tests.support.report_fixture import make_run
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from node_modules import load
 
+from tests.support.node_modules import load
 from toolkit import exits
 from toolkit.cli import cli
 from toolkit.entry import ToolkitGroup, start

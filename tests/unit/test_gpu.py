@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from node_modules import load
+
+from tests.support.node_modules import load
 
 gpu = load("plugins/plugin_utils/gpu.py")
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from node_modules import load
 
+from tests.support.node_modules import load
 from toolkit.lab.fake_packages import load_fake_packages
 
 gpu = load("plugins/plugin_utils/gpu.py")

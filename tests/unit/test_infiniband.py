@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_case import criterion, plan_of, result, verdict_of
-from rdma_case import machines, results
 
-from validation.facts import IbFabricFacts
+from tests.support.engine_case import criterion, plan_of, result, verdict_of
+from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
+from tests.support.rdma_case import results
 from validation.kinds import parse
 from validation.model import Result, VerdictDoc
 from validation.parsers import ParseError
 
-DATA = Path(__file__).parent.parent / "data" / "infiniband"
-TEXTS = {path.stem: path.read_text() for path in DATA.glob("*.out")}
-CLEAN, ERRORS = TEXTS["ibqueryerrors-clean"], TEXTS["ibqueryerrors-errors"]
 DEGRADED, UNLINKED = TEXTS["ibnetdiscover-ports-degraded"], TEXTS["ibnetdiscover-ports-unlinked"]
-SITE = machines()
 PLAN = plan_of(SITE, ["preflight"], "ib-edr")
-
-
-def document(errors: str = CLEAN, **changes: str) -> dict[str, Any]:
-    """The probe's document; `changes` replace a tool's output."""
-    parts = {
-        "sminfo": TEXTS["sminfo"],
-        "ibnetdiscover": TEXTS["ibnetdiscover-ports"],
-        "ibqueryerrors": errors,
-        **changes,
-    }
-    stdout = "# ibnetdiscover --version\nBUILD VERSION: 44.0\n" + "".join(
-        f"$ {tool} -C mlx5_0 -P 1\n{text}" for tool, text in parts.items()
-    )
-    return {
-        "kind": "ib-fabric", "tool": "infiniband-diags", "tool_version": "44.0", "command": [], "returncode": 0,
-        "stdout": stdout, "stderr": "", "facts": {"interfaces": ["ib0"], "devices": ["mlx5_0/1"]}, "started": "",
-        "ended": "", "duration_s": 1.0, "error": None,
-    }  # fmt: skip
-
-
-def read(doc: dict[str, Any]) -> dict[str, Any]:
-    samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
-    assert isinstance(facts, IbFabricFacts)
-    return {**dict(facts), **{s.metric: s.value for s in samples}}
 
 
 def test_the_fabric_is_read_whole() -> None:
@@ -97,17 +68,9 @@ def test_every_truncation_is_refused_or_means_the_same() -> None:
         assert cut == facts
 
 
-def healthy_port(facts: dict[str, Any], node: int) -> None:
-    port = facts["ports"][0]
-    port.update(link_layer="InfiniBand", rate_gbps=100.0, rate_words="4X EDR", active_mtu_bytes=4096)
-    gid = f"fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"
-    port["gids"] = [{"index": 0, "type": "IB/RoCE v1", "gid": gid}]
-    port.pop("qos", None)
-
-
 def judged(doc: dict[str, Any]) -> VerdictDoc:
     """The verdict on an EDR site whose tools say `doc`."""
-    import rdma_case
+    from tests.support import rdma_case
 
     found: list[Result] = []
     for one in results(SITE, PLAN, mtu=4092):

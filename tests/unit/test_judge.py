@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
-
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     ALL,
     CRITERIA,
     LAB,
@@ -19,27 +18,15 @@ from engine_case import (
     lab,
     node,
     plan_of,
+    real_results,
     result,
     results_of,
+    scaled,
     spoil,
     verdict_of,
+    waive_all,
 )
-
 from validation.model import Port, Sample
-from validation.waiver import Waiver
-
-
-def scaled(m):
-    """Training as real hardware does it: the lab's ranks share cores, these do not."""
-    if m.kind != "training-short":
-        return None
-    rate = {"1": 500, "intra": 970, "inter": 1900}[m.params["label"]]
-    return result(m, around(rate, 100, "images/s", "images_per_s", 0.02))
-
-
-def real_results(plan, facts=None, spoil=scaled):
-    return results_of(plan, spoil, link_gbps=9.9 / 0.985 * 0.99, facts={**REAL_FACTS, **(facts or {})})
-
 
 # --- sign-off ---------------------------------------------------------------------------------------------------------
 
@@ -70,15 +57,6 @@ def test_healthy_hardware_is_incomplete_as_long_as_required_criteria_have_no_pro
     assert (verdict.sign_off, verdict.outcome, verdict.exit_code) == ("INCOMPLETE", "incomplete", 3)
     assert criterion(verdict, "tr.tcpbw").verdict == "pass"
     assert "tr.h2d" in verdict.headline
-
-
-def waive_all(verdict):
-    day = datetime.date(2026, 11, 1)
-    return [
-        Waiver(criterion=c.id, who="A. Person", when=day, why="known", expires=datetime.date(2026, 12, 31))
-        for c in verdict.criteria
-        if c.verdict not in ("pass", "not-applicable")
-    ]
 
 
 def test_hardware_is_accepted_when_everything_passed_or_was_waived():

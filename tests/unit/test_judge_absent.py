@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     BOM,
     FACTS,
     GPU,
@@ -19,8 +20,7 @@ from engine_case import (
     verdict_of,
     with_facts,
 )
-from test_parsers import doc
-
+from tests.support.tool_documents import doc
 from validation.kinds import parse
 from validation.model import Bom, Port, Topology
 from validation.parsers import ParseError
@@ -106,7 +106,7 @@ def test_a_result_without_facts_confirms_nothing(id_: str) -> None:
 
 
 def test_a_node_that_does_not_say_whether_it_is_real_is_never_accepted() -> None:
-    from test_judge import real_results, waive_all
+    from tests.support.engine_case import real_results, waive_all
 
     plan = plan_of(REAL)
     found = [r.model_copy(update={"facts": {}}) if r.measurement == "facts.gpu2" else r for r in real_results(plan)]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from engine_case import criterion
-from rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
 
+from tests.support.engine_case import criterion
+from tests.support.rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
 from validation.judging.counters import Change, changes
 
 Spoil = Callable[[dict[str, Any], bool], None]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import rdma_case
-from engine_case import criterion, healthy_rdma, plan_of, verdict_of
 from pydantic import ValidationError
 
+from tests.support import rdma_case
+from tests.support.engine_case import criterion, healthy_rdma, plan_of, verdict_of
 from validation.facts import RdmaPortsFacts
 from validation.model import Plan, Result, VerdictDoc
 

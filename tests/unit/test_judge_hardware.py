@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     GPU,
     LAB,
     NIC,
@@ -19,7 +20,6 @@ from engine_case import (
     verdict_of,
     with_facts,
 )
-
 from validation.probes import pcie
 
 PLAN_REAL = plan_of(REAL, ["preflight"])

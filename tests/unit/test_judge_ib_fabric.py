@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_case import criterion, plan_of, result, verdict_of
-from rdma_case import ports_of, results
-from test_infiniband import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
 
+from tests.support.engine_case import criterion, plan_of, result, verdict_of
+from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
+from tests.support.rdma_case import ports_of, results
 from validation.facts import IbErrors, IbPort
 from validation.kinds import parse
 from validation.parsers import ParseError

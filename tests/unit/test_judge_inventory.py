@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from engine_case import FACTS, LAB, REAL, REAL_FACTS, STACK, criterion, healthy, judged, lab, node, plan_of, spoil
 
+from tests.support.engine_case import (
+    FACTS,
+    LAB,
+    REAL,
+    REAL_FACTS,
+    STACK,
+    criterion,
+    healthy,
+    judged,
+    lab,
+    node,
+    plan_of,
+    spoil,
+)
 from validation.model import Bom, Port
 
 

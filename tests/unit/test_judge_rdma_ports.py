@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from engine_case import criterion
-from rdma_case import NO_DCB, PREFLIGHT, REAL, failed, gid, judged
+
+from tests.support.engine_case import criterion
+from tests.support.rdma_case import NO_DCB, PREFLIGHT, REAL, failed, gid, judged
 
 MINE = ("pf.rdmaport", "pf.memlock", "pf.lossless", "pf.mtu")
 
@@ -233,7 +234,7 @@ def test_without_a_load_no_growth_is_claimed() -> None:
 
 
 def test_a_second_reading_that_failed_withholds_the_pass() -> None:
-    from rdma_case import LOADED, plan_of, results, verdict_of
+    from tests.support.rdma_case import LOADED, plan_of, results, verdict_of
 
     plan = plan_of(REAL, LOADED, "roce40")
     kept = [r for r in results(REAL, plan) if r.measurement != "rdma-ports-after.gpu2"]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     LAB,
     PLAN,
     REAL,
@@ -20,7 +21,6 @@ from engine_case import (
     results_of,
     verdict_of,
 )
-
 from validation.model import Measurement, Plan, Result, Sample, Topology
 from validation.parsers.remoting import ATTEMPTS
 

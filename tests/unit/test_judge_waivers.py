@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     LAB,
     PLAN,
     REAL,
@@ -19,7 +20,6 @@ from engine_case import (
     verdict_of,
     with_facts,
 )
-
 from validation.waiver import Waiver
 
 SICK = spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)

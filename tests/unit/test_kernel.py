@@ -6,7 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from node_modules import load, managed_files
+
+from tests.support.node_modules import load, managed_files
 
 kernel: Any = load("plugins/plugin_utils/kernel.py")
 

@@ -9,7 +9,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from node_modules import load
+
+from tests.support.node_modules import load
 
 artefact = load("plugins/modules/engine_artefact.py")
 

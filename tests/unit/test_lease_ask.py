@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from lease_host import FakeClock, FakeHost, FakeSlurm
-from lease_texts import COMMENT, job_text, node_text
 
+from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
+from tests.support.lease_texts import COMMENT, job_text, node_text
 from toolkit.commands import lease_shared
 from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lease_host import FakeHost
-from lease_texts import COMMENT, job_text
 
+from tests.support.lease_host import FakeHost
+from tests.support.lease_texts import COMMENT, job_text
 from toolkit.lease import LeaseError, hooks, instance, static, unit
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, SlurmJob, parse_job

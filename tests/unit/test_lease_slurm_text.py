@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from lease_texts import COMMENT, job_text, node_text
 
+from tests.support.lease_texts import COMMENT, job_text, node_text
 from toolkit.lease import LeaseError
 from toolkit.lease.job_comment import JobComment, parse_comment
 from toolkit.lease.pool import gpus_of, where_text

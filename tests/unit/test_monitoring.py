@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from node_modules import ROOT
-from package_indices import unrecorded
+
+from tests.support.node_modules import ROOT
+from tests.support.package_indices import unrecorded
 
 ROLE = ROOT / "roles/monitoring"
 RULES = yaml.safe_load((ROLE / "files/rules.yml").read_text("utf-8"))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import load
+
+from tests.support.node_modules import load
 
 os_key = load("plugins/plugin_utils/os.py").os_key
 packages_off = load("plugins/plugin_utils/packages.py").packages_off

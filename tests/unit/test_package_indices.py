@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import package_indices
 import pytest
 
+from tests.support import package_indices
 from toolkit.lab.fake_packages import load_fake_packages
 
 FILES = sorted(package_indices.FOLDER.glob("*.txt"))

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import node_modules  # noqa: F401 - makes the collection importable
 import pytest
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt, dnf
@@ -22,6 +21,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import
     explain,
     still_needed,
 )
+from tests.support import node_modules  # noqa: F401 - makes the collection importable
 
 SIMULATION = """NOTE: This is only a simulation!
 Reading package lists...

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from node_modules import load
+
+from tests.support.node_modules import load
 
 package_set = load("plugins/modules/package_set.py")
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import Action, PackageError, Plan  # noqa: E402

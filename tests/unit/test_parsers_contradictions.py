@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_parsers import BANDWIDTH, DATA, SOCKPERF_FACTS, values
-from test_parsers import doc as tcp_doc
-from test_rdma_parsers import CASES, HARDWARE, WRITE, end, said
-from test_rdma_parsers import doc as rdma_doc
-from test_remoting import ISOLATE, isolated
 
+from tests.support.rdma_documents import CASES, HARDWARE, WRITE, end, said
+from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.remoting_documents import ISOLATE, isolated
+from tests.support.tool_documents import BANDWIDTH, DATA, SOCKPERF_FACTS, values
+from tests.support.tool_documents import doc as tcp_doc
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.probes import rdma_ports_qos, tcp_bandwidth, tcp_latency

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     ALL,
     CRITERIA,
     LAB,
@@ -22,8 +23,7 @@ from engine_case import (
     result,
     spoil,
 )
-from engine_case import results_of as results
-
+from tests.support.engine_case import results_of as results
 from validation.fabric import fabric_names, load_fabric
 from validation.load import ConfigError
 from validation.profile import Profile, load_profile, profile_names, profile_path

@@ -6,8 +6,8 @@ import io
 
 import pytest
 from rich.console import Console
-from run_case import plan, topology
 
+from tests.support.run_case import plan, topology
 from toolkit import progress
 from validation.model import Plan, Provenance, Result, Sample
 

@@ -6,7 +6,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from engine_case import (
+
+from tests.support.engine_case import (
     ALL,
     REAL,
     REAL_FACTS,
@@ -14,36 +15,15 @@ from engine_case import (
     healthy,
     healthy_rdma,
     lab,
-    node,
     plan_of,
     result,
     verdict_of,
     with_value,
 )
-
+from tests.support.rdma_lab import LAB, PLAN, TRANSPORT, rdma, vm_lab
 from validation.bounds import BOTH_WAYS
 from validation.fabric import fabric_names, load_fabric
-from validation.model import Failure, LabLink, Measurement, Plan, Port, Result, Topology, VerdictDoc
-
-TRANSPORT = ("transport",)
-
-
-def vm_lab(gpus: int = 2, emulated: bool = True) -> Topology:
-    """Head and client as containers without RDMA, GPU servers as virtual machines."""
-    light = tuple(
-        node(name, i, ports=(Port(interface="fab0", address=f"10.78.0.{i}", prefix=24, rdma=False),))
-        for i, name in ((11, "head"), (12, "client1"))
-    )
-    heavy = tuple(node(f"gpu{i}", 12 + i, virtual="qemu", emulated=emulated) for i in range(1, gpus + 1))
-    return Topology(site="lab", nodes=light + heavy, lab_link=LabLink(rate_gbps=1, rtt_max_us=1000, emulated=emulated))
-
-
-LAB = vm_lab()
-PLAN = plan_of(LAB, TRANSPORT, "roce40")
-
-
-def rdma(plan: Plan) -> list[Measurement]:
-    return [m for m in plan.measurements if m.kind.startswith("rdma-") and m.endpoints]
+from validation.model import Failure, Measurement, Plan, Result, Topology, VerdictDoc
 
 
 def failed(m: Measurement, fault: str, at: str = "", towards: str = "", error: str = "it failed") -> Result:

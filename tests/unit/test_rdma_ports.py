@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.rdma_documents import RECORDED
 from validation.facts import Gid, RdmaPortsFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.probes import rdma_ports, rdma_ports_qos
 
-RECORDED: dict[str, Any] = json.loads(
-    (Path(__file__).parent.parent / "data/rdma-ports/rxe-debian12-6.1.json").read_text()
-)
 DCB_PFC = '{"prio_pfc":[false,false,false,true,false,false,false,false],"pfc_cap":8,"delay":0}'
 DCB_APP = '{"dscp_prio":[[26,3],[48,6]]}'
 

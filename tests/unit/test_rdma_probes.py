@@ -344,7 +344,8 @@ def test_an_unproved_result_is_nobodys_fault_and_no_report_is_no_news() -> None:
 
 
 def test_every_planned_run_is_a_command_that_both_ends_understand() -> None:
-    from test_rdma_judge import LAB, PLAN, REAL, TRANSPORT, plan_of, rdma
+    from tests.support.engine_case import REAL, plan_of
+    from tests.support.rdma_lab import LAB, PLAN, TRANSPORT, rdma
 
     for topology, plan in ((LAB, PLAN), (REAL, plan_of(REAL, TRANSPORT, "roce100"))):
         for m in rdma(plan):

@@ -6,7 +6,8 @@ import json
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import load_filters
+
+from tests.support.node_modules import load_filters
 
 record = load_filters("record")["provisioned_record"]
 PATH = "/etc/elastic-ai/provisioned.json"

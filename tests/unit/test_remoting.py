@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from engine_case import criterion, lab, plan_of, result, verdict_of
 
+from tests.support.engine_case import criterion, lab, plan_of, result, verdict_of
+from tests.support.remoting_documents import COPY, ISOLATE, MIB, PARTS, WHO, copybench, cut, doc, isolated
 from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
 from validation.kinds import parse
 from validation.model import Measurement, Plan, Sample
@@ -18,15 +19,6 @@ from validation.probes.tool import Ran
 
 LAB = lab()
 PLAN = plan_of(LAB, ("remoting",))
-WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
-
-
-def doc(kind: str, facts: dict[str, Any], stdout: str = "", **changes: Any) -> Any:
-    return {
-        "kind": kind, "tool": "toolkit", "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout,
-        "stderr": "", "facts": {**WHO, **facts}, "started": "", "ended": "", "duration_s": 1.0, "error": None,
-        **changes,
-    }  # fmt: skip
 
 
 def planned(kind: str) -> list[Measurement]:
@@ -47,26 +39,6 @@ def test_one_server_alone_leaves_the_attempt_from_elsewhere_out_and_says_so() ->
 
 
 # --- copies ----------------------------------------------------------------------------------------------------
-
-
-def copybench(**changes: Any) -> dict[str, Any]:
-    ends = ["H", "0", "1"]
-    pairs = [
-        {
-            "source": a, "target": b, "bytes": 2 << 20, "bandwidth_gb_s": [1.0, 1.1, 0.9], "latency_us": [80.0] * 20,
-            "verified": True,
-        }
-        for a in ends for b in ends if (a, b) != ("H", "H")
-    ]  # fmt: skip
-    devices = [{"name": "Emulated V100", "uuid": f"GPU-{i}", "memory_bytes": 2**28} for i in range(2)]
-    return {
-        "tool": "elastic-ai-copybench", "host": "client1", "emulated": True, "devices": devices, "pairs": pairs,
-        "servers": [{"host": f"gpu{i + 1}", "devices": [{"uuid": f"GPU-{i}"}]} for i in range(2)],
-        "sync_latency_us": [[50.0, 60.0, 70.0]] * 2, "verified": True, "wrong": [], **changes,
-    }  # fmt: skip
-
-
-COPY = {"servers": ("gpu1", "gpu2"), "size_bytes": 2 << 20, "repeat": 3, "latency_count": 20}
 
 
 def copied(report: dict[str, Any], **facts: Any) -> Any:
@@ -120,15 +92,6 @@ def test_nothing_printed_is_no_matrix() -> None:
 
 # --- isolation -------------------------------------------------------------------------------------------------
 
-ISOLATE = {"server": "gpu1", "elsewhere": "gpu2"}
-
-
-def isolated(*breached: str, without: tuple[str, ...] = (), **changes: Any) -> Any:
-    made = [name for name in (*ATTEMPTS, "a connection from gpu2") if name not in without]
-    attempts = [{"name": name, "breach": name in breached, "words": "why"} for name in made]
-    facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": attempts, "gone_s": 1.5}
-    return doc("remoting-isolate", {**facts, **changes})
-
 
 def test_all_attempts_refused() -> None:
     samples, facts = parse("remoting-isolate", isolated(), ISOLATE)
@@ -151,19 +114,6 @@ def test_a_breach_is_counted_and_named() -> None:
 
 
 # --- fractions -------------------------------------------------------------------------------------------------
-
-MIB = 1 << 20
-
-
-def cut(**changes: Any) -> Any:
-    facts = {
-        "server": "gpu1", "parts": ["3/4", "5/20"], "uuids": ["GPU-0"] * 2, "total_bytes": [192 * MIB, 64 * MIB],
-        "taken_bytes": [192 * MIB, 62 * MIB], "codes": [2, 2], "beyond": "waiting", "memory_mib": 256, **changes,
-    }  # fmt: skip
-    return doc("remoting-fraction", facts)
-
-
-PARTS = {"server": "gpu1", "parts": ("3/4", "5/20")}
 
 
 def test_parts_that_fill_the_whole() -> None:

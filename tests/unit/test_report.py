@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from page import INNER, Page
-from report_fixture import PAIRS, make_run
 
+from tests.support.page import INNER, Page
+from tests.support.report_fixture import PAIRS, make_run
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html

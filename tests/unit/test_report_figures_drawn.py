@@ -8,10 +8,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from figures_case import added as with_more
-from figures_case import c4140, copies, crowd, fraction, learned, measurement, result, rich, sweeps, utilisation
-from report_fixture import make_run
 
+from tests.support.figures_case import added as with_more
+from tests.support.figures_case import (
+    c4140,
+    copies,
+    crowd,
+    fraction,
+    learned,
+    measurement,
+    result,
+    rich,
+    sweeps,
+    utilisation,
+)
+from tests.support.report_fixture import make_run
 from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Sample, Subject

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from node_modules import load_filters
+
+from tests.support.node_modules import load_filters
 
 ROOT = Path(__file__).parents[2]
 FILTERS = load_filters("repos")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import load_filters
+
+from tests.support.node_modules import load_filters
 
 FILTERS = load_filters("roce") | load_filters("fabric") | load_filters("ofed")
 OPTIONS = {

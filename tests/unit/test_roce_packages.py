@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from package_indices import index, unrecorded
+
+from tests.support.package_indices import index, unrecorded
 
 ROOT = Path(__file__).parents[2]
 OFED = yaml.safe_load((ROOT / "roles/ofed/vars/main.yml").read_text())

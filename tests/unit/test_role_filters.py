@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from node_modules import load_filters
+from tests.support.node_modules import load_filters
 
 FABRIC, HOROVOD, REMOTING = (load_filters(name) for name in ("fabric", "horovod", "remoting"))
 NETWORK = "/etc/systemd/network/70-elastic-ai-"

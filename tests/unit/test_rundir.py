@@ -10,8 +10,8 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from run_case import plan, topology
 
+from tests.support.run_case import plan, topology
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault

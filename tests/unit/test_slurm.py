@@ -8,8 +8,9 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from jinja2 import Environment
-from node_modules import load_filters
-from package_indices import unrecorded
+
+from tests.support.node_modules import load_filters
+from tests.support.package_indices import unrecorded
 
 slurm = SimpleNamespace(**load_filters("slurm"))
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
-from node_modules import ROOT, load_filters
+
+from tests.support.node_modules import ROOT, load_filters
 
 policy = load_filters("slurm_policy")["slurm_policy"]
 CLUSTER: dict[str, Any] = {

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
-from node_modules import ROOT, load
+
+from tests.support.node_modules import ROOT, load
 
 RELEASES = {
     path.stem: yaml.safe_load(path.read_text())["stack_data"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from engine_case import ALL, CRITERIA, lab, node, plan_of
 
+from tests.support.engine_case import ALL, CRITERIA, lab, node, plan_of
 from validation.fabric import load_fabric
 from validation.model import Port, Topology
 from validation.suites import DEFAULT, SUITES, PlanError, make_plan

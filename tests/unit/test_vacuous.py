@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from engine_case import CRITERIA, criterion, lab, plan_of, result, results_of, verdict_of, with_value
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.engine_case import CRITERIA, criterion, lab, plan_of, result, results_of, verdict_of, with_value
 from validation.fabric import load_fabric
 from validation.kinds import parse
 from validation.model import Plan, Sample

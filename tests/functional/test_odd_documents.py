@@ -10,20 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from local_launcher import LocalLauncher, execute
-from rdma_case import card, document
-from run_case import plan, topology
-from test_parsers import DATA, FACTS, SOCKPERF_FACTS, training
-from test_parsers import doc as tcp_doc
-from test_rdma_execute import LIGHT, ends, one, planned
-from test_rdma_parsers import CASES
-from test_rdma_parsers import doc as rdma_doc
 
+from tests.support.local_launcher import LocalLauncher, execute
+from tests.support.rdma_case import PORT, card, document
+from tests.support.rdma_documents import CASES
+from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.rdma_run import LIGHT, ends, one, planned
+from tests.support.run_case import plan, topology
+from tests.support.tool_documents import DATA, FACTS, SOCKPERF_FACTS, training
+from tests.support.tool_documents import doc as tcp_doc
 from validation.execute import Output, Remote
 from validation.execute.measure import read
 from validation.execute.store import RESULTS
 from validation.kinds import KINDS, parse
-from validation.model import Port
 from validation.parsers import ParseError
 
 M = plan(topology(2)).measurement("facts.gpu1")
@@ -33,7 +32,6 @@ SOCKPERF = (DATA / "sockperf/3.7-tcp.out").read_text()
 IPERF = json.loads((DATA / "iperf3/3.12-1stream.json").read_text())
 WRITE = CASES["4.5-write_bw"]
 HUGE = "9" * 400
-PORT = Port(interface="fab0", address="10.78.0.12", prefix=24)
 
 
 def printed(value: Any, code: int = 0) -> Output:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from engine_case import CRITERIA, LAB, PLAN, REAL_FACTS, hardware, plan_of, result, results_of, spoil, with_value
-from local_launcher import LocalLauncher, execute
-from run_case import Quiet, only, plan, topology
-from test_busy_judged import busy
-
+from tests.support.engine_case import (
+    CRITERIA,
+    LAB,
+    PLAN,
+    REAL_FACTS,
+    busy,
+    hardware,
+    plan_of,
+    result,
+    results_of,
+    spoil,
+    with_value,
+)
+from tests.support.local_launcher import LocalLauncher, execute
+from tests.support.run_case import Quiet, only, plan, topology
 from validation.again import BUDGET_LEAST_S, MAX_ATTEMPTS, PER_PORT, again, budget_s, on_nodes
 from validation.fabric import load_fabric
 from validation.judging.case import make_case

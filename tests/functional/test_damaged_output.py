@@ -10,22 +10,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import damage
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rdma_case import card, document
-from test_infiniband import ERRORS
-from test_infiniband import document as fabric
-from test_odd_documents import PORT
-from test_parsers import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, training
-from test_parsers import doc as tcp_doc
-from test_rdma_parsers import CASES
-from test_rdma_parsers import doc as rdma_doc
-from test_rdma_ports import RECORDED
-from test_remoting import COPY, ISOLATE, PARTS, copybench, cut, isolated
-from test_remoting import doc as remoting_doc
 
+from tests.support import damage
+from tests.support.ib_documents import ERRORS
+from tests.support.ib_documents import document as fabric
+from tests.support.rdma_case import PORT, card, document
+from tests.support.rdma_documents import CASES, RECORDED
+from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.remoting_documents import COPY, ISOLATE, PARTS, copybench, cut, isolated
+from tests.support.remoting_documents import doc as remoting_doc
+from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, training
+from tests.support.tool_documents import doc as tcp_doc
 from validation.kinds import KINDS, parse
 from validation.model import Sample
 from validation.parsers import ParseError

@@ -1,0 +1,53 @@
+"""What the tools of InfiniBand print of a fabric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.support.rdma_case import machines
+from validation.facts import IbFabricFacts
+from validation.kinds import parse
+
+DATA = Path(__file__).parent.parent / "data" / "infiniband"
+
+
+TEXTS = {path.stem: path.read_text() for path in DATA.glob("*.out")}
+
+
+CLEAN, ERRORS = TEXTS["ibqueryerrors-clean"], TEXTS["ibqueryerrors-errors"]
+
+
+SITE = machines()
+
+
+def document(errors: str = CLEAN, **changes: str) -> dict[str, Any]:
+    """The probe's document; `changes` replace a tool's output."""
+    parts = {
+        "sminfo": TEXTS["sminfo"],
+        "ibnetdiscover": TEXTS["ibnetdiscover-ports"],
+        "ibqueryerrors": errors,
+        **changes,
+    }
+    stdout = "# ibnetdiscover --version\nBUILD VERSION: 44.0\n" + "".join(
+        f"$ {tool} -C mlx5_0 -P 1\n{text}" for tool, text in parts.items()
+    )
+    return {
+        "kind": "ib-fabric", "tool": "infiniband-diags", "tool_version": "44.0", "command": [], "returncode": 0,
+        "stdout": stdout, "stderr": "", "facts": {"interfaces": ["ib0"], "devices": ["mlx5_0/1"]}, "started": "",
+        "ended": "", "duration_s": 1.0, "error": None,
+    }  # fmt: skip
+
+
+def read(doc: dict[str, Any]) -> dict[str, Any]:
+    samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
+    assert isinstance(facts, IbFabricFacts)
+    return {**dict(facts), **{s.metric: s.value for s in samples}}
+
+
+def healthy_port(facts: dict[str, Any], node: int) -> None:
+    port = facts["ports"][0]
+    port.update(link_layer="InfiniBand", rate_gbps=100.0, rate_words="4X EDR", active_mtu_bytes=4096)
+    gid = f"fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"
+    port["gids"] = [{"index": 0, "type": "IB/RoCE v1", "gid": gid}]
+    port.pop("qos", None)

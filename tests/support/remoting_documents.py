@@ -1,0 +1,61 @@
+"""What the remoting probes print."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from validation.parsers.remoting import ATTEMPTS
+
+WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
+
+
+def doc(kind: str, facts: dict[str, Any], stdout: str = "", **changes: Any) -> Any:
+    return {
+        "kind": kind, "tool": "toolkit", "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout,
+        "stderr": "", "facts": {**WHO, **facts}, "started": "", "ended": "", "duration_s": 1.0, "error": None,
+        **changes,
+    }  # fmt: skip
+
+
+def copybench(**changes: Any) -> dict[str, Any]:
+    ends = ["H", "0", "1"]
+    pairs = [
+        {
+            "source": a, "target": b, "bytes": 2 << 20, "bandwidth_gb_s": [1.0, 1.1, 0.9], "latency_us": [80.0] * 20,
+            "verified": True,
+        }
+        for a in ends for b in ends if (a, b) != ("H", "H")
+    ]  # fmt: skip
+    devices = [{"name": "Emulated V100", "uuid": f"GPU-{i}", "memory_bytes": 2**28} for i in range(2)]
+    return {
+        "tool": "elastic-ai-copybench", "host": "client1", "emulated": True, "devices": devices, "pairs": pairs,
+        "servers": [{"host": f"gpu{i + 1}", "devices": [{"uuid": f"GPU-{i}"}]} for i in range(2)],
+        "sync_latency_us": [[50.0, 60.0, 70.0]] * 2, "verified": True, "wrong": [], **changes,
+    }  # fmt: skip
+
+
+COPY = {"servers": ("gpu1", "gpu2"), "size_bytes": 2 << 20, "repeat": 3, "latency_count": 20}
+
+
+ISOLATE = {"server": "gpu1", "elsewhere": "gpu2"}
+
+
+def isolated(*breached: str, without: tuple[str, ...] = (), **changes: Any) -> Any:
+    made = [name for name in (*ATTEMPTS, "a connection from gpu2") if name not in without]
+    attempts = [{"name": name, "breach": name in breached, "words": "why"} for name in made]
+    facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": attempts, "gone_s": 1.5}
+    return doc("remoting-isolate", {**facts, **changes})
+
+
+MIB = 1 << 20
+
+
+def cut(**changes: Any) -> Any:
+    facts = {
+        "server": "gpu1", "parts": ["3/4", "5/20"], "uuids": ["GPU-0"] * 2, "total_bytes": [192 * MIB, 64 * MIB],
+        "taken_bytes": [192 * MIB, 62 * MIB], "codes": [2, 2], "beyond": "waiting", "memory_mib": 256, **changes,
+    }  # fmt: skip
+    return doc("remoting-fraction", facts)
+
+
+PARTS = {"server": "gpu1", "parts": ("3/4", "5/20")}
