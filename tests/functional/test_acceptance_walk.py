@@ -230,4 +230,4 @@ def test_a_run_that_goes_on_keeps_what_was_agreed_on(desk: tuple[Path, str]) -> 
     folder, run = desk
     done = toolkit(folder, "validate", "--resume", run, "--profile", "network")
     assert done.returncode == 2
-    assert "--profile and --waivers belong to a new run" in done.stderr
+    assert "--profile and --waivers are for a new run" in done.stderr
