@@ -28,7 +28,7 @@ from validation.model import (
 )
 from validation.suites import make_plan
 
-KIND = "generated"
+KIND = "memory-bandwidth"
 
 
 def _topology(nodes: int) -> Topology:
