@@ -125,7 +125,7 @@ def test_ansible_itself_takes_the_answers_with_sudo_too_and_a_run_can_be_recorde
             "gather_facts": True,
             "gather_subset": ["!all", "min"],
             "tasks": [
-                {"node_state": {"packages": ["chrony", "git"]}, "register": "state"},
+                {"elastic_ai.toolkit.node_state": {"packages": ["chrony", "git"]}, "register": "state"},
                 {"ansible.builtin.command": "uname -r", "register": "kernel", "changed_when": False},
                 {"ansible.builtin.copy": {"content": "it's ün\n", "dest": "/etc/x"}, "check_mode": True},
                 {"ansible.builtin.assert": {"that": ["state.missing_packages == ['git']", "kernel.stdout == '6.8.0'",

@@ -116,7 +116,7 @@ def test_a_copy_without_signatures_goes_on(desk, tmp_path):
     """The way out that the refusal names."""
     shutil.copytree(desk / "runs", tmp_path / "runs")
     refused = toolkit(tmp_path, "validate", "--rejudge", f"runs/{RUN}")
-    command = refused.stderr.strip().partition("nobody has signed: ")[2]
+    command = refused.stderr.strip().partition("with an unsigned copy: ")[2]
     assert os.system(f"cd {tmp_path} && {command}") == 0
     done = toolkit(tmp_path, "report", f"runs/{RUN}-copy", "--format", "json")
     assert done.returncode == 0, done.stderr

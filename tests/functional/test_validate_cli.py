@@ -85,7 +85,7 @@ def runs(site: Path) -> list[Path]:
         ((*TCP10, "--suite", "trnsport"), "unknown suite 'trnsport'; did you mean transport?"),
         (("validate", "--fabric", "tcp10", "-i", "inventories/lab"), "run: toolkit lab up"),
         ((*TCP10, "--resume", "x"), "--fabric and --resume exclude each other"),
-        (("validate", "--resume", "x", "--suite", "transport"), "--resume takes suites and plan from the run"),
+        (("validate", "--resume", "x", "--suite", "transport"), "--resume uses the suites and plan of the run"),
         (("validate", "--resume", "no-such-run"), "no-such-run: no such run"),
         (("report",), "no run yet"),
         (("fabrics", "show", "tcp1"), "unknown fabric 'tcp1'"),
@@ -270,7 +270,7 @@ def test_control_c_that_was_ignored_from_the_start_stays_ignored(site: Path) -> 
         process.communicate(timeout=1)
     assert processes_of("iperf3 -c", "15440")
     process.send_signal(signal.SIGTERM)
-    assert "go on with:" in process.communicate(timeout=30)[1]
+    assert "continue with:" in process.communicate(timeout=30)[1]
     assert process.returncode == 130
 
 
