@@ -199,14 +199,14 @@ def test_killing_the_controller_ends_connections_and_probes(folder: Path, tmp_pa
     (tmp_path / "topology.json").write_text(topo.model_dump_json())
     code = (
         "import asyncio, sys\nfrom pathlib import Path\nfrom validation.execute import SshLauncher, run_plan, ssh\n"
-        "from validation.model import Topology\nfrom run_case import Quiet, only, plan\n"
+        "from validation.model import Topology\nfrom tests.support.run_case import Quiet, only, plan\n"
         f"ssh.PROBE_PYTHON = {sys.executable!r}\nfolder = Path({str(tmp_path)!r})\n"
         "topo = Topology.model_validate_json((folder / 'topology.json').read_text())\n"
         "whole = only(plan(topo, 'transport', seconds=60), 'tcp-bandwidth.gpu1-lo.gpu2-lo')\n"
         "async def work():\n    launcher = SshLauncher('i')\n    await launcher.connect(topo.nodes)\n"
         "    await run_plan(whole, topo, launcher, folder, Quiet())\nasyncio.run(work())\n"
     )
-    controller = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parent)
+    controller = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
     until = time.monotonic() + 20
     while not processes_of("iperf3 -c", "127.0.0.3"):
         assert time.monotonic() < until, "the measurement did not begin"
