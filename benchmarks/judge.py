@@ -54,15 +54,14 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 
 def make_run(run_dir: Path, nodes: int) -> Path:
     """A clean run of a lab of so many nodes; results follow from their raw logs; the last measurement has none."""
-    from tests.support.damage_case import _write
     from tests.support.raw_case import measured
-    from tests.support.report_large import _plan, _result, _topology
+    from tests.support.report_large import large, made, planned
+    from tests.support.site import write_run
 
-    run_dir.mkdir(parents=True)
-    topology = _topology(nodes)
-    plan = _plan(topology, 0)
-    planned = enumerate(plan.measurements[:-1])
-    return _write(run_dir, topology, plan, [measured(run_dir, m, _result(run_dir, m, i, "")) for i, m in planned])
+    topology = large(nodes)
+    plan = planned(topology, 0)
+    results = [measured(run_dir, m, made(run_dir, m, i, "")) for i, m in enumerate(plan.measurements[:-1])]
+    return write_run(run_dir, topology, plan, results, judged=False)
 
 
 def main() -> None:

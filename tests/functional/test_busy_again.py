@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.support.engine_case import (
+from tests.support.local_launcher import LocalLauncher, execute
+from tests.support.run_case import Quiet, only, plan, topology
+from tests.support.site import (
     CRITERIA,
     LAB,
     PLAN,
@@ -18,8 +20,6 @@ from tests.support.engine_case import (
     spoil,
     with_value,
 )
-from tests.support.local_launcher import LocalLauncher, execute
-from tests.support.run_case import Quiet, only, plan, topology
 from validation.again import BUDGET_LEAST_S, MAX_ATTEMPTS, PER_PORT, again, budget_s, on_nodes
 from validation.fabric import load_fabric
 from validation.judging.case import make_case

@@ -18,12 +18,13 @@ import pytest
 
 from tests.support.local_launcher import BACK, BANDWIDTH, LocalLauncher, bandwidth, execute, with_port
 from tests.support.run_case import Quiet, only, plan, processes_of, topology
+from tests.support.site import result
 from validation.execute import Output, Remote, RunError, run_plan
 from validation.execute.measure import read
 from validation.execute.store import RESULTS, Store
 from validation.kinds import job_for
 from validation.load import read_results
-from validation.model import Provenance, Result
+from validation.model import Result
 from validation.probes import training_short
 from validation.probes.asked import make
 
@@ -132,10 +133,7 @@ def test_a_torn_line_is_cut_and_measured_again(tmp_path: Path) -> None:
 
 
 def some_result(number: int) -> Result:
-    provenance = Provenance(
-        nodes=("gpu1",), tool="t", tool_version="1", command=("t",), started="s", ended="e", duration_s=1
-    )
-    return Result(run="test", measurement=f"m{number}", status="ok", provenance=provenance)
+    return result(f"m{number}", run="test")
 
 
 def test_every_cut_of_the_results_leaves_whole_lines(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import criterion, hardware, lab, plan_of, result, verdict_of
+from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from validation.kinds import KINDS, job_for, parse
 from validation.model import Platform, Sample, Topology
 from validation.parsers import ParseError

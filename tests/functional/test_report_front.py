@@ -13,7 +13,8 @@ import weasyprint
 from tests.support.page import Page
 from tests.support.raw_case import judged_as_it_stands
 from tests.support.report_fixture import make_run, topology
-from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Provenance, Result, Subject, WaiverUse
+from tests.support.site import provenance, result
+from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Subject, WaiverUse
 from validation.report import criteria, write_html
 from validation.report.customer import NAME, adopt
 from validation.report.documents import read_run
@@ -242,10 +243,8 @@ def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
         endpoints=({"node": "a", "port": "p"}, {"node": "b", "port": "p"}),
     )  # fmt: skip
     command = ("ib_write_bw", "-d", "mlx5_0", "--out_json", "--out_json_file=/tmp/elastic-ai-x/report.json", "10.0.0.2")
-    provenance = Provenance(
-        nodes=("a",), tool="ib_write_bw", tool_version="6", command=command, started="", ended="", duration_s=1
-    )
-    repeat = _repeat(topology(), measurement, Result(run="r", measurement="m", status="ok", provenance=provenance), 1)
+    measured = result(measurement, provenance=provenance(("a",), tool="ib_write_bw", command=command))
+    repeat = _repeat(topology(), measurement, measured, 1)
     assert (repeat.other, repeat.server) == ("b", "ib_write_bw -d mlx5_0")
     assert repeat.command == "ib_write_bw -d mlx5_0 --out_json --out_json_file=/tmp/report.json 10.0.0.2"
 

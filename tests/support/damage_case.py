@@ -12,16 +12,13 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.support import rdma_case
-from tests.support.raw_case import keep, measured, write_results
+from tests.support.raw_case import measured
 from tests.support.report_fixture import RUN, results, topology
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import load_fabric, read_fabric
-from validation.kinds import parse
+from tests.support.site import plan_of, write_results, write_run
 from validation.load import load_json, read_results
-from validation.model import REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
+from validation.model import Denied, Plan, RunInfo
 from validation.profile import profile_path
 from validation.runfiles import tied
-from validation.suites import make_plan
 
 Files = dict[str, bytes]
 WAIVED = "tn.cpu"  # of which no release has a measurement
@@ -34,10 +31,8 @@ def small_run(run_dir: Path, virtual: bool, slow: str | None = None) -> Path:
     """Two GPU servers with all suites, as in the lab or as on hardware."""
     whole = topology(virtual)
     topo = whole.model_copy(update={"nodes": tuple(n for n in whole.nodes if n.name.startswith("gpu"))})
-    fabric, suites = "tcp10", ("preflight", "transport", "training")
-    plan = make_plan(RUN, topo, load_fabric(fabric), load_criteria(), suites)
-    run_dir.mkdir(parents=True)
-    return _write(run_dir, topo, plan, results(run_dir, plan, slow, None, "", virtual))
+    plan = plan_of(topo, run=RUN)
+    return write_run(run_dir, topo, plan, results(run_dir, plan, slow, None, "", virtual), judged=False)
 
 
 def agreed_run(run_dir: Path) -> Path:
@@ -82,11 +77,8 @@ def _profile() -> str:
 def rdma_run(run_dir: Path) -> Path:
     """Ports of real machines, read twice: their counters, their QoS settings."""
     topo = rdma_case.REAL.model_copy(update={"nodes": rdma_case.REAL.nodes[:2]})
-    run = RUN.replace("tcp10", "roce40")
-    suites = ("preflight", "transport")
-    whole = make_plan(run, topo, load_fabric("roce40"), load_criteria(), suites)
+    whole = plan_of(topo, rdma_case.LOADED, "roce40", RUN.replace("tcp10", "roce40"))
     made = {r.measurement: r for r in rdma_case.results(topo, whole)}
-    run_dir.mkdir(parents=True)
     found = []
     for index, m in enumerate(whole.measurements):
         if m.id not in made:  # RDMA's own transport is not made here: those measurements are missing
@@ -96,54 +88,13 @@ def rdma_run(run_dir: Path) -> Path:
         times = {key: f"2026-11-21T{10 + hour}:{minute:02d}:0{s}Z" for key, s in (("started", 0), ("ended", 4))}
         devices = tuple(str(e) for e in m.endpoints)
         provenance = result.provenance.model_copy(update={**times, "devices": devices})
-        result = result.model_copy(update={"run": run, "provenance": provenance})
-        found.append(_ports(run_dir, topo, m, result) if m.kind == "rdma-ports" else _rest(run_dir, m, result))
-    return _write(run_dir, topo, whole, found)
-
-
-def _rest(run_dir: Path, m: Measurement, result: Result) -> Result:
-    if m.kind == "tcp-bandwidth":  # one sample for each interval
-        tcp = [s for s in result.samples if s.metric == "tcp_bandwidth_gbps"]
-        result = result.model_copy(update={"samples": tuple(tcp[:1] * 12)})
-    return measured(run_dir, m, result)
-
-
-def _ports(run_dir: Path, topo: Topology, m: Measurement, result: Result) -> Result:
-    facts: dict[str, Any] = {
-        "type": "rdma-ports",
-        "ports": [rdma_case.card(p) for p in topo.node(m.nodes[0]).ports if p.rdma],
-    }
-    if m.params.get("brief"):
-        for port in facts["ports"]:
-            for key in ("active_mtu_bytes", "active_mtu_unread", "qos"):
-                del port[key]
-    else:
-        facts |= {"memlock": {"bytes": -1, "user": "nobody", "unread": ""}, "policy": dict(rdma_case.POLICY)}
-    p = result.provenance
-    same = {"tool": p.tool, "tool_version": p.tool_version, "command": list(p.command), "duration_s": p.duration_s}
-    doc: Any = {**rdma_case.document(facts), **same}
-    samples, read = parse(m.kind, doc, m.params)
-    rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")} | {"denied": []}
-    logs = keep(run_dir, m, {"out": doc["stdout"], "err": "", REPORT: json.dumps(rest)})
-    provenance = p.model_copy(update={"raw": logs})
-    return result.model_copy(update={"samples": tuple(samples), "facts": read, "provenance": provenance})
-
-
-def _write(run_dir: Path, topo: Topology, plan: Plan, lines: list[Result]) -> Path:
-    for name, document in (("topology", topo), ("plan", plan)):
-        (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
-    (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)
-    (run_dir / "criteria").mkdir()
-    for source in read_criteria():
-        (run_dir / "criteria" / source.path.name).write_text(source.text)
-    info = RunInfo(
-        run=plan.run, created="2026-11-21T10:15:00Z", toolkit_version="0.1.0", site=topo.site,
-        inventory="inventories/site", fabric=plan.fabric, suites=plan.suites, command=("toolkit", "validate"),
-        documents=tied(run_dir),
-    )  # fmt: skip
-    (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
-    write_results(run_dir, lines)
-    return run_dir
+        result = result.model_copy(update={"run": whole.run, "provenance": provenance})
+        if m.kind == "tcp-bandwidth":  # one sample for each interval
+            tcp = [s for s in result.samples if s.metric == "tcp_bandwidth_gbps"]
+            result = result.model_copy(update={"samples": tuple(tcp[:1] * 12)})
+        facts = rdma_case.port_facts(topo, m) if m.kind == "rdma-ports" else None
+        found.append(measured(run_dir, m, result, facts))
+    return write_run(run_dir, topo, whole, found, judged=False)
 
 
 # --- damages ---------------------------------------------------------------------------------------------------

@@ -7,29 +7,11 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.support.engine_case import GPU, NIC, with_facts
 from tests.support.report_fixture import RUN, make_run
-from validation.model import (
-    Bom,
-    Bound,
-    Endpoint,
-    Judgement,
-    LabLink,
-    Measurement,
-    Node,
-    Port,
-    Provenance,
-    Result,
-    Sample,
-    SshTarget,
-    Subject,
-)
+from tests.support.site import GPU, LAB_LINK, NIC, node, provenance, with_facts
+from tests.support.site import result as made
+from validation.model import Bom, Bound, Endpoint, Judgement, Measurement, Result, Sample, Subject
 from validation.report.documents import RunDocuments, read_run
-
-PROVENANCE = Provenance(
-    nodes=("x",), tool="t", tool_version="1", command=("t",), started="2026-11-21T10:15:00Z",
-    ended="2026-11-21T10:15:01Z", duration_s=1.0,
-)  # fmt: skip
 
 
 def measurement(kind: str, label: str, nodes: tuple[str, ...], **more: Any) -> Measurement:
@@ -38,16 +20,7 @@ def measurement(kind: str, label: str, nodes: tuple[str, ...], **more: Any) -> M
 
 
 def result(of: Measurement, samples: tuple[Sample, ...] = (), status: str = "ok", **facts: Any) -> Result:
-    return Result.model_validate(
-        {
-            "run": RUN,
-            "measurement": of.id,
-            "status": status,
-            "samples": samples,
-            "facts": facts,
-            "provenance": PROVENANCE,
-        }
-    )
+    return made(of, samples, run=RUN, status=status, facts=facts, provenance=provenance(started="2026-11-21T10:15:00Z"))
 
 
 def added(documents: RunDocuments, pairs: list[tuple[Measurement, Result | None]]) -> RunDocuments:
@@ -131,14 +104,8 @@ def learned(documents: RunDocuments) -> list[tuple[Measurement, Result | None]]:
 
 def c4140(documents: RunDocuments) -> RunDocuments:
     """GPU servers with four GPUs on two NUMA nodes, one of them linked below its rating in gpu2."""
-    nodes = []
-    for node in documents.topology.nodes:
-        gpu = "gpu_servers" in node.groups
-        nodes.append(
-            node.model_copy(update={"bom": Bom(gpu_count=4, gpu_model="V100", model="PowerEdge C4140")})
-            if gpu
-            else node
-        )
+    bom = Bom(gpu_count=4, gpu_model="V100", model="PowerEdge C4140")
+    nodes = [n.model_copy(update={"bom": bom}) if "gpu_servers" in n.groups else n for n in documents.topology.nodes]
     topology = documents.topology.model_copy(update={"nodes": tuple(nodes)})
     pairs: list[tuple[Measurement, Result | None]] = []
     for m in documents.plan.measurements:
@@ -187,12 +154,7 @@ def rich(folder: Path, **how: Any) -> RunDocuments:
 
 def crowd(documents: RunDocuments, count: int) -> RunDocuments:
     """The run with `count` more nodes, of which nothing but the inventory is known."""
-    more = tuple(
-        Node(name=f"node-{i:04d}", groups=("gpu_servers",), ssh=SshTarget(host="h"),
-             ports=(Port(interface="fab0", address=f"10.9.{i // 250}.{i % 250 + 1}", prefix=16, rate_gbps=10.0),))
-        for i in range(count)
-    )  # fmt: skip
-    topology = documents.topology.model_copy(
-        update={"nodes": (*documents.topology.nodes, *more), "lab_link": LabLink(rate_gbps=1.0, rtt_max_us=1000)}
-    )
+    more = tuple(node(f"node-{i:04d}", 1001 + i, {"prefix": 16, "rate_gbps": 10.0}) for i in range(count))
+    nodes = (*documents.topology.nodes, *more)
+    topology = documents.topology.model_copy(update={"nodes": nodes, "lab_link": LAB_LINK})
     return replace(documents, topology=topology)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.rdma_case import machines
+from tests.support.tool_documents import doc as tool_doc
 from validation.facts import IbFabricFacts
 from validation.kinds import parse
 
@@ -32,11 +33,8 @@ def document(errors: str = CLEAN, **changes: str) -> dict[str, Any]:
     stdout = "# ibnetdiscover --version\nBUILD VERSION: 44.0\n" + "".join(
         f"$ {tool} -C mlx5_0 -P 1\n{text}" for tool, text in parts.items()
     )
-    return {
-        "kind": "ib-fabric", "tool": "infiniband-diags", "tool_version": "44.0", "command": [], "returncode": 0,
-        "stdout": stdout, "stderr": "", "facts": {"interfaces": ["ib0"], "devices": ["mlx5_0/1"]}, "started": "",
-        "ended": "", "duration_s": 1.0, "error": None,
-    }  # fmt: skip
+    facts = {"interfaces": ["ib0"], "devices": ["mlx5_0/1"]}
+    return tool_doc("ib-fabric", stdout, facts, tool="infiniband-diags", tool_version="44.0")
 
 
 def read(doc: dict[str, Any]) -> dict[str, Any]:

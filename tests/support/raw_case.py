@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support.site import write_results
+from tests.support.tool_documents import doc as tool_doc
 from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
@@ -31,9 +33,9 @@ METRICS = {
 
 
 def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:
-    """The report of a measurement that gave `values`; facts only of kind `facts`. `like` has the rest."""
+    """The report of a measurement that gave `values` (of kind `facts` or `rdma-ports`: facts). `like` has the rest."""
     stdout, found = "", dict(facts)
-    if m.kind == "facts":
+    if m.kind in ("facts", "rdma-ports"):
         stdout = json.dumps(facts)
     elif m.kind == "path-mtu":
         stdout, found = _ping(int(values[0])), {"path_mtu_bytes": int(values[0])}
@@ -45,11 +47,10 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
         found = _training(m, values)
         stdout = json.dumps(found) + "\n"
     p = like.provenance
-    return {
-        "kind": m.kind, "tool": p.tool, "tool_version": p.tool_version, "command": list(p.command), "returncode": 0,
-        "stdout": stdout, "stderr": "warned of nothing\n", "facts": found, "started": p.started, "ended": p.ended,
-        "duration_s": p.duration_s, "error": None,
-    }  # fmt: skip
+    return tool_doc(
+        m.kind, stdout, found, tool=p.tool, tool_version=p.tool_version, command=list(p.command),
+        stderr="warned of nothing\n", started=p.started, ended=p.ended, duration_s=p.duration_s,
+    )  # fmt: skip
 
 
 def _ping(mtu: int) -> str:
@@ -132,22 +133,19 @@ def keep(run_dir: Path, m: Measurement, outputs: dict[str, str]) -> tuple[RawLog
     return tuple(logs)
 
 
-def _printed(like: Result) -> dict[str, Any]:
-    return like.facts if isinstance(like.facts, dict) else like.facts.model_dump()
-
-
-def measured(run_dir: Path, m: Measurement, like: Result) -> Result:
-    """`like` with the raw logs that give its samples (and facts, of kind `facts`), and what is read from them."""
+def measured(run_dir: Path, m: Measurement, like: Result, facts: dict[str, Any] | None = None) -> Result:
+    """`like` with the raw logs that give its samples or its facts (`facts` if they are given), as read from them."""
     metric = METRICS.get(m.kind)
-    doc = document(m, [s.value for s in like.samples if s.metric == metric], _printed(like), like)
-    samples, facts = parse(m.kind, doc, m.params)
+    printed = facts or (like.facts if isinstance(like.facts, dict) else like.facts.model_dump())
+    doc = document(m, [s.value for s in like.samples if s.metric == metric], printed, like)
+    samples, read = parse(m.kind, doc, m.params)
     rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
     rest[DENIED] = [d.model_dump() for d in like.denied]
     outputs = {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)}
     number = f"{like.attempt}." if like.attempt > 1 else ""
     logs = keep(run_dir, m, {f"{number}{name}": text for name, text in outputs.items()})
     provenance = like.provenance.model_copy(update={"raw": logs})
-    return like.model_copy(update={"samples": tuple(samples), "facts": facts, "provenance": provenance})
+    return like.model_copy(update={"samples": tuple(samples), "facts": read, "provenance": provenance})
 
 
 def judged_as_it_stands(run_dir: Path) -> VerdictDoc:
@@ -177,7 +175,3 @@ def remeasure(run_dir: Path, change: Callable[[dict[str, Any]], None]) -> None:
             result = measured(run_dir, plan.measurement(result.measurement), result)
         lines.append(result)
     write_results(run_dir, lines)
-
-
-def write_results(run_dir: Path, results: Iterable[Result]) -> None:
-    (run_dir / "results.jsonl").write_text("".join(r.model_dump_json() + "\n" for r in results))

@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tests.support.engine_case import FACTS, REAL_FACTS, healthy, node, plan_of, result, verdict_of
+from tests.support.site import FACTS, LAB_LINK, REAL_FACTS, hardware, healthy, node, plan_of, result, verdict_of
+from tests.support.tool_documents import doc as tool_doc
 from validation.kinds import parse
-from validation.model import LabLink, Measurement, Node, Plan, Port, Result, Sample, Topology, VerdictDoc
+from validation.model import Measurement, Plan, Port, Result, Sample, Topology, VerdictDoc
 
 POLICY = {
     "roce_mode": "RoCE v2",
@@ -55,38 +56,33 @@ def card(port: Port, rate_gbps: float = 40) -> dict[str, Any]:
 
 
 def document(facts: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "kind": "rdma-ports", "tool": "probes", "tool_version": "", "command": [], "returncode": 0,
-        "stdout": json.dumps(facts), "stderr": "", "facts": facts, "started": "", "ended": "", "duration_s": 1.0,
-        "error": None,
-    }  # fmt: skip
+    return dict(tool_doc("rdma-ports", json.dumps(facts), facts, tool="probes", tool_version=""))
 
 
-def vm(name: str, index: int, **changes: Any) -> Node:
-    return node(name, index, virtual="qemu", emulated=True, **changes)
-
-
-def vms(count: int = 3) -> Topology:
-    """head as a container whose port carries TCP only, gpu1... as virtual machines."""
-    head = Port(interface="fab0", address="10.78.0.11", prefix=24, rdma=False)
-    nodes = [node("head", 11, ports=(head,)), *(vm(f"gpu{i}", 12 + i) for i in range(1, count + 1))]
-    return Topology(site="lab", nodes=tuple(nodes), lab_link=LabLink(rate_gbps=1, rtt_max_us=1000, emulated=True))
+def vms(gpus: int = 3, light: tuple[str, ...] = ("head",), emulated: bool = True) -> Topology:
+    """`light` as containers whose ports carry TCP only, gpu1... as virtual machines."""
+    nodes = [node(name, 11 + i, {"rdma": False}) for i, name in enumerate(light)]
+    nodes += [node(f"gpu{i}", 12 + i, virtual="qemu", emulated=emulated) for i in range(1, gpus + 1)]
+    return Topology(site="lab", nodes=tuple(nodes), lab_link=LAB_LINK.model_copy(update={"emulated": emulated}))
 
 
 def machines(count: int = 3) -> Topology:
     """The same GPU servers as real machines."""
-    nodes = tuple(node(f"gpu{i}", 12 + i, virtual=None) for i in range(1, count + 1))
-    return Topology(site="customer", nodes=nodes)
+    return hardware([f"gpu{i}" for i in range(1, count + 1)], first=13)
 
 
 VMS, REAL = vms(), machines()
-PREFLIGHT, LOADED = ("preflight",), ("preflight", "transport")
+PREFLIGHT, TRANSPORT = ("preflight",), ("transport",)
+LOADED = (*PREFLIGHT, *TRANSPORT)
+CONTAINERS = ("head", "client1")
+VM_LAB = vms(2, CONTAINERS)
+VM_PLAN = plan_of(VM_LAB, TRANSPORT, "roce40")
 Spoil = Callable[[dict[str, Any], bool], None]
 """Changes what a node's probe says; the second argument is True for the reading after the load."""
 
 
-def ports_of(topology: Topology, m: Measurement, spoil: Spoil | None) -> Result:
-    """The result of an rdma-ports measurement, through the real parser."""
+def port_facts(topology: Topology, m: Measurement, spoil: Spoil | None = None) -> dict[str, Any]:
+    """What the probe of an rdma-ports measurement prints."""
     make = soft if topology.lab_link is not None else card
     facts: dict[str, Any] = {
         "type": "rdma-ports",
@@ -102,7 +98,12 @@ def ports_of(topology: Topology, m: Measurement, spoil: Spoil | None) -> Result:
         facts["policy"] = copy.deepcopy(POLICY)
     if spoil is not None:
         spoil(facts, brief)
-    samples, parsed = parse("rdma-ports", document(facts), m.params)  # type: ignore[arg-type]
+    return facts
+
+
+def ports_of(topology: Topology, m: Measurement, spoil: Spoil | None) -> Result:
+    """The result of an rdma-ports measurement, through the real parser."""
+    samples, parsed = parse("rdma-ports", document(port_facts(topology, m, spoil)), m.params)  # type: ignore[arg-type]
     return result(m, samples, facts=parsed)
 
 
@@ -139,6 +140,11 @@ def judged(
 
 def failed(verdict: VerdictDoc) -> list[str]:
     return [c.id for c in verdict.criteria if c.verdict == "fail"]
+
+
+def rdma(plan: Plan) -> list[Measurement]:
+    """RDMA's own transport between two ports."""
+    return [m for m in plan.measurements if m.kind.startswith("rdma-") and m.endpoints]
 
 
 PORT = Port(interface="fab0", address="10.78.0.12", prefix=24)

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support.tool_documents import doc as tool_doc
+
 DATA = Path(__file__).parent.parent / "data" / "rdma"
 
 
@@ -24,11 +26,8 @@ def end(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def doc(kind: str, text: str, facts: dict[str, Any] | None = None, **changes: Any) -> Any:
-    given_ = {**end(13), "op": "write", "cm": "socket", "peer": end(14), **(facts or {})}
-    return {
-        "kind": kind, "tool": kind, "tool_version": "", "command": [], "returncode": 0, "stdout": text, "stderr": "",
-        "facts": given_, "started": TIME, "ended": TIME, "duration_s": 1.0, "error": None, **changes,
-    }  # fmt: skip
+    facts = {**end(13), "op": "write", "cm": "socket", "peer": end(14), **(facts or {})}
+    return tool_doc(kind, text, facts, tool_version="", started=TIME, ended=TIME, **changes)
 
 
 def said(name: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.local_launcher import LocalLauncher, execute
 from tests.support.rdma_documents import CASES, doc
 from tests.support.run_case import only, topology
-from validation.catalogue import load_criteria
+from tests.support.site import CRITERIA
 from validation.execute import Remote
 from validation.fabric import load_fabric
 from validation.model import Plan, Result, Topology
@@ -50,7 +50,7 @@ class Scripted(LocalLauncher):
 
 def planned(*ids: str) -> tuple[Plan, Topology]:
     topo = topology(2)
-    return only(make_plan("r", topo, load_fabric("roce40"), load_criteria(), ("transport",)), *ids), topo
+    return only(make_plan("r", topo, load_fabric("roce40"), CRITERIA, ("transport",)), *ids), topo
 
 
 def ends(case: str, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.tool_documents import doc as tool_doc
 from validation.parsers.remoting import ATTEMPTS
 
 WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
 
 
 def doc(kind: str, facts: dict[str, Any], stdout: str = "", **changes: Any) -> Any:
-    return {
-        "kind": kind, "tool": "toolkit", "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout,
-        "stderr": "", "facts": {**WHO, **facts}, "started": "", "ended": "", "duration_s": 1.0, "error": None,
-        **changes,
-    }  # fmt: skip
+    return tool_doc(kind, stdout, {**WHO, **facts}, **{"tool": "toolkit", **changes})
 
 
 def copybench(**changes: Any) -> dict[str, Any]:

@@ -6,63 +6,43 @@ The numbers are invented. They are shaped like a lab's with 1 Gbit/s links; noth
 from __future__ import annotations
 
 import datetime
-import json
+from collections.abc import Iterable
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
-from tests.support.engine_case import REAL_PCI
 from tests.support.raw_case import keep, measured
-from validation.catalogue import load_criteria, read_criteria
-from validation.fabric import load_fabric, read_fabric
-from validation.judge import judge
-from validation.model import (
-    Bom,
-    LabLink,
-    Measurement,
-    Node,
-    Plan,
-    Port,
-    Provenance,
-    Result,
-    RunInfo,
-    Sample,
-    SshTarget,
-    Topology,
+from tests.support.site import (
+    CRITERIA,
+    FACTS,
+    NAMES,
+    REAL_PCI,
+    hardware,
+    lab,
+    plan_of,
+    provenance,
+    result,
+    waiver,
+    write_run,
 )
-from validation.runfiles import tied
-from validation.suites import make_plan
+from validation.model import Bom, Measurement, Plan, Result, Sample, Topology
 from validation.waiver import Waiver
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
-GROUPS = {"head": ("heads",), "client1": ("clients",), "gpu1": ("gpu_servers",), "gpu2": ("gpu_servers",)}
-PORTS = [f"{name}/fab0" for name in GROUPS]
+PORTS = [f"{name}/fab0" for name in NAMES]
 PAIRS = list(permutations(PORTS, 2))
 
 
-def topology(virtual: bool = True) -> Topology:
-    nodes = tuple(
-        Node(
-            name=name,
-            groups=groups,
-            ssh=SshTarget(host=f"10.77.0.{11 + i}"),
-            ports=(Port(interface="fab0", address=f"10.78.0.{11 + i}", prefix=24, rate_gbps=1.0 if virtual else 10.0),),
-            slots=2,
-            bom=Bom(
-                model="container" if virtual else "PowerEdge C4140",
-                gpu_count=0,
-                nic_model="veth" if virtual else "ConnectX-5",
-                fabric_port_count=1,
-            ),
-            stack={"os": "debian 12", "docker": "20.10.24"},
-            virtual="systemd-nspawn" if virtual else None,
-        )
-        for i, (name, groups) in enumerate(GROUPS.items())
-    )
-    return Topology(site="lab", nodes=nodes, lab_link=LabLink(rate_gbps=1.0, rtt_max_us=1000) if virtual else None)
+def topology(virtual: bool = True, names: Iterable[str] = NAMES, **more: Any) -> Topology:
+    model, nic, rate = ("container", "veth", 1.0) if virtual else ("PowerEdge C4140", "ConnectX-5", 10.0)
+    bom = Bom(model=model, gpu_count=0, nic_model=nic, fabric_port_count=1)
+    declared = {"bom": bom, "slots": 2, "stack": {"os": "debian 12", "docker": "20.10.24"}, "site": "lab", **more}
+    port = {"rate_gbps": rate, **more.get("port", {})}
+    return (lab if virtual else hardware)(names, **{**declared, "port": port})
 
 
 def plan(topo: Topology) -> Plan:
-    return make_plan(RUN, topo, load_fabric("tcp10"), load_criteria(), ("preflight", "transport", "training"))
+    return plan_of(topo, run=RUN)
 
 
 def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, ...]:
@@ -92,32 +72,12 @@ def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, .
     return tuple(Sample(metric=metric, value=v, unit=unit) for v in values)
 
 
-def _facts(node: str, virtual: bool) -> dict[str, object]:
-    return {
-        "type": "node",
-        "virt": "systemd-nspawn" if virtual else "none",
-        "lab": "elastic-ai-lab" if virtual else "",
-        "model": "container" if virtual else "PowerEdge C4140",
-        "gpu_count": 0,
-        "gpu_model": "",
-        "nic_model": "veth" if virtual else "ConnectX-5",
-        "fabric_ports": [
-            {"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": None if virtual else 10000}
-        ],
-        "rdma_devices": [],
-        "pci": [{"what": "nic", "interface": "fab0"}] if virtual else REAL_PCI,
-        "os": "debian 12",
-        "kernel": "6.1.0-28-amd64",
-        "python": "3.11.2",
-        "probes": "0.1.0",
-        "docker": "20.10.24",
-        "openmpi": "" if node == "client1" else "4.1.4",
-        "torch": "1.13.1",
-        "horovod": "0.28.1",
-        **dict.fromkeys(("driver", "fabric_manager", "cuda", "cudnn", "nccl", "ofed", "container_toolkit", "dcgm"), ""),
-        **dict.fromkeys(("slurm", "stack_release"), ""),
-        **{key: [] for key in ("stand_ins", "not_applicable", "drift", "reboot_pending")},
-    }
+def _facts(node: str, virtual: bool) -> dict[str, Any]:
+    port = {"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": None if virtual else 10000}
+    real = {"virt": "none", "lab": "", "model": "PowerEdge C4140", "nic_model": "ConnectX-5", "pci": REAL_PCI}
+    lab = {"lab": "elastic-ai-lab", "model": "container", "nic_model": "veth"}
+    made = {"kernel": "6.1.0-28-amd64", "torch": "1.13.1", "horovod": "0.28.1", "fabric_ports": [port]}
+    return {**FACTS, **made, "openmpi": "" if node == "client1" else "4.1.4", **(lab if virtual else real)}
 
 
 TOOLS = {
@@ -136,40 +96,34 @@ def results(
     for index, m in enumerate(planned.measurements):
         tool, version = TOOLS[m.kind]
         failed = dead in m.nodes
-        result = Result.model_validate(
-            dict(
-                run=RUN,
-                measurement=m.id,
-                status="unreachable" if failed else "ok",
-                error=error if failed else None,
-                samples=() if failed else _samples(m, slow, virtual),
-                facts=_facts(m.nodes[0], virtual) if m.kind == "facts" and not failed else {},
-                provenance=Provenance(
-                    nodes=m.nodes,
-                    devices=tuple(str(e) for e in m.endpoints),
-                    tool=tool,
-                    tool_version=version,
-                    command=(tool.split()[0], "-c", f"10.78.0.{11 + index % 4}", "--json"),
-                    started=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5:02d}Z",
-                    ended=f"2026-11-21T10:{15 + index // 12:02d}:{index % 12 * 5 + 4:02d}Z",
-                    duration_s=3.8,
-                    raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if failed else (),
-                ),
-            )
+        at = f"2026-11-21T10:{15 + index // 12:02d}"
+        made = result(
+            m,
+            () if failed else _samples(m, slow, virtual),
+            run=planned.run,
+            status="unreachable" if failed else "ok",
+            error=error if failed else None,
+            facts=_facts(m.nodes[0], virtual) if m.kind == "facts" and not failed else {},
+            provenance=provenance(
+                m.nodes,
+                devices=tuple(str(e) for e in m.endpoints),
+                tool=tool,
+                tool_version=version,
+                command=(tool.split()[0], "-c", f"10.78.0.{11 + index % 4}", "--json"),
+                started=f"{at}:{index % 12 * 5:02d}Z",
+                ended=f"{at}:{index % 12 * 5 + 4:02d}Z",
+                duration_s=3.8,
+                raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if failed else (),
+            ),
         )
-        out.append(result if failed else measured(run_dir, m, result))
+        out.append(made if failed else measured(run_dir, m, made))
     return out
 
 
 def _waivers(planned: Plan) -> tuple[Waiver, ...]:
-    day = datetime.date(2026, 11, 20)
-    return tuple(
-        Waiver(
-            criterion=c.id, who="A. Example", when=day, why="not part of this delivery", expires=day.replace(year=2027)
-        )
-        for c in load_criteria()
-        if c.no_probe or c.suite not in planned.suites
-    )
+    words = {"who": "A. Example", "why": "not part of this delivery", "expires": datetime.date(2027, 11, 20)}
+    left = [c.id for c in CRITERIA if c.no_probe or c.suite not in planned.suites]
+    return tuple(waiver(id_, **words, when=datetime.date(2026, 11, 20)) for id_ in left)
 
 
 def make_run(
@@ -185,39 +139,7 @@ def make_run(
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
     `cut_after` results with a torn last line. `waive` waives what is not measured, so that real hardware is accepted.
     """
-    run_dir.mkdir(parents=True)
     topo = topology(virtual)
     planned = plan(topo)
     measured = results(run_dir, planned, slow, dead, error, virtual)
-    info = RunInfo(
-        run=RUN,
-        created="2026-11-21T10:15:00Z",
-        toolkit_version="0.1.0",
-        site="lab",
-        inventory="inventories/lab",
-        fabric="tcp10",
-        suites=planned.suites,
-        command=("toolkit", "validate", "--fabric", "tcp10"),
-        documents={},
-    )
-    for name, document in (("topology", topo), ("plan", planned)):
-        (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
-    lines = [r.model_dump_json() + "\n" for r in measured]
-    if cut_after is not None:
-        lines = [*lines[:cut_after], lines[cut_after][:40]]
-    (run_dir / "results.jsonl").write_text("".join(lines))
-    (run_dir / "fabric.yml").write_text(read_fabric("tcp10").text)
-    (run_dir / "criteria").mkdir()
-    for source in read_criteria():
-        (run_dir / "criteria" / source.path.name).write_text(source.text)
-    waivers = _waivers(planned) if waive else ()
-    if waivers:
-        listed = [w.model_dump(mode="json") for w in waivers]
-        (run_dir / "waivers.yml").write_text(json.dumps({"waivers": listed}))
-    info = info.model_copy(update={"documents": tied(run_dir)})
-    (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
-    if judged:
-        fabric = load_fabric("tcp10")
-        document = judge(info, topo, planned, fabric, load_criteria(), measured, waivers)
-        (run_dir / "verdict.json").write_text(document.model_dump_json(indent=2))
-    return run_dir
+    return write_run(run_dir, topo, planned, measured, _waivers(planned) if waive else (), judged, cut_after)

@@ -5,28 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from validation.catalogue import load_criteria
+from tests.support.site import CRITERIA, LAB_LINK, node
 from validation.fabric import load_fabric
-from validation.model import LabLink, Measurement, Node, Plan, Port, Result, SshTarget, Topology
+from validation.model import Bom, Measurement, Node, Plan, Result, SshTarget, Topology
 from validation.suites import make_plan
 
 
 def topology(count: int = 3) -> Topology:
-    nodes = tuple(
-        Node(
-            name=f"gpu{i}",
-            groups=("gpu_servers",),
-            ssh=SshTarget(host=f"127.0.0.{i + 1}"),
-            ports=(Port(interface="lo", address=f"127.0.0.{i + 1}", prefix=8),),
-            virtual="loopback",
-        )
-        for i in range(1, count + 1)
-    )
-    return Topology(site="loopback", nodes=nodes, lab_link=LabLink(rate_gbps=1.0, rtt_max_us=1000))
+    def local(i: int) -> Node:
+        at = f"127.0.0.{i + 1}"
+        port = {"interface": "lo", "address": at, "prefix": 8}
+        return node(f"gpu{i}", i, port, ssh=SshTarget(host=at), virtual="loopback", slots=1, bom=Bom(), stack={})
+
+    return Topology(site="loopback", nodes=tuple(map(local, range(1, count + 1))), lab_link=LAB_LINK)
 
 
 def plan(topo: Topology, *suites: str, **options: int) -> Plan:
-    return make_plan("test", topo, load_fabric("tcp10"), load_criteria(), suites or ("preflight",), options)
+    return make_plan("test", topo, load_fabric("tcp10"), CRITERIA, suites or ("preflight",), options)
 
 
 def only(whole: Plan, *ids: str) -> Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 DATA = Path(__file__).parent.parent / "data"
 
@@ -27,7 +28,8 @@ FACTS = {
 }  # fmt: skip
 
 
-def doc(kind, stdout="", facts=None, **changes):
+def doc(kind: str, stdout: str = "", facts: dict[str, Any] | None = None, **changes: Any) -> Any:
+    """What a probe that succeeded says."""
     return {
         "kind": kind, "tool": kind, "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout, "stderr": "",
         "facts": facts or {}, "started": "", "ended": "", "duration_s": 1.0, "error": None, **changes,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     LAB,
     PLAN,
     REAL_FACTS,

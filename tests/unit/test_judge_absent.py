@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     BOM,
     FACTS,
     GPU,
@@ -106,7 +106,7 @@ def test_a_result_without_facts_confirms_nothing(id_: str) -> None:
 
 
 def test_a_node_that_does_not_say_whether_it_is_real_is_never_accepted() -> None:
-    from tests.support.engine_case import real_results, waive_all
+    from tests.support.site import real_results, waive_all
 
     plan = plan_of(REAL)
     found = [r.model_copy(update={"facts": {}}) if r.measurement == "facts.gpu2" else r for r in real_results(plan)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engine_case import BOM, LAB, criterion, judged, lab, node, plan_of, result, spoil, with_value
+from tests.support.site import BOM, LAB, criterion, judged, lab, node, plan_of, result, spoil, with_value
 from validation.model import Endpoint, Port, Subject, Topology
 
 

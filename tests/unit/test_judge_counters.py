@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import criterion
 from tests.support.rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
+from tests.support.site import criterion
 from validation.judging.counters import Change, changes
 
 Spoil = Callable[[dict[str, Any], bool], None]

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tests.support import rdma_case
-from tests.support.engine_case import criterion, healthy_rdma, plan_of, verdict_of
+from tests.support.site import criterion, healthy_rdma, plan_of, verdict_of
 from validation.facts import RdmaPortsFacts
 from validation.model import Plan, Result, VerdictDoc
 

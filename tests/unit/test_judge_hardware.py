@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     GPU,
     LAB,
     NIC,

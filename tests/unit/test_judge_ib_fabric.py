@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import criterion, plan_of, result, verdict_of
 from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
 from tests.support.rdma_case import ports_of, results
+from tests.support.site import criterion, plan_of, result, verdict_of
 from validation.facts import IbErrors, IbPort
 from validation.kinds import parse
 from validation.parsers import ParseError

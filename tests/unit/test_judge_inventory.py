@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     FACTS,
     LAB,
     REAL,

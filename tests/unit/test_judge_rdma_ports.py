@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import criterion
 from tests.support.rdma_case import NO_DCB, PREFLIGHT, REAL, failed, gid, judged
+from tests.support.site import criterion
 
 MINE = ("pf.rdmaport", "pf.memlock", "pf.lossless", "pf.mtu")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     LAB,
     PLAN,
     REAL,

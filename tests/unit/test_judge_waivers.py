@@ -6,7 +6,7 @@ import datetime
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     LAB,
     PLAN,
     REAL,
@@ -18,17 +18,12 @@ from tests.support.engine_case import (
     results_of,
     spoil,
     verdict_of,
+    waive_all,
+    waiver,
     with_facts,
 )
-from validation.waiver import Waiver
 
 SICK = spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)
-
-
-def waiver(**changes):
-    day = datetime.date(2026, 11, 1)
-    values = {"criterion": "tr.tcpbw", "who": "A. Person", "when": day, "why": "cable on order"}
-    return Waiver(**{**values, "expires": datetime.date(2026, 12, 31), **changes})
 
 
 def test_a_waiver_lifts_a_failure_and_is_shown():
@@ -84,17 +79,13 @@ def real(m):
     return healthy(m, 10.0, facts=REAL_FACTS)
 
 
-def of_everything(verdict):
-    return [waiver(criterion=c.id) for c in verdict.criteria if c.verdict not in ("pass", "not-applicable")]
-
-
 def test_no_waiver_stands_for_nodes_that_were_not_measured():
     """D21: facts of all nodes, one pair measured, all else waived by a person: 5 of 43 measured is no acceptance."""
     plan = plan_of(REAL)
     measured = [m for m in plan.measurements if m.kind == "facts" or m.id == "tcp-bandwidth.gpu1-fab0.gpu2-fab0"]
     assert len(measured) == 5
     results = [real(m) for m in measured]
-    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert (verdict.sign_off, verdict.exit_code) == ("INCOMPLETE", 3)
     assert criterion(verdict, "tr.tcpbw").verdict == "not-measured"
     assert any("no waiver stands for a node that was not measured (client1: 3 of " in note for note in verdict.notes)
@@ -103,7 +94,7 @@ def test_no_waiver_stands_for_nodes_that_were_not_measured():
 def test_one_node_of_which_all_but_its_facts_were_lost_cannot_be_waived():
     plan = plan_of(REAL)
     results = [real(m) for m in plan.measurements if m.kind == "facts" or "gpu2" not in m.nodes]
-    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert verdict.sign_off == "INCOMPLETE"
     assert {j.subject for j in criterion(verdict, "tr.tcpbw").judgements if j.verdict == "not-measured"} == {
         f"{a}/fab0>{b}/fab0" for a in REAL_NAMES for b in REAL_NAMES if a != b and "gpu2" in (a, b)
@@ -123,6 +114,6 @@ def test_what_is_mostly_waived_is_not_accepted():
         return spoil(m.kind, lambda a, b: True, {"tcp-latency": 900, "path-mtu": 1500}.get(m.kind, 0.1))(m)
 
     results = results_of(plan, bad)
-    verdict = verdict_of(REAL, plan, results, of_everything(verdict_of(REAL, plan, results)))
+    verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert (verdict.outcome, verdict.sign_off) == ("incomplete", "INCOMPLETE")
     assert any("mostly waived: 2 of 13 criteria" in note for note in verdict.notes)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from tests.support.engine_case import hardware, lab, plan_of
+from tests.support.site import hardware, lab, plan_of
 from validation.errors import RunError
 from validation.kinds import KINDS, job_for, title
 from validation.probes import asked, rdma_serve, serve

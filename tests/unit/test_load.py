@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.engine_case import lab, plan_of, results_of
+from tests.support.site import lab, plan_of, results_of
 from validation.load import ConfigError, load_json, load_yaml, read_results
 from validation.model import Plan
 

@@ -216,7 +216,7 @@ def test_a_tool_that_failed_is_refused_whatever_it_printed(kind):
 
 
 def test_every_planned_kind_has_a_parser():
-    from tests.support.engine_case import lab, plan_of
+    from tests.support.site import lab, plan_of
 
     for fabric in ("tcp10", "roce40", "ib-edr"):
         assert {m.kind for m in plan_of(lab(), tuple(SUITES), fabric).measurements} <= set(KINDS)

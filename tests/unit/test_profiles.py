@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.site import (
     ALL,
     CRITERIA,
     LAB,
@@ -22,13 +21,13 @@ from tests.support.engine_case import (
     plan_of,
     result,
     spoil,
+    waiver,
 )
-from tests.support.engine_case import results_of as results
+from tests.support.site import results_of as results
 from validation.fabric import fabric_names, load_fabric
 from validation.load import ConfigError
 from validation.profile import Profile, load_profile, profile_names, profile_path
 from validation.suites import SUITES
-from validation.waiver import Waiver
 
 NETWORK = ("preflight", "transport")
 
@@ -115,9 +114,7 @@ def test_what_is_left_out_does_not_decide_unless_it_was_measured_and_failed() ->
     assert criterion(failed, "tn.intra").verdict == "fail"
     assert not criterion(failed, "tn.intra").owed
     assert failed.sign_off == "REJECTED"
-    day = datetime.date(2026, 11, 1)
-    why = {"who": "C. Customer", "when": day, "why": "training comes next year", "expires": day.replace(month=12)}
-    waivers = [Waiver(criterion=id_, **why) for id_ in ("tn.intra", "tn.inter")]  # type: ignore[arg-type]
+    waivers = [waiver(id_) for id_ in ("tn.intra", "tn.inter")]
     assert judged_by(REAL, plan, failing, profile("network"), waivers).sign_off == "ACCEPTED"
 
 

@@ -8,8 +8,10 @@ import pytest
 from rich.console import Console
 
 from tests.support.run_case import plan, topology
+from tests.support.site import provenance
+from tests.support.site import result as made
 from toolkit import progress
-from validation.model import Plan, Provenance, Result, Sample
+from validation.model import Plan, Result, Sample
 
 
 @pytest.fixture
@@ -18,19 +20,9 @@ def whole() -> Plan:
 
 
 def result(id_: str, status: str = "ok", *values: float) -> Result:
-    provenance = Provenance(nodes=(), tool="", tool_version="", command=(), started="", ended="", duration_s=4.1)
-    samples = tuple(Sample(metric="tcp_bandwidth_gbps", value=v, unit="Gbit/s") for v in values)
+    samples = [Sample(metric="tcp_bandwidth_gbps", value=v, unit="Gbit/s") for v in values]
     error = None if status == "ok" else "it broke"
-    return Result.model_validate(
-        {
-            "run": "test",
-            "measurement": id_,
-            "status": status,
-            "error": error,
-            "samples": samples,
-            "provenance": provenance,
-        }
-    )
+    return made(id_, samples, status=status, error=error, provenance=provenance(duration_s=4.1))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import (
+from tests.support.rdma_case import CONTAINERS, TRANSPORT, VM_LAB, VM_PLAN, rdma, vms
+from tests.support.site import (
     ALL,
     REAL,
     REAL_FACTS,
@@ -20,7 +21,6 @@ from tests.support.engine_case import (
     verdict_of,
     with_value,
 )
-from tests.support.rdma_lab import LAB, PLAN, TRANSPORT, rdma, vm_lab
 from validation.bounds import BOTH_WAYS
 from validation.fabric import fabric_names, load_fabric
 from validation.model import Failure, Measurement, Plan, Result, Topology, VerdictDoc
@@ -30,7 +30,7 @@ def failed(m: Measurement, fault: str, at: str = "", towards: str = "", error: s
     return result(m, status="failed", error=error, failure=Failure(code=fault, at=at, towards=towards))
 
 
-def judged(spoil: Any = None, plan: Plan = PLAN, topology: Topology = LAB, fabric: str = "roce40") -> VerdictDoc:
+def judged(spoil: Any = None, plan: Plan = VM_PLAN, topology: Topology = VM_LAB, fabric: str = "roce40") -> VerdictDoc:
     def one(m: Measurement) -> Result:
         return (spoil(m) if spoil and m in rdma(plan) else None) or healthy(m)
 
@@ -41,7 +41,7 @@ def judged(spoil: Any = None, plan: Plan = PLAN, topology: Topology = LAB, fabri
 
 
 def test_between_emulated_machines_the_plan_is_short_and_complete() -> None:
-    mine = rdma(PLAN)
+    mine = rdma(VM_PLAN)
     assert {n for m in mine for n in m.nodes} == {"gpu1", "gpu2"}
     counts = Counter((m.kind, m.params.get("op"), m.params.get("bidirectional")) for m in mine)
     assert counts["rdma-first-light", None, None] == 2
@@ -52,7 +52,7 @@ def test_between_emulated_machines_the_plan_is_short_and_complete() -> None:
     assert {m.params["op"] for m in mine if m.kind == "rdma-latency"} == {"write", "read", "send"}
     assert {m.params["cm"] for m in mine if "cm" in m.params} == {"socket", "rdma_cm"}
     assert sum(m.estimated_s for m in mine) < 90
-    assert any("head/fab0, client1/fab0" in left.why and "rdma: false" in left.why for left in PLAN.left_out)
+    assert any("head/fab0, client1/fab0" in left.why and "rdma: false" in left.why for left in VM_PLAN.left_out)
 
 
 def test_hardware_is_measured_in_full() -> None:
@@ -67,7 +67,7 @@ def test_hardware_is_measured_in_full() -> None:
 
 
 def test_ids_are_unique_and_every_run_serves_the_functional_criterion() -> None:
-    for plan in (PLAN, plan_of(REAL, TRANSPORT, "roce100")):
+    for plan in (VM_PLAN, plan_of(REAL, TRANSPORT, "roce100")):
         ids = [m.id for m in plan.measurements]
         assert len(ids) == len(set(ids))
         for m in rdma(plan):
@@ -79,11 +79,11 @@ def test_ids_are_unique_and_every_run_serves_the_functional_criterion() -> None:
 
 
 def test_a_fabric_without_rdma_plans_none() -> None:
-    assert not rdma(plan_of(LAB, ALL, "tcp10"))
+    assert not rdma(plan_of(VM_LAB, ALL, "tcp10"))
 
 
 def test_ports_without_rdma_alone_leave_rdma_out_and_say_so() -> None:
-    plan = plan_of(vm_lab(gpus=1), TRANSPORT, "roce40")
+    plan = plan_of(vms(1, CONTAINERS), TRANSPORT, "roce40")
     assert not rdma(plan)
     assert any("fewer than two nodes" in left.why for left in plan.left_out)
 
@@ -105,7 +105,7 @@ def test_a_rehearsal_judges_that_it_works_and_reports_rates_unjudged() -> None:
 
 
 def test_virtual_machines_that_are_not_emulated_are_not_judged_either() -> None:
-    topology = vm_lab(emulated=False)
+    topology = vms(2, CONTAINERS, emulated=False)
     plan = plan_of(topology, TRANSPORT, "roce40")
     found = criterion(judged(plan=plan, topology=topology), "tr.rdmabw")
     assert "not judged: virtual fabric, measured 38.5 Gbit/s" in found.reason
@@ -161,7 +161,7 @@ def test_a_result_that_the_counters_do_not_bear_out_is_a_failure() -> None:
 
 
 def test_without_words_of_the_ends_the_matrix_tells() -> None:
-    topology = vm_lab(gpus=4)
+    topology = vms(4, CONTAINERS)
     plan = plan_of(topology, TRANSPORT, "roce40")
     verdict = judged(lambda m: failed(m, "lost") if "gpu3" in m.nodes else None, plan, topology)
     assert [f.subject for f in verdict.findings if "tr.rdmafn" in f.criteria and f.kind == "port"] == ["gpu3/fab0"]
@@ -176,7 +176,7 @@ def test_a_tool_that_cannot_run_says_nothing_of_rdma(fault: str) -> None:
 
 @pytest.mark.parametrize(("key", "end"), [("device", "gpu1/fab0"), ("peer_device", "gpu2/fab0")])
 def test_a_run_on_another_device_than_the_one_behind_the_port_proves_nothing(key: str, end: str) -> None:
-    plan = plan_of(LAB, ("preflight", "transport"), "roce40")
+    plan = plan_of(VM_LAB, ("preflight", "transport"), "roce40")
 
     def elsewhere(m: Measurement) -> Result | None:
         if m.kind != "rdma-first-light" or m.endpoints[0].node != "gpu1":
@@ -192,8 +192,8 @@ def test_a_run_on_another_device_than_the_one_behind_the_port_proves_nothing(key
 
 
 def test_missing_results_are_no_pass() -> None:
-    results = [healthy(m) for m in PLAN.measurements if not m.id.startswith("rdma-ucx")]
-    verdict = verdict_of(LAB, PLAN, results, fabric="roce40")
+    results = [healthy(m) for m in VM_PLAN.measurements if not m.id.startswith("rdma-ucx")]
+    verdict = verdict_of(VM_LAB, VM_PLAN, results, fabric="roce40")
     assert criterion(verdict, "tr.rdmafn").reason_code == "missing-result"
     assert verdict.exit_code == 3
 
@@ -266,7 +266,7 @@ def tcp(rate: float, sick: str = "") -> VerdictDoc:
             return with_value(m, 0.02 if sick in m.nodes else rate)
         return with_value(m, 2500) if m.kind == "tcp-latency" and "gpu1" in m.nodes else healthy(m)
 
-    return verdict_of(LAB, PLAN, [one(m) for m in PLAN.measurements], fabric="roce40")
+    return verdict_of(VM_LAB, VM_PLAN, [one(m) for m in VM_PLAN.measurements], fabric="roce40")
 
 
 def test_an_emulated_machines_rate_and_latency_are_reported_and_not_judged() -> None:
@@ -291,17 +291,17 @@ def test_less_observations_are_asked_of_a_lab_and_of_emulated_machines() -> None
         plan = plan_of(topology, TRANSPORT)
         return next(m for m in plan.measurements if m.kind == "tcp-latency").params.get("min_observations")
 
-    assert least(LAB) == 40
-    assert least(vm_lab(emulated=False)) == 200
-    assert least(LAB.model_copy(update={"lab_link": None})) is None
+    assert least(VM_LAB) == 40
+    assert least(vms(2, CONTAINERS, emulated=False)) == 200
+    assert least(VM_LAB.model_copy(update={"lab_link": None})) is None
 
 
 def test_progress_names_the_run_and_its_figure() -> None:
     from toolkit.progress import outcome, what
 
-    both = next(m for m in rdma(PLAN) if m.params.get("bidirectional"))
+    both = next(m for m in rdma(VM_PLAN) if m.params.get("bidirectional"))
     assert (what(both), outcome(both, healthy(both))) == ("rdma-bandwidth.write-both", "77 Gbit/s")
-    light = rdma(PLAN)[0]
+    light = rdma(VM_PLAN)[0]
     assert (what(light), outcome(light, healthy(light))) == ("rdma-first-light", "6 us")
 
 
@@ -320,7 +320,7 @@ def matrices_of(topology: Topology, plan: Plan, verdict: VerdictDoc | None) -> d
 
 
 def test_the_report_draws_a_matrix_of_each_operation() -> None:
-    found = matrices_of(LAB, PLAN, judged())
+    found = matrices_of(VM_LAB, VM_PLAN, judged())
     assert set(found) == {
         "TCP bandwidth", "TCP round-trip time", "RDMA write bandwidth", "RDMA read bandwidth", "RDMA send bandwidth",
         "RDMA write latency", "RDMA read latency", "RDMA send latency",
@@ -334,4 +334,4 @@ def test_the_report_draws_a_matrix_of_each_operation() -> None:
     assert "floor 36" in str(
         matrices_of(REAL, plan_of(REAL, TRANSPORT, "roce40"), on_hardware())["RDMA write bandwidth"].figure
     )
-    assert matrices_of(LAB, PLAN, None)["RDMA read bandwidth"].measured == 2, "not judged yet"
+    assert matrices_of(VM_LAB, VM_PLAN, None)["RDMA read bandwidth"].measured == 2, "not judged yet"

@@ -344,10 +344,10 @@ def test_an_unproved_result_is_nobodys_fault_and_no_report_is_no_news() -> None:
 
 
 def test_every_planned_run_is_a_command_that_both_ends_understand() -> None:
-    from tests.support.engine_case import REAL, plan_of
-    from tests.support.rdma_lab import LAB, PLAN, TRANSPORT, rdma
+    from tests.support.rdma_case import TRANSPORT, VM_LAB, VM_PLAN, rdma
+    from tests.support.site import REAL, plan_of
 
-    for topology, plan in ((LAB, PLAN), (REAL, plan_of(REAL, TRANSPORT, "roce100"))):
+    for topology, plan in ((VM_LAB, VM_PLAN), (REAL, plan_of(REAL, TRANSPORT, "roce100"))):
         for m in rdma(plan):
             job = job_for(m, topology)
             assert job.server is not None

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_case import criterion, lab, plan_of, result, verdict_of
 from tests.support.remoting_documents import COPY, ISOLATE, MIB, PARTS, WHO, copybench, cut, doc, isolated
+from tests.support.site import criterion, lab, plan_of, result, verdict_of
 from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
 from validation.kinds import parse
 from validation.model import Measurement, Plan, Sample

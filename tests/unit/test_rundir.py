@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.run_case import plan, topology
+from tests.support.site import run_info
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import UsageFault
 from validation.catalogue import read_criteria
 from validation.errors import ConfigError
 from validation.fabric import LoadedFabric, load_fabric, read_fabric
-from validation.model import Origin, RunInfo
+from validation.model import Origin
 from validation.runfiles import FABRIC, RunFiles, tied
 
 MOMENT = datetime(2026, 11, 21, 10, 15, tzinfo=timezone.utc)
@@ -29,18 +30,7 @@ def begun(runs: Path, moment: datetime = MOMENT, loaded: LoadedFabric | None = N
     path = rundir.create(runs, "tcp10", moment)
     topo = topology(2)
     whole = plan(topo).model_copy(update={"run": path.name})
-    info = RunInfo(
-        run=path.name,
-        created=moment.isoformat(),
-        toolkit_version="1",
-        site=topo.site,
-        inventory="i",
-        fabric="tcp10",
-        suites=("preflight",),
-        command=("toolkit",),
-        documents={},
-        origins={FABRIC: loaded.origin},
-    )
+    info = run_info(topo, whole, created=moment.isoformat(), origins={FABRIC: loaded.origin})
     rundir.begin(path, info, topo, whole, loaded, read_criteria())
     return path
 

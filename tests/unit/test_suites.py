@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.engine_case import ALL, CRITERIA, lab, node, plan_of
+from tests.support.site import ALL, CRITERIA, lab, node, plan_of
 from validation.fabric import load_fabric
 from validation.model import Port, Topology
 from validation.suites import DEFAULT, SUITES, PlanError, make_plan

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.engine_case import CRITERIA, criterion, lab, plan_of, result, results_of, verdict_of, with_value
+from tests.support.site import CRITERIA, criterion, lab, plan_of, result, results_of, run_info, verdict_of, with_value
+from tests.support.tool_documents import doc
 from validation.fabric import load_fabric
 from validation.kinds import parse
 from validation.model import Plan, Sample
@@ -70,12 +71,8 @@ def test_one_of_several_lacks_the_metric():
 @pytest.mark.parametrize("kind", ["facts", "path-mtu", "tcp-bandwidth", "tcp-latency", "training-short"])
 @pytest.mark.parametrize("stdout", ["", "\n", "380", "error: 42", "{}", "[]", '{"end": {}}', "NaN"])
 def test_output_that_cannot_be_parsed(kind, stdout):
-    doc = {
-        "kind": kind, "tool": "t", "tool_version": "1", "command": [], "returncode": 0, "stdout": stdout, "stderr": "",
-        "facts": {}, "started": "", "ended": "", "duration_s": 1.0, "error": None,
-    }  # fmt: skip
     with pytest.raises(ParseError):
-        parse(kind, doc)
+        parse(kind, doc(kind, stdout))
     verdict = verdict_of(
         LAB, PLAN, results_of(PLAN, lambda m: result(m, status="unparseable", error="x") if m.kind == kind else None)
     )
@@ -95,13 +92,8 @@ def test_wrong_unit_is_no_value():
 def test_no_threshold_for_this_fabric(tmp_path):
     fabric = load_fabric("tcp10").model_copy(update={"tcp_bandwidth": None, "tcp_rtt": None})
     from validation.judge import judge
-    from validation.model import RunInfo
 
-    info = RunInfo(
-        run="r", created="2026-11-21", toolkit_version="0", site="lab", inventory="i", fabric="tcp10",
-        suites=("transport",), command=(), documents={},
-    )  # fmt: skip
-    verdict = judge(info, LAB, PLAN, fabric, CRITERIA, HEALTHY)
+    verdict = judge(run_info(LAB, PLAN), LAB, PLAN, fabric, CRITERIA, HEALTHY)
     assert verdict.exit_code == 3
     for id_ in ("tr.tcpbw", "tr.netlat"):
         assert criterion(verdict, id_).reason_code == "no-bound"

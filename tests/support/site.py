@@ -1,14 +1,19 @@
-"""A small lab, its plan, and results as a healthy run would give them; tests spoil them one at a time."""
+"""Imaginary sites: their nodes, plans, results as healthy ones would give them, the judge's verdict, run directories.
+
+Tests spoil them one at a time. The numbers are invented; nothing here was measured.
+"""
 
 from __future__ import annotations
 
 import datetime
+import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from validation.catalogue import load_criteria
-from validation.fabric import load_fabric
+from validation.catalogue import load_criteria, read_criteria
+from validation.fabric import load_fabric, read_fabric
 from validation.judge import judge
 from validation.model import (
     Bom,
@@ -27,11 +32,14 @@ from validation.model import (
     VerdictDoc,
 )
 from validation.profile import Profile
+from validation.runfiles import tied
 from validation.suites import make_plan
 from validation.waiver import Waiver
 
 CRITERIA = load_criteria()
 RUN = "run-1"
+NAMES = ("head", "client1", "gpu1", "gpu2")
+LAB_LINK = LabLink(rate_gbps=1.0, rtt_max_us=1000)
 ALL = ("preflight", "transport", "training")
 STACK = {"os": "debian 12", "openmpi": "4.1.4"}
 BOM = Bom(model="nspawn", gpu_model="", gpu_count=0, nic_model="", fabric_port_count=1)
@@ -61,13 +69,15 @@ FACTS: dict[str, Any] = {
 RATES = {"1": 500.0, "intra": 620.0, "inter": 900.0}
 
 
-def node(name: str, index: int, **changes: Any) -> Node:
+def node(name: str, index: int, port: Mapping[str, Any] | None = None, **changes: Any) -> Node:
+    """A container of the lab with one fabric port, the `index`-th address of its networks; `port` is changed of it."""
     group = {"head": "heads", "client1": "clients"}.get(name, "gpu_servers")
+    at = "{}.{}".format(*(part + at for at, part in enumerate(divmod(index - 1, 250))))
     values: dict[str, Any] = {
         "name": name,
         "groups": (group,),
-        "ssh": SshTarget(host=f"10.77.0.{index}"),
-        "ports": (Port(interface="fab0", address=f"10.78.0.{index}", prefix=24),),
+        "ssh": SshTarget(host=f"10.77.{at}"),
+        "ports": (Port(**{"interface": "fab0", "address": f"10.78.{at}", "prefix": 24, **(port or {})}),),
         "slots": 2 if group == "gpu_servers" else 1,
         "bom": BOM,
         "stack": STACK,
@@ -76,19 +86,21 @@ def node(name: str, index: int, **changes: Any) -> Node:
     return Node(**{**values, **changes})
 
 
-def lab(names: Iterable[str] = ("head", "client1", "gpu1", "gpu2"), rate: float = 1.0) -> Topology:
-    nodes = tuple(node(name, 11 + i) for i, name in enumerate(names))
-    return Topology(site="lab", nodes=nodes, lab_link=LabLink(rate_gbps=rate, rtt_max_us=1000))
+def lab(
+    names: Iterable[str] = NAMES, rate: float = 1.0, site: str = "lab", first: int = 11, **changes: Any
+) -> Topology:
+    """`changes` of every node, as `node` takes them."""
+    nodes = tuple(node(name, first + i, **changes) for i, name in enumerate(names))
+    return Topology(site=site, nodes=nodes, lab_link=LAB_LINK.model_copy(update={"rate_gbps": rate}))
 
 
-def hardware(names: Iterable[str] = ("head", "client1", "gpu1", "gpu2")) -> Topology:
+def hardware(names: Iterable[str] = NAMES, site: str = "customer", **changes: Any) -> Topology:
     """The same nodes as real machines, as far as the inventory says."""
-    nodes = tuple(node(name, 11 + i, virtual=None) for i, name in enumerate(names))
-    return Topology(site="customer", nodes=nodes)
+    return lab(names, site=site, virtual=None, **changes).model_copy(update={"lab_link": None})
 
 
-def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10") -> Plan:
-    return make_plan(RUN, topology, load_fabric(fabric), CRITERIA, tuple(suites))
+def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10", run: str = RUN) -> Plan:
+    return make_plan(run, topology, load_fabric(fabric), CRITERIA, tuple(suites))
 
 
 def around(value: float, count: int, unit: str, metric: str, spread: float = 0.002, seed: str = "") -> list[Sample]:
@@ -98,18 +110,19 @@ def around(value: float, count: int, unit: str, metric: str, spread: float = 0.0
     ]
 
 
-def result(measurement: Measurement, samples: Iterable[Sample] = (), **changes: Any) -> Result:
-    provenance = Provenance(
-        nodes=measurement.nodes,
-        tool="test",
-        tool_version="1",
-        command=("test",),
-        started="2026-11-21T10:00:00Z",
-        ended="2026-11-21T10:00:01Z",
-        duration_s=1,
-    )
-    values: dict[str, Any] = {"run": RUN, "measurement": measurement.id, "status": "ok", "samples": tuple(samples)}
-    return Result(**{**values, "provenance": provenance, **changes})
+def provenance(nodes: Iterable[str] = ("gpu1",), **changes: Any) -> Provenance:
+    values: dict[str, Any] = {
+        "tool": "test", "tool_version": "1", "command": ("test",), "started": "2026-11-21T10:00:00Z",
+        "ended": "2026-11-21T10:00:01Z", "duration_s": 1,
+    }  # fmt: skip
+    return Provenance(**{"nodes": tuple(nodes), **values, **changes})
+
+
+def result(of: Measurement | str, samples: Iterable[Sample] = (), **changes: Any) -> Result:
+    """`of`: what was measured, or its name."""
+    name, nodes = (of, ("gpu1",)) if isinstance(of, str) else (of.id, of.nodes)
+    values: dict[str, Any] = {"run": RUN, "measurement": name, "status": "ok", "samples": tuple(samples)}
+    return Result(**{**values, "provenance": provenance(nodes), **changes})
 
 
 def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, Any] | None = None) -> Result:
@@ -175,6 +188,53 @@ def results_of(plan: Plan, spoil: Callable[[Measurement], Result | None] | None 
     return [(spoil(m) if spoil else None) or healthy(m, **kwargs) for m in plan.measurements]
 
 
+def run_info(topology: Topology, plan: Plan, **changes: Any) -> RunInfo:
+    values: dict[str, Any] = {
+        "run": plan.run, "created": "2026-11-21T10:15:00Z", "toolkit_version": "0.1.0", "site": topology.site,
+        "inventory": f"inventories/{topology.site}", "fabric": plan.fabric, "suites": plan.suites,
+        "command": ("toolkit", "validate", "--fabric", plan.fabric), "documents": {},
+    }  # fmt: skip
+    return RunInfo(**{**values, **changes})
+
+
+def write_results(run_dir: Path, results: Iterable[Result], cut_after: int | None = None) -> None:
+    """results.jsonl, after `cut_after` results with a torn last line."""
+    lines = [r.model_dump_json() + "\n" for r in results]
+    if cut_after is not None:
+        lines = [*lines[:cut_after], lines[cut_after][:40]]
+    (run_dir / "results.jsonl").write_text("".join(lines))
+
+
+def write_run(
+    run_dir: Path,
+    topology: Topology,
+    plan: Plan,
+    results: list[Result],
+    waivers: tuple[Waiver, ...] = (),
+    judged: bool = True,
+    cut_after: int | None = None,
+    criteria: Mapping[str, str] | None = None,
+) -> Path:
+    """A run directory whose raw logs are there already. `criteria`: texts of more files of criteria, by name."""
+    (run_dir / "criteria").mkdir(parents=True)
+    for name, document in (("topology", topology), ("plan", plan)):
+        (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
+    (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)
+    for name, text in ({source.path.name: source.text for source in read_criteria()} | dict(criteria or {})).items():
+        (run_dir / "criteria" / name).write_text(text)
+    if waivers:
+        listed = [w.model_dump(mode="json") for w in waivers]
+        (run_dir / "waivers.yml").write_text(json.dumps({"waivers": listed}))
+    write_results(run_dir, results, cut_after)
+    info = run_info(topology, plan, documents=tied(run_dir))
+    (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
+    if judged:
+        known = load_criteria(run_dir / "criteria")
+        verdict = judge(info, topology, plan, load_fabric(plan.fabric), known, results, waivers)
+        (run_dir / "verdict.json").write_text(verdict.model_dump_json(indent=2))
+    return run_dir
+
+
 def judged_by(
     topology: Topology, plan: Plan, results: Iterable[Result], profile: Profile | None, waivers: Iterable[Waiver] = ()
 ) -> VerdictDoc:
@@ -190,17 +250,7 @@ def verdict_of(
     fabric: str = "tcp10",
     profile: Profile | None = None,
 ) -> VerdictDoc:
-    info = RunInfo(
-        run=plan.run,
-        created="2026-11-21T10:00:00Z",
-        toolkit_version="0.1.0",
-        site=topology.site,
-        inventory="inventories/lab",
-        fabric=fabric,
-        suites=plan.suites,
-        command=("toolkit", "validate"),
-        documents={},
-    )
+    info = run_info(topology, plan, fabric=fabric)
     return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers), profile)
 
 
@@ -253,10 +303,11 @@ def real_results(plan, facts=None, spoil=scaled):
     return results_of(plan, spoil, link_gbps=9.9 / 0.985 * 0.99, facts={**REAL_FACTS, **(facts or {})})
 
 
+def waiver(criterion: str = "tr.tcpbw", **changes: Any) -> Waiver:
+    when, expires = datetime.date(2026, 11, 1), datetime.date(2026, 12, 31)
+    values: dict[str, Any] = {"who": "A. Person", "when": when, "why": "cable on order", "expires": expires}
+    return Waiver(**{"criterion": criterion, **values, **changes})
+
+
 def waive_all(verdict):
-    day = datetime.date(2026, 11, 1)
-    return [
-        Waiver(criterion=c.id, who="A. Person", when=day, why="known", expires=datetime.date(2026, 12, 31))
-        for c in verdict.criteria
-        if c.verdict not in ("pass", "not-applicable")
-    ]
+    return [waiver(c.id) for c in verdict.criteria if c.verdict not in ("pass", "not-applicable")]
