@@ -9,16 +9,15 @@ import pytest
 
 from tests.support.site import (
     LAB,
-    PLAN,
     REAL,
     REAL_FACTS,
     around,
     criterion,
     healthy,
     healthy_rdma,
+    judged,
     plan_of,
     result,
-    results_of,
     verdict_of,
 )
 from validation.model import Measurement, Plan, Result, Sample, Topology
@@ -34,7 +33,7 @@ def with_samples(kind: str, metric: tuple[str, str], values: Iterable[float]) ->
 
 
 def lab(id_: str, spoil: Any) -> Any:
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, spoil))
+    verdict = judged(spoil)
     assert verdict.outcome != "passed" or criterion(verdict, id_).verdict == "pass"
     return criterion(verdict, id_)
 
@@ -59,7 +58,7 @@ def test_d20_on_hardware_buffers_hold_less() -> None:
 
     def found(odd: float) -> Any:
         spoil = with_samples("tcp-bandwidth", TCP_BW, [9.85] * 10 + [odd])
-        return criterion(verdict_of(REAL, plan, results_of(plan, spoil, facts=REAL_FACTS)), "tr.tcpbw")
+        return criterion(judged(spoil, REAL, plan, facts=REAL_FACTS), "tr.tcpbw")
 
     assert found(11.0).verdict == "pass"
     assert (found(13.0).verdict, found(13.0).reason_code) == ("not-measured", "above-ceiling")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.recordings import RECORDINGS
 from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, doc, training, values
 from validation.facts import NodeFacts
 from validation.kinds import KINDS, parse
@@ -193,26 +194,13 @@ def test_a_fact_that_nobody_looked_at_is_refused(key):
         parse("facts", doc("facts", facts={**FACTS, key: None}))
 
 
-# the others: test_rdma_parsers.py, test_rdma_ports.py, test_infiniband.py, test_remoting.py
-TCP_KINDS = [kind for kind in sorted(KINDS) if not kind.startswith(("rdma-", "ib-", "remoting-", "utilisation"))]
-
-
-@pytest.mark.parametrize("kind", TCP_KINDS)
-def test_a_tool_that_failed_is_refused_whatever_it_printed(kind):
-    recorded = json.loads((DATA / "kinds/memory-bandwidth.json").read_text())
-    params = recorded["params"] if kind == "memory-bandwidth" else {}
-    whole = {
-        "facts": doc(kind, facts=FACTS),
-        "memory-bandwidth": recorded["document"],
-        "path-mtu": doc(kind, (DATA / "ping/20221126-mtu9000.out").read_text()),
-        "tcp-bandwidth": doc(kind, (DATA / "iperf3/3.12-1stream.json").read_text()),
-        "tcp-latency": doc(kind, (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),
-        "training-short": doc(kind, training()),
-    }[kind]
-    parse(kind, whole, params)
-    for spoilt in ({"returncode": 1}, {"error": "crashed"}, {"kind": "other"}):
-        with pytest.raises(ParseError):
-            parse(kind, {**whole, **spoilt}, params)
+@pytest.mark.parametrize("spoilt", [{"returncode": 1}, {"returncode": -15}, {"error": "crashed"}, {"kind": "other"}])
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_tool_that_failed_is_refused_whatever_it_printed(name, spoilt):
+    whole, params = RECORDINGS[name]
+    parse(whole["kind"], whole, params)
+    with pytest.raises(ParseError):
+        parse(whole["kind"], {**whole, **spoilt}, params)
 
 
 def test_every_planned_kind_has_a_parser():
@@ -224,34 +212,32 @@ def test_every_planned_kind_has_a_parser():
         parse("nvbandwidth", doc("nvbandwidth"))
 
 
-RECORDED = [
-    *(("tcp-bandwidth", p.read_text(), {}) for p in sorted((DATA / "iperf3").glob("[0-9]*"))),
-    ("tcp-latency", (DATA / "sockperf/3.7-tcp.out").read_text(), SOCKPERF_FACTS),
-    *(("path-mtu", p.read_text(), {}) for p in sorted((DATA / "ping").glob("[0-9]*"))),
-    ("training-short", training(), {}),
-]
+TEXTS = {name: case for name, case in RECORDINGS.items() if case[0]["kind"] != "facts" and case[0]["stdout"]}
 
 
-@settings(max_examples=400, deadline=None)
-@given(case=st.sampled_from(RECORDED), share=st.floats(0, 1))
-def test_every_truncation_is_refused_or_means_the_same(case, share):
-    kind, text, facts = case
-    whole = parse(kind, doc(kind, text, facts))[0]
+def cut_at(name, length=None):
+    """The samples of an output that ends there, with the facts of a fabric; None where it is refused."""
+    whole, params = TEXTS[name]
     try:
-        cut = parse(kind, doc(kind, text[: int(share * len(text))], facts))[0]
+        found = parse(whole["kind"], {**whole, "stdout": whole["stdout"][:length]}, params)
     except ParseError:
-        return
-    assert cut == whole
+        return None
+    return found if name.startswith("ib-") else found[0]
 
 
-@pytest.mark.parametrize("case", [c for c in RECORDED if len(c[1]) < 5000], ids=lambda c: c[0])
-def test_every_single_truncation_of_the_short_ones(case):
-    kind, text, facts = case
-    whole = parse(kind, doc(kind, text, facts))[0]
-    refused = 0
-    for length in range(len(text)):
-        try:
-            assert parse(kind, doc(kind, text[:length], facts))[0] == whole
-        except ParseError:
-            refused += 1
-    assert refused > len(text) // 2
+WHOLE = {name: cut_at(name) for name in TEXTS}
+
+
+@settings(max_examples=700, deadline=None)
+@given(name=st.sampled_from(sorted(TEXTS)), share=st.floats(0, 1))
+def test_every_truncation_is_refused_or_means_the_same(name, share):
+    assert WHOLE[name]
+    assert cut_at(name, int(share * len(TEXTS[name][0]["stdout"]))) in (None, WHOLE[name])
+
+
+@pytest.mark.parametrize("name", [n for n in TEXTS if n.startswith(("sockperf", "ping", "training", "ib-fabric e"))])
+def test_every_single_truncation_of_the_short_ones(name):
+    length = len(TEXTS[name][0]["stdout"])
+    found = [cut_at(name, end) for end in range(length)]
+    assert all(samples in (None, WHOLE[name]) for samples in found)
+    assert found.count(None) > length // 2

@@ -6,7 +6,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.site import CRITERIA, criterion, lab, plan_of, result, results_of, run_info, verdict_of, with_value
+from tests.support.site import (
+    CRITERIA,
+    LAB,
+    PLAN,
+    criterion,
+    judged,
+    lab,
+    plan_of,
+    result,
+    results_of,
+    run_info,
+    verdict_of,
+    with_value,
+)
 from tests.support.tool_documents import doc
 from validation.fabric import load_fabric
 from validation.kinds import parse
@@ -14,8 +27,6 @@ from validation.model import Plan, Sample
 from validation.parsers import ParseError
 from validation.suites import PlanError, make_plan
 
-LAB = lab()
-PLAN = plan_of(LAB)
 HEALTHY = results_of(PLAN)
 
 
@@ -30,27 +41,29 @@ def test_the_healthy_lab_passes_so_that_the_rest_of_this_file_means_something():
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["facts", "path-mtu", "tcp-bandwidth", "tcp-latency", "training-short"])
-def test_benchmark_crashed_on_every_node(kind):
-    verdict = verdict_of(
-        LAB, PLAN, results_of(PLAN, lambda m: result(m, status="failed", error="crashed") if m.kind == kind else None)
-    )
+KINDS = sorted({m.kind for m in PLAN.measurements})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("status", ["failed", "unparseable"])
+def test_benchmark_crashed_on_every_node(kind, status):
+    verdict = judged(lambda m: result(m, status=status, error="crashed") if m.kind == kind else None)
     assert verdict.exit_code == 3
     for id_ in {c for m in PLAN.measurements if m.kind == kind for c in m.criteria}:
         assert criterion(verdict, id_).verdict == "not-measured"
         assert criterion(verdict, id_).reason_code == "tool-failed"
 
 
-@pytest.mark.parametrize("kind", ["path-mtu", "tcp-bandwidth", "tcp-latency", "training-short"])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "facts"])
 def test_results_without_metrics(kind):
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, lambda m: result(m) if m.kind == kind else None))
+    verdict = judged(lambda m: result(m) if m.kind == kind else None)
     assert verdict.exit_code == 3
     for id_ in {c for m in PLAN.measurements if m.kind == kind for c in m.criteria}:
         assert criterion(verdict, id_).reason_code == "missing-metric"
 
 
 def test_facts_without_content_confirm_nothing():
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, lambda m: result(m) if m.kind == "facts" else None))
+    verdict = judged(lambda m: result(m) if m.kind == "facts" else None)
     assert verdict.exit_code == 3
     assert criterion(verdict, "pf.bom").verdict == criterion(verdict, "pf.stack").verdict == "not-measured"
 
@@ -61,22 +74,18 @@ def test_one_of_several_lacks_the_metric():
     def spoil(m):
         return result(m, [Sample(metric="retransmits", value=0, unit="count")]) if m.id == one else None
 
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, spoil))
+    verdict = judged(spoil)
     tcpbw = criterion(verdict, "tr.tcpbw")
     assert verdict.exit_code == 3
     assert (tcpbw.verdict, tcpbw.reason_code, tcpbw.coverage) == ("not-measured", "missing-metric", "11/12 pairs")
     assert [j.subject for j in tcpbw.judgements if j.verdict != "pass"] == ["client1/fab0>gpu2/fab0"]
 
 
-@pytest.mark.parametrize("kind", ["facts", "path-mtu", "tcp-bandwidth", "tcp-latency", "training-short"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stdout", ["", "\n", "380", "error: 42", "{}", "[]", '{"end": {}}', "NaN"])
 def test_output_that_cannot_be_parsed(kind, stdout):
     with pytest.raises(ParseError):
         parse(kind, doc(kind, stdout))
-    verdict = verdict_of(
-        LAB, PLAN, results_of(PLAN, lambda m: result(m, status="unparseable", error="x") if m.kind == kind else None)
-    )
-    assert verdict.exit_code == 3
 
 
 def test_wrong_unit_is_no_value():
@@ -85,7 +94,7 @@ def test_wrong_unit_is_no_value():
             return None
         return result(m, [Sample(metric="tcp_bandwidth_gbps", value=985, unit="Mbit/s")] * 12)
 
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, spoil))
+    verdict = judged(spoil)
     assert (verdict.exit_code, criterion(verdict, "tr.tcpbw").reason_code) == (3, "missing-metric")
 
 
@@ -133,9 +142,7 @@ def test_a_plan_of_nothing_is_no_pass():
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_below_threshold(share):
-    verdict = verdict_of(
-        LAB, PLAN, results_of(PLAN, lambda m: with_value(m, 0.985 * share) if m.kind == "tcp-bandwidth" else None)
-    )
+    verdict = judged(lambda m: with_value(m, 0.985 * share) if m.kind == "tcp-bandwidth" else None)
     assert (verdict.exit_code, verdict.outcome) == (1, "failed")
     assert criterion(verdict, "tr.tcpbw").reason_code == "below-floor"
 
@@ -159,7 +166,7 @@ def test_dry_run_has_no_results_or_zeros_and_neither_passes():
         metric, unit = units[m.kind]
         return result(m, [Sample(metric=metric, value=0, unit=unit)] * 100)
 
-    verdict = verdict_of(LAB, PLAN, results_of(PLAN, zeros))
+    verdict = judged(zeros)
     assert verdict.exit_code != 0
     for id_ in ("pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short", "tn.intra", "tn.inter"):
         assert criterion(verdict, id_).verdict != "pass", id_
@@ -168,16 +175,12 @@ def test_dry_run_has_no_results_or_zeros_and_neither_passes():
 @pytest.mark.parametrize("index", range(0, len(PLAN.measurements), 5))
 def test_a_single_worker_that_fails_withholds_the_pass(index):
     bad = PLAN.measurements[index].id
-    verdict = verdict_of(
-        LAB, PLAN, results_of(PLAN, lambda m: result(m, status="failed", error="exit 1") if m.id == bad else None)
-    )
+    verdict = judged(lambda m: result(m, status="failed", error="exit 1") if m.id == bad else None)
     assert (verdict.exit_code, verdict.missing) == (3, (bad,))
 
 
 def test_a_reading_above_the_ceiling_is_a_fault_of_the_measurement():
-    verdict = verdict_of(
-        LAB, PLAN, results_of(PLAN, lambda m: with_value(m, 9.4) if m.kind == "tcp-bandwidth" else None)
-    )
+    verdict = judged(lambda m: with_value(m, 9.4) if m.kind == "tcp-bandwidth" else None)
     assert (verdict.exit_code, criterion(verdict, "tr.tcpbw").reason_code) == (3, "above-ceiling")
 
 
