@@ -21,8 +21,9 @@ NODES = 576
 """Their plan has 14,403 measurements, of which the last has no result."""
 
 PART = """
-import resource, sys
+import gc, resource, sys
 from pathlib import Path
+from toolkit.entry import COLLECTOR
 from validation.consistency import check_documents, read_evidence
 from validation.judge import judge
 from validation.runfiles import RunFiles
@@ -31,6 +32,7 @@ def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime, usage.ru_utime + usage.ru_stime
 
+gc.set_threshold(*COLLECTOR)  # as every command does
 run = RunFiles(Path(sys.argv[1]))
 begin = last = used()
 def told(step, since):
