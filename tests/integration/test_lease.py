@@ -134,7 +134,7 @@ def test_more_than_one_server_has_is_joined_from_several(pool: Lab) -> None:
     ("words", "said"),
     [
         ("-p 0", "a part must be above 0"),
-        ("-p 1.5", "is at most 1"),
+        ("-p 1.5", "at most 1; use -n"),
         ("-p half", "not a number"),
         ("-n 9", "the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
         ("--class h100", "no such class"),
