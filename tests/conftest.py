@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +80,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         before, itself = took[name]
         first = f", and {before:.1f} s for what it shares with others" if before > 1 else ""
         terminalreporter.write_line(f"{itself:6.1f} s  {name}{first}\n          {words[name]}")
+
+
+@pytest.fixture(scope="module")
+def site_runs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """Run directories by their names in tests.support.report_fixture.RUNS."""
+    from tests.support.report_fixture import MadeRuns
+
+    return MadeRuns(tmp_path_factory.mktemp("runs"))

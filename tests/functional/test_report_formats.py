@@ -19,7 +19,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support.report_fixture import make_run
+from tests.support.report_fixture import RUNS, make_run
 from toolkit.cli import cli
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
@@ -31,26 +31,12 @@ from validation.report.pdf import PdfUnavailable, pdf_bytes
 
 SCHEMA = Path(__file__).resolve().parents[2] / "docs" / "schema" / "report-2.json"
 PLAIN = ("html", "json", "junit", "prom")
-RUNS = {
-    "clean": {},
-    "slow": {"slow": "gpu2"},
-    "dead": {"dead": "gpu2", "error": 'ssh: \x1b[31mno route\x00 to <host> & "port" \u2028'},
-    "real": {"virtual": False, "waive": True},
-    "unjudged": {"judged": False, "cut_after": 20},
-    "unstarted": {"judged": False, "cut_after": 0},
-}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    base = tmp_path_factory.mktemp("runs")
-    return {name: make_run(base / name, **how) for name, how in RUNS.items()}
-
-
-@pytest.fixture(scope="module")
-def made(folders):
+def made(site_runs):
     """Run -> format -> bytes, PDF not among them."""
-    return {name: make(read_run(folder), PLAIN)[0] for name, folder in folders.items()}
+    return {name: make(read_run(site_runs[name]), PLAIN)[0] for name in RUNS}
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------
@@ -61,14 +47,14 @@ def test_published_schema_is_the_models():
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_json_keeps_to_its_schema_and_holds_everything(made, folders, name):
+def test_json_keeps_to_its_schema_and_holds_everything(made, site_runs, name):
     schema = json.loads(SCHEMA.read_text())
     Draft202012Validator.check_schema(schema)
     document = json.loads(made[name]["json"])
     Draft202012Validator(schema).validate(document)
     assert document["schema"] == "elastic-ai-report/2"
     assert [c["id"] for c in document["criteria"]] == [c.id for c in load_criteria()]
-    lines = (folders[name] / "results.jsonl").read_text().split("\n")
+    lines = (site_runs[name] / "results.jsonl").read_text().split("\n")
     hashes = [json.loads(line)["provenance"]["raw"][0]["sha256"] for line in lines if line.endswith("}")]
     assert sorted(r["raw"][0]["sha256"] for r in document["results"]) == sorted(hashes)
     assert document["rehearsal"] is (name != "real")
@@ -134,7 +120,7 @@ def test_junit_tells_failed_from_missing_from_not_asked_for(made):
     assert kinds(dead["sign-off"]) == [Error]
     assert kinds(cases(made["clean"]["junit"])["sign-off"]) == [Skipped]  # a rehearsal accepts nothing
     assert kinds(cases(made["unjudged"]["junit"])["tr.tcpbw"]) == [Error]
-    assert "no route" in dead["tr.tcpbw"].result[0].message  # with what XML cannot hold replaced
+    assert "No route" in dead["tr.tcpbw"].result[0].message  # with what XML cannot hold replaced
 
 
 # --- OpenMetrics -----------------------------------------------------------------------------------------------
@@ -192,12 +178,12 @@ def test_an_unknown_unit_keeps_its_name_and_value():
 
 
 @pytest.fixture(scope="module")
-def printed(folders, tmp_path_factory):
+def printed(site_runs, tmp_path_factory):
     """Run -> PDF file."""
     out = tmp_path_factory.mktemp("pdf")
     files = {}
     for name in ("slow", "real", "unjudged"):
-        written = write_formats(folders[name], ["pdf"], out / name)
+        written = write_formats(site_runs[name], ["pdf"], out / name)
         if written.left_out:
             pytest.skip(written.left_out["pdf"])
         files[name] = written.paths["pdf"]
@@ -269,32 +255,32 @@ def test_pdf_reads_no_file_and_asks_no_network(tmp_path):
 # --- all of them -----------------------------------------------------------------------------------------------
 
 
-def test_the_same_run_gives_the_same_bytes_in_another_process(folders, made, printed, tmp_path):
+def test_the_same_run_gives_the_same_bytes_in_another_process(site_runs, made, printed, tmp_path):
     code = "import sys; from validation.report import write_formats; from pathlib import Path\n"
     code += "write_formats(Path(sys.argv[1]), out=Path(sys.argv[2]))"
     environment = {**os.environ, "PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo", "LC_ALL": "C"}
-    subprocess.run([sys.executable, "-c", code, str(folders["slow"]), str(tmp_path)], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", code, str(site_runs["slow"]), str(tmp_path)], check=True, env=environment)
     for name in PLAIN:
         assert (tmp_path / FILES[name]).read_bytes() == made["slow"][name], name
     assert (tmp_path / "report.pdf").read_bytes() == printed["slow"].read_bytes()
 
 
-def test_without_pdf_libraries_everything_else_is_written(folders, tmp_path, monkeypatch):
+def test_without_pdf_libraries_everything_else_is_written(site_runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "weasyprint", None)
-    written = write_formats(folders["clean"], out=tmp_path / "out")
+    written = write_formats(site_runs["clean"], out=tmp_path / "out")
     assert set(written.paths) == {"html", "json", "junit", "prom"}
     assert "\n" not in written.left_out["pdf"]
     assert "WeasyPrint is not installed" in written.left_out["pdf"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == sorted(FILES[name] for name in PLAIN)
 
 
-def test_a_layout_that_fails_leaves_out_the_pdf_only(folders, tmp_path, monkeypatch):
+def test_a_layout_that_fails_leaves_out_the_pdf_only(site_runs, tmp_path, monkeypatch):
     def fall(*_: object, **__: object) -> None:
         raise AssertionError("boom\nmore")
 
     weasyprint = pytest.importorskip("weasyprint")
     monkeypatch.setattr(weasyprint.HTML, "write_pdf", fall)
-    written = write_formats(folders["clean"], ["html", "pdf"], tmp_path)
+    written = write_formats(site_runs["clean"], ["html", "pdf"], tmp_path)
     assert written.left_out == {
         "pdf": "PDF left out: WeasyPrint fails on this report (AssertionError: boom); print report.html"
     }

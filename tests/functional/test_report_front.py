@@ -24,20 +24,7 @@ from validation.report.summary import verdict_of
 from validation.report.summary_page import _line_share, front, waiver_groups
 from validation.report.words import LANGUAGES, front_words
 
-RUNS = {
-    "clean": {},
-    "slow": {"slow": "gpu2"},
-    "dead": {"dead": "gpu2"},
-    "real": {"virtual": False, "waive": True},
-    "unjudged": {"judged": False, "cut_after": 20},
-}
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><rect width="4" height="4" fill="#0a5"/></svg>'
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    base = tmp_path_factory.mktemp("runs")
-    return {name: make_run(base / name, **how) for name, how in RUNS.items()}
 
 
 def front_of(run: Path):
@@ -60,21 +47,21 @@ def front_of(run: Path):
         ("unjudged", ("On 2026-11-21", "0 passed", "verdict.json is missing")),
     ],
 )
-def test_three_sentences_say_what_was_tested_what_came_out_and_what_it_means(runs, name, words):
-    sentences = front_of(runs[name]).sentences
+def test_three_sentences_say_what_was_tested_what_came_out_and_what_it_means(site_runs, name, words):
+    sentences = front_of(site_runs[name]).sentences
     for sentence, part in zip(sentences, words, strict=True):
         assert part in sentence
         assert sentence.endswith(".")
         assert "{" not in sentence
 
 
-def test_the_suspect_is_named_in_the_second_sentence(runs):
-    assert front_of(runs["slow"]).sentences[1].endswith("; at fault: gpu2/fab0.")
-    assert "at fault" not in front_of(runs["clean"]).sentences[1]
+def test_the_suspect_is_named_in_the_second_sentence(site_runs):
+    assert front_of(site_runs["slow"]).sentences[1].endswith("; at fault: gpu2/fab0.")
+    assert "at fault" not in front_of(site_runs["clean"]).sentences[1]
 
 
-def test_figures_that_matter_stand_there_measured_or_not(runs):
-    lab = {f.label: f for f in front_of(runs["slow"]).figures}
+def test_figures_that_matter_stand_there_measured_or_not(site_runs):
+    lab = {f.label: f for f in front_of(site_runs["slow"]).figures}
     assert list(lab) == [
         "GPU over the network / native GPU",
         "Scaling inside a node",
@@ -88,12 +75,12 @@ def test_figures_that_matter_stand_there_measured_or_not(runs):
     assert fabric.value == "9.81 %"  # 0.0981 of the lab link's 1 Gbit/s
     assert fabric.note == "of 1 Gbit/s declared for the lab's link; median 54.1 %"
     assert lab["Scaling inside a node"].verdict_words == "not judged"  # measured, but virtual hardware proves nothing
-    real = {f.label: f for f in front_of(runs["real"]).figures}
+    real = {f.label: f for f in front_of(site_runs["real"]).figures}
     assert real["Fabric, weakest pair"].note.startswith("of 10 Gbit/s line rate")
     assert real["Scaling inside a node"].verdict == "pass"
 
 
-def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
+def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(site_runs):
     a, b = (Endpoint(node=node, port="p") for node in "ab")
 
     def judged(about: Subject, value: float) -> Judgement:
@@ -109,28 +96,28 @@ def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(runs):
             judged(Subject.pair(a, b, "read"), 9.6), judged(Subject.pair(a, b, "write", both_ways=True), 4.0),
         ),
     )  # fmt: skip
-    value, note = _line_share(read_run(runs["real"]), criterion, front_words("en"))
+    value, note = _line_share(read_run(site_runs["real"]), criterion, front_words("en"))
     assert value == "93 %"
     assert "median 94 %" in note  # of the writes
 
 
-def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, runs):
-    lines = front_of(runs["dead"]).missing
+def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, site_runs):
+    lines = front_of(site_runs["dead"]).missing
     assert lines[0] == "20 of 43 planned measurements have no usable result."
     assert lines[1].startswith("These criteria could not be decided: pf.bom, pf.stack, ")
     assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
-    assert front_of(runs["clean"]).missing == front_of(runs["slow"]).missing == ()
+    assert front_of(site_runs["clean"]).missing == front_of(site_runs["slow"]).missing == ()
     hardware = make_run(tmp_path / "run", virtual=False)  # nothing waived, so much that is required is open
     assert "tr.h2d" in front_of(hardware).missing[0]
 
 
-def test_waivers_say_who_until_when_and_why_and_stand_together(runs):
-    page = front_of(runs["real"])
+def test_waivers_say_who_until_when_and_why_and_stand_together(site_runs):
+    page = front_of(site_runs["real"])
     assert [w.by for w in page.waivers] == ["A. Example, 2026-11-20, until 2027-11-20"]
     assert page.waivers[0].why == "not part of this delivery"
-    judged = read_run(runs["real"]).verdict.criteria
+    judged = read_run(site_runs["real"]).verdict.criteria
     assert set(page.waivers[0].ids) == {c.id for c in judged if c.verdict == "waived"}
-    assert waiver_groups(verdict_of(read_run(runs["clean"])).waivers, front_words("en")) == ()
+    assert waiver_groups(verdict_of(read_run(site_runs["clean"])).waivers, front_words("en")) == ()
 
 
 def test_a_waiver_without_effect_does_not_stand_on_page_one():
@@ -219,8 +206,8 @@ def test_odd_node_is_marked_within_its_group_only(tmp_path):
     assert "6.12.0</td><td>client1</td>" in text  # another group: different, and not odd
 
 
-def test_each_kind_has_a_command_to_repeat(runs):
-    documents = read_run(runs["clean"])
+def test_each_kind_has_a_command_to_repeat(site_runs):
+    documents = read_run(site_runs["clean"])
     found = {r.tool: r for r in repeats(documents)}
     assert set(found) == {
         "facts 0.1.0",
@@ -234,7 +221,7 @@ def test_each_kind_has_a_command_to_repeat(runs):
     assert iperf.other != iperf.node
     assert iperf.command.startswith("iperf3 -c 10.78.0.")
     assert found["facts 0.1.0"].command.endswith('/python -m validation.probes facts \'{"interfaces": ["fab0"]}\'')
-    assert repeats(read_run(runs["unjudged"]))  # from what there is
+    assert repeats(read_run(site_runs["unjudged"]))  # from what there is
 
 
 def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
@@ -252,7 +239,7 @@ def test_command_to_repeat_names_the_other_end_and_no_folder_that_is_gone():
 @pytest.mark.parametrize(
     ("name", "namespace"), [("clean", "rehearsal"), ("real", "acceptance"), ("unjudged", "incomplete")]
 )
-def test_last_page_tells_how_to_check_without_the_toolkit(runs, name, namespace):
-    text = Page(write_html(runs[name], runs[name].parent / f"{name}.html").read_text()).text
+def test_last_page_tells_how_to_check_without_the_toolkit(site_runs, name, namespace):
+    text = Page(write_html(site_runs[name], site_runs[name].parent / f"{name}.html").read_text()).text
     assert "sha256sum --quiet -c MANIFEST.sha256" in text
     assert f"ssh-keygen -Y verify -f ../allowed_signers -I NAME -n elastic-ai-{namespace} -s" in text

@@ -27,11 +27,6 @@ PNG = (
 )
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    return {"clean": make_run(tmp_path_factory.mktemp("runs") / "clean")}
-
-
 # --- the customer's words --------------------------------------------------------------------------------------
 
 
@@ -126,8 +121,8 @@ def test_words_are_found_beside_the_inventory_or_named(tmp_path):
         find_branding(tmp_path / "none.yml", hosts, *what)
 
 
-def test_report_takes_words_and_refuses_them_once_somebody_has_signed(tmp_path, runs):
-    run = shutil.copytree(runs["clean"], tmp_path / "run")
+def test_report_takes_words_and_refuses_them_once_somebody_has_signed(tmp_path, site_runs):
+    run = shutil.copytree(site_runs["clean"], tmp_path / "run")
     words = str(write_words(tmp_path / "words", "customer: Newcomer\n"))
     done = CliRunner().invoke(cli, ["report", str(run), "--format", "html", "--branding", words])
     assert done.exit_code == 0
@@ -201,9 +196,9 @@ BAD_TEMPLATES = {
 
 
 @pytest.mark.parametrize("name", BAD_TEMPLATES)
-def test_template_that_cannot_be_used_is_one_line_with_file_and_line(tmp_path, runs, name):
+def test_template_that_cannot_be_used_is_one_line_with_file_and_line(tmp_path, site_runs, name):
     template, text, said = BAD_TEMPLATES[name]
-    run = shutil.copytree(runs["clean"], tmp_path / "run")
+    run = shutil.copytree(site_runs["clean"], tmp_path / "run")
 
     def use() -> None:
         adopt(partner(tmp_path, **{template: text}), run)
@@ -215,8 +210,8 @@ def test_template_that_cannot_be_used_is_one_line_with_file_and_line(tmp_path, r
     assert "\n" not in str(caught.value)
 
 
-def test_template_error_leaves_no_report(tmp_path, runs):
-    run = shutil.copytree(runs["clean"], tmp_path / "run")
+def test_template_error_leaves_no_report(tmp_path, site_runs):
+    run = shutil.copytree(site_runs["clean"], tmp_path / "run")
     adopt(partner(tmp_path, _intro="{{ nodez }}"), run)
     with pytest.raises(ConfigError, match=r"^report-files/templates/_intro\.html:1: 'nodez' is undefined"):
         write_html(run)

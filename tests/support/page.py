@@ -49,6 +49,13 @@ class Page(HTMLParser):
         if not self.stack or self.stack[-1] not in ("style", "script"):
             self.words.append(data)
 
+    def whole(self) -> None:
+        """Fails on an id that is there twice, and on a reference that leads out of the file or nowhere."""
+        assert len(self.ids) == len(set(self.ids))
+        for reference in self.references:
+            assert INNER.match(reference), f"{reference} leads out of the file"
+            assert reference[1:] in self.ids or not re.match("#.", reference), f"{reference} leads nowhere"
+
     @property
     def text(self) -> str:
         return " ".join(" ".join(self.words).split())

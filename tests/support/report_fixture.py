@@ -143,3 +143,24 @@ def make_run(
     planned = plan(topo)
     measured = results(run_dir, planned, slow, dead, error, virtual)
     return write_run(run_dir, topo, planned, measured, _waivers(planned) if waive else (), judged, cut_after)
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "clean": {},
+    "slow": {"slow": "gpu2"},
+    "dead": {"dead": "gpu2", "error": 'ssh: \x1b[31mNo route to host\x00 to <host> & "port" \u2028'},
+    "real": {"virtual": False, "waive": True},
+    "unjudged": {"judged": False, "cut_after": 20},
+    "unstarted": {"judged": False, "cut_after": 0},
+}
+
+
+class MadeRuns(dict[str, Path]):
+    """A run directory below `base` for each of RUNS, made when it is asked for; not to be changed."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+
+    def __missing__(self, name: str) -> Path:
+        self[name] = make_run(self.base / name, **RUNS[name])
+        return self[name]

@@ -18,20 +18,14 @@ from validation.rejudge import judge_files
 BANDWIDTH = "tcp-bandwidth.gpu1-fab0.gpu2-fab0"
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    base = tmp_path_factory.mktemp("runs")
-    return {"clean": make_run(base / "clean"), "slow": make_run(base / "slow", slow="gpu2")}
+@pytest.fixture
+def run(site_runs: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(site_runs["clean"], tmp_path / "run"))
 
 
 @pytest.fixture
-def run(made: dict[str, Path], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made["clean"], tmp_path / "run"))
-
-
-@pytest.fixture
-def slow(made: dict[str, Path], tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made["slow"], tmp_path / "slow"))
+def slow(site_runs: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(site_runs["slow"], tmp_path / "slow"))
 
 
 def edit(path: Path, change: Callable[[Any], Any]) -> None:
@@ -241,12 +235,14 @@ def test_raw_logs_that_changed_or_are_missing_cost_their_measurement(run: Path, 
     assert said in words
 
 
-def test_a_healthy_line_after_one_below_the_floor_does_not_count(slow: Path, made: dict[str, Path]) -> None:
-    healthy = next(line for line in (made["clean"] / "results.jsonl").read_text().splitlines() if BANDWIDTH in line)
+def test_a_healthy_line_after_one_below_the_floor_does_not_count(slow: Path, site_runs: dict[str, Path]) -> None:
+    healthy = next(
+        line for line in (site_runs["clean"] / "results.jsonl").read_text().splitlines() if BANDWIDTH in line
+    )
     before = judge_files(slow)
     assert before.outcome == "failed"
     for attempt in (1, 2):
-        text = (made["slow"] / "results.jsonl").read_text()
+        text = (site_runs["slow"] / "results.jsonl").read_text()
         again = json.dumps(json.loads(healthy) | {"attempt": attempt})
         (slow / "results.jsonl").write_text(f"{text}{again}\n")
         verdict = judge_files(slow)
