@@ -57,28 +57,10 @@ def folder() -> Iterator[Path]:
         assert user.exists()
 
 
-def site(folder: Path, count: int = 3, key: str = "user", **changed: object) -> Topology:
+def site(folder: Path, count: int = 3) -> Topology:
     """Nodes behind the test's sshd, whose address is that of their fabric port."""
     extra = ("-o", f"UserKnownHostsFile={folder / 'known_hosts'}", "-o", "StrictHostKeyChecking=yes")
-    topo = topology(count)
-    nodes = tuple(
-        node.model_copy(
-            update={
-                "ssh": SshTarget(
-                    **{
-                        "host": node.ssh.host,
-                        "port": PORT,
-                        "user": "root",
-                        "key_file": str(folder / key),
-                        "extra_args": extra,
-                        **changed,
-                    }  # type: ignore[arg-type]
-                )
-            }
-        )
-        for node in topo.nodes
-    )
-    return topo.model_copy(update={"nodes": nodes})
+    return topology(count, port=PORT, key_file=str(folder / "user"), extra_args=extra)
 
 
 @pytest.fixture

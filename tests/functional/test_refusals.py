@@ -41,23 +41,11 @@ class Answers(LocalLauncher):
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 
 
-def site(count: int = 3, tcp_only: Sequence[str] = ()) -> Topology:
-    """Nodes gpu1... with one port each; those in `tcp_only` declare rdma: false."""
-    whole = topology(count)
-    nodes = [
-        node.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": False}) for p in node.ports)})
-        if node.name in tcp_only
-        else node
-        for node in whole.nodes
-    ]
-    return whole.model_copy(update={"nodes": tuple(nodes)})
-
-
 def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = None) -> str:
     """What is said, "" when nothing is refused."""
     launcher = Answers(ports)
     try:
-        asyncio.run(refuse_without_rdma(launcher, topo or site(len(ports)), load_fabric(fabric)))
+        asyncio.run(refuse_without_rdma(launcher, topo or topology(len(ports)), load_fabric(fabric)))
     except UsageFault as fault:
         return str(fault)
     return ""
@@ -68,7 +56,7 @@ def test_a_look_at_rdma_alone_starts_no_tool(monkeypatch: pytest.MonkeyPatch) ->
     args = facts.Asked(interfaces=["lo"], rdma_only=True)
     assert facts.probe(args)["facts"].keys() == {"rdma_devices", "fabric_ports"}
     launcher = Answers({"gpu1": ETHERNET, "gpu2": ETHERNET})
-    asyncio.run(refuse_without_rdma(launcher, site(2), load_fabric("roce40")))
+    asyncio.run(refuse_without_rdma(launcher, topology(2), load_fabric("roce40")))
     assert all(json.loads(probe[-1])["rdma_only"] for _, probe in launcher.started)
 
 
@@ -101,13 +89,13 @@ def test_a_node_without_the_device_is_named() -> None:
 
 def test_a_port_that_carries_tcp_only_needs_no_device() -> None:
     ports = {"gpu1": ETHERNET, "gpu2": ETHERNET, "gpu3": None}
-    assert refused("roce40", ports, site(3, ["gpu3"])) == ""
+    assert refused("roce40", ports, topology(3, ["gpu3"])) == ""
     assert "gpu3: no RDMA device" in refused("roce40", ports)
 
 
 def test_fewer_than_two_rdma_ports_are_refused_without_asking_a_node() -> None:
     for tcp_only, count in ((["gpu2"], "1 fabric port with"), (["gpu1", "gpu2"], "0 fabric ports with")):
-        said = refused("roce40", {}, site(2, tcp_only))
+        said = refused("roce40", {}, topology(2, tcp_only))
         assert count in said
         assert "rdma: false" in said
         assert "--fabric tcp10" in said

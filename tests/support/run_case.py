@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.support.site import CRITERIA, LAB_LINK, node
 from validation.fabric import load_fabric
@@ -11,11 +12,14 @@ from validation.model import Bom, Measurement, Node, Plan, Result, SshTarget, To
 from validation.suites import make_plan
 
 
-def topology(count: int = 3) -> Topology:
+def topology(count: int = 3, tcp_only: Collection[str] = (), **ssh: Any) -> Topology:
+    """gpu1... on loopback addresses, reached with these arguments of SshTarget; those in `tcp_only` carry no RDMA."""
+
     def local(i: int) -> Node:
-        at = f"127.0.0.{i + 1}"
-        port = {"interface": "lo", "address": at, "prefix": 8}
-        return node(f"gpu{i}", i, port, ssh=SshTarget(host=at), virtual="loopback", slots=1, bom=Bom(), stack={})
+        name, at = f"gpu{i}", f"127.0.0.{i + 1}"
+        port = {"interface": "lo", "address": at, "prefix": 8, "rdma": name not in tcp_only}
+        way = SshTarget(host=at, **ssh)
+        return node(name, i, port, ssh=way, virtual="loopback", slots=1, bom=Bom(), stack={})
 
     return Topology(site="loopback", nodes=tuple(map(local, range(1, count + 1))), lab_link=LAB_LINK)
 
