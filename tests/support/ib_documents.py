@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.rdma_case import machines
+from tests.support.rdma_case import LOADED, PREFLIGHT, machines, ports_of, results
+from tests.support.site import plan_of, result, verdict_of, with_value
 from tests.support.tool_documents import doc as tool_doc
 from validation.facts import IbFabricFacts
 from validation.kinds import parse
+from validation.model import VerdictDoc
 
 DATA = Path(__file__).parent.parent / "data" / "infiniband"
 
@@ -49,3 +51,28 @@ def healthy_port(facts: dict[str, Any], node: int) -> None:
     gid = f"fe80:0000:0000:0000:b859:9f03:00a{'?abc'[node]}:0001"
     port["gids"] = [{"index": 0, "type": "IB/RoCE v1", "gid": gid}]
     port.pop("qos", None)
+
+
+def verdict_on(*readings: dict[str, Any], rate_gbps: float = 100, fabric: str = "ib-edr", **facts: Any) -> VerdictDoc:
+    """On a site whose tools say this, first and last, its ports of that rate; `facts` change the first reading."""
+    plan = plan_of(SITE, LOADED if len(readings) > 1 else PREFLIGHT, fabric)
+    found = []
+    for one in results(SITE, plan):
+        m = plan.measurement(one.measurement)
+        if m.kind == "rdma-ports":
+
+            def of_rate(facts: dict[str, Any], brief: bool, number: int = int(m.nodes[0][-1])) -> None:
+                healthy_port(facts, number)
+                if brief:
+                    del facts["ports"][0]["active_mtu_bytes"]
+                facts["ports"][0]["rate_gbps"] = rate_gbps
+
+            one = ports_of(SITE, m, of_rate)
+        elif m.kind == "path-mtu":
+            one = with_value(m, 4092)
+        found.append(one)
+    mine = [m for m in plan.measurements if m.kind == "ib-fabric"]
+    for m, doc in zip(mine, readings, strict=True):
+        samples, said = parse("ib-fabric", doc, m.params)  # type: ignore[arg-type]
+        found.append(result(m, samples, facts=said.model_copy(update=facts if m is mine[0] else {})))
+    return verdict_of(SITE, plan, found, fabric=fabric)

@@ -6,15 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
-from tests.support.rdma_case import results
-from tests.support.site import criterion, plan_of, result, verdict_of
-from validation.kinds import parse
-from validation.model import Result, VerdictDoc
+from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, read, verdict_on
+from tests.support.site import criterion, plan_of
 from validation.parsers import ParseError
 
 DEGRADED, UNLINKED = TEXTS["ibnetdiscover-ports-degraded"], TEXTS["ibnetdiscover-ports-unlinked"]
-PLAN = plan_of(SITE, ["preflight"], "ib-edr")
 
 
 def test_the_fabric_is_read_whole() -> None:
@@ -28,6 +24,7 @@ def test_the_fabric_is_read_whole() -> None:
     assert (link.rates[0].lanes, link.rates[0].speed) == (4, "EDR")
     assert len(facts["links"]) == 8  # each link once, and five ports with nothing behind them
     assert facts["ib_links"] == 3
+    assert (facts["nodes"], facts["ports"], facts["nodes_checked"], facts["ports_checked"]) == (4, 11, 4, 11)
     assert facts["links"][2].there is None
     assert facts["errors"] == ()
 
@@ -57,28 +54,8 @@ def test_output_that_is_cut_or_foreign_is_refused(changes: dict[str, str], words
         read(document(**changes))
 
 
-def judged(doc: dict[str, Any]) -> VerdictDoc:
-    """The verdict on an EDR site whose tools say `doc`."""
-    from tests.support import rdma_case
-
-    found: list[Result] = []
-    for one in results(SITE, PLAN, mtu=4092):
-        m = PLAN.measurement(one.measurement)
-        if m.kind == "rdma-ports":
-            number = int(m.nodes[0][-1])
-            node = rdma_case.ports_of(SITE, m, lambda facts, _, number=number: healthy_port(facts, number))
-            found.append(node)
-        elif m.kind == "path-mtu":
-            found.append(one.model_copy(update={"samples": (one.samples[0].model_copy(update={"value": 4092}),)}))
-        else:
-            found.append(one)
-    samples, facts = parse("ib-fabric", doc)  # type: ignore[arg-type]
-    found.append(result(PLAN.measurement("ib-fabric.gpu1"), samples, facts=facts))
-    return verdict_of(SITE, PLAN, found, fabric="ib-edr")
-
-
 def test_a_healthy_fabric_passes_and_says_on_what_it_was_tested() -> None:
-    verdict = judged(document())
+    verdict = verdict_on(document())
     assert [c.id for c in verdict.criteria if c.verdict == "fail"] == []
     for id_ in ("pf.ibfabric", "pf.rdmaport", "pf.memlock", "pf.mtu"):
         assert criterion(verdict, id_).verdict == "pass", criterion(verdict, id_).reason
@@ -100,20 +77,20 @@ def test_a_healthy_fabric_passes_and_says_on_what_it_was_tested() -> None:
     ],
 )
 def test_a_fault_of_the_fabric_is_found(doc: dict[str, Any], words: str) -> None:
-    verdict = judged(doc)
+    verdict = verdict_on(doc)
     assert [c.id for c in verdict.criteria if c.verdict == "fail"] == ["pf.ibfabric"]
     assert words in criterion(verdict, "pf.ibfabric").reason
 
 
 def test_a_declared_port_without_a_link_is_named() -> None:
-    found = criterion(judged(document(ibnetdiscover=UNLINKED)), "pf.ibfabric")
+    found = criterion(verdict_on(document(ibnetdiscover=UNLINKED)), "pf.ibfabric")
     assert found.verdict == "fail"
     assert found.judgements[0].reason == "gpu3/fab0 (0xb8599f0300ac0001) has no link in the fabric"
 
 
 def test_queries_that_no_port_answered_withhold_the_pass() -> None:
     doc = document(CLEAN.replace("## Suppressed", "##          1 PMA query failures\n## Suppressed"))
-    found = criterion(judged(doc), "pf.ibfabric")
+    found = criterion(verdict_on(doc), "pf.ibfabric")
     assert found.verdict == "not-measured"
     assert "1 queries for error counters were not answered" in found.reason
 

@@ -6,15 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, healthy_port, read
-from tests.support.rdma_case import ports_of, results
+from tests.support.ib_documents import CLEAN, ERRORS, SITE, TEXTS, document, read, verdict_on
+from tests.support.rdma_case import LOADED, results
 from tests.support.site import criterion, plan_of, result, verdict_of
 from validation.facts import IbErrors, IbPort
-from validation.kinds import parse
 from validation.parsers import ParseError
 
 PORTS = TEXTS["ibnetdiscover-ports"]
-LOADED = ("preflight", "transport")
 
 
 def two(first: dict[str, str], second: dict[str, str]) -> dict[str, Any]:
@@ -25,30 +23,9 @@ def two(first: dict[str, str], second: dict[str, str]) -> dict[str, Any]:
     return whole
 
 
-def judged(*readings: dict[str, Any], rate_gbps: float = 100.0, fabric: str = "ib-edr", **facts: Any) -> Any:
-    """pf.ibfabric's judgement of a site whose tools say this, first and last; `facts` change the first reading."""
-    plan = plan_of(SITE, LOADED if len(readings) > 1 else LOADED[:1], fabric)
-    found = []
-    for one in results(SITE, plan, mtu=4092):
-        m = plan.measurement(one.measurement)
-        if m.kind == "rdma-ports":
-
-            def of_rate(facts: dict[str, Any], brief: bool, number: int = int(m.nodes[0][-1])) -> None:
-                healthy_port(facts, number)
-                if brief:
-                    del facts["ports"][0]["active_mtu_bytes"]
-                facts["ports"][0]["rate_gbps"] = rate_gbps
-
-            one = ports_of(SITE, m, of_rate)
-        found.append(one)
-    mine = [m for m in plan.measurements if m.kind == "ib-fabric"]
-    assert len(mine) == len(readings)
-    for m, doc in zip(mine, readings, strict=True):
-        samples, said = parse("ib-fabric", doc, m.params)  # type: ignore[arg-type]
-        if m is mine[0]:
-            said = said.model_copy(update=facts)  # type: ignore[union-attr]
-        found.append(result(m, samples, facts=said))
-    (judgement,) = criterion(verdict_of(SITE, plan, found, fabric=fabric), "pf.ibfabric").judgements
+def judged(*readings: dict[str, Any], **how: Any) -> Any:
+    """pf.ibfabric's judgement of it, as `verdict_on` takes it."""
+    (judgement,) = criterion(verdict_on(*readings, **how), "pf.ibfabric").judgements
     return judgement
 
 
@@ -290,9 +267,3 @@ def test_d14_a_link_that_trained_down_during_the_run_is_found() -> None:
     found = judged(document(), document(ibnetdiscover=TEXTS["ibnetdiscover-ports-degraded"]))
     assert found.verdict == "fail"
     assert "runs at 1x EDR at the end of the run" in found.reason
-
-
-def test_d22_ports_with_nothing_behind_them_are_no_links() -> None:
-    facts = read(document())
-    assert facts["ib_links"] == 3
-    assert (facts["nodes"], facts["ports"], facts["nodes_checked"], facts["ports_checked"]) == (4, 11, 4, 11)
