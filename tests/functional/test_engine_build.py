@@ -114,7 +114,6 @@ def test_lab_builds_once_and_refuses_nodes_that_are_too_old(tmp_path: Path, spec
     first = emulation(tmp_path / "image", "debian 12", said.append)
     again = emulation(tmp_path / "image", "debian 12", said.append)
     assert first == again
-    assert first is not None
     assert len(said) == 1
     assert hashlib.sha256(first.artefact.read_bytes()).hexdigest() == first.sha256
     assert sorted(p.name for p in first.libraries.iterdir()) == ["libcuda.so.1", "libnvidia-ml.so.1"]

@@ -132,7 +132,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         if one.process.poll() is None:
             one.process.terminate()  # it ends its engine; killed, it leaves that to its unit, which is not here
         one.process.wait(10)
-        assert one.process.stderr is not None
         one.process.stderr.close()
 
 

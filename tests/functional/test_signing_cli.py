@@ -149,9 +149,10 @@ def test_a_prettified_verdict_is_neither_reported_nor_signed(tmp_path):
     for command in (("report",), ("sign", "--key", "key", "--as", "A, B")):
         done = toolkit(tmp_path, *command)
         assert done.returncode == 2
-        assert "verdict.json: is not what judging the results gives" in done.stderr
+        assert "verdict.json: is not what judging the results gives: criteria (" in done.stderr
         assert "toolkit validate --rejudge" in done.stderr
     assert not (run / "signatures").exists()
+    assert not (run / "MANIFEST.sha256").exists()
 
 
 def test_a_passphrase_is_asked_for_on_the_terminal(desk, tmp_path):

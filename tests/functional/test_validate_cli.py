@@ -303,7 +303,6 @@ def test_two_validates_do_not_write_one_run(site: Path) -> None:
         f"with lock(Path({str(run)!r})):\n    print('held', flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         refused = toolkit(site, "validate", *PLAIN, "--resume", run.name)
         holder.kill()

@@ -126,7 +126,6 @@ def complaints(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _shipped(package: str, name: str) -> Path:
     spec = importlib.util.find_spec(package)
     assert spec is not None, f"{package} is missing; pip install -r requirements-test.lock"
-    assert spec.origin is not None
     return Path(spec.origin).parent / name
 
 

@@ -22,7 +22,6 @@ from toolkit.engine import build
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "0123456789abcdef-token"
-GIB = 1 << 30
 MIB = 1 << 20
 UUIDS = [f"GPU-11111111-2222-3333-4444-55555555550{i}" for i in range(2)]
 PRELUDE = """

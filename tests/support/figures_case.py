@@ -123,7 +123,6 @@ def c4140(documents: RunDocuments) -> RunDocuments:
 
 def ratios(documents: RunDocuments) -> RunDocuments:
     """Judged ratios of remote over native, as a probe of a later release would leave them."""
-    assert documents.verdict is not None
     bound = Bound(metric="ratio", unit="ratio", floor=0.95, source="s")
     judged = [
         Judgement(criterion="rm.ratio", about=Subject.node(model, f"batch {batch}"),

@@ -111,7 +111,6 @@ def one(number: int, seed: int) -> Outcome:
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
     lease = 0
-    assert process.stderr is not None
     for line in process.stderr:
         said.append(line.strip())
         match = re.match(r"lease (\d+): .*gpu\d:", line)

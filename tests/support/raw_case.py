@@ -8,11 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support.site import write_results
 from tests.support.tool_documents import doc as tool_doc
 from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
@@ -159,19 +158,3 @@ def judged_as_it_stands(run_dir: Path) -> VerdictDoc:
         load_criteria(run_dir / "criteria"),
         read_results(run_dir / "results.jsonl", info.run)[0],
     )
-
-
-def remeasure(run_dir: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change lines of results.jsonl as if the nodes had measured that: the raw logs follow."""
-    path = run_dir / "results.jsonl"
-    plan = Plan.model_validate_json((run_dir / "plan.json").read_text())
-    lines = []
-    for text in path.read_text().splitlines():
-        line = json.loads(text)
-        before = json.dumps(line)
-        change(line)
-        result = Result.model_validate(line)
-        if json.dumps(line) != before and result.status == "ok":
-            result = measured(run_dir, plan.measurement(result.measurement), result)
-        lines.append(result)
-    write_results(run_dir, lines)

@@ -125,7 +125,6 @@ def test_a_loops_failure_is_told_by_the_item_that_failed() -> None:
     watch.take(event("runner_item_on_failed", "gpu1", res={"msg": "non-zero return code", "stderr": "E: no such disk"}))
     watch.take(event("runner_on_failed", "gpu1", task="Format", res={"msg": "One or more items failed"}))
     failure = watch.nodes["gpu1"].failure
-    assert failure is not None
     assert failure.message == "non-zero return code: E: no such disk"
 
 

@@ -211,7 +211,6 @@ def test_another_device_at_the_end_is_another_port() -> None:
 def test_a_setting_that_nobody_read_is_no_pass_of_lossless(key: str) -> None:
     found = facts_of({key: None})["pf.lossless"]
     assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric"), found.reason
-    assert "cannot be read" in found.reason
 
 
 def test_a_limit_that_contradicts_itself_is_not_measured() -> None:

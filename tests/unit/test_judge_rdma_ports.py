@@ -229,7 +229,6 @@ def test_without_a_load_no_growth_is_claimed() -> None:
     verdict = judged(topology=REAL, suites=PREFLIGHT)
     found = criterion(verdict, "pf.lossless")
     assert (found.verdict, found.reason_code) == ("not-measured", "not-selected")
-    assert "no suite loads the port" in found.reason
     assert "read once" in criterion(verdict, "pf.rdmaport").judgements[0].reason
 
 

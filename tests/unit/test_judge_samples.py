@@ -70,7 +70,6 @@ def test_d20_a_latency_has_a_lower_side(odd: float, count: int) -> None:
     """A value in another unit, or nothing that was measured."""
     found = lab("tr.netlat", with_samples("tcp-latency", TCP_RTT, [40.0] * (20 - count) + [odd] * count))
     assert (found.verdict, found.reason_code) == ("not-measured", "above-ceiling")
-    assert "implausible" in found.reason
 
 
 @pytest.mark.parametrize("odd", [-500.0, 0.0])

@@ -177,7 +177,6 @@ def test_cached_image_is_that_of_release_and_recipe(tmp_path: Path):
         (tmp_path / name / "disk.raw").touch()
     (tmp_path / "vm-bookworm-aaa.partial").mkdir()
     found = vmimage.cached(tmp_path, "bookworm", "aaa")
-    assert found is not None
     assert found.folder.name == "vm-bookworm-6.1.0-56-amd64-aaa"
     assert vmimage.cached(tmp_path, "bookworm", "ccc") is None
 

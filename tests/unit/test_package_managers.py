@@ -190,7 +190,6 @@ def test_the_holder_of_a_lock_is_named_and_nothing_is_done(tmp_path: Path, monke
     holder = subprocess.Popen(
         [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout is not None
     holder.stdout.readline()
     with pytest.raises(LockedError, match=rf"lock-frontend is held by process {holder.pid} \(.*input\(\)"):
         manager().locked(lambda: pytest.fail("must not run"))

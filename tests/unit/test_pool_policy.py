@@ -19,7 +19,6 @@ DOCS = Path(__file__).parents[2] / "docs/pool.md"
 def documented() -> str:
     """The example in docs/pool.md, which administrators copy."""
     block = re.search(r"^    ---\n(?:    .*\n|\n)+?(?=\n    ansible-playbook)", DOCS.read_text("utf-8"), re.MULTILINE)
-    assert block is not None
     return re.sub(r"^    ", "", block[0], flags=re.MULTILINE)
 
 
@@ -32,7 +31,6 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_documented_example_is_right(tmp_path: Path) -> None:
     pool = load_pool(written(tmp_path, documented()))
-    assert pool is not None
     assert list(pool.users) == ["research", "teaching"]
     assert pool.users["research"].max_gpus_per_user == Fraction(5, 2)
     assert pool.users["teaching"].max_gpus_per_user == Fraction(1, 7)

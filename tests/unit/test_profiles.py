@@ -76,7 +76,6 @@ def test_the_same_results_are_accepted_by_network_and_incomplete_without_a_profi
     found = [real(m) for m in plan.measurements]
     accepted = judged_by(REAL, plan, found, profile("network"))
     assert (accepted.sign_off, accepted.exit_code) == ("ACCEPTED", 0)
-    assert accepted.profile is not None
     assert accepted.profile.name == "network"
     shown = criterion(accepted, "tr.h2d")
     assert (shown.verdict, shown.owed) == ("not-measured", False)

@@ -15,7 +15,6 @@ from tests.support.site import (
     criterion,
     healthy,
     healthy_rdma,
-    lab,
     plan_of,
     result,
     verdict_of,
@@ -99,7 +98,6 @@ def test_a_rehearsal_judges_that_it_works_and_reports_rates_unjudged() -> None:
     for name, words in (("tr.rdmabw", "Gbit/s"), ("tr.rdmalat", "us")):
         found = criterion(verdict, name)
         assert (found.verdict, found.reason_code) == ("not-measured", "virtual")
-        assert "not judged: emulated fabric, measured" in found.reason
         assert all(words in j.reason and j.value for j in found.judgements)
     assert (verdict.sign_off, verdict.outcome, verdict.exit_code) == ("REHEARSAL", "passed", 0)
 
@@ -108,7 +106,7 @@ def test_virtual_machines_that_are_not_emulated_are_not_judged_either() -> None:
     topology = vms(2, CONTAINERS, emulated=False)
     plan = plan_of(topology, TRANSPORT, "roce40")
     found = criterion(judged(plan=plan, topology=topology), "tr.rdmabw")
-    assert "not judged: virtual fabric, measured 38.5 Gbit/s" in found.reason
+    assert (found.reason_code, {j.value for j in found.judgements}) == ("virtual", {38.5, 77.0})
 
 
 @pytest.mark.parametrize(
@@ -246,15 +244,9 @@ def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
             bound = bounds.get(key)
             assert (bound is None) == (not fabric.needs_rdma)
             if bound is not None:
-                assert bound.floor is not None
-                assert bound.ceiling is not None
                 assert bound.floor < bound.ceiling
     assert load_fabric("ib-edr").bounds()["rdma_read_latency"].maximum == 4.5
     assert "rdma_write_latency" not in load_fabric("roce40").bounds()
-
-
-def test_the_lab_of_containers_still_plans_as_before() -> None:
-    assert plan_of(lab()) == plan_of(lab())
 
 
 # --- TCP between emulated machines ------------------------------------------------------------------------------------

@@ -13,9 +13,6 @@ from validation.parsers import ParseError, rdma
 PACKETS = 16  # of a message of 64 KiB at an RDMA MTU of 4096
 
 
-PERFTEST = [name for name in CASES if "4.5" in name]
-
-
 def parsed(case: str, facts: dict[str, Any] | None = None, params: dict[str, Any] | None = None, **changes: Any) -> Any:
     kind, text, known, planned = CASES[case]
     if facts and isinstance(facts.get("peer"), dict) and "stdout" in known.get("peer", {}):

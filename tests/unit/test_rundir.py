@@ -92,7 +92,6 @@ def test_judging_again_keeps_what_was_judged_before(tmp_path: Path) -> None:
         rundir.write_text(path / "verdict.json", f"verdict {number}")
         rundir.copy_rules(path, read_fabric("tcp10"), read_criteria())
         kept = rundir.supersede(path, MOMENT)
-        assert kept is not None
         assert (kept / "verdict.json").read_text() == f"verdict {number}"
         assert (kept / "fabric.yml").is_file()
     assert len(list((path / "superseded").iterdir())) == 2

@@ -129,7 +129,6 @@ def program() -> ModuleType:
     path = ROOT / "roles/slurm/files/pool_sync.py"
     loader = importlib.machinery.SourceFileLoader("pool_sync", str(path))
     spec = importlib.util.spec_from_loader("pool_sync", loader)
-    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
