@@ -117,7 +117,8 @@ class Criterion(Model):
     """One statement that must hold.
 
     `method` is one of validation/judging/methods.py, which says what each does.
-    `min_samples` is the least number that a `value` is judged on.
+    `min_samples` is the least number that a `value` is judged on; `samples_asked` names the parameter of a measurement
+    that asks for a number of samples, of which none may be missing then.
     `kind` is the measurement that serves the criterion, None together with `no_probe`.
     """
 
@@ -131,6 +132,7 @@ class Criterion(Model):
     method: str = "value"
     kind: str | None = None
     min_samples: int = Field(default=1, ge=1)
+    samples_asked: str | None = None
     bound: Limit
     source: str = Field(min_length=1)
     required: bool

@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 from tests.support import damage
 from tests.support.recordings import RECORDINGS
+from validation.catalogue import load_criteria
 from validation.kinds import KINDS, parse
 from validation.model import Sample
 from validation.parsers import ParseError
 
+DIRECTION = {c.metric: c.direction for c in load_criteria() if c.metric and c.method != "spread"}
 LOWER = ("latency", "rtt", "pingpong", "round_trip", "_us", "breaches", "gone_s", "holes", "memory_error", "ib_error",
          "retransmits", "loss")  # fmt: skip
+"""In the names of metrics where less is better, for those on which no criterion says it."""
 NEITHER = (
     "leased_ratio",
     "gpu_utilization_ratio",
@@ -48,7 +51,9 @@ def better(samples: list[Sample], whole: list[Sample]) -> str:
         found, was = ([s.value for s in part if s.metric == metric] for part in (samples, whole))
         if metric in NEITHER or not was:
             continue
-        sign = -1 if any(word in metric for word in LOWER) else 1
+        said = DIRECTION.get(metric)
+        lower = said == "lower" if said in ("lower", "higher") else any(word in metric for word in LOWER)
+        sign = -1 if lower else 1
         for one in (max, statistics.median, min):
             after, before = one(sign * v for v in found), one(sign * v for v in was)
             if after > before + AGREEMENT * abs(before):

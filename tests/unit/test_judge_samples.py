@@ -82,6 +82,17 @@ def test_d20_steps_of_training_below_zero_are_no_steps(odd: float) -> None:
             assert found.reason_code != "virtual", found.reason
 
 
+@pytest.mark.parametrize(("kind", "id_", "code"), [("training-short", "tn.short", "missing-metric"),
+                                                   ("tcp-latency", "tr.netlat", "within-bounds")])  # fmt: skip
+def test_steps_ask_for_samples_only_where_the_criterion_says_so(kind: str, id_: str, code: str) -> None:
+    """Of 200 steps of training none may be missing; another kind's parameter may have any name."""
+    plan = plan_of(LAB)
+    asked = [m.model_copy(update={"params": {**m.params, "steps": 200}}) if m.kind == kind else m
+             for m in plan.measurements]  # fmt: skip
+    found = criterion(judged(None, LAB, plan.model_copy(update={"measurements": tuple(asked)})), id_)
+    assert found.reason_code == code
+
+
 def test_d20_every_sample_of_an_exact_criterion_counts() -> None:
     wrong = lab("pf.mtu", with_samples("path-mtu", ("path_mtu_bytes", "bytes"), [9000.0] * 41 + [1500.0]))
     assert (wrong.verdict, wrong.reason_code) == ("fail", "not-equal")

@@ -93,8 +93,8 @@ def _samples(criterion: Criterion, measurement: Measurement, result: Result | No
     values = [s.value for s in mine]
     if not all(map(math.isfinite, values)):
         return f"{measurement.id}: a sample of {criterion.metric} is no finite number"
-    steps = measurement.params.get("steps")
-    least = max(criterion.min_samples, steps if isinstance(steps, int) else 0)
+    asked = measurement.params.get(criterion.samples_asked or "")
+    least = max(criterion.min_samples, asked if isinstance(asked, int) else 0)
     if len(values) < least:
         return f"{measurement.id}: {len(values)} samples of {criterion.metric}, at least {least} are needed"
     return values

@@ -24,6 +24,7 @@ from validation.report.summary import verdict_of
 _UNITS: dict[str, tuple[str, float]] = {
     "Gbit/s": ("bits_per_second", 1e9),
     "GB/s": ("bytes_per_second", 1e9),
+    "ns": ("seconds", 1e-9),
     "us": ("seconds", 1e-6),
     "ms": ("seconds", 1e-3),
     "s": ("seconds", 1.0),
