@@ -22,14 +22,18 @@ ID = "co.membw"
 
 
 def test_it_copies_for_real_and_what_it_reports_is_read_whole() -> None:
-    asked = {"repeats": 20, "window_s": 0.02, "array_bytes": BLOCK_BYTES}
-    doc = probe(make(Asked, asked))
-    assert doc["error"] is None
-    samples, facts = parse("memory-bandwidth", doc, asked)
-    copies = [s.value for s in samples if s.metric == "memory_copy_gb_s"]
-    assert len(copies) == 20
-    assert max(copies) > 0, "a window that this machine was busy in may have none; 2 of 2 had none on a full one"
-    assert facts["cpus"] == len(os.sched_getaffinity(0))
+    copies: list[float] = []
+    for window_s in (0.02, 0.2, 2.0):  # on a full machine half a second may pass before a process is there at all
+        asked = {"repeats": 2, "window_s": window_s, "array_bytes": BLOCK_BYTES}
+        doc = probe(make(Asked, asked))
+        assert doc["error"] is None
+        samples, facts = parse("memory-bandwidth", doc, asked)
+        copies = [s.value for s in samples if s.metric == "memory_copy_gb_s"]
+        assert len(copies) == 2
+        assert facts["cpus"] == len(os.sched_getaffinity(0))
+        if max(copies) > 0:
+            break
+    assert max(copies) > 0
 
 
 def test_more_memory_than_there_is_is_not_tried() -> None:
