@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
@@ -251,17 +251,3 @@ def load_pool(inventory: Path, shards_per_gpu: int = SHARDS_PER_GPU) -> Pool | N
         where = locate(folder, None, ("slurm_pool", *path)) or folder / POOL_FILE
         raise ConfigError(f"{where}: {'.'.join(map(str, path))}: {words}")
     return pool
-
-
-def as_data(pool: Pool) -> dict[str, Any]:
-    """The policies as plain data, fractions as text ("5/2")."""
-
-    def plain(value: Any) -> Any:
-        if isinstance(value, Fraction):
-            return str(value)
-        if isinstance(value, dict):
-            return {k: plain(v) for k, v in value.items()}
-        return [plain(v) for v in value] if isinstance(value, (list, tuple)) else value
-
-    data: dict[str, Any] = plain(pool.model_dump(by_alias=True))
-    return data

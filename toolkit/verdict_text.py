@@ -27,7 +27,7 @@ def _listed(criterion: CriterionVerdict) -> bool:
 def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir: Path, report: Path | None) -> None:
     """Everything that the operator needs at the end of a run."""
     console.print()
-    console.print(Text(verdict.headline, style=_OUTCOMES[verdict.outcome]))
+    console.print(Text(verdict.line, style=_OUTCOMES[verdict.outcome]))
     console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, fabric {verdict.fabric}"))
     console.print(Text(_owed(verdict)))
     for waiver in (w for w in verdict.waivers if w.covered):

@@ -12,16 +12,18 @@ from validation.judging.methods import METHODS
 from validation.model import Judgement, Measurement
 
 MAX_ATTEMPTS = 4
-"""Attempts of one measurement at most. Ours."""
+"""Attempts of one measurement at most. Project default."""
 
 CONFIRMED = 2
-"""Attempts after which a suspect is named. Ours."""
+"""Attempts after which a suspect is named. Project default."""
 
 PER_PORT = 4
-"""Pairs of one suspect port and direction that are measured again: enough to tell it from its partners. Ours."""
+"""Pairs of one suspect port and direction that are measured again: enough to tell it from its partners. Project
+default."""
 
 BUDGET_SHARE, BUDGET_LEAST_S = 1.0, 60.0
-"""What further attempts of a suite may take: this share of its planned time, and at least so many seconds. Ours."""
+"""What further attempts of a suite may take: this share of its planned time, and at least so many seconds. Project
+default."""
 
 
 def budget_s(measurements: Iterable[Measurement], rounds: Iterable[Sequence[str]]) -> float:

@@ -77,7 +77,7 @@ def judge(
             "site": topology.site,
             "sign_off": sign_off,
             "outcome": outcome,
-            "headline": _headline(sign_off, outcome, verdicts, missing, named),
+            "headline": _headline(outcome, verdicts, missing, named),
             "planned": len(plan.measurements),
             "measured": len(plan.measurements) - len(missing),
             "missing": missing,
@@ -146,7 +146,6 @@ def _why_not_planned(case: Case, criterion: Criterion) -> str:
 
 
 def _headline(
-    sign_off: str,
     outcome: str,
     verdicts: Sequence[CriterionVerdict],
     missing: Sequence[str],
@@ -169,7 +168,7 @@ def _headline(
         words = f"all {count['pass']} judged criteria pass"
     extra = f"{count['not-measured']} not measured" if count["not-measured"] and outcome != "incomplete" else ""
     extra = ", ".join(x for x in (extra, f"{count['waived']} waived" if count["waived"] else "") if x)
-    return f"{sign_off}: {words}" + (f" ({extra})" if extra else "")
+    return words + (f" ({extra})" if extra else "")
 
 
 def _some(ids: Sequence[str]) -> str:

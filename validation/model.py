@@ -329,19 +329,20 @@ class Denied(Model):
 
 
 class Failure(Model):
-    """Why RDMA did not work. `code` is the probe's or execute/ends.py's; `at` the node at whose end it lies, `towards`
-    the node to which packets were lost, "" where the ends do not tell.
+    """Why RDMA did not work. `code` is the probe's or execute/fault_side.py's; `at` the node at whose end it lies,
+    `towards` the node to which packets were lost, `words` what the code means, all "" where the ends do not tell.
     """
 
     code: str
     at: str = ""
     towards: str = ""
+    words: str = ""
 
 
 class Result(Model):
     """One line of results.jsonl. `run` names the run that it was measured for: ids of measurements are the same in
     every run of a site. The k-th line of a measurement is its `attempt` k: what could not decide is taken again, and
-    all lines stay. `facts` hold what is no sample (validation/facts.py), `denied` what its nodes, and in a lab their
+    all lines stay. `facts` hold what is no sample (validation/facts/), `denied` what its nodes, and in a lab their
     host, were denied meanwhile.
     """
 

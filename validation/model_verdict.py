@@ -210,6 +210,11 @@ class VerdictDoc(Model):
     notes: tuple[str, ...] = ()
 
     @property
+    def line(self) -> str:
+        """Sign-off and headline."""
+        return f"{self.sign_off}: {self.headline}"
+
+    @property
     def owed(self) -> tuple[str, ...]:
         """Ids of the criteria that decide an acceptance, without those that have no meaning on this fabric."""
         return tuple(c.id for c in self.criteria if c.owed and c.reason_code != "not-applicable")

@@ -14,8 +14,8 @@ from validation.load import ConfigError, Source, line_of, load_yaml
 from validation.model import Model
 
 MAX_DAYS = 366
-"""Longest time from decision to last day: a year, a leap year's too. Ours: what is to last longer is agreed on in the
-acceptance profile, where it is left out with its reason."""
+"""Longest time from decision to last day: a year, a leap year's too. Project default: what is to last longer is
+agreed on in the acceptance profile, where it is left out with its reason."""
 
 
 def _said(text: str) -> str:

@@ -22,10 +22,10 @@ FILTERS = {
         "daemon_gpu_faults"
     ),
     "horovod": "apt_sources_for training_servers training_addresses",
-    "kernel": "kernel_reads boot_arguments kernel_plan kernel_undo",
+    "kernel": "kernel_reads kernel_plan kernel_undo",
     "monitoring": "nodes_running",
     "ofed": "rdma_devices ofed_reboot_reasons",
-    "openpgp": "openpgp_keys openpgp_only openpgp_holds openpgp_trusted openpgp_armour",
+    "openpgp": "openpgp_keys openpgp_trusted openpgp_armour",
     "os": "os_key",
     "packages": "packages_off",
     "preflight": "preflight_facts preflight_reasons preflight_notes address_owners",

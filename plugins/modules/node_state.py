@@ -154,7 +154,7 @@ def read_units(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, b
     )
     if code != 0:
         module.fail_json(msg=f"systemctl show failed: {err.strip()}")
-    for name, block in zip(names, out.strip("\n").split("\n\n"), strict=False):
+    for name, block in zip(names, out.strip("\n").split("\n\n")):
         values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
         units[name] = {
             "active": values.get("ActiveState") == "active",

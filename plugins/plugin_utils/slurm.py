@@ -127,15 +127,16 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], shards: int) -> list[str]:
     return lines
 
 
-def partition_lines(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One partition of every GPU class, and `all`."""
+def partitions(nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Lines of slurm.conf by name: `all`, and one partition of every GPU class."""
     everyone = sorted(nodes, key=lambda n: (len(n["name"]), n["name"]))
     if not everyone:
-        return []
-    lines = [f"PartitionName=all Nodes={names_joined(everyone, 'name')} Default=YES MaxTime=INFINITE State=UP {SHARED}"]
+        return {}
+    names = names_joined(everyone, "name")
+    lines = {"all": f"PartitionName=all Nodes={names} Default=YES MaxTime=INFINITE State=UP {SHARED}"}
     for kind in sorted({str(n["gpus"]["type"]) for n in everyone} - {""}):
         members = names_joined((n for n in everyone if n["gpus"]["type"] == kind), "name")
-        lines.append(f"PartitionName={kind} Nodes={members} MaxTime=INFINITE State=UP {SHARED}")
+        lines[kind] = f"PartitionName={kind} Nodes={members} MaxTime=INFINITE State=UP {SHARED}"
     return lines
 
 
@@ -160,7 +161,7 @@ def slurm_cluster(
         "unknown": [host for host in wanted if host not in found],
         "node_lines": node_lines(described, shards),
         "gres_lines": gres_lines(described, shards),
-        "partition_lines": partition_lines(described),
+        "partitions": partitions(described),
         "cgroups": bool(nodes) and all(n["cgroups"] for n in nodes),
         "memory_per_cpu_mib": min(per_cpu, default=0),
     }

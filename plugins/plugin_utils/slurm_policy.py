@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,12 @@ def _clock(minutes: int) -> str:
     return f"{minutes // 1440}-{minutes // 60 % 24:02}:{minutes % 60:02}:00"
 
 
-def _partition_lines(pool: Any, lines: Iterable[str], shards: int) -> list[str]:
+def _partition_lines(pool: Any, lines: Mapping[str, str], shards: int) -> list[str]:
     # Beside a reservation a lease without an end would never start: it gets an hour, or what every limit allows.
     limits = [part.max_hours for part in (*pool.users.values(), *pool.classes.values()) if part.max_hours]
     default = f"DefaultTime={_clock(min([60, *map(_minutes, limits)]))}"
     written = []
-    for line in lines:
-        name = line.split()[0].removeprefix("PartitionName=")
+    for name, line in lines.items():
         allowed = [
             user_class
             for user_class, users in pool.users.items()
@@ -122,10 +121,10 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
     """
     empty = {"classes": {}, "reservations": {}}
     if not data:
-        return {"partition_lines": list(cluster["partition_lines"]), "conf": {}, "sync": empty}
+        return {"partition_lines": list(cluster["partitions"].values()), "conf": {}, "sync": empty}
     per_gpu = shards or 1
     pool = _checked(data, per_gpu, inventory)
-    found = {line.split()[0].removeprefix("PartitionName=") for line in cluster["partition_lines"]} - {"all"}
+    found = {*cluster["partitions"]} - {"all"}
     named = {*pool.classes, *(c for users in pool.users.values() for c in users.classes or ())}
     named |= {kept.gpu_class for kept in pool.reservations.values()}
     if named - found and not cluster["unknown"]:
@@ -149,7 +148,7 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
         name: _reservation(kept) for name, kept in pool.reservations.items() if kept.gpu_class in found
     }  # those of nodes that no run has reached yet follow with that run
     return {
-        "partition_lines": _partition_lines(pool, cluster["partition_lines"], per_gpu),
+        "partition_lines": _partition_lines(pool, cluster["partitions"], per_gpu),
         "conf": _conf(pool),
         "sync": {"classes": classes, "reservations": kept_for},
     }

@@ -52,7 +52,7 @@ def test_without_a_device_first_light_says_at_which_end_and_the_rest_is_not_trie
     assert (light.status, light.failure.code, light.failure.at) == ("failed", "no-device", "gpu2")
     assert str(light.error).startswith("gpu2: no RDMA device on lo")
     assert write.failure.at == "gpu2"
-    assert str(write.error).startswith("not tried, for rdma-first-light failed: gpu2: no RDMA device on lo")
+    assert str(write.error).startswith("skipped, because rdma-first-light failed: gpu2: no RDMA device on lo")
     assert progress.began == [LIGHT]
     assert not [probe for _, probe in launcher.started if "rdma-bandwidth" in probe]
 

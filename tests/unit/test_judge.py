@@ -41,7 +41,7 @@ def test_a_rehearsal_lists_all_criteria_and_says_why_most_are_not_measured():
     assert codes["tn.intra"] == codes["tn.inter"] == ("not-measured", "virtual")
     assert all(c.reason for c in verdict.criteria)
     assert criterion(verdict, "tr.tcpbw").coverage == "12/12 pairs"
-    assert verdict.headline.startswith("REHEARSAL: all 6 judged criteria pass")
+    assert verdict.line.startswith("REHEARSAL: all 6 judged criteria pass")
 
 
 def test_on_an_rdma_fabric_rdma_is_not_measured_rather_than_not_applicable():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.lease import LeaseError
-from toolkit.lease.fraction import memory_limit_mib, parse_part, part_for_memory, sms_of, thread_percentage
+from toolkit.lease.fraction import memory_limit_mib, parse_part, part_for_memory, thread_percentage
 
 
 @pytest.mark.parametrize(
@@ -65,4 +65,3 @@ def test_more_memory_than_a_gpu_has() -> None:
 
 def test_what_mps_is_told() -> None:
     assert [thread_percentage(s, 140) for s in (20, 35, 105, 140)] == ["14.2857", "25", "75", "100"]
-    assert sms_of(132, 20, 140) == 18

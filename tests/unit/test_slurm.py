@@ -90,7 +90,7 @@ def test_a_fleet_of_equal_nodes_is_one_line() -> None:
     assert "Gres=gpu:v100:4,shard:560 State" in cluster["node_lines"][0]
     assert cluster["memory_per_cpu_mib"] == 512
     # What every node is sent stays small.
-    assert sum(len(line) for key in ("node_lines", "gres_lines", "partition_lines") for line in cluster[key]) < 50_000
+    assert sum(len(line) for line in cluster["node_lines"] + cluster["gres_lines"]) < 50_000
 
 
 def test_classes_are_partitions_and_gres_by_file_or_by_nvml() -> None:
@@ -104,7 +104,7 @@ def test_classes_are_partitions_and_gres_by_file_or_by_nvml() -> None:
         "NodeName=gpu2 AutoDetect=nvml Name=gpu Type=h100 Count=8",
         "NodeName=gpu2 Name=shard Count=160",
     ]
-    assert [line.split(" Default")[0].split(" Max")[0] for line in cluster["partition_lines"]] == [
+    assert [line.split(" Default")[0].split(" Max")[0] for line in cluster["partitions"].values()] == [
         "PartitionName=all Nodes=cpu1,gpu1,gpu2",
         "PartitionName=h100 Nodes=gpu2",
         "PartitionName=v100 Nodes=gpu1",

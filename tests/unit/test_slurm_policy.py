@@ -16,11 +16,11 @@ from tests.support.node_modules import ROOT, load_filters
 
 policy = load_filters("slurm_policy")["slurm_policy"]
 CLUSTER: dict[str, Any] = {
-    "partition_lines": [
-        "PartitionName=all Nodes=gpu1,gpu2 Default=YES MaxTime=INFINITE State=UP",
-        "PartitionName=h100 Nodes=gpu2 MaxTime=INFINITE State=UP",
-        "PartitionName=v100 Nodes=gpu1 MaxTime=INFINITE State=UP",
-    ],
+    "partitions": {
+        "all": "PartitionName=all Nodes=gpu1,gpu2 Default=YES MaxTime=INFINITE State=UP",
+        "h100": "PartitionName=h100 Nodes=gpu2 MaxTime=INFINITE State=UP",
+        "v100": "PartitionName=v100 Nodes=gpu1 MaxTime=INFINITE State=UP",
+    },
     "nodes": [{"name": "gpu1"}, {"name": "gpu2"}],
     "unknown": [],
 }
@@ -43,7 +43,7 @@ POOL: dict[str, Any] = {
 
 def test_without_policies_nothing_changes() -> None:
     assert policy({}, CLUSTER, 140, "/nowhere") == {
-        "partition_lines": CLUSTER["partition_lines"],
+        "partition_lines": list(CLUSTER["partitions"].values()),
         "conf": {},
         "sync": {"classes": {}, "reservations": {}},
     }

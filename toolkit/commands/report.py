@@ -92,7 +92,7 @@ def report(
         answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
         click.echo(json.dumps({**answer, **verdict.model_dump(include=set(keys))}))
     else:
-        click.echo(verdict.headline, err=True)
+        click.echo(verdict.line, err=True)
         for path in written.paths.values():
             click.echo(str(path))
     if written.left_out and formats != FORMATS:

@@ -84,8 +84,3 @@ def memory_limit_mib(gpu_mib: int, shards: int, of: int) -> int:
 def thread_percentage(shards: int, of: int) -> str:
     """MPS's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE of a part; a float in (0, 100], as its daemon takes it."""
     return f"{100 * shards / of:.4f}".rstrip("0").rstrip(".")
-
-
-def sms_of(sm_count: int, shards: int, of: int) -> int:
-    """Streaming multiprocessors that a part comes to, rounded down and at least one."""
-    return max(sm_count * shards // of, 1)

@@ -11,7 +11,7 @@ EMULATED = "Emulated: host memory stands in for a GPU in a lab."
 def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns, two spaces apart, the last one as long as it likes."""
     widths = [max(len(str(row[i])) for row in [titles, *rows]) for i in range(len(titles))]
-    padded = [[str(cell).ljust(width) for cell, width in zip(row, widths, strict=True)] for row in [titles, *rows]]
+    padded = [[str(cell).ljust(width) for cell, width in zip(row, widths)] for row in [titles, *rows]]
     return "\n".join("  ".join(cells).rstrip() for cells in padded)
 
 

@@ -12,7 +12,8 @@ from validation.compare.model import NoiseName
 
 SMALL = 0.03
 """A change of less than this share is called small even where the samples' intervals part: the samples of one run do
-not show how runs differ from each other. Ours, provisional; the same share that criterion tn.short allows."""
+not show how runs differ from each other. Project default, provisional; the same share that criterion tn.short
+allows."""
 
 LEAST = 5
 """Samples that each side needs for an interval."""

@@ -9,18 +9,18 @@ from validation.model import Denied, Topology
 from validation.probes.denied import Reading, between, reading
 
 HOST = "host"
-ELSEWHERE = ("training-", "remoting-")
-"""Kinds whose work is done by processes that the probe does not start itself, but a daemon for it: they cannot be told
-from the programs of others."""
 
 
-def denied_on(node: str, output: Output, kind: str) -> Denied | None:
-    """What the supervisor of a probe of this kind says that its node was denied; None where it said nothing usable."""
+def denied_on(node: str, output: Output, by_daemon: bool) -> Denied | None:
+    """What the supervisor of a probe says that its node was denied; None where it said nothing usable.
+
+    `by_daemon`: what the probe starts cannot be told from the programs of others.
+    """
     for document in reversed(output.documents()):
         said = document.get("denied")
         if isinstance(said, dict):
             try:
-                others = None if kind.startswith(ELSEWHERE) else said.get("others")
+                others = None if by_daemon else said.get("others")
                 return Denied.model_validate({**said, "others": others, "where": node})
             except ValidationError:
                 return None

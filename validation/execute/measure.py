@@ -117,7 +117,7 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
     outputs = [(node, str(doc["stdout"]), str(doc["stderr"]))]
     known = plain(doc["facts"], drop=("json", "fault")) if _both_ends(m) else {}  # which device failed is worth keeping
     fault = doc["facts"].get("fault") if _both_ends(m) else None
-    failure = Failure(code=str(fault)) if fault is not None else None
+    failure = Failure(code=str(fault), words=doc["error"] or "") if fault is not None else None
     if output.returncode == EXIT_DEADLINE:
         late = f"did not end within {m.timeout_s:g} s on {node}"
         if fault not in (None, "stopped"):  # what was seen when it was stopped, as a port that is down
@@ -160,7 +160,7 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
         taken = Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
     finally:
         await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
-    said = [denied_on(remote.node, await remote.finish(), m.kind) for remote in running]
+    said = [denied_on(remote.node, await remote.finish(), KINDS[m.kind].by_daemon) for remote in running]
     taken.denied = tuple(denied for denied in said if denied is not None)
     return taken
 
@@ -220,13 +220,13 @@ def name_fault_side(taken: Taken, m: Measurement, served: ProbeDoc | None) -> No
         return
     where = {"client": here, "server": there}.get(found.end, "")
     towards = {"there": there, "back": here}.get(found.end, "")
-    taken.failure = Failure(code=found.code, at=where, towards=towards)
-    if not found.words:
-        return
-    if found.end in ("there", "back"):
-        taken.error = f"{found.words.format(here=here, there=there)} ({taken.error})"
-    else:
-        taken.error = f"{where}: {found.words}" if where else found.words
+    words = found.words.format(here=here, there=there) if towards else found.words
+    said = words or (taken.failure.words if taken.failure else "")
+    taken.failure = Failure(code=found.code, at=where, towards=towards, words=said)
+    if towards:
+        taken.error = f"{words} ({taken.error})"
+    elif words:
+        taken.error = f"{where}: {words}" if where else words
 
 
 def _unserved(m: Measurement, node: str, output: Output) -> Taken:

@@ -53,7 +53,7 @@ class _Runner:
         self.progress = progress
         self.results: list[Result] = []
         self.dead: dict[str, str] = {}
-        self.dark: dict[tuple[str, tuple[Endpoint, ...]], Taken] = {}  # kinds that others need, where they failed
+        self.broken: dict[tuple[str, tuple[Endpoint, ...]], Taken] = {}  # kinds that others need, where they failed
         # Before anything starts: a plan that does not fit must not stop half way.
         self.jobs: dict[str, Job] = {m.id: job_for(m, topology) for m in plan.measurements}
 
@@ -94,14 +94,14 @@ class _Runner:
         started, begin = utc_now(), time.monotonic()
         if gone:
             taken = Taken("unreachable", "; ".join(f"{node}: {self.dead[node]}" for node in gone))
-        elif (before := self.dark.get((KINDS[m.kind].needs, m.endpoints))) is not None:
-            why = f"not tried, for {KINDS[m.kind].needs} failed: {before.error}"
+        elif (before := self.broken.get((KINDS[m.kind].needs, m.endpoints))) is not None:
+            why = f"skipped, because {KINDS[m.kind].needs} failed: {before.error}"
             taken = Taken("failed", why, facts=before.facts, failure=before.failure)
         else:
             self.progress.started(m)
             taken = await self.take(m)
             if taken.failure is not None and taken.failure.code not in KINDS[m.kind].bearable:
-                self.dark[m.kind, m.endpoints] = taken
+                self.broken[m.kind, m.endpoints] = taken
         result = self.record(m, taken, started, time.monotonic() - begin)
         self.progress.finished(m, result)
         return result

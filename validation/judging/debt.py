@@ -16,8 +16,8 @@ from validation.model import CriterionVerdict, Result
 from validation.profile import Profile
 
 PASSED_SHARE = 0.5
-"""Share of the owed criteria that can be measured on this fabric which must pass where waivers took part. Ours: what is
-mostly waived was not accepted by measuring it."""
+"""Share of the owed criteria that can be measured on this fabric which must pass where waivers took part. Project
+default: what is mostly waived was not accepted by measuring it."""
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,11 @@ def _fault_side(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None
         ports = [end for end in measurement.endpoints if end.node == node]
         if result is None or not ports:
             return None
-        found.setdefault(ports[0], str(result.error))
+        found.setdefault(ports[0], failure.words if failure and failure.words else str(result.error))
     return next(iter(found.items())) if len(found) == 1 else None
 
 
-def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, error: str) -> Finding:
-    said = error.removeprefix(f"{port.node}: ")
+def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, said: str) -> Finding:
     text = f"node {port.node}: {port}: {said}"
     remedy = criterion.remedy or "Look at the evidence"
     return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence)

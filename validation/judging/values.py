@@ -18,16 +18,17 @@ from validation.platform import platform_bound, undeclared
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
-that shared two busy cores reached 0.2 or more. Ours."""
+that shared two busy cores reached 0.2 or more. Project default."""
 
 
 LAB_SLACK, LINE_SLACK = 3.0, 1.25
 """How far above the ceiling one interval of a TCP stream may lie: what buffers held over a stall follows at once. A
-lab's host is stopped by other guests for whole intervals of 0.25 s; a port's socket buffers hold some 50 ms. Ours."""
+lab's host is stopped by other guests for whole intervals of 0.25 s; a port's socket buffers hold some 50 ms. Project
+default."""
 
 LEAST_US = {"tcp_rtt_us": 1.0, "rdma_latency_us": 0.1}
 """Latencies that no stack reaches: a TCP round trip passes two kernels and two cards, an RDMA operation PCI Express
-(about 0.5 us alone). Below that the unit is another one, or nothing was measured. Ours."""
+(about 0.5 us alone). Below that the unit is another one, or nothing was measured. Project default."""
 
 SHARES = frozenset({"ratio"})  # 0 is a reading like any other, and 1 the most, but for rounding
 

@@ -17,7 +17,7 @@ from validation.waiver import Waiver
 
 MEASURED_SHARE = 0.5
 """Share of the judgements on a node that must stand on a measurement before a lost one of that node can be waived.
-Ours: of a node of which most was lost nobody knows what the rest would have shown."""
+Project default: of a node of which most was lost nobody knows what the rest would have shown."""
 
 LOST = frozenset({"missing-result", "tool-failed", "missing-metric", "above-ceiling"})
 """Reasons of `not-measured` that leave nothing known of the subject."""

@@ -23,6 +23,7 @@ KINDS = (
         job=_copies,
         parse=remoting.copies,
         repeat_by="probe",
+        by_daemon=True,
     ),
     Kind(
         name="remoting-isolate",
@@ -30,6 +31,7 @@ KINDS = (
         job=_job,
         parse=remoting.isolation,
         repeat_by="probe",
+        by_daemon=True,
     ),
     Kind(
         name="remoting-fraction",
@@ -37,6 +39,7 @@ KINDS = (
         job=_job,
         parse=remoting.fractions,
         repeat_by="probe",
+        by_daemon=True,
     ),
     Kind(
         name="utilisation",

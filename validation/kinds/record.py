@@ -35,8 +35,9 @@ class Kind:
     line shows, FIRST, or "". `needs`: the kind that must work between the same ports first, or "". `bearable`: faults
     of this kind after which what needs it is tried all the same. `both_ends`: the serving end's document is part of the
     proof, and of the explanation of a failure. `repeat_by`: by hand it is repeated with the tool's own command line, or
-    with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval. `on_each`:
-    suite compute takes it on each node by itself.
+    with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval. `by_daemon`:
+    a daemon does the work, so it cannot be told from the programs of others. `on_each`: suite compute takes it on each
+    node by itself.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Kind:
     both_ends: bool = False
     repeat_by: Literal["tool", "probe"] = "tool"
     once: bool = False
+    by_daemon: bool = False
     on_each: OnEach | None = None
 
 

@@ -31,5 +31,6 @@ KINDS = (
         job=_job,
         parse=training.parse,
         headline="images_per_s",
+        by_daemon=True,
     ),
 )

@@ -14,18 +14,20 @@ from validation.parsers.common import Parsed, ParseError, count, expect, json_ob
 from validation.probes import ProbeDoc
 
 CONSISTENT = 0.25
-"""How far the mean of the intervals may be from the rate over the whole test: they count the same bytes. Ours."""
+"""How far the mean of the intervals may be from the rate over the whole test: they count the same bytes. Project
+default."""
 
 
 ROUNDED = 0.001
-"""By what share a rate may differ from its bytes and seconds, which iperf3 prints unrounded. Ours."""
+"""By what share a rate may differ from its bytes and seconds, which iperf3 prints unrounded. Project default."""
 NEAR = 0.1
-"""Share of an interval by which times may miss each other. Ours: a busy node's timers fire late, but by one clock."""
+"""Share of an interval by which times may miss each other. Project default: a busy node's timers fire late, but by
+one clock."""
 LATE = 1.5
-"""How much longer than planned, and a second, the receiver may take until all has arrived. Ours."""
+"""How much longer than planned, and a second, the receiver may take until all has arrived. Project default."""
 FEWEST = 0.5
-"""Share of the planned intervals that must be there. Ours: while a busy node stands still intervals run together, but
-no time is missing between them."""
+"""Share of the planned intervals that must be there. Project default: while a busy node stands still intervals run
+together, but no time is missing between them."""
 SAME = ("protocol", "num_streams", "omit", "duration", "reverse")
 """What both ends say of the test."""
 

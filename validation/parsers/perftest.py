@@ -25,10 +25,11 @@ LATENCY_HEAD = re.compile(r"^ #bytes #iterations +t_min\[usec\] +t_max\[usec\] +
 SWEEP_SIZES = tuple(float(2**power) for power in range(1, 24))
 """-a measures 2 to 2^23 bytes, in powers of two."""
 AGREEMENT = 0.01
-"""By what share the average bandwidth may differ from message rate x size, which is the same figure. Ours."""
+"""By what share the average bandwidth may differ from message rate x size, which is the same figure. Project
+default."""
 MEASURED_SHARE = 0.45
 """Share of its run time (-D) that a run must have measured: perftest leaves out a margin of a quarter at each end
-(perftest_parameters.c, margin), which leaves a half; the rest is a busy node's. Ours."""
+(perftest_parameters.c, margin), which leaves a half; the rest is a busy node's. Project default."""
 
 
 class Header(NamedTuple):

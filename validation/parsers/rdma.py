@@ -15,7 +15,7 @@ from validation.parsers.common import MOST, Facts, ParseError, count, plain
 
 SHARE = 0.95
 """Share of the claimed packets or bytes that both devices must have counted: drivers answer from a cache that may be
-some milliseconds old. Ours."""
+some milliseconds old. Project default."""
 
 # Counters that mean that something was sent again or came out of order, of rxe, mlx5, mlx4, bnxt_re and irdma.
 RETRANSMITS = (

@@ -22,7 +22,8 @@ cut to whole nanoseconds one by one, the output's are computed before they are c
 
 
 CUT_US = 0.005
-"""By how much a time of the log may lie beyond one of the output: each is cut or rounded to nanoseconds. Ours."""
+"""By how much a time of the log may lie beyond one of the output: each is cut or rounded to nanoseconds. Project
+default."""
 
 
 def _find(pattern: str, text: str, what: str) -> str:

@@ -228,8 +228,8 @@ def code_words(code: str) -> str:
 
 
 def headline(verdict: VerdictDoc) -> str:
-    """The headline without the sign-off that already stands above it in large letters, as a sentence."""
-    text = verdict.headline.removeprefix(f"{verdict.sign_off}:").strip() or verdict.headline
+    """The headline as a sentence."""
+    text = verdict.headline
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 

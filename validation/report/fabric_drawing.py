@@ -32,7 +32,7 @@ _BOX, _GAP = 150, 16
 _ACROSS = 4
 
 
-class _Guilt:
+class _Suspects:
     """What the findings name: nodes, ports "node/port", and links (port, port)."""
 
     def __init__(self, documents: RunDocuments) -> None:
@@ -63,16 +63,16 @@ class _Guilt:
 
 def fabric_figure(documents: RunDocuments) -> Figure:
     """Nodes, their fabric ports, and the fabric that joins them. Switches are not drawn: no fact shows them."""
-    nodes, guilt = documents.topology.nodes, _Guilt(documents)
+    nodes, suspects = documents.topology.nodes, _Suspects(documents)
     large = len(nodes) > _DRAWN_NODES
     rate = documents.topology.lab_link.rate_gbps if documents.topology.lab_link else documents.fabric.line_rate_gbps
     what = "lab links shaped to" if documents.topology.lab_link else "nominal line rate"
     bar = f"{documents.fabric.title}: {what} {quantity(rate, 'Gbit/s')}"
-    svg = _squares(nodes, guilt, bar) if large else _boxes(nodes, guilt, bar)
+    svg = _squares(nodes, suspects, bar) if large else _boxes(nodes, suspects, bar)
     links = _links(documents)
     caption = (
         f"{plural(len(nodes), 'node')} with {plural(sum(len(n.ports) for n in nodes), 'fabric port')} on {bar}. "
-        f"{guilt.words} "
+        f"{suspects.words} "
         + (
             "Switches and cables: as ibnetdiscover shows them, in the table of links below."
             if links
@@ -131,7 +131,7 @@ def _role(node: Node) -> str:
     return ", ".join(g.replace("_", " ") for g in node.groups) or "no group"
 
 
-def _boxes(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
+def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
     """Each node as a box with its ports on the fabric's bar: half of the nodes above it, half below."""
     above = nodes[: ceil(len(nodes) / 2)] if len(nodes) > _ACROSS else nodes
     below = nodes[len(above) :]
@@ -153,20 +153,20 @@ def _boxes(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
             x = left + index * (box + _GAP)
             y = 4.0 if row == 0 else bar_y + 30.0 + wire
             edge = y + box_height if row == 0 else y
-            body += _node(node, x, y, box, box_height, node.name in guilt.nodes)
+            body += _node(node, x, y, box, box_height, node.name in suspects.nodes)
             for position, port in enumerate(node.ports):
                 px = x + box * (position + 1) / (len(node.ports) + 1)
                 places[f"{node.name}/{port.interface}"] = (px, edge)
-                bad = f"{node.name}/{port.interface}" in guilt.ports
+                bad = f"{node.name}/{port.interface}" in suspects.ports
                 body += _port(node, port, px, edge, bar_y if row == 0 else bar_y + 30.0, box / len(node.ports), bad)
-    for one, other in sorted(guilt.links):
+    for one, other in sorted(suspects.links):
         if one in places and other in places:
             body += _suspect_link(places[one], places[other], bar_y + 15)
     y = height - 8
     body.append(cross(10, y - 4, 5))
     body.append(text(22, y, "suspect (node, port or link)", 11, fill=MUTED))
     ports = sum(len(n.ports) for n in nodes)
-    description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {guilt.words}"
+    description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {suspects.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
 
 
@@ -212,7 +212,7 @@ def _suspect_link(one: tuple[float, float], other: tuple[float, float], middle: 
     ]
 
 
-def _squares(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
+def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
     """Many nodes: a square each, by role; the suspect ones crossed and named."""
     side, pitch, across = 12, 16, 38
     roles: dict[str, list[Node]] = {}
@@ -235,18 +235,18 @@ def _squares(nodes: Sequence[Node], guilt: _Guilt, bar: str) -> Markup:
         for index, node in enumerate(members):
             x, at = 8 + index % across * pitch, y + index // across * pitch
             plain.append(f"M{x} {at:g}h{side}v{side}h-{side}z")
-            if guilt.touches(node):
+            if suspects.touches(node):
                 marks.append(
                     f"<g><title>{escape(node.name)}: named by the findings</title>{cross(x + 6, at + 6, 6)}</g>"
                 )
         body.append(f'<path d="{"".join(plain)}" fill="#dfe9f3" stroke="{BLUE}"/>')
         body += marks
         y += ceil(len(members) / across) * pitch + 12
-    named = [n.name for n in nodes if guilt.touches(n)]
+    named = [n.name for n in nodes if suspects.touches(n)]
     if named:
         body.append(cross(14, y + 6, 5))
         body.append(text(26, y + 10, short(f"named by the findings: {many(named, 8)}", width - 40, 11), 11))
         y += 20
     body.append(f'<path d="M8 {y + 2:g}H{width - 8}" stroke="{LINE}"/>')
-    description = f"{len(nodes)} nodes as squares, by role, on {bar}. {guilt.words}"
+    description = f"{len(nodes)} nodes as squares, by role, on {bar}. {suspects.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, y + 8, body)

@@ -331,7 +331,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         judged=documents.verdict is not None,
         sign_off=verdict.sign_off,
         outcome=verdict.outcome,
-        headline=verdict.headline,
+        headline=verdict.line,
         customer=documents.customer,
         sentences=sentences(documents, verdict, front_words("en")),
         profile=verdict.profile,

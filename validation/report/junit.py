@@ -49,7 +49,7 @@ def _judged(suite: Element, classname: str, criterion: CriterionVerdict, judgeme
 def _sign_off(root: Element, verdict: VerdictDoc, rehearsal: bool) -> None:
     suite = SubElement(root, "testsuite", {"name": SIGN_OFF})
     case = _case(suite, SIGN_OFF, "sign-off")
-    words = _clean(verdict.headline)
+    words = _clean(verdict.line)
     if verdict.outcome == "failed":
         SubElement(case, "failure", {"message": words, "type": verdict.sign_off}).text = words
     elif verdict.outcome == "incomplete":

@@ -38,7 +38,7 @@ def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
     what = [key for key in new if old[key] != new[key]]
     odd = [v.id for v, w in zip(stands.criteria, fresh.criteria, strict=False) if v != w]
     where = ", ".join(what) + (f" ({', '.join(odd[:8])})" if odd else "")
-    return stands, f"verdict.json: is not what judging the results gives: {where}; judged again: {fresh.headline}"
+    return stands, f"verdict.json: is not what judging the results gives: {where}; judged again: {fresh.line}"
 
 
 def made_again(run: Path | RunFiles, pdf: bool = True) -> Again:

@@ -30,7 +30,7 @@ The toolkit does all this, finds added files, and judges the run again: toolkit 
 def readme_text(info: RunInfo, verdict: VerdictDoc) -> str:
     """The text for a run; the same run always gives the same."""
     return _TEXT.format(
-        headline=one_line(verdict.headline),
+        headline=one_line(verdict.line),
         words=WORDS[verdict.sign_off].replace("I sign this run as", "This run was judged as"),
         run=one_line(info.run),
         site=one_line(info.site),

@@ -103,7 +103,7 @@ def sign_run(
         sign_off=verdict.sign_off,
         outcome=verdict.outcome,
         profile=profile_words(verdict),
-        headline=one_line(verdict.headline),
+        headline=one_line(verdict.line),
         toolkit=version("elastic-ai-toolkit"),
         name=name,
         company=company,

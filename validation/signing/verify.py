@@ -125,7 +125,7 @@ def _identify(run_dir: Path, found: Verification) -> None:
         info = load_json(run_dir / "run.json", RunInfo)
         found.run, found.site, found.fabric = one_line(info.run), one_line(info.site), one_line(info.fabric)
         verdict = load_json(run_dir / "verdict.json", VerdictDoc)
-        found.sign_off, found.headline = verdict.sign_off, one_line(verdict.headline)
+        found.sign_off, found.headline = verdict.sign_off, one_line(verdict.line)
         found.profile = profile_words(verdict)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))

@@ -14,10 +14,10 @@ from validation.model import Endpoint, LeftOut, Measurement, Node, Port, Topolog
 from validation.schedule import directed_rounds, evenly
 
 FULL_MESH_ENDPOINTS = 32
-"""Up to this many fabric ports every ordered pair is measured: 62 rounds of a few seconds. Ours."""
+"""Up to this many fabric ports every ordered pair is measured: 62 rounds of a few seconds. Project default."""
 
 SAMPLED_ROUNDS = 8
-"""Rounds (each in both directions) of a larger fleet: every node meets 8 partners. Ours."""
+"""Rounds (each in both directions) of a larger fleet: every node meets 8 partners. Project default."""
 
 
 class PlanError(ConfigError):

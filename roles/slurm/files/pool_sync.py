@@ -44,7 +44,7 @@ def table(kind, columns, *more):
     """Rows that sacctmgr shows, as dictionaries."""
     lines = ask("sacctmgr", "-nP", "show", kind, "format=" + ",".join(columns), *more)
     rows = [line.split("|") for line in lines if line.strip()]
-    return [dict(zip(columns, row)) for row in rows]  # noqa: B905 - EL 9's Python 3.9 knows no strict
+    return [dict(zip(columns, row)) for row in rows]
 
 
 def minutes(text):
