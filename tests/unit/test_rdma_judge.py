@@ -25,8 +25,9 @@ from validation.fabric import fabric_names, load_fabric
 from validation.model import Failure, Measurement, Plan, Result, Topology, VerdictDoc
 
 
-def failed(m: Measurement, fault: str, at: str = "", towards: str = "", error: str = "it failed") -> Result:
-    return result(m, status="failed", error=error, failure=Failure(code=fault, at=at, towards=towards))
+def failed(m: Measurement, fault: str, at: str = "", towards: str = "", words: str = "it failed") -> Result:
+    failure = Failure(code=fault, at=at, towards=towards, words=words)
+    return result(m, status="failed", error=f"{at}: {words}" if at else words, failure=failure)
 
 
 def judged(spoil: Any = None, plan: Plan = VM_PLAN, topology: Topology = VM_LAB, fabric: str = "roce40") -> VerdictDoc:
@@ -121,7 +122,7 @@ def test_virtual_machines_that_are_not_emulated_are_not_judged_either() -> None:
     ],
 )
 def test_the_end_that_is_at_fault_is_named_even_of_two(fault: str, at: str, towards: str) -> None:
-    verdict = judged(lambda m: failed(m, fault, at, towards, f"gpu2: the {fault} of it"))
+    verdict = judged(lambda m: failed(m, fault, at, towards, f"the {fault} of it"))
     works = criterion(verdict, "tr.rdmafn")
     assert (works.verdict, works.reason_code) == ("fail", "not-working")
     assert [f.subject for f in verdict.findings] == ["gpu2/fab0"]
