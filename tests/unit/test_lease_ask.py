@@ -14,7 +14,7 @@ from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
-from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, SlurmJob, parse_jobs, parse_nodes
 from toolkit.lease.wire import EndCode, Ending
@@ -131,7 +131,8 @@ def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
     (job,) = ask.wait(FakeHost(slurm=waiting, clock=FakeClock(step_s=2)), 41, "1/2 GPU", told.append)
     assert job.state == "RUNNING"
     assert told == ["lease 41: waits for 1/2 GPU, place 3 in the queue, expected 2026-11-21 16:00:00"]
-    ended = job_text(state="CANCELLED").replace("   StdErr", "   AdminComment=ended: its client is gone\n   StdErr")
+    noted = f"   AdminComment={ended_text('its client is gone')}\n   StdErr"
+    ended = job_text(state="CANCELLED").replace("   StdErr", noted)
     for text, words in ((ended, "lease 41 has ended: its client is gone"), ("", "lease 41")):
         with pytest.raises(LeaseError, match=words) as over:
             ask.wait(FakeHost(slurm=FakeSlurm(texts=[text])), 41, "", told.append)

@@ -190,7 +190,12 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     host.slurm.answers["squeue"] = "41 RUNNING 2100-01-01T00:00:00\n42 COMPLETED N/A\n43 RUNNING Unknown\n"
     assert hooks.sweep(host) == 0
     assert set(host.systemd.units) == {"41"}
-    assert host.slurm.commands[-1] == ["scontrol", "update", "JobId=43", "AdminComment=ended: its instance is gone"]
+    assert host.slurm.commands[-1] == [
+        "scontrol",
+        "update",
+        "JobId=43",
+        'AdminComment={"elastic-ai-lease-ended": "its instance is gone"}',
+    ]
     assert host.slurm.cancelled == [43]
     assert ("10.0.0.9", 30999) not in host.firewall.open
     until = float((host.run_dir / "41" / "deadline").read_text())

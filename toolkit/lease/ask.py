@@ -13,7 +13,7 @@ from toolkit.lease import JOB_NAME, Exit, LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import JobComment
+from toolkit.lease.job_comment import JobComment, ended_reason
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmJob
@@ -169,7 +169,7 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
 
 def ended_words(job: SlurmJob) -> str:
     """Why a lease's job is over."""
-    left = job.admin_comment.removeprefix("ended: ") if job.admin_comment.startswith("ended: ") else ""
+    left = ended_reason(job.admin_comment)
     by_state = {
         "TIMEOUT": "its time is over",
         "PREEMPTED": "a job of higher priority needed the GPUs",

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError, instance
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.job_comment import ended_text
 from toolkit.lease.server_conf import read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, epoch
 from toolkit.lease.unit import PROGRAMS
@@ -119,7 +120,7 @@ def stopped(host: Host | None = None) -> int:
 def give_back(host: Host, job_id: str, lease: int, why: str) -> None:
     """End a lease's job from the server's side, and note why."""
     try:
-        host.slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment=ended: {why}"])
+        host.slurm.run(["scontrol", "update", f"JobId={job_id}", f"AdminComment={ended_text(why)}"])
         host.slurm.cancel(lease)
     except LeaseError as fault:
         tell(f"lease {lease}: Slurm cannot cancel it now ({fault}); the sweep tries again")

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from toolkit.lease import LeaseError
 
 MARK = "elastic-ai-lease"
+ENDED = "elastic-ai-lease-ended"
 MAX_CLIENTS = 8
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -47,6 +48,20 @@ def _number(data: dict[str, Any], key: str, limit: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
         raise LeaseError(f"the lease's comment has no valid {key}")
     return value
+
+
+def ended_text(why: str) -> str:
+    """A lease's job's AdminComment, written by its server: why the server ended it."""
+    return json.dumps({ENDED: why})
+
+
+def ended_reason(text: str) -> str:
+    """Why the server ended the lease; "" where it did not."""
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return ""
+    return str(data.get(ENDED, "")) if isinstance(data, dict) else ""
 
 
 def is_lease_comment(comment: str) -> bool:

@@ -103,7 +103,7 @@ def extend(lease: Lease, seconds: int) -> str:
     except FileNotFoundError as fault:
         raise LeaseError(f"{fault.filename} is not installed here; run site.yml, or ask the administrator") from None
     if done.returncode != 0:
-        raise LeaseError((done.stderr.strip().splitlines() or ["it was not extended"])[-1].removeprefix("error: "))
+        raise LeaseError((done.stderr.strip().splitlines() or ["it was not extended"])[-1])
     return done.stdout.strip()
 
 
