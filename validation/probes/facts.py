@@ -1,6 +1,8 @@
 """What a node is: hardware, fabric ports and the versions of the stack that was installed on it.
 
 A component that is not there is reported as "", never left out, so that the judge can tell "absent" from "not asked".
+
+`stdout`: the facts again as JSON. `facts`: as validation.facts.NodeFacts.
 """
 
 from __future__ import annotations

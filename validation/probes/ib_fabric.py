@@ -2,6 +2,9 @@
 
 Asked through infiniband-diags (sminfo, ibnetdiscover, ibqueryerrors), which need root or the right to
 /dev/infiniband/umad*.
+
+`stdout`: sminfo, ibnetdiscover --ports and ibqueryerrors, each headed by "$ sminfo ...". `facts`: interfaces and
+devices (`mlx5_0/1`) of the ports that were asked through.
 """
 
 from __future__ import annotations

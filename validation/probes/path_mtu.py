@@ -2,6 +2,9 @@
 
 One size above the expected one is tried too: a path that carries more than the fabric's MTU is misconfigured as well,
 and a size that passes only because something fragments it would go unnoticed otherwise.
+
+`stdout`: ping's output, one command after the other, each headed by "$ ping ...". `facts`: path_mtu_bytes (int, found
+by probing; IP packet size), expected_bytes, source, destination.
 """
 
 from __future__ import annotations

@@ -3,6 +3,12 @@
 A verbs tool that prints a rate proves little: it may have taken another device than the port's, or a RoCE v1 GID that
 no router carries. So every probe finds the device from the port, names it and its GID to the tool, and reads the
 device's own counters before and after; the parsers refuse a result that these do not bear out.
+
+`stdout`: the tool's own (ibv_rc_pingpong, perftest, ucx_perftest). `facts`: device, rdma_port, gid_index, gid,
+roce_version, link_layer, port_rate, memlock, counters (by how much each moved that did, by "hw_counters/NAME"),
+sent_packets, received_packets, sent_bytes, received_bytes (as far as the device counts them), fault (a code, where it
+failed), json (perftest's report, where it writes one), active_mtu and cm_mode (first light); `peer`, added by the
+controller, holds the same of the serving end.
 """
 
 from __future__ import annotations

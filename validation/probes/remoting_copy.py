@@ -1,6 +1,8 @@
 """Copies between a client's memory and GPUs of the pool, and between those GPUs, through the engine; data verified.
 
 The whole matrix of host and all GPUs of the named servers in one lease, with the program that users have too.
+
+`stdout`: copybench's report. `facts`: servers, gpus (int), emulated, engine, engine_release.
 """
 
 from __future__ import annotations

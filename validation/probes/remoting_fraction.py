@@ -1,6 +1,9 @@
 """Fractions of one GPU's memory: all parts of a whole at the same time, each filled to its end, and not one part more.
 
 The server's other GPUs are leased for the while, so that all parts lie on the one that is left.
+
+`facts`: parts, uuids, total_bytes, taken_bytes, codes (CUresult at which filling ended), beyond (what became of one
+part too many), memory_mib, server, emulated, engine, engine_release. `stdout`: the same as JSON.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Each attempt is made for real, next to a control that shows that it could have worked. An attempt that could not be made
 is no pass: the measurement fails and says why.
+
+`facts`: attempts (each with name, breach and words, in their order), gone_s, uuid, total_bytes, server, elsewhere,
+emulated, engine, engine_release. `stdout`: the same as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""TCP bandwidth from this node to another one, with iperf3, as the receiver counts it."""
+"""TCP bandwidth from this node to another one, with iperf3, as the receiver counts it.
+
+`stdout`: the client's JSON of iperf3 with --get-server-output, so that `server_output_json` carries the receiver's
+intervals. `facts`: source, destination, server_tool_version.
+"""
 
 from __future__ import annotations
 

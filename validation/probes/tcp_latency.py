@@ -1,4 +1,9 @@
-"""TCP round trip time to another node, with sockperf's ping-pong: 14-byte messages, one in flight."""
+"""TCP round trip time to another node, with sockperf's ping-pong: 14-byte messages, one in flight.
+
+`stdout`: sockperf's summary. `facts`: observations (int), block_medians_us (list of float, 20: the observations in
+order of time, cut into blocks of equal count), p50_us, p99_us (full round trip), p50_around_us, p99_around_us
+(percentiles half a percent below and above), source, destination.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,11 @@
 
 Runs on the launching node, mpirun and its ranks in the nodes' training containers. They belong to an unprivileged user
 of their own and reach the other nodes through that user's key and the training sshd's port, never the operator's.
+
+`stdout`: mpirun's output, in it one line of JSON from rank 0. `facts`: that line's fields: world_size, hosts (one per
+rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each step), images_per_s (list of float,
+whole job, one per measured step), losses (list of float, mean of the ranks, one per step with warm-up), loss_first,
+loss_last, loss_finite, parameters, threads, python, torch, horovod, and mpi (mpirun's version).
 """
 
 from __future__ import annotations

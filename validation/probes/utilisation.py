@@ -1,4 +1,8 @@
-"""How much of the pool was leased and used over time, as the head's Prometheus has recorded it."""
+"""How much of the pool was leased and used over time, as the head's Prometheus has recorded it.
+
+`facts`: leased_ratio, gpu_utilization_ratio, gpu_memory_ratio (lists of float, oldest first), each with its _from_s
+(seconds since the oldest), days, step_s, emulated. `stdout`: the same as JSON.
+"""
 
 from __future__ import annotations
 
