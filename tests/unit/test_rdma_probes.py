@@ -276,7 +276,7 @@ def free_port() -> int:
 
 def test_a_server_is_ready_when_it_listens_on_whatever_address(sysfs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
-    listener(sysfs, port, 0.3)
+    listener(sysfs, port, 1.5)
     doc = serve.probe(serving(port))
     assert '{"ready": true}' in capsys.readouterr().out
     assert doc["error"] is None
