@@ -12,9 +12,9 @@ from tests.support.report_fixture import make_run
 from tests.support.report_large import make_large_run
 from validation.catalogue import load_criteria
 from validation.report import paging
-from validation.report.charts import Dot, bound_strip
 from validation.report.documents import read_run
 from validation.report.render import fill, view
+from validation.report.svg.charts import Dot, bound_strip
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from tests.support.report_fixture import PAIRS, RUNS, make_run
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
-from validation.report.colour import contrast
+from validation.report.svg.colour import contrast
 
 TIMES = "\u00d7"
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 
 from validation.model import Endpoint
-from validation.report.charts import Dot, bound_strip
-from validation.report.colour import contrast, luminance, sequential, text_on
-from validation.report.heatmap import Cell, Heatmap, heat_map
 from validation.report.numbers import duration, interval, moment, number, quantity, typeset
 from validation.report.render import css_string
+from validation.report.svg.charts import Dot, bound_strip
+from validation.report.svg.colour import contrast, luminance, sequential, text_on
+from validation.report.svg.heatmap import Cell, Heatmap, heat_map
 
 TIMES = "\u00d7"
 

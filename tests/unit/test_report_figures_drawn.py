@@ -27,17 +27,18 @@ from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Sample, Subject
 from validation.report import fabric
-from validation.report.colour import sequential
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments, read_run
-from validation.report.drawing import Figure, size_words, ticks
 from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.figures import figures_context
-from validation.report.heatmap import Cell, Heatmap, heat_map
-from validation.report.plots import Span, interval_chart
+from validation.report.numbers import size_words
 from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.summary import verdict_of
+from validation.report.svg.colour import sequential
+from validation.report.svg.drawing import Figure
+from validation.report.svg.heatmap import Cell, Heatmap, heat_map
+from validation.report.svg.plots import Span, interval_chart, ticks
 from validation.report.topology_drawing import node_figures
 from validation.report.training import training
 from validation.report.training_figures import training_figures

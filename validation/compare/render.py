@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from validation.compare.model import Comparison, Figure
 from validation.report import numbers
-from validation.report.colour import INK, PAPER
 from validation.report.criteria import FAMILIES, slug
-from validation.report.drawing import ALARM, GREEN, MUTED
+from validation.report.svg.colour import ALARM, GREEN, INK, MUTED, PAPER
+from validation.report.svg.drawing import element, path, svg
 
 _TEXT_ROWS = 20
 _NONE = numbers.NONE
@@ -120,19 +120,16 @@ def bar(figure: Figure, widest: float) -> Markup:
         return Markup("")
 
     def x(change: float) -> float:
-        return round(_BAR / 2 + max(-1.0, min(1.0, change / widest)) * (_BAR / 2 - 6), 1)
+        return _BAR / 2 + max(-1.0, min(1.0, change / widest)) * (_BAR / 2 - 6)
 
     ends = [figure.change if v is None else v for v in (figure.change_low, figure.change_high)]
-    label = f"{change_text(figure)}, {figure.verdict}"
-    return Markup(
-        '<svg class="bar" width="{w}" height="14" viewBox="0 0 {w} 14" role="img" aria-label="{label}">'
-        '<path d="M{mid} 0V14" stroke="{muted}" stroke-dasharray="2 2"/>'
-        '<path d="M{low} 7H{high}" stroke="{ink}" stroke-width="2"/>'
-        '<circle cx="{dot}" cy="7" r="4" fill="{fill}" stroke="{ink}"/></svg>'
-    ).format(
-        w=_BAR, mid=_BAR // 2, low=x(ends[0]), high=x(ends[1]), dot=x(figure.change), label=label,
-        muted=MUTED, ink=INK, fill={"worse": ALARM, "better": GREEN}.get(figure.verdict, PAPER),
-    )  # fmt: skip
+    fill = {"worse": ALARM, "better": GREEN}.get(figure.verdict, PAPER)
+    drawn = (
+        path("M", _BAR / 2, "0V14", stroke=MUTED, dash="2 2"),
+        path("M", x(ends[0]), "7H", x(ends[1]), stroke=INK, thick=2),
+        element("circle", cx=x(figure.change), cy=7, r=4, fill=fill, stroke=INK),
+    )
+    return svg(_BAR, 14, *drawn, class_="bar", aria_label=f"{change_text(figure)}, {figure.verdict}")
 
 
 @cache

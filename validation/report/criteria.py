@@ -12,8 +12,8 @@ from markupsafe import Markup
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
-from validation.report.charts import Dot, bound_strip
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
+from validation.report.svg.charts import Dot, bound_strip
 
 FAMILIES = {
     "pf": "Preflight",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from math import floor, log10
 from statistics import median
 
 from validation.model import Measurement, Result
 from validation.report.documents import RunDocuments
-from validation.report.drawing import DataTable, Figure, size_words
-from validation.report.numbers import number, plural, quantity
-from validation.report.plots import Axis, Series, line_chart
+from validation.report.numbers import number, plural, quantity, size_words
+from validation.report.svg.drawing import DataTable, Figure
+from validation.report.svg.plots import Axis, Series, line_chart
 
 _KIND = "rdma-bandwidth"
 _FLAT = 0.3  # a curve that stays below this share of the line rate is drawn on a logarithmic scale
@@ -65,7 +66,7 @@ def _drawn(documents: RunDocuments, curves: dict[str, dict[int, list[tuple[float
     rates = [r for sizes in curves.values() for found in sizes.values() for r, _ in found]
     every = sorted({size for sizes in curves.values() for size in sizes})
     log = max(rates) < _FLAT * line_gbps or min(rates) * 300 < max(rates)
-    low = 10.0 ** _power(min(rates)) if log else 0.0
+    low = 10.0 ** floor(log10(min(rates))) if log else 0.0
     series = []
     for op, sizes in curves.items():
         middle = tuple((size, median(r for r, _ in sizes[size])) for size in sorted(sizes))
@@ -85,19 +86,10 @@ def _drawn(documents: RunDocuments, curves: dict[str, dict[int, list[tuple[float
     rows = []
     for op, sizes in curves.items():
         for size, found in sorted(sizes.items()):
-            worst = min(found)
-            rows.append(
-                (
-                    op,
-                    size_words(size),
-                    number(median(r for r, _ in found)),
-                    f"{median(r for r, _ in found) / line_gbps * 100:.1f} %",
-                    number(worst[0]),
-                    worst[1],
-                    number(max(found)[0]),
-                    str(len(found)),
-                )
-            )
+            worst, rate = min(found), median(r for r, _ in found)
+            typical = (number(rate), f"{rate / line_gbps * 100:.1f} %")
+            extremes = (number(worst[0]), worst[1], number(max(found)[0]))
+            rows.append((op, size_words(size), *typical, *extremes, str(len(found))))
     head = ("Operation", "Size", "Median, Gbit/s", "Share of the rate", "Worst", "Pair", "Best", "Runs")
     pairs = {pair for sizes in curves.values() for found in sizes.values() for _, pair in found}
     caption = (
@@ -111,10 +103,3 @@ def _drawn(documents: RunDocuments, curves: dict[str, dict[int, list[tuple[float
         DataTable(f"RDMA bandwidth by message size; rate = {name}.", head, tuple(rows)),
         criteria=("tr.rdmabw",),
     )
-
-
-def _power(value: float) -> int:
-    power = -12
-    while 10.0 ** (power + 1) <= value:
-        power += 1
-    return power

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from validation.model import Bound, CriterionVerdict, Endpoint, Judgement, Measurement
 from validation.report.documents import RunDocuments
-from validation.report.drawing import DataTable
-from validation.report.heatmap import MAX_WITH_NUMBERS, Cell, CellState, Heatmap, heat_map
 from validation.report.numbers import NONE, number, quantity, unit_text
+from validation.report.svg.drawing import DataTable
+from validation.report.svg.heatmap import MAX_WITH_NUMBERS, Cell, CellState, Heatmap, heat_map
 
 _MAX_STRETCH = 2.5
 

@@ -5,27 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from validation.facts import IbFabricFacts, IbLink, NodeFacts
 from validation.model import Node, Port
-from validation.report.colour import INK
 from validation.report.documents import RunDocuments
-from validation.report.drawing import (
-    ALARM,
-    BLUE,
-    LINE,
-    MUTED,
-    SOFT,
-    DataTable,
-    Figure,
-    cross,
-    frame,
-    many,
-    short,
-    text,
-)
-from validation.report.numbers import NONE, plural, quantity
+from validation.report.numbers import NONE, many, plural, quantity
+from validation.report.svg.colour import ALARM, BLUE, INK, LINE, MUTED, PALE, PAPER, SOFT
+from validation.report.svg.drawing import DataTable, Figure, cross, frame, path, rect, short, text, titled
 
 _DRAWN_NODES = 16  # more are drawn as squares without their ports
 _BOX, _GAP = 150, 16
@@ -143,8 +130,8 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
     bar_y = box_height + wire + 8
     height = bar_y + 34 + (wire + box_height + 8 if below else 8) + 24
     body = [
-        f'<rect x="2" y="{bar_y}" width="{width - 4:g}" height="30" rx="3" fill="{SOFT}" stroke="{INK}"/>',
-        text(width / 2, bar_y + 20, short(bar, width - 20, 12), 12, "middle", weight=600),
+        rect(2, bar_y, width - 4, 30, rx=3, fill=SOFT, stroke=INK),
+        text(width / 2, bar_y + 20, short(bar, width - 20, 12), 12, "middle", font_weight=600),
     ]
     places: dict[str, tuple[float, float]] = {}
     for row, group in enumerate(rows):
@@ -152,63 +139,56 @@ def _boxes(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         for index, node in enumerate(group):
             x = left + index * (box + _GAP)
             y = 4.0 if row == 0 else bar_y + 30.0 + wire
-            edge = y + box_height if row == 0 else y
+            edge, bus_y = (y + box_height, float(bar_y)) if row == 0 else (y, bar_y + 30.0)
             body += _node(node, x, y, box, box_height, node.name in suspects.nodes)
             for position, port in enumerate(node.ports):
                 px = x + box * (position + 1) / (len(node.ports) + 1)
                 places[f"{node.name}/{port.interface}"] = (px, edge)
                 bad = f"{node.name}/{port.interface}" in suspects.ports
-                body += _port(node, port, px, edge, bar_y if row == 0 else bar_y + 30.0, box / len(node.ports), bad)
+                body.append(_port(node, port, px, edge, bus_y, box / len(node.ports), bad))
     for one, other in sorted(suspects.links):
         if one in places and other in places:
             body += _suspect_link(places[one], places[other], bar_y + 15)
     y = height - 8
-    body.append(cross(10, y - 4, 5))
-    body.append(text(22, y, "suspect (node, port or link)", 11, fill=MUTED))
+    body += [cross(10, y - 4, 5), text(22, y, "suspect (node, port or link)", fill=MUTED)]
     ports = sum(len(n.ports) for n in nodes)
     description = f"{len(nodes)} nodes, each box, joined by {ports} fabric ports to {bar}. {suspects.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, height, body)
 
 
-def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) -> list[str]:
-    colour, stroke = (ALARM, 3) if bad else (BLUE, 1.4)
+def _node(node: Node, x: float, y: float, box: float, height: float, bad: bool) -> list[Markup]:
+    colour, thick = (ALARM, 3) if bad else (BLUE, 1.4)
     slots = plural(node.bom.gpu_count, "GPU") if node.bom.gpu_count else "no GPU declared"
     out = [
-        f'<rect x="{x:g}" y="{y:g}" width="{box:g}" height="{height:g}" rx="4" fill="#fff" stroke="{colour}" '
-        f'stroke-width="{stroke}"/>',
-        text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, 600),
+        rect(x, y, box, height, rx=4, fill=PAPER, stroke=colour, thick=thick),
+        text(x + box / 2, y + 19, short(node.name, box - 8, 13), 13, "middle", ALARM if bad else INK, font_weight=600),
         text(x + box / 2, y + 35, short(_role(node), box - 6, 10.5), 10.5, "middle", MUTED),
         text(x + box / 2, y + 50, short(node.virtual_words or slots, box - 6, 10.5), 10.5, "middle", MUTED),
     ]
     return [*out, cross(x + box - 11, y + 11, 6)] if bad else out
 
 
-def _port(node: Node, port: Port, x: float, edge: float, bar: float, room: float, bad: bool) -> list[str]:
-    colour, dash, thick = (ALARM, ' stroke-dasharray="6 3"', 3.4) if bad else (INK, "", 1.8)
+def _port(node: Node, port: Port, x: float, edge: float, bar: float, room: float, bad: bool) -> Markup:
+    colour, dash, thick = (ALARM, "6 3", 3.4) if bad else (INK, None, 1.8)
     middle = (edge + bar) / 2
     rate = quantity(port.rate_gbps, "Gbit/s") if port.rate_gbps else "rate not declared"
-    out = [
-        f"<g><title>{escape(node.name)}/{escape(port.interface)}, {escape(port.address)}: {escape(rate)}</title>",
-        f'<path d="M{x:g} {edge:g}V{bar:g}" stroke="{colour}" stroke-width="{thick}"{dash}/>',
-    ]
+    out = [path("M", x, edge, "V", bar, stroke=colour, thick=thick, dash=dash)]
     for line, words in ((-4, port.interface), (10, rate)):
         fitting = short(words, room - 6, 10.5)
         half = len(fitting) * 3.2 + 3
-        out.append(f'<rect x="{x - half:g}" y="{middle + line - 10:g}" width="{2 * half:g}" height="14" fill="#fff"/>')
-        out.append(text(x, middle + line, fitting, 10.5, "middle", ALARM if bad else INK, 600 if line < 0 else 400))
+        out.append(rect(x - half, middle + line - 10, 2 * half, 14, fill=PAPER))
+        out.append(text(x, middle + line, fitting, 10.5, "middle", colour, font_weight=600 if line < 0 else None))
     if bad:
         out.append(cross(x, middle - 22 if edge < bar else middle + 24, 6))
-    return [*out, "</g>"]
+    return titled(f"{node.name}/{port.interface}, {port.address}: {rate}", *out)
 
 
-def _suspect_link(one: tuple[float, float], other: tuple[float, float], middle: float) -> list[str]:
-    way = f"M{one[0]:g} {one[1]:g}C{one[0]:g} {middle:g} {other[0]:g} {middle:g} {other[0]:g} {other[1]:g}"
-    x = (one[0] + other[0]) / 2
-    y = (one[1] + other[1]) / 8 + middle * 0.75
+def _suspect_link(one: tuple[float, float], other: tuple[float, float], middle: float) -> list[Markup]:
+    way = ("M", *one, "C", one[0], middle, other[0], middle, *other)
     return [
-        f'<path d="{way}" fill="none" stroke="#fff" stroke-width="7"/>',
-        f'<path d="{way}" fill="none" stroke="{ALARM}" stroke-width="3.4" stroke-dasharray="6 3"/>',
-        cross(x, y, 7),
+        path(*way, stroke=PAPER, thick=7),
+        path(*way, stroke=ALARM, thick=3.4, dash="6 3"),
+        cross((one[0] + other[0]) / 2, (one[1] + other[1]) / 8 + middle * 0.75, 7),
     ]
 
 
@@ -220,8 +200,8 @@ def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         roles.setdefault(_role(node), []).append(node)
     width, y = across * pitch + 20, 44.0
     body = [
-        f'<rect x="2" y="2" width="{width - 4}" height="28" rx="3" fill="{SOFT}" stroke="{INK}"/>',
-        text(width / 2, 21, short(bar, width - 20, 12), 12, "middle", weight=600),
+        rect(2, 2, width - 4, 28, rx=3, fill=SOFT, stroke=INK),
+        text(width / 2, 21, short(bar, width - 20, 12), 12, "middle", font_weight=600),
     ]
     for role, members in roles.items():
         ports = sorted({len(n.ports) for n in members})
@@ -229,24 +209,21 @@ def _squares(nodes: Sequence[Node], suspects: _Suspects, bar: str) -> Markup:
         said = ", ".join(quantity(r, "Gbit/s") for r in rates) or "rate not declared"
         each = " or ".join(map(str, ports)) + (" fabric port each" if ports == [1] else " fabric ports each")
         words = f"{role}: {plural(len(members), 'node')}, {each}, {said}"
-        body.append(text(8, y + 12, short(words, width - 16, 12), 12, weight=600))
+        body.append(text(8, y + 12, short(words, width - 16, 12), 12, font_weight=600))
         y += 20
         plain, marks = [], []
         for index, node in enumerate(members):
             x, at = 8 + index % across * pitch, y + index // across * pitch
             plain.append(f"M{x} {at:g}h{side}v{side}h-{side}z")
             if suspects.touches(node):
-                marks.append(
-                    f"<g><title>{escape(node.name)}: named by the findings</title>{cross(x + 6, at + 6, 6)}</g>"
-                )
-        body.append(f'<path d="{"".join(plain)}" fill="#dfe9f3" stroke="{BLUE}"/>')
-        body += marks
+                marks.append(titled(f"{node.name}: named by the findings", cross(x + 6, at + 6, 6)))
+        body += [path(*plain, fill=PALE, stroke=BLUE), *marks]
         y += ceil(len(members) / across) * pitch + 12
     named = [n.name for n in nodes if suspects.touches(n)]
     if named:
         body.append(cross(14, y + 6, 5))
         body.append(text(26, y + 10, short(f"named by the findings: {many(named, 8)}", width - 40, 11), 11))
         y += 20
-    body.append(f'<path d="M8 {y + 2:g}H{width - 8}" stroke="{LINE}"/>')
+    body.append(path("M", 8, y + 2, "H", width - 8, stroke=LINE))
     description = f"{len(nodes)} nodes as squares, by role, on {bar}. {suspects.words}"
     return frame("fabric-drawing-svg", "Fabric between the nodes", description, width, y + 8, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from math import floor, log10
 
@@ -88,3 +89,16 @@ def typeset(text: str) -> str:
 def plural(count: int, word: str, many: str | None = None) -> str:
     """Count and word, as in "1 node", "4 nodes", "2 criteria"."""
     return f"{count} {word if count == 1 else many or word + 's'}"
+
+
+def size_words(size_bytes: float) -> str:
+    """A message size as 64 B, 4 KiB, 8 MiB."""
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:g} {name}"
+    return f"{size_bytes:g} B"
+
+
+def many(names: Sequence[str], most: int = 6) -> str:
+    """Names in a row, the rest counted."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

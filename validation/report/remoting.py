@@ -11,28 +11,19 @@ from validation.criterion import Criterion
 from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
-from validation.report.colour import INK
 from validation.report.documents import RunDocuments
-from validation.report.drawing import (
-    BLUE,
-    LINE,
-    MUTED,
-    DataTable,
-    Figure,
-    frame,
-    short,
-    text,
-)
-from validation.report.heatmap import Cell, Heatmap, heat_map
 from validation.report.numbers import NONE, interval, number, plural, quantity
-from validation.report.plots import Span, interval_chart
 from validation.report.published import REMOTE_RATIOS
+from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
+from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
+from validation.report.svg.heatmap import Cell, Heatmap, heat_map
+from validation.report.svg.plots import Span, interval_chart
 
 _SIDES = (
     ("GB/s", "Bandwidth of copies", "dark = more = better", False),
     ("us", "Latency of a copy of 4 bytes", "pale = shorter = better", True),
 )
-_FILLS = ("#dfe9f3", "#b9cfe4")
+_FILLS = (PALE, "#b9cfe4")
 
 
 def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
@@ -174,20 +165,16 @@ def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:
         scale = (width - left - 92) / max(whole, sum(sizes))
         for position, size in enumerate(sizes):
             wide = size * scale
-            body.append(
-                f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="22" fill="{_FILLS[position % 2]}" '
-                f'stroke="{BLUE}" stroke-width="0.8"/>'
-            )
+            body.append(rect(x, y, wide, 22, fill=_FILLS[position % 2], stroke=BLUE, thick=0.8))
             words = number(size, 3)
             if wide > len(words) * 6.6 + 4:
                 body.append(text(x + wide / 2, y + 15, words, 10.5, "middle"))
             x += wide
         end = left + whole * scale
-        body.append(f'<path d="M{end:.1f} {y - 4}v30" stroke="{INK}" stroke-width="2"/>')
-        body.append(text(end + 8, y + 15, f"{number(whole)} MiB", 11))
+        body += [path("M", end, y - 4, "v30", stroke=INK, thick=2), text(end + 8, y + 15, f"{number(whole)} MiB")]
     y = 8 + len(bars) * row + 10
-    body.append(f'<path d="M{left} {y - 6}H{width - 90}" stroke="{LINE}"/>')
-    body.append(text(left, y + 8, "memory of each part, MiB; upright line: the whole GPU", 11, fill=MUTED))
+    body.append(path("M", left, y - 6, "H", width - 90, stroke=LINE))
+    body.append(text(left, y + 8, "memory of each part, MiB; upright line: the whole GPU", fill=MUTED))
     description = "; ".join(
         f"{label}: {' + '.join(number(s) for s in sizes)} of {number(w)} MiB" for label, sizes, w in bars
     )
@@ -203,17 +190,9 @@ def _ratios(
 ) -> Figure:
     id_ = criterion.id.replace(".", "-")
     demanded = entry.bound.said(documents.fabric) if entry else ""
-    judged = [j for j in criterion.judgements if j.value is not None]
+    judged = [(j, j.value) for j in criterion.judgements if j.value is not None]
     rows: list[tuple[str, ...]] = [
-        (
-            j.subject,
-            number(j.value),
-            interval(j.low, j.high) or NONE,
-            j.verdict,
-            "this run",
-        )
-        for j in judged
-        if j.value is not None
+        (j.subject, number(v), interval(j.low, j.high) or NONE, j.verdict, "this run") for j, v in judged
     ]
     rows += [(case, number(value), NONE, "published, not judged", source) for case, value, source in published]
     table = (
@@ -222,17 +201,13 @@ def _ratios(
     if not judged:
         empty = f"Not measured: {criterion.reason}. Demanded: {demanded or criterion.source}."
         return Figure(id_, f"{words}.", None, table, empty, (criterion.id,))
-    limit = next((j.bound.floor for j in judged if j.bound is not None and j.bound.floor is not None), None)
-    spans = [
-        Span(j.subject, j.value, j.low, j.high, failed=j.verdict in ("fail", "waived"))
-        for j in judged
-        if j.value is not None
-    ]
+    limit = next((j.bound.floor for j, _ in judged if j.bound is not None and j.bound.floor is not None), None)
+    spans = [Span(j.subject, v, j.low, j.high, failed=j.verdict in ("fail", "waived")) for j, v in judged]
     spans += [Span(case, value, published=True) for case, value, _ in published]
     svg = interval_chart(
         f"{id_}-chart",
         words,
-        f"{plural(len(judged), 'case')}, median {number(median(j.value for j in judged if j.value is not None))}; "
+        f"{plural(len(judged), 'case')}, median {number(median(v for _, v in judged))}; "
         + (f"bound {number(limit)}." if limit is not None else "no bound."),
         spans,
         "ratio; bars are 95 % intervals",

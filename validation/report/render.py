@@ -14,12 +14,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from validation.files import replace
 from validation.report import criteria, evidence, numbers
-from validation.report.charts import TALLY_COLOURS, tally
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.paging import paged
 from validation.report.summary import verdict_of
 from validation.report.summary_page import front_context
+from validation.report.svg.charts import TALLY_COLOURS, tally
 from validation.report.system import system
 
 _TRANSPORTS = {"tcp": "TCP", "roce": "RoCE", "ib": "InfiniBand verbs", "pvrdma": "PVRDMA"}

@@ -13,23 +13,10 @@ from markupsafe import Markup
 from validation.facts import NodeFacts, PciCard, PciLink
 from validation.judging.case import CONTAINERS
 from validation.model import Node, Result
-from validation.report.colour import INK
 from validation.report.documents import RunDocuments
-from validation.report.drawing import (
-    ALARM,
-    BLUE,
-    LINE,
-    MUTED,
-    SOFT,
-    DataTable,
-    Figure,
-    cross,
-    frame,
-    many,
-    short,
-    text,
-)
-from validation.report.numbers import NONE, number, plural
+from validation.report.numbers import NONE, many, number, plural
+from validation.report.svg.colour import ALARM, BLUE, INK, LINE, MUTED, PALE, PAPER, SOFT
+from validation.report.svg.drawing import DataTable, Figure, cross, frame, path, rect, short, text
 
 _MOST_KINDS = 6
 _MOST_CARDS = 20  # of a node; more are in the table only
@@ -171,12 +158,12 @@ def _draw(kind: _Kind, index: int) -> Markup:
     lines = max((len(here) + across - 1) // across for here in columns.values())
     width = sum(widths.values()) + 26 * (len(numas) - 1) + 4
     height = 40 + max(lines, 1) * _ROW
-    body: list[str] = []
+    body: list[Markup] = []
     x = 2.0
     for position, numa in enumerate(numas):
         body += _socket(numa, columns[numa], x, widths[numa], lines, across)
         if position and numa >= 0 and numas[position - 1] >= 0:
-            body.append(f'<path d="M{x - 26:g} 26H{x:g}" stroke="{MUTED}" stroke-width="1.4" stroke-dasharray="2 3"/>')
+            body.append(path("M", x - 26, 26, "H", x, stroke=MUTED, thick=1.4, dash="2 3"))
             body.append(text(x - 13, 18, "?", 11, "middle", MUTED))
         x += widths[numa] + 26
     gpus = sum(p.card.what == "gpu" for p in kind.places)
@@ -208,15 +195,12 @@ def _notes(kind: _Kind) -> list[str]:
     return notes
 
 
-def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: int, across: int) -> list[str]:
-    known = numa >= 0
-    dash = "" if known else ' stroke-dasharray="4 3"'
-    title = f"NUMA node {numa}" if known else "NUMA node not known"
+def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: int, across: int) -> list[Markup]:
+    title, dash = (f"NUMA node {numa}", None) if numa >= 0 else ("NUMA node not known", "4 3")
     out = [
-        f'<rect x="{x:g}" y="4" width="{width:g}" height="{30 + lines * _ROW:g}" rx="4" fill="{SOFT}" '
-        f'stroke="{LINE}"{dash}/>',
-        f'<rect x="{x + _GAP:g}" y="12" width="{width - 2 * _GAP:g}" height="26" rx="3" fill="#fff" stroke="{INK}"/>',
-        text(x + width / 2, 29, title, 12, "middle", weight=600),
+        rect(x, 4, width, 30 + lines * _ROW, rx=4, fill=SOFT, stroke=LINE, dash=dash),
+        rect(x + _GAP, 12, width - 2 * _GAP, 26, rx=3, fill=PAPER, stroke=INK),
+        text(x + width / 2, 29, title, 12, "middle", font_weight=600),
     ]
     for index, place in enumerate(here):
         line, column = divmod(index, across)
@@ -226,35 +210,32 @@ def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: in
     return out
 
 
-def _card(place: _Place, x: float, y: float, line: int) -> list[str]:
+def _card(place: _Place, x: float, y: float, line: int) -> list[Markup]:
     card, middle = place.card, x + _CARD / 2
     top = y + 46
     is_gpu = card.what == "gpu"
-    start = y if line == 0 else y + 4
     known = card.link.lanes is not None
-    colour = ALARM if place.short_of else INK if known else MUTED
-    thick = 1.2 + (card.link.lanes or 0) / 5
-    dash = "" if known else ' stroke-dasharray="2 4"'
-    out = [f'<path d="M{middle:g} {start:g}V{top:g}" stroke="{colour}" stroke-width="{thick:g}"{dash}/>']
+    ink = ALARM if place.short_of else INK
     label = _link(card.link) if known else "link not known"
     half = len(label) * 3.3 + 3
-    out.append(f'<rect x="{middle - half:g}" y="{y + 16:g}" width="{2 * half:g}" height="15" fill="{SOFT}"/>')
-    out.append(text(middle, y + 27, label, 10.5, "middle", ALARM if place.short_of else INK))
+    out = [
+        path("M", middle, y if line == 0 else y + 4, "V", top, stroke=ink if known or place.short_of else MUTED,
+             thick=1.2 + (card.link.lanes or 0) / 5, dash=None if known else "2 4"),
+        rect(middle - half, y + 16, 2 * half, 15, fill=SOFT),
+        text(middle, y + 27, label, 10.5, "middle", ink),
+    ]  # fmt: skip
     if place.short_of:
         out.append(cross(middle, y + 39, 5))
     # a GPU is a filled box, an adapter an outlined one with a cut corner
-    edge = ' stroke-dasharray="4 3"' if not place.seen else ""
+    edge = None if place.seen else "4 3"
     if is_gpu:
-        fill = "#dfe9f3" if place.seen else "#fff"
-        out.append(
-            f'<rect x="{x:g}" y="{top:g}" width="{_CARD}" height="44" rx="3" fill="{fill}" stroke="{BLUE}" '
-            f'stroke-width="1.4"{edge}/>'
-        )
+        fill = PALE if place.seen else PAPER
+        out.append(rect(x, top, _CARD, 44, rx=3, fill=fill, stroke=BLUE, thick=1.4, dash=edge))
     else:
-        shape = f"M{x:g} {top:g}h{_CARD - 12}l12 12v32h-{_CARD}z"
-        out.append(f'<path d="{shape}" fill="#fff" stroke="{INK}" stroke-width="1.4"{edge}/>')
+        shape = ("M", x, top, "h", _CARD - 12, "l12 12v32h", -_CARD, "z")
+        out.append(path(*shape, fill=PAPER, stroke=INK, thick=1.4, dash=edge))
     name = "GPU" if is_gpu else short(card.interface, _CARD - 20, 12)
-    out.append(text(middle, top + 18, name, 12, "middle", weight=600))
+    out.append(text(middle, top + 18, name, 12, "middle", font_weight=600))
     detail = card.address or ("declared, not seen" if not place.seen else "no PCI address")
     out.append(text(middle, top + 34, short(detail, _CARD - 4, 9.5), 9.5, "middle", MUTED))
     return out

@@ -13,9 +13,9 @@ from markupsafe import Markup
 
 from validation.kinds.record import names
 from validation.model import Measurement
-from validation.report.charts import ScalingBar, scaling
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
+from validation.report.svg.charts import ScalingBar, scaling
 
 KIND = "training-short"
 METRIC = "images_per_s"

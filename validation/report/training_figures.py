@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
-from validation.report.drawing import DataTable, Figure
 from validation.report.numbers import number, percent
-from validation.report.plots import Axis, Series, line_chart
 from validation.report.published import SCALING, THROUGHPUT, THROUGHPUT_SYSTEMS, WHITEPAPER
+from validation.report.svg.drawing import DataTable, Figure
+from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, title
 
 LOSS = "loss"
@@ -36,15 +36,8 @@ def _scaling(jobs: Training | None) -> Figure:
         points = tuple((float(n), rate / rates[1]) for n, rate in rates.items())
         published.append(Series(f"published: {system}", points, hollow=True))
         rows += [
-            (
-                f"{system}, ResNet-50",
-                str(n),
-                number(rate),
-                number(rate / rates[1]),
-                percent(rate / rates[1] / n),
-                WHITEPAPER,
-            )
-            for n, rate in rates.items()
+            (f"{system}, ResNet-50", str(n), number(r), number(r / rates[1]), percent(r / rates[1] / n), WHITEPAPER)
+            for n, r in rates.items()
         ]
     head = ("System", "Ranks (GPUs)", "Images/s", "Speed-up", "Efficiency", "Source")
     table = DataTable("Scaling; published rows are reference points of other systems, not judged.", head, tuple(rows))

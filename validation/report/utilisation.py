@@ -5,9 +5,9 @@ from __future__ import annotations
 from statistics import median
 
 from validation.report.documents import RunDocuments
-from validation.report.drawing import DataTable, Figure
 from validation.report.numbers import duration, number
-from validation.report.plots import Axis, Series, line_chart
+from validation.report.svg.drawing import DataTable, Figure
+from validation.report.svg.plots import Axis, Series, line_chart
 
 _KIND = "utilisation"
 _SERIES = {
@@ -35,11 +35,7 @@ def utilisation_figure(documents: RunDocuments) -> Figure:
         (
             _SERIES[name],
             str(len(values)),
-            f"{number(values[0] * 100)} %",
-            f"{number(min(values) * 100)} %",
-            f"{number(median(values) * 100)} %",
-            f"{number(max(values) * 100)} %",
-            f"{number(values[-1] * 100)} %",
+            *(f"{number(v * 100)} %" for v in (values[0], min(values), median(values), max(values), values[-1])),
         )
         if values
         else (_SERIES[name], "0", *["not measured"] * 5)

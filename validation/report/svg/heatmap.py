@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import ceil, log
 from typing import Literal
 
 from markupsafe import Markup, escape
 
 from validation.model import Endpoint
-from validation.report.colour import INK, sequential, text_on
-from validation.report.drawing import ALARM, LINE, MUTED, frame
 from validation.report.numbers import number
+from validation.report.svg.colour import ALARM, INK, LINE, MUTED, PAPER, sequential, text_on
+from validation.report.svg.drawing import Value, element, frame, path, rect, text, titled
 
 CellState = Literal["ok", "fail", "unusable", "missing"]
 
@@ -21,6 +22,7 @@ _LEGEND_WIDTH = 240
 MAX_WITH_NUMBERS = 32
 # Above this many endpoints neighbours share a cell, which shows the worst of them.
 MAX_CELLS_ACROSS = 64
+_BLANK = "#f6f7f9"  # of an end to itself
 _LEVELS = 24  # colours of a map without numbers: cells of one colour are one path, or the file grows by megabytes
 
 
@@ -32,6 +34,11 @@ class Cell:
     title: str
     state: CellState = "ok"
     value: float | None = None
+
+    @property
+    def hatched(self) -> bool:
+        """True for what has no value, or none to rely on."""
+        return self.value is None or self.state in ("missing", "unusable")
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,11 @@ class Heatmap:
     high_is_bad: bool = False
     with_diagonal: bool = False
     log_from: float | None = None
+
+    @property
+    def hatch(self) -> str:
+        """Fill of what was not measured."""
+        return f"url(#{self.id}-hatch)"
 
     def share(self, value: float) -> float:
         """Where on the scale a value lies, 0 to 1."""
@@ -92,109 +104,72 @@ def _geometry(labels: tuple[Endpoint, ...]) -> _Geometry:
     )
 
 
-def _label(label: Endpoint, x: float, y: float, anchor: str, g: _Geometry, suspect: bool, rotate: bool = False) -> str:
-    node, port = label.node, label.port
-    fill = ALARM if suspect else INK
-    turn = f' transform="rotate(-90 {x:g} {y:g})"' if rotate else ""
-    small = f'<tspan font-weight="400" fill="{MUTED}" font-size="{g.font - 2:g}"'
-    if g.height < 40 or rotate:  # one line
-        tail = f"{small}>/{escape(port)}</tspan>" if port else ""
-    else:
-        tail = f'{small} x="{x:g}" dy="1.25em">{escape(port)}</tspan>' if port else ""
-        y -= 3 if port else -4
-    return (
-        f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-size="{g.font:g}" font-weight="600" '
-        f'fill="{fill}"{turn}>{escape(node)}{tail}</text>'
-    )
+def _label(
+    label: Endpoint, x: float, y: float, anchor: str, g: _Geometry, suspect: bool, rotate: bool = False
+) -> Markup:
+    words, one_line = escape(label.node), g.height < 40 or rotate
+    if label.port:
+        second: dict[str, Value] = {} if one_line else {"x": x, "dy": "1.25em"}
+        port = f"/{label.port}" if one_line else label.port
+        words += element("tspan", port, font_weight=400, fill=MUTED, font_size=g.font - 2, **second)
+    if not one_line:
+        y -= 3 if label.port else -4
+    turn = f"rotate(-90 {x:g} {y:g})" if rotate else None
+    return text(x, y, words, g.font, anchor, ALARM if suspect else INK, font_weight=600, transform=turn)
 
 
-def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> str:
-    hatched = cell.value is None or cell.state in ("missing", "unusable")
-    share = spec.share(cell.value or 0.0)
-    fill = f"url(#{escape(spec.id)}-hatch)" if hatched else sequential(share)
-    ink = INK if hatched else text_on(fill)
-    out = [
-        f"<g><title>{escape(cell.title)}</title>"
-        f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="{fill}" stroke="#fff"/>'
-    ]
-    if len(spec.labels) <= MAX_WITH_NUMBERS and cell.text:
-        weight = "700" if cell.state == "fail" else "400"
+def _cell(cell: Cell, x: int, y: int, g: _Geometry, spec: Heatmap) -> Markup:
+    fill = spec.hatch if cell.hatched else sequential(spec.share(cell.value or 0.0))
+    out = [rect(x, y, g.width, g.height, fill=fill, stroke=PAPER)]
+    if cell.text:
         cx, cy = x + g.width / 2, y + g.height / 2 + g.font * 0.36
-        if hatched:  # a clear ground, or the hatch eats the number
+        if cell.hatched:  # a clear ground, or the hatch eats the number
             half = len(cell.text) * g.font * 0.31 + 3
-            out.append(
-                f'<rect x="{cx - half:g}" y="{cy - g.font:g}" width="{half * 2:g}" height="{g.font * 1.35:g}" '
-                f'fill="#fff"/>'
-            )
-        out.append(
-            f'<text x="{cx:g}" y="{cy:g}" text-anchor="middle" font-size="{g.font:g}" font-weight="{weight}" '
-            f'fill="{ink}">{escape(cell.text)}</text>'
-        )
+            out.append(rect(cx - half, cy - g.font, half * 2, g.font * 1.35, fill=PAPER))
+        ink, weight = INK if cell.hatched else text_on(fill), 700 if cell.state == "fail" else None
+        out.append(text(cx, cy, cell.text, g.font, "middle", ink, font_weight=weight))
     if cell.state == "fail":
         size = g.height * 0.3
-        out.append(f'<path d="M{x + g.width} {y}h-{size:g}l{size:g} {size:g}z" fill="{ALARM}" stroke="#fff"/>')
-    return "".join(out) + "</g>"
+        out.append(path("M", x + g.width, y, "h", -size, "l", size, size, "z", fill=ALARM, stroke=PAPER))
+    return titled(cell.title, *out)
 
 
-def _frame(x: float, y: float, width: float, height: float) -> str:
-    return (
-        f'<rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="none" stroke="#fff" '
-        f'stroke-width="5"/><rect x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="3" fill="none" '
-        f'stroke="{ALARM}" stroke-width="2.5"/>'
-    )
+def _frame(x: float, y: float, width: float, height: float) -> Markup:
+    ground = rect(x, y, width, height, rx=3, fill="none", stroke=PAPER, thick=5)
+    return ground + rect(x, y, width, height, rx=3, fill="none", stroke=ALARM, thick=2.5)
 
 
-def _frames(spec: Heatmap, g: _Geometry) -> str:
+def _frames(spec: Heatmap, g: _Geometry) -> Iterator[Markup]:
     count = len(spec.labels)
-    out = []
     for index, label in enumerate(spec.labels):
         if label in spec.suspect:
-            out.append(_frame(4, g.top + index * g.height, g.left - 4 + count * g.width, g.height))
-            out.append(_frame(g.left + index * g.width, 22, g.width, g.top - 22 + count * g.height))
+            yield _frame(4, g.top + index * g.height, g.left - 4 + count * g.width, g.height)
+            yield _frame(g.left + index * g.width, 22, g.width, g.top - 22 + count * g.height)
     for source, destination in sorted(spec.suspect_pairs):
         if source in spec.labels and destination in spec.labels:
             row, column = spec.labels.index(source), spec.labels.index(destination)
-            out.append(_frame(g.left + column * g.width, g.top + row * g.height, g.width, g.height))
-    return "".join(out)
+            yield _frame(g.left + column * g.width, g.top + row * g.height, g.width, g.height)
 
 
-def _legend(spec: Heatmap, left: int, y: int) -> str:
+def _legend(spec: Heatmap, left: int, y: int) -> Iterator[Markup]:
     # steps and no gradient, which not every maker of PDFs draws
     part = _LEGEND_WIDTH / _LEVELS
-    scale = "".join(
-        f'<rect x="{left + i * part:g}" y="{y}" width="{part:g}" height="11" fill="{sequential(i / (_LEVELS - 1))}"/>'
-        for i in range(_LEVELS)
-    )
-    name = escape(spec.id)
-    out = [
-        scale,
-        f'<g font-size="11" fill="{MUTED}">',
-        f'<rect x="{left}" y="{y}" width="{_LEGEND_WIDTH}" height="11" fill="none" stroke="{LINE}"/>',
-        f'<text x="{left}" y="{y + 25}">{number(spec.log_from) if spec.log_from is not None else 0}</text>',
-        f'<text x="{left + _LEGEND_WIDTH}" y="{y + 25}" text-anchor="end">{escape(spec.top_label)}</text>',
-    ]
+    for i in range(_LEVELS):
+        yield rect(left + i * part, y, part, 11, fill=sequential(i / (_LEVELS - 1)))
+    yield rect(left, y, _LEGEND_WIDTH, 11, fill="none", stroke=LINE)
+    yield text(left, y + 25, number(spec.log_from) if spec.log_from is not None else "0", fill=MUTED)
+    yield text(left + _LEGEND_WIDTH, y + 25, spec.top_label, 11, "end", MUTED)
     if spec.bound is not None and spec.top > 0:
         x = left + _LEGEND_WIDTH * min(spec.share(spec.bound), 1.0)
-        anchor = "end" if spec.bound > spec.top / 2 else "start"
-        out.append(f'<path d="M{x:g} {y - 4}v19" stroke="{INK}" stroke-width="2"/>')
-        out.append(f'<text x="{x:g}" y="{y - 8}" text-anchor="{anchor}" fill="{INK}">{escape(spec.bound_label)}</text>')
-    out.append(f'<text x="{left}" y="{y + 41}">{escape(spec.better)}</text>')
-    key_y = y + 54
-    keys = [
-        f'<rect x="{left}" y="{key_y}" width="16" height="12" fill="url(#{name}-hatch)" stroke="{LINE}"/>'
-        f'<text x="{left + 22}" y="{key_y + 10}">not measured</text>'
-    ]
-    x = left + 106
-    keys.append(
-        f'<path d="M{x + 12} {key_y}h-12l12 12z" fill="{ALARM}"/>'
-        f'<text x="{x + 18}" y="{key_y + 10}">bound missed</text>'
-    )
-    x += 104
-    keys.append(
-        f'<rect x="{x}" y="{key_y + 1}" width="15" height="10" rx="2" fill="none" stroke="{ALARM}" '
-        f'stroke-width="2.5"/><text x="{x + 22}" y="{key_y + 10}">suspect</text>'
-    )
-    return "".join(out) + "".join(keys) + "</g>"
+        yield path("M", x, y - 4, "v19", stroke=INK, thick=2)
+        yield text(x, y - 8, spec.bound_label, 11, "end" if spec.bound > spec.top / 2 else "start")
+    yield text(left, y + 41, spec.better, fill=MUTED)
+    y += 54
+    yield rect(left, y, 16, 12, fill=spec.hatch, stroke=LINE)
+    yield path("M", left + 118, y, "h-12l12 12z", fill=ALARM)
+    yield rect(left + 210, y + 1, 15, 10, rx=2, fill="none", stroke=ALARM, thick=2.5)
+    for x, words in ((22, "not measured"), (124, "bound missed"), (232, "suspect")):
+        yield text(left + x, y + 10, words, fill=MUTED)
 
 
 def _binned(spec: Heatmap) -> Heatmap:
@@ -229,38 +204,35 @@ def _binned(spec: Heatmap) -> Heatmap:
     )
 
 
-def _compact(spec: Heatmap, g: _Geometry) -> Iterator[str]:
+def _flat(cell: Cell | None, diagonal: bool, spec: Heatmap) -> str:
+    if cell is None and diagonal and not spec.with_diagonal:
+        return _BLANK
+    if cell is None or cell.value is None or cell.hatched:
+        return spec.hatch
+    return sequential(round(spec.share(cell.value) * _LEVELS) / _LEVELS)
+
+
+def _compact(spec: Heatmap, g: _Geometry) -> Iterator[Markup]:
     """The cells of a large map: one path for each colour, without numbers and titles."""
     fills: dict[str, list[str]] = {}
     corners = []
     for row, source in enumerate(spec.labels):
-        y, run, start = g.top + row * g.height, "", 0
-        for column in range(len(spec.labels) + 1):
-            fill = ""
-            if column < len(spec.labels):
-                destination = spec.labels[column]
-                cell = spec.cells.get((source, destination))
-                if cell is None and source == destination and not spec.with_diagonal:
-                    fill = "#f6f7f9"
-                elif cell is None or cell.value is None or cell.state in ("missing", "unusable"):
-                    fill = f"url(#{escape(spec.id)}-hatch)"
-                else:
-                    fill = sequential(round(spec.share(cell.value) * _LEVELS) / _LEVELS)
-                if cell is not None and cell.state == "fail":
-                    corners.append(f"M{g.left + (column + 1) * g.width} {y}h-6l6 6z")
-            if fill != run:
-                if run:
-                    width = (column - start) * g.width
-                    fills.setdefault(run, []).append(f"M{g.left + start * g.width} {y}h{width}v{g.height}h-{width}z")
-                run, start = fill, column
+        x, y = g.left, g.top + row * g.height
+        cells = [spec.cells.get((source, destination)) for destination in spec.labels]
+        failed = [column for column, cell in enumerate(cells) if cell is not None and cell.state == "fail"]
+        corners += [f"M{g.left + (column + 1) * g.width} {y}h-6l6 6z" for column in failed]
+        for fill, run in groupby(_flat(cell, column == row, spec) for column, cell in enumerate(cells)):
+            width = len(list(run)) * g.width
+            fills.setdefault(fill, []).append(f"M{x} {y}h{width}v{g.height}h-{width}z")
+            x += width
     for fill, paths in fills.items():
-        yield f'<path d="{"".join(paths)}" fill="{fill}"/>'
+        yield path(*paths, fill=fill)
     count = len(spec.labels)
-    across = "".join(f"M{g.left + i * g.width} {g.top}v{count * g.height}" for i in range(1, count))
-    down = "".join(f"M{g.left} {g.top + i * g.height}h{count * g.width}" for i in range(1, count))
-    yield f'<path d="{across}{down}" stroke="#fff" stroke-width="0.6"/>'
+    across = [f"M{g.left + i * g.width} {g.top}v{count * g.height}" for i in range(1, count)]
+    down = [f"M{g.left} {g.top + i * g.height}h{count * g.width}" for i in range(1, count)]
+    yield path(*across, *down, stroke=PAPER, thick=0.6)
     if corners:
-        yield f'<path d="{"".join(corners)}" fill="{ALARM}" stroke="#fff" stroke-width="0.6"/>'
+        yield path(*corners, fill=ALARM, stroke=PAPER, thick=0.6)
 
 
 def heat_map(spec: Heatmap) -> Markup:
@@ -275,14 +247,12 @@ def heat_map(spec: Heatmap) -> Markup:
     bottom = g.top + count * g.height
     width = max(g.left + count * g.width + 6, g.left + 330)
     height = bottom + 104
-    name = escape(spec.id)
+    ground = element("rect", width=7, height=7, fill=PAPER) + path("M0 0v7", stroke="#9aa5b1", thick=2.4)
+    pattern = {"width": "7", "height": "7", "patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
     out = [
-        f'<defs><pattern id="{name}-hatch" width="7" height="7" patternUnits="userSpaceOnUse" '
-        f'patternTransform="rotate(45)"><rect width="7" height="7" fill="#fff"/>'
-        f'<path d="M0 0v7" stroke="#9aa5b1" stroke-width="2.4"/></pattern></defs>',
-        f'<text x="{g.left + count * g.width / 2:g}" y="13" text-anchor="middle" font-size="11" fill="{MUTED}">'
-        f"destination →</text>",
-        f'<text x="{g.left - 8}" y="{g.top - 8}" text-anchor="end" font-size="11" fill="{MUTED}">source ↓</text>',
+        element("defs", element("pattern", ground, id=f"{spec.id}-hatch", **pattern)),
+        text(g.left + count * g.width / 2, 13, "destination →", 11, "middle", MUTED),
+        text(g.left - 8, g.top - 8, "source ↓", 11, "end", MUTED),
     ]
     for index, label in enumerate(spec.labels):
         suspect = label in spec.suspect
@@ -299,14 +269,11 @@ def heat_map(spec: Heatmap) -> Markup:
         for column, destination in enumerate(spec.labels):
             x, y = g.left + column * g.width, g.top + row * g.height
             if source == destination and (source, destination) not in spec.cells:
-                out.append(
-                    f'<rect x="{x}" y="{y}" width="{g.width}" height="{g.height}" fill="#f6f7f9" stroke="#fff"/>'
-                )
+                out.append(rect(x, y, g.width, g.height, fill=_BLANK, stroke=PAPER))
                 continue
             cell = spec.cells.get((source, destination))
             if cell is None:
                 cell = Cell(text="", title=f"{source} to {destination}: not measured", state="missing")
             out.append(_cell(cell, x, y, g, spec))
-    out.append(_frames(spec, g))
-    out.append(_legend(spec, g.left, bottom + 30))
+    out += [*_frames(spec, g), *_legend(spec, g.left, bottom + 30)]
     return frame(spec.id, spec.title, spec.description, width, height, out)

@@ -1,7 +1,7 @@
-"""One sequential colour scale, the same for every figure of the report.
+"""The palette, and one sequential colour scale, the same for every figure of the report.
 
-A single hue from pale to deep blue: its lightness falls monotonically, so it reads the same to the colour-blind and
-on a grey printer. Text on a coloured cell is black or white, whichever contrasts more.
+The scale is a single hue from pale to deep blue: its lightness falls monotonically, so it reads the same to the
+colour-blind and on a grey printer. Text on a coloured cell is black or white, whichever contrasts more.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ Rgb = tuple[int, int, int]
 INK = "#16202c"
 BLACK = "#000000"
 PAPER = "#ffffff"
+ALARM = "#b3261e"
+MUTED = "#55606e"
+LINE = "#c9d1da"
+BLUE = "#2f6ba6"
+BROWN = "#9a4a00"
+GREEN = "#1d6f5c"
+VIOLET = "#6b4e9b"
+SOFT = "#f4f6f8"
+PALE = "#dfe9f3"
 
 # Anchors of the scale, pale to deep; linear interpolation between neighbours.
 _ANCHORS: tuple[Rgb, ...] = ((240, 245, 250), (198, 217, 235), (133, 172, 209), (64, 118, 171), (16, 62, 112))
-
-
-def _hex(colour: Rgb) -> str:
-    return "#{:02x}{:02x}{:02x}".format(*colour)
 
 
 def _rgb(colour: str) -> Rgb:
@@ -30,8 +35,7 @@ def sequential(fraction: float) -> str:
     index = min(int(position), len(_ANCHORS) - 2)
     part = position - index
     low, high = _ANCHORS[index], _ANCHORS[index + 1]
-    red, green, blue = (round(a + (b - a) * part) for a, b in zip(low, high, strict=True))
-    return _hex((red, green, blue))
+    return "#" + "".join(f"{round(a + (b - a) * part):02x}" for a, b in zip(low, high, strict=True))
 
 
 def luminance(colour: str) -> float:
