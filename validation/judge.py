@@ -17,6 +17,7 @@ from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
 from validation.judging.methods import METHODS
+from validation.judging.times import day_of
 from validation.judging.waivers import apply_waivers
 from validation.model import (
     CriterionVerdict,
@@ -57,17 +58,19 @@ def judge(
     case = make_case(topology, plan, fabric, criteria, results)
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
+    # a node that only claims to be virtual is no acceptance, and is no reason to judge by the bounds of rehearsals
+    rehearsal = topology.virtual or bool(shown)
     case = discounted(case, evidence)
     judged = {
         c.id: METHODS[c.method].judge(case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria
     }
-    waived = apply_waivers(case, judged, waivers, info.created)
+    waived = apply_waivers(case, judged, waivers, day_of(info.run, info.created))
     debt = Debt.of(case, profile)
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
     outcome, why = decide(case, debt, verdicts, missing)
     sign_off: SignOff = "REHEARSAL"
-    if not case.virtual:
+    if not rehearsal:
         sign_off = {"passed": "ACCEPTED", "failed": "REJECTED", "incomplete": "INCOMPLETE"}[outcome]  # type: ignore[assignment]
     named = findings(case, waived.judged)
     return VerdictDoc.model_validate(
@@ -86,7 +89,7 @@ def judge(
             "findings": named,
             "profile": profile.agreed() if profile else None,
             "waivers": tuple(waived.uses),
-            "notes": (*_notes(case, shown, results, facts), *evidence.notes, *waived.notes, *why),
+            "notes": (*_notes(case, shown, results, facts, rehearsal), *evidence.notes, *waived.notes, *why),
         }
     )
 
@@ -176,10 +179,14 @@ def _some(ids: Sequence[str]) -> str:
 
 
 def _notes(
-    case: Case, shown: Sequence[tuple[str, str]], results: Sequence[Result], facts: Sequence[Result]
+    case: Case,
+    shown: Sequence[tuple[str, str]],
+    results: Sequence[Result],
+    facts: Sequence[Result],
+    rehearsal: bool,
 ) -> list[str]:
     notes = []
-    if case.virtual:
+    if rehearsal:
         notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")
     if shown and not case.topology.virtual:
         who = ", ".join(f"{node} ({what})" for node, what in shown)

@@ -22,7 +22,10 @@ from tests.support.tool_documents import doc as tcp_doc
 from validation.execute import Output, Remote
 from validation.execute.measure import read
 from validation.execute.store import RESULTS
+from validation.judging.documents import line_faults
 from validation.kinds import KINDS, parse
+from validation.load import read_results
+from validation.model import DENIED, REPORT, Denied
 from validation.parsers import ParseError
 
 M = plan(topology(2)).measurement("facts.gpu1")
@@ -164,6 +167,40 @@ def test_an_unexpected_exception_costs_one_measurement_and_keeps_its_traceback(t
     logs = [(tmp_path / log.path).read_text() for log in result.provenance.raw]
     assert any("Traceback (most recent call last)" in log and "too many\nopen files" in log for log in logs)
     assert (tmp_path / RESULTS).read_bytes().count(b"\n") == 3
+
+
+class Gone(LocalLauncher):
+    """gpu1 ends without a report, gpu2 cannot be started on, and does not answer afterwards."""
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        if node == "gpu2":
+            raise ConnectionError("gone")
+        return await Remote.spawn(node, ["sh", "-c", "echo half a rep; exit 255"])
+
+
+def test_an_attempt_that_came_to_no_end_leaves_a_report_too(tmp_path: Path) -> None:
+    """Without one, nothing but its line would tell that it was made, and a line is easily lost."""
+    topo = topology(2)
+    whole = plan(topo)
+    ids = ("facts.gpu1", "facts.gpu2")
+    rounds = tuple((i,) for i in (*ids, *ids))
+    whole = whole.model_copy(update={"measurements": tuple(map(whole.measurement, ids)), "rounds": rounds})
+    execute(tmp_path, whole, topo, Gone({"gpu1": "does not answer"}))
+    lines, _ = read_results(tmp_path / RESULTS, "test")
+    assert [(r.measurement, r.attempt, r.status) for r in lines] == [
+        ("facts.gpu1", 1, "unreachable"), ("facts.gpu2", 1, "failed"),
+        ("facts.gpu1", 2, "unreachable"), ("facts.gpu2", 2, "failed"),
+    ]  # fmt: skip
+    for r in lines:
+        (log,) = (log for log in r.provenance.raw if log.path.endswith(f".{REPORT}"))
+        assert Path(log.path).name == f"{r.provenance.nodes[0]}.{'2.' if r.attempt == 2 else ''}{REPORT}"
+        said = json.loads((tmp_path / log.path).read_text())
+        assert list(said) == [DENIED]
+        assert said[DENIED] == [denied.model_dump() for denied in r.denied]
+        raw = {one.path: (tmp_path / one.path).read_bytes() for one in r.provenance.raw}
+        assert line_faults(whole.measurement(r.measurement), r, raw) == []
+        excused = r.model_copy(update={"denied": (Denied(where="gpu1", seconds=4, steal=0.5),)})
+        assert "denied" in "".join(line_faults(whole.measurement(r.measurement), excused, raw))
 
 
 def test_a_parser_that_breaks_costs_its_measurement_and_keeps_its_traceback(

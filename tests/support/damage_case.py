@@ -12,11 +12,11 @@ import yaml
 from hypothesis import strategies as st
 
 from tests.support import rdma_case
-from tests.support.raw_case import measured
+from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.report_fixture import RUN, results, topology
 from tests.support.site import plan_of, write_results, write_run
 from validation.load import load_json, read_results
-from validation.model import Denied, Plan, RunInfo
+from validation.model import REPORT, Denied, Plan, RunInfo
 from validation.profile import profile_path
 from validation.runfiles import tied
 
@@ -50,8 +50,8 @@ def agreed_run(run_dir: Path) -> Path:
     busy = (Denied(where=slow.nodes[0], seconds=4.0, cpus=8, steal=0.3),)
     lines[slow.id] = measured(run_dir, slow, first.model_copy(update={"samples": bad, "denied": busy}))
     lost = {"status": "unreachable", "error": "connection lost", "samples": (), "facts": {}}
-    nothing = second.provenance.model_copy(update={"raw": ()})
     shutil.rmtree(run_dir / "raw" / gone.id)
+    nothing = second.provenance.model_copy(update={"raw": keep(run_dir, gone, {"out": "", "err": "", REPORT: NOTHING})})
     lines[gone.id] = second.model_copy(update={**lost, "provenance": nothing})
     later = [measured(run_dir, slow, first.model_copy(update={"attempt": 2}))]
     later += [measured(run_dir, gone, second.model_copy(update={"attempt": 2}))]

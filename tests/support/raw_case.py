@@ -29,6 +29,8 @@ METRICS = {
     "training-short": "images_per_s",
 }
 """The metric from which a report is made; what else a parser finds follows from it."""
+NOTHING = json.dumps({DENIED: []}) + "\n"
+"""What is kept of an attempt that came to no end: no report, and nothing was denied."""
 
 
 def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:

@@ -11,7 +11,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.support.raw_case import keep, measured
+from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.site import (
     CRITERIA,
     FACTS,
@@ -25,7 +25,7 @@ from tests.support.site import (
     waiver,
     write_run,
 )
-from validation.model import Bom, Measurement, Plan, Result, Sample, Topology
+from validation.model import REPORT, Bom, Measurement, Plan, Result, Sample, Topology
 from validation.waiver import Waiver
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
@@ -113,7 +113,7 @@ def results(
                 started=f"{at}:{index % 12 * 5:02d}Z",
                 ended=f"{at}:{index % 12 * 5 + 4:02d}Z",
                 duration_s=3.8,
-                raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if failed else (),
+                raw=keep(run_dir, m, {"out": f"output of {m.id}\n", "err": "", REPORT: NOTHING}) if failed else (),
             ),
         )
         out.append(made if failed else measured(run_dir, m, made))

@@ -213,7 +213,7 @@ def test_a_line_that_contradicts_plan_or_raw_logs_costs_its_measurement(run: Pat
 def test_a_failure_that_is_edited_into_a_result_stays_none(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", dead="gpu2")
     edit_line(run, lambda d: d.update(status="ok", error=None))
-    assert "0 reports of its probe" in lost(judge_files(run))
+    assert "cannot be read again" in lost(judge_files(run))
 
 
 @pytest.mark.parametrize("how", ["changed", "cut", "missing", "a link"])

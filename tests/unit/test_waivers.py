@@ -45,6 +45,8 @@ def test_a_waiver_is_read(tmp_path: Path) -> None:
         ({"who": "'-'"}, 3, "waivers.0.who: is blank"),
         ({"why": "' '"}, 5, "waivers.0.why: is blank"),
         ({"why": '"\\u200b"'}, 5, "waivers.0.why: is blank"),
+        ({"who": '"\\u3164"'}, 3, "waivers.0.who: is blank"),
+        ({"why": '"\\u1160 \\uffa0.\\u115f"'}, 5, "waivers.0.why: is blank"),
         ({"expires": "2026-10-31"}, 6, "lies before the decision (2026-11-01)"),
         ({"expires": "9999-12-31"}, 6, f"at most {MAX_DAYS} are allowed"),
         ({"expires": "2027-11-03"}, 6, f"367 days after the decision (2026-11-01), at most {MAX_DAYS}"),

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from validation.errors import RunError
 from validation.execute.denied import HostWatch
@@ -121,10 +121,16 @@ class _Runner:
 
     def record(self, m: Measurement, taken: Taken, started: str, took_s: float) -> Result:
         doc = taken.doc
-        report = {**doc, DENIED: [denied.model_dump() for denied in taken.denied]} if doc else None
+        # an attempt that came to no end leaves a report, too: without its line one would not know that it was made
+        report: dict[str, Any] = {DENIED: [denied.model_dump() for denied in taken.denied]}
+        if doc is not None:
+            report = {**doc, **report}
+        outputs = taken.outputs
+        if not outputs or outputs[0][0] not in m.nodes:
+            outputs = [(m.nodes[0], "", ""), *outputs]
         logs = [
             log
-            for position, (node, out, err) in enumerate(taken.outputs)  # the report belongs to the first: it measured
+            for position, (node, out, err) in enumerate(outputs)  # the report belongs to the first: it measured
             for log in self.store.raw(m.id, node, out, err, report if position == 0 else None)
         ]
         ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)

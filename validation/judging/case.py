@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -34,7 +34,7 @@ CONTAINERS = frozenset(
 @dataclass(frozen=True)
 class Case:
     """Everything that a judgement may look at. `attempts` are all results of each measurement in their order, `latest`
-    the one that stands for it where a single one has to.
+    the one that stands for it where a single one has to. `virtual` chooses the bounds of rehearsals.
     """
 
     topology: Topology
@@ -117,16 +117,21 @@ def make_case(
         if result.measurement in attempts:
             attempts[result.measurement].append(result)
     latest = last_results(r for mine in attempts.values() for r in mine)
-    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
     return Case(
         topology=topology,
         plan=plan,
         fabric=fabric,
         criteria=tuple(criteria),
         latest=latest,
-        virtual=topology.virtual or bool(virtual_facts(facts, fabric)),
+        virtual=is_virtual(topology, plan, fabric, latest),
         attempts={id_: tuple(mine) for id_, mine in attempts.items() if mine},
     )
+
+
+def is_virtual(topology: Topology, plan: Plan, fabric: Fabric, latest: Mapping[str, Result]) -> bool:
+    """True where the inventory says so, or the facts of a node that were found out."""
+    facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
+    return topology.virtual or bool(virtual_facts((r for r in facts if r.status == "ok"), fabric))
 
 
 def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:

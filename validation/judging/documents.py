@@ -18,7 +18,8 @@ from typing import Any, cast
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import Case
+from validation.judging.case import Case, is_virtual
+from validation.judging.times import begun, moment
 from validation.kinds import parse
 from validation.load import ConfigError
 from validation.model import DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
@@ -32,9 +33,14 @@ CLOCK_S = 60.0
 """By how much times of a run may contradict each other: somebody may set the clock meanwhile. Project default."""
 ROUNDED_S = 1.0
 """By how much a tool may claim to have run longer than its measurement took: two machines' clocks. Project default."""
+NODE_CLOCK = timedelta(days=1)
+"""By how much a node's clock may differ from that of the machine that runs the validation: not every site sets them, or
+agrees on a zone. Logs of another day are another run's. Project default."""
+ENDED_BY = timedelta(minutes=10)
+"""How long after its deadline a measurement has ended at the latest: starting it, waiting for its server, stopping both
+on busy machines. Project default."""
 _LOG = re.compile(r"(?:\.(\d+))?\.(?:out|err|probe\.json)")
 """End of a raw log's name, behind its node: the number of an attempt after the first, and what it holds."""
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z")
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,6 @@ class Evidence:
 
     faults: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-
-def moment(text: str) -> datetime | None:
-    """A time with its zone out of ISO 8601, None where it is none."""
-    try:
-        found = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
 
 
 # --- the run's documents ---------------------------------------------------------------------------------------
@@ -117,14 +114,12 @@ def _identity(info: RunInfo, topology: Topology, plan: Plan, fabric: Fabric) -> 
     ):
         if found != wanted:
             yield Conflict(file, (key,), f"is {found!r}, but run.json says {wanted!r}; restore the files from a copy")
-    created, named = moment(info.created), _STAMP.match(info.run)
+    created, named = moment(info.created), begun(info.run)
     if created is None:
         yield Conflict("run.json", ("created",), f"{info.created!r} is not a time in UTC; restore the file from a copy")
-    elif named is not None:
-        begun = datetime.fromisoformat(f"{named[1]}T{named[2]}:{named[3]}:{named[4]}+00:00")
-        if not timedelta(seconds=-1) <= created - begun <= timedelta(seconds=CLOCK_S):
-            words = f"{info.created} is not when run {info.run} began; restore the file from a copy"
-            yield Conflict("run.json", ("created",), words)
+    elif named is not None and not timedelta(seconds=-1) <= created - named <= timedelta(seconds=CLOCK_S):
+        words = f"{info.created} is not when run {info.run} began; restore the file from a copy"
+        yield Conflict("run.json", ("created",), words)
 
 
 def _changed(info: RunInfo, hashes: Mapping[str, str]) -> Iterator[Conflict]:
@@ -189,6 +184,8 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         faults.append(f"its times are none: {p.started!r} to {p.ended!r}")
     elif ended < started or not 0 <= p.duration_s <= (ended - started).total_seconds() + ROUNDED_S:
         faults.append(f"its times contradict each other: {p.started} to {p.ended}, {p.duration_s:g} s")
+    elif ended - started > timedelta(seconds=m.timeout_s) + ENDED_BY:
+        faults.append(f"cannot have taken so long: {p.started} to {p.ended}, its deadline was {m.timeout_s:g} s")
     for log in p.raw:
         content = raw.get(log.path)
         if not log.path.startswith(f"raw/{m.id}/"):
@@ -203,23 +200,24 @@ def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
 
 
 def _no_result(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> Iterator[str]:
-    """Where a line says that nothing was measured: what its probe reported must not say otherwise."""
-    for log in result.provenance.raw:
-        if log.path.endswith(f".{REPORT}"):
-            stem = log.path.removesuffix(REPORT)
-            doc = _report(stem, raw)
-            if isinstance(doc, str):
-                yield doc
-                return
-            if doc.get(DENIED) != [d.model_dump() for d in result.denied]:
-                yield "what its machines were denied is not what its raw logs say"
-            with contextlib.suppress(ParseError):
-                parse(m.kind, cast(ProbeDoc, doc), m.params)
-                yield f"its line says {result.status}, its raw logs give a result"
+    """Where a line says that nothing was measured: what was reported of the attempt must not say otherwise."""
+    doc = _report(result, raw)
+    if isinstance(doc, str):
+        yield doc
+        return
+    if doc.get(DENIED) != [d.model_dump() for d in result.denied]:
+        yield "what its machines were denied is not what its raw logs say"
+    with contextlib.suppress(ParseError):
+        parse(m.kind, cast(ProbeDoc, doc), m.params)
+        yield f"its line says {result.status}, its raw logs give a result"
 
 
-def _report(stem: str, raw: Mapping[str, bytes | None]) -> dict[str, Any] | str:
-    """A probe's report with the output beside it, or words on why there is none."""
+def _report(result: Result, raw: Mapping[str, bytes | None]) -> dict[str, Any] | str:
+    """The report of an attempt with the output beside it, or words on why there is none."""
+    reports = [log.path for log in result.provenance.raw if log.path.endswith(f".{REPORT}")]
+    if len(reports) != 1:
+        return f"{len(reports)} reports of its probe among its raw logs, one is expected"
+    stem = reports[0].removesuffix(REPORT)
     texts = [raw.get(f"{stem}{suffix}") for suffix in (REPORT, "out", "err")]
     if None in texts:
         return f"{stem}out or {stem}err is not a raw log of it"
@@ -232,16 +230,13 @@ def _report(stem: str, raw: Mapping[str, bytes | None]) -> dict[str, Any] | str:
 
 def _read_again(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> Iterator[str]:
     p = result.provenance
-    reports = [log.path for log in p.raw if log.path.endswith(f".{REPORT}")]
-    if len(reports) != 1:
-        yield f"{len(reports)} reports of its probe among its raw logs, one is expected"
-        return
-    doc = _report(reports[0].removesuffix(REPORT), raw)
+    doc = _report(result, raw)
     if isinstance(doc, str):
         yield doc
         return
     try:
         said = (doc["tool"], doc["tool_version"], tuple(doc["command"]), doc["duration_s"])
+        times = [moment(doc[key]) for key in ("started", "ended")]
         denied = tuple(Denied.model_validate(one) for one in doc[DENIED])
         samples, facts = parse(m.kind, cast(ProbeDoc, doc), m.params)
     except (ValueError, TypeError, KeyError, ParseError) as fault:
@@ -249,6 +244,9 @@ def _read_again(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
         return
     if not p.tool or said != (p.tool, p.tool_version, p.command, p.duration_s):
         yield "its raw logs name another tool, command or duration"
+    line = [moment(text) for text in (p.started, p.ended)]
+    if any(not a or not b or abs(a - b) > NODE_CLOCK for a, b in zip(times, line, strict=True)):
+        yield f"its raw logs are of another time: {doc['started']} to {doc['ended']} by the clock of the node"
     if tuple(samples) != result.samples or facts != result.facts or denied != result.denied:
         yield "its samples or facts are not what its raw logs give"
 
@@ -282,7 +280,9 @@ def faults_of(
         bad[-1].append(f"{later} is of a later attempt, for which there is no line")
     named = {log.path for line in lines for log in line.provenance.raw}
     strange = sorted(path for path in logs if path not in named)
-    if strange and not later:
+    if strange and not lines:
+        notes.append(f"{m.id}: its line is lost, for its raw logs are there: {', '.join(strange)}; measure it again")
+    elif strange and not later:
         notes.append(f"{m.id}: raw logs that no line names: {', '.join(strange)}")
     said = [f"attempt {line.attempt}: {'; '.join(own)}" for line, own in zip(lines, bad, strict=True) if own]
     if len(lines) == 1:
@@ -327,7 +327,7 @@ def out_of_order(results: Sequence[Result]) -> list[str]:
 
 
 def discounted(case: Case, evidence: Evidence) -> Case:
-    """The case without what is said of measurements whose evidence does not hold."""
+    """The case without what is said of measurements whose evidence does not hold; their facts make nothing virtual."""
     if not evidence.faults:
         return case
     latest, attempts = dict(case.latest), dict(case.attempts)
@@ -336,4 +336,5 @@ def discounted(case: Case, evidence: Evidence) -> Case:
             nothing = {"status": "unparseable", "error": why, "samples": (), "facts": {}}
             latest[id_] = latest[id_].model_copy(update=nothing)
             attempts[id_] = (latest[id_],)
-    return replace(case, latest=latest, attempts=attempts)
+    virtual = is_virtual(case.topology, case.plan, case.fabric, latest)
+    return replace(case, latest=latest, attempts=attempts, virtual=virtual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from validation.analysis.scaling import efficiency
@@ -30,6 +31,11 @@ LEAST_US = {"tcp_rtt_us": 1.0, "rdma_latency_us": 0.1}
 """Latencies that no stack reaches: a TCP round trip passes two kernels and two cards, an RDMA operation PCI Express
 (about 0.5 us alone). Below that the unit is another one, or nothing was measured. Project default."""
 
+FASTEST_STEP = 100.0
+"""How much faster than the median one step of a job can be: the same work on the same machines. Where half of the steps
+wait, the others may be some ten times as fast. Ours."""
+
+STEPS = "images/s"
 SHARES = frozenset({"ratio"})  # 0 is a reading like any other, and 1 the most, but for rounding
 
 
@@ -103,7 +109,7 @@ def _samples(criterion: Criterion, measurement: Measurement, result: Result | No
 
 def _unit(criterion: Criterion) -> str:
     # a ratio is computed from samples in the job's own unit
-    return "images/s" if criterion.method in ("spread", "scaling") else criterion.unit or ""
+    return STEPS if criterion.method in ("spread", "scaling") else criterion.unit or ""
 
 
 def impossible(values: Sequence[float], unit: str, metric: str, most: float = math.inf) -> str:
@@ -119,8 +125,10 @@ def impossible(values: Sequence[float], unit: str, metric: str, most: float = ma
     return f"{len(wrong)} of {len(values)} samples are implausible ({shown:.4g} {unit}); measurement rejected"
 
 
-def _most(case: Case, bound: Bound | None) -> float:
+def _most(case: Case, bound: Bound | None, values: Sequence[float], unit: str) -> float:
     """The largest sample that can be: single intervals of a TCP stream may lie above what it carries on average."""
+    if unit == STEPS:
+        return FASTEST_STEP * max(statistics.median(values), 0.0)
     if bound is None or bound.ceiling is None:
         return math.inf
     return bound.ceiling * (LINE_SLACK if case.topology.lab_link is None else LAB_SLACK)
@@ -151,7 +159,8 @@ def _judge_attempts(
         values = _samples(criterion, measurement, result)
         if isinstance(values, str):
             return judgement(criterion, subject, "not-measured", "missing-metric", values, evidence, bound=bound)
-        wrong = impossible(values, _unit(criterion), criterion.metric or "", _most(case, bound))
+        unit = _unit(criterion)
+        wrong = impossible(values, unit, criterion.metric or "", _most(case, bound, values, unit))
         if wrong:
             summary = summarize(values)
             return judgement(
@@ -316,9 +325,10 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
             why = ones if isinstance(ones, str) else str(all_)
             judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
             continue
-        if min(min(ones), min(all_)) <= 0:
-            why = "a rate of 0 images/s: nothing was trained"
-            judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
+        wrong = [impossible(values, STEPS, "", _most(case, None, values, STEPS)) for values in (ones, all_)]
+        if any(wrong):
+            why = "; ".join(filter(None, wrong))
+            judged.append(judgement(criterion, subject, "not-measured", "above-ceiling", why, evidence, bound=bound))
             continue
         found = _scaled(case, criterion, job, subject, evidence, ones, all_, bound)
         # A single rank that was held back makes the many look better, so that here denial may explain a pass, too.

@@ -37,10 +37,9 @@ class Applied:
 
 
 def apply_waivers(
-    case: Case, judged: Mapping[str, Sequence[Judgement]], waivers: Sequence[Waiver], created: str
+    case: Case, judged: Mapping[str, Sequence[Judgement]], waivers: Sequence[Waiver], today: datetime.date | None
 ) -> Applied:
-    """The judgements with `waivers` applied that count on the day of the run (`created`, ISO 8601)."""
-    today = _day(created)
+    """The judgements with `waivers` applied that count on the day of the run, `today`; None where that is not known."""
     unseen = unmeasured_nodes(case, judged) if waivers else {}
     out = Applied({k: list(v) for k, v in judged.items()})
     for waiver in waivers:
@@ -138,10 +137,3 @@ def _one(case: Case, out: Applied, waiver: Waiver, unseen: Mapping[str, str]) ->
         near = difflib.get_close_matches(waiver.subject, [j.subject for j in judgements], n=1)
         return [], "nothing to waive: no such subject" + (f"; did you mean {near[0]}?" if near else "")
     return [], "nothing to waive; remove it"
-
-
-def _day(created: str) -> datetime.date | None:
-    try:
-        return datetime.date.fromisoformat(created[:10])
-    except ValueError:
-        return None
