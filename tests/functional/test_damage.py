@@ -18,7 +18,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.damage_case import WAIVED, Files, agreed_run, damage, damages, files_of, rdma_run, small_run
+from tests.support.damage_case import (
+    WAIVED,
+    Files,
+    agreed_run,
+    damage,
+    damages,
+    files_of,
+    put,
+    rdma_run,
+    small_run,
+)
+from tests.support.damage_kinds import kinds_run, walked_run
+from tests.support.damage_runs import expired_run, lost_run, wobbly_run
 from tests.support.signing_case import FORMATS, NEEDS_SSH, make_key, sign
 from toolkit import acceptance
 from toolkit.cli import main
@@ -48,11 +60,9 @@ class Workbench:
         self._now = dict(self.good)
 
     def put(self, files: Files) -> None:
-        for name in self._now.keys() - files.keys():
-            (self.folder / name).unlink(missing_ok=True)
-        for name, content in files.items():
-            if self._now.get(name) != content:
-                (self.folder / name).write_bytes(content)
+        for name in self._now.keys() | files.keys():
+            if self._now.get(name) != files.get(name):
+                put(self.folder / name, files.get(name))
         self._now = dict(files)
 
 
@@ -69,6 +79,11 @@ def benches(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Workbench]:
         "hardware": small_run(base / "hardware", virtual=False),
         "agreed": agreed_run(base / "agreed"),
         "rdma": rdma_run(base / "rdma"),
+        "expired": expired_run(base / "expired"),
+        "lost": lost_run(base / "lost"),
+        "wobbly": wobbly_run(base / "wobbly"),
+        "walked": walked_run(base / "walked"),
+        "kinds": kinds_run(base / "kinds"),
     }
     yield {name: Workbench(folder) for name, folder in made.items()}
     shutil.rmtree(base)
@@ -102,7 +117,15 @@ def test_the_good_runs_are_good(benches: dict[str, Workbench]) -> None:
         "hardware": ("INCOMPLETE", "incomplete"),  # criteria without a probe
         "agreed": ("ACCEPTED", "passed"),
         "rdma": ("INCOMPLETE", "incomplete"),
+        "expired": ("INCOMPLETE", "incomplete"),
+        "lost": ("INCOMPLETE", "incomplete"),
+        "wobbly": ("REJECTED", "failed"),
+        "walked": ("ACCEPTED", "passed"),
+        "kinds": ("INCOMPLETE", "incomplete"),  # criteria without a probe
     }
+    kinds = {c.id: c.verdict for c in benches["kinds"].before.criteria}
+    assert [kinds[id_] for id_ in ("pf.ibfabric", "pf.rdmaport", "co.membw", "rm.isolate")] == ["pass"] * 4
+    assert benches["kinds"].before.missing == ()
     agreed = benches["agreed"].before
     assert {c.id for c in agreed.criteria if c.verdict == "waived"} == {WAIVED}
     bandwidth = {j.subject: j.reason for c in agreed.criteria if c.id == "tr.tcpbw" for j in c.judgements}
@@ -113,7 +136,9 @@ def test_the_good_runs_are_good(benches: dict[str, Workbench]) -> None:
     assert (rdma["pf.rdmaport"], rdma["pf.lossless"], rdma["pf.memlock"]) == ("pass", "pass", "pass")
 
 
-@pytest.mark.parametrize("name", ["lab", "slow", "hardware", "agreed", "rdma"])
+@pytest.mark.parametrize(
+    "name", ["lab", "slow", "hardware", "agreed", "rdma", "expired", "lost", "wobbly", "walked", "kinds"]
+)
 @settings(CALM, max_examples=60)
 @given(data=st.data())
 def test_no_single_damage_makes_a_verdict_better(name: str, benches: dict[str, Workbench], data: st.DataObject) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import math
+import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,8 @@ from validation.profile import profile_path
 from validation.runfiles import tied
 
 Files = dict[str, bytes]
+FOLDER, NOWHERE, LOOP = b"\0 a folder", b"\0 a link that leads nowhere", b"\0 a link to itself"
+"""Contents that are none: what else can lie in a file's place."""
 WAIVED = "tn.cpu"  # of which no release has a measurement
 AGREED = (
     f"waivers:\n- {{criterion: {WAIVED}, who: A. Example, when: 2026-11-20, why: no data yet, expires: 2027-01-01}}\n"
@@ -97,6 +102,20 @@ def rdma_run(run_dir: Path) -> Path:
     return write_run(run_dir, topo, whole, found, judged=False)
 
 
+def put(path: Path, content: bytes | None) -> None:
+    """What lies at `path` becomes `content`; nothing where that is None."""
+    if path.is_dir() and not path.is_symlink():
+        path.rmdir()
+    elif content in (None, FOLDER, NOWHERE, LOOP) or path.is_symlink():
+        path.unlink(missing_ok=True)
+    if content == FOLDER:
+        path.mkdir()
+    elif content in (NOWHERE, LOOP):
+        path.symlink_to("nowhere" if content == NOWHERE else path.name)
+    elif content is not None:
+        path.write_bytes(content)
+
+
 # --- damages ---------------------------------------------------------------------------------------------------
 
 
@@ -130,7 +149,7 @@ def damage(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
     content = files[name]
     ways = [_whole(files, name), _bytes(content)]
     if name.endswith(".json"):
-        ways += [_json(json.loads(content)).map(lambda d: (d[0], json.dumps(d[1], indent=2).encode()))] * 3
+        ways += [_json(json.loads(content)).map(lambda d: (d[0], _dumps(d[1], 2).encode()))] * 3
     if name == "results.jsonl":
         ways += [_lines(content.decode().splitlines(), as_json=True)] * 4
     if name.endswith((".yml", ".out")):
@@ -150,6 +169,7 @@ def _whole(files: Files, name: str) -> st.SearchStrategy[tuple[str, Files]]:
     like = [n for n in files if n.rpartition(".")[2] == name.rpartition(".")[2] and n != name] or [name]
     return st.one_of(
         st.just(("dropped", without)),
+        st.sampled_from([FOLDER, NOWHERE, LOOP]).map(lambda odd: (odd[2:].decode(), {**files, name: odd})),
         st.just(("renamed", {**without, f"{name}~": files[name]})),
         st.just(("renamed within its kind", {**without, beside: files[name]})),
         st.just(("duplicated", {**files, beside: files[name]})),
@@ -168,10 +188,59 @@ def _bytes(content: bytes) -> st.SearchStrategy[tuple[str, bytes]]:
             lambda d: (f"byte {d[0]} is {d[1]}", content[: d[0]] + bytes([d[1]]) + content[d[0] + 1 :])
         ),
         st.just(("zeros at its end", content + b"\0" * 64)),
+        st.just(("a mark of byte order before it", b"\xef\xbb\xbf" + content)),
+        st.just(("its lines end as in Windows", content.replace(b"\n", b"\r\n"))),
+        st.just(("its lines end as in old Macs", content.replace(b"\n", b"\r"))),
+        st.just(("in UTF-16", content.decode(errors="replace").encode("utf-16"))),
+        st.just(("half a character at its end", content + b"\xed\xa0\x80")),
     )
 
 
-VALUES = [0, -1, 1, 0.5, 1e12, 1e-9, 9000, "", "0.98", "ok", "failed", "none", True, False, None, [], {}, ["x"]]
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+TWICE = "\0again"
+"""End of a key that is to be written without it: the same key a second time."""
+
+
+def _moves(text: str) -> Iterator[str]:
+    """A time as the same instant in other zones, and moved."""
+    instant = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+    for hours in (-23, 14):
+        yield instant.astimezone(datetime.timezone(datetime.timedelta(hours=hours))).isoformat()
+    yield instant.replace(tzinfo=None).isoformat()
+    for days in (-1, 1, 3650):
+        yield (instant + datetime.timedelta(days=days)).isoformat()
+    yield from ("9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59")
+
+
+def _dumps(document: Any, indent: int | None = None) -> str:
+    return json.dumps(document, indent=indent).replace(json.dumps(TWICE)[1:], '"')
+
+
+VALUES = [
+    0,
+    -1,
+    1,
+    0.5,
+    1e12,
+    1e-9,
+    9000,
+    "",
+    "0.98",
+    "ok",
+    "failed",
+    "none",
+    "kvm",
+    math.nan,
+    math.inf,
+    "\0",
+    "\ud800",
+    True,
+    False,
+    None,
+    [],
+    {},
+    ["x"],
+]
 
 
 def _places(document: Any) -> list[tuple[Any, ...]]:
@@ -204,6 +273,26 @@ def _json(document: Any) -> st.SearchStrategy[tuple[str, Any]]:
         else:
             parent[f"{key}2"] = parent[key]
 
+    def again(parent: Any, key: Any) -> None:
+        if isinstance(parent, dict):  # before it, after it: which of the two counts is the reader's choice
+            items = list(parent.items())
+            parent.clear()
+            for name, value in items:
+                parent[name] = value
+                if name == key:
+                    parent[f"{key}{TWICE}"] = "x" if isinstance(value, str) else 1
+        else:
+            parent.append(parent[key])
+
+    def move(by: int) -> Callable[[Any, Any], None]:
+        def change(parent: Any, key: Any) -> None:
+            for name in parent if isinstance(parent, dict) else range(len(parent)):  # all times that stand together
+                value = parent[name]
+                if isinstance(value, str) and INSTANT.fullmatch(value):
+                    parent[name] = list(_moves(value))[by]
+
+        return change
+
     def rename(parent: Any, key: Any) -> None:
         if isinstance(parent, list):
             parent.append(parent.pop(key))
@@ -231,13 +320,33 @@ def _json(document: Any) -> st.SearchStrategy[tuple[str, Any]]:
 
         return change
 
+    def put_moved(by: int) -> Callable[[Any, Any], None]:
+        def change(parent: Any, key: Any) -> None:
+            parent[key] = list(_moves(parent[key]))[by]
+
+        return change
+
     ways: list[tuple[str, Callable[[Any, Any], None]]] = [
         ("dropped", drop), ("duplicated", twice), ("renamed or moved", rename), ("scaled", scale), ("retyped", retype),
-        *((f"set to {value!r}", put(value)) for value in VALUES),
+        ("twice under one key", again), *((f"set to {value!r}", put(value)) for value in VALUES),
     ]  # fmt: skip
-    return st.tuples(st.sampled_from(places), st.sampled_from(ways)).map(
+    any_ = st.tuples(st.sampled_from(places), st.sampled_from(ways))
+    times = [place for place in places if INSTANT.fullmatch(str(_at(document, place)))]
+    moves: list[tuple[str, Callable[[Any, Any], None]]] = []
+    if times:
+        for number, moved in enumerate(_moves("2026-11-21T10:15:00Z")):
+            moves.append((f"moved as to {moved}", put_moved(number)))
+            moves.append((f"moved with the times beside it as to {moved}", move(number)))
+    timed = st.tuples(st.sampled_from(times), st.sampled_from(moves)) if times else any_
+    return st.one_of(any_, any_, any_, timed).map(
         lambda d: (f"{'.'.join(map(str, d[0]))} {d[1][0]}", changed(d[0], d[1][1]))
     )
+
+
+def _at(document: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        document = document[key]
+    return document
 
 
 def _lines(lines: list[str], as_json: bool) -> st.SearchStrategy[tuple[str, bytes]]:
@@ -262,12 +371,12 @@ def _lines(lines: list[str], as_json: bool) -> st.SearchStrategy[tuple[str, byte
 
         def one(i: int) -> st.SearchStrategy[tuple[str, bytes]]:
             return _json(json.loads(lines[i])).map(
-                lambda d: (f"line {i}: {d[0]}", text([*lines[:i], json.dumps(d[1]), *lines[i + 1 :]]))
+                lambda d: (f"line {i}: {d[0]}", text([*lines[:i], _dumps(d[1]), *lines[i + 1 :]]))
             )
 
         def appended(i: int) -> st.SearchStrategy[tuple[str, bytes]]:
             return _json(json.loads(lines[i])).map(
-                lambda d: (f"line {i} again with {d[0]}", text([*lines, json.dumps(d[1])]))
+                lambda d: (f"line {i} again with {d[0]}", text([*lines, _dumps(d[1])]))
             )
 
         ways += [at.flatmap(one)] * 4 + [at.flatmap(appended)]

@@ -10,7 +10,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.support.tool_documents import doc as tool_doc
 from validation.catalogue import load_criteria
@@ -139,13 +139,21 @@ def measured(run_dir: Path, m: Measurement, like: Result, facts: dict[str, Any] 
     metric = METRICS.get(m.kind)
     printed = facts or (like.facts if isinstance(like.facts, dict) else like.facts.model_dump())
     doc = document(m, [s.value for s in like.samples if s.metric == metric], printed, like)
-    samples, read = parse(m.kind, doc, m.params)
-    rest = {key: value for key, value in doc.items() if key not in ("stdout", "stderr")}
+    return reported(run_dir, m, like, doc)
+
+
+def reported(run_dir: Path, m: Measurement, like: Result, doc: ProbeDoc) -> Result:
+    """The result of a probe's report, at the time of `like`, with the raw logs from which it can be read again."""
+    p = like.provenance
+    at = {"started": p.started, "ended": p.ended, "duration_s": p.duration_s}
+    samples, read = parse(m.kind, cast(ProbeDoc, {**doc, **at}), m.params)
+    rest = {key: value for key, value in {**doc, **at}.items() if key not in ("stdout", "stderr")}
     rest[DENIED] = [d.model_dump() for d in like.denied]
     outputs = {"out": doc["stdout"], "err": doc["stderr"], REPORT: json.dumps(rest)}
     number = f"{like.attempt}." if like.attempt > 1 else ""
     logs = keep(run_dir, m, {f"{number}{name}": text for name, text in outputs.items()})
-    provenance = like.provenance.model_copy(update={"raw": logs})
+    tool = {"tool": doc["tool"], "tool_version": doc["tool_version"], "command": tuple(doc["command"])}
+    provenance = p.model_copy(update={"raw": logs, **tool})
     return like.model_copy(update={"samples": tuple(samples), "facts": read, "provenance": provenance})
 
 
