@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import tempfile
+import traceback
 from typing import IO, Any
 
 import click
@@ -15,6 +17,8 @@ COLLECTOR = (100_000, 20, 100)
 """Thresholds of the garbage collector. A run's documents are hundreds of thousands of objects that live as long as the
 process and have no cycles: with Python's own thresholds, looking through them takes a third of the time to judge them.
 """
+
+_SHOWN = 200  # characters of an unexpected error in its line
 
 
 class Refused(click.ClickException):
@@ -52,3 +56,24 @@ def start(commands: click.Command) -> None:
     except click.ClickException as fault:
         fault.show()
         sys.exit(fault.exit_code)
+    except Exception as fault:
+        click.echo(unexpected(fault), err=True)
+        sys.exit(Exit.INTERNAL)
+
+
+def unexpected(fault: Exception) -> str:
+    """One line on an error that nobody foresaw, and where its traceback is: in a file that its user alone can read.
+
+    Python would end with 1, which a script takes for a verdict. Where no file can be written, the traceback follows.
+    """
+    said = " ".join(f"{type(fault).__name__}: {fault}".split())
+    words = f"error: unexpected {said[:_SHOWN]}{'...' if len(said) > _SHOWN else ''}; this is a defect of the toolkit"
+    trace = "".join(traceback.format_exception(type(fault), fault, fault.__traceback__))
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", errors="backslashreplace", prefix="toolkit-error-", suffix=".txt", delete=False
+        ) as file:
+            file.write(trace)
+    except OSError:
+        return f"{words}:\n{trace}"
+    return f"{words}: report it with {file.name}"

@@ -15,13 +15,16 @@ class Exit(IntEnum):
     FAILED = 1
     USAGE = 2
     INCOMPLETE = 3
+    INTERNAL = 70  # EX_SOFTWARE of sysexits.h
     RETRY = 75  # EX_TEMPFAIL of sysexits.h
     INTERRUPTED = 130  # 128 + SIGINT, as a shell has it
 
 
 _USAGE = "usage or input error"
 _INTERRUPTED = "interrupted"
-#: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130.
+#: What every command can end with, whatever else its codes mean.
+ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of what was to be done or judged"}
+#: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {
         Exit.OK: "accepted, or rehearsed with all judged criteria passing",
@@ -85,13 +88,14 @@ MEANINGS: dict[str, dict[Exit, str]] = {
 
 def epilogue(command: str) -> str:
     """The last paragraph of `toolkit COMMAND --help`."""
-    return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in MEANINGS[command].items()) + "."
+    meanings = {**MEANINGS[command], **ANY}
+    return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in sorted(meanings.items())) + "."
 
 
 def markdown_tables() -> str:
-    """The tables of docs/exit-codes.md, one for each command."""
+    """The tables of docs/exit-codes.md: what any command can end with, and one for each command."""
     parts = []
-    for command, meanings in MEANINGS.items():
+    for title, meanings in [("any command", ANY), *((f"`toolkit {name}`", codes) for name, codes in MEANINGS.items())]:
         rows = [f"| {int(code)} | {text[:1].upper()}{text[1:]} |" for code, text in meanings.items()]
-        parts.append("\n".join([f"| Code | Meaning of `toolkit {command}` |", "|---|---|", *rows]))
+        parts.append("\n".join([f"| Code | Meaning of {title} |", "|---|---|", *rows]))
     return "\n\n".join(parts) + "\n"

@@ -66,6 +66,64 @@ def test_a_known_error_is_one_line_and_its_code(
     assert capsys.readouterr().err == f"error: {fault}\n"
 
 
+UNFORESEEN: list[type[BaseException]] = [
+    TypeError,
+    KeyError,
+    RecursionError,
+    OSError,
+    MemoryError,
+    AssertionError,
+]
+
+
+@pytest.mark.parametrize("kind", UNFORESEEN)
+def test_an_error_that_nobody_foresaw_is_one_line_with_a_code_of_its_own(
+    kind: type[BaseException], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @click.group(cls=ToolkitGroup)
+    def group() -> None: ...
+
+    @group.command()
+    def fail() -> None:
+        raise kind("two\nlines " + "x" * 1000)
+
+    monkeypatch.setattr(sys, "argv", ["toolkit", "fail"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(SystemExit) as end:
+        start(group)
+    assert end.value.code == Exit.INTERNAL
+    told, (kept,) = capsys.readouterr(), tmp_path.iterdir()
+    assert told.out == ""
+    assert told.err.startswith(f"error: unexpected {kind.__name__}: ")
+    assert told.err.count("\n") == 1
+    assert told.err.endswith(f"{kept}\n")
+    assert len(told.err) < 500
+    assert "Traceback" in kept.read_text()
+    assert "in fail\n" in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_where_no_file_can_be_written_the_traceback_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    @click.command()
+    def fail() -> None:
+        raise TypeError("x")
+
+    monkeypatch.setattr(sys, "argv", ["toolkit"])
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    with pytest.raises(SystemExit) as end:
+        start(fail)
+    assert end.value.code == Exit.INTERNAL
+    assert "in fail\n" in capsys.readouterr().err
+
+
+def test_the_code_of_an_unforeseen_error_means_nothing_else() -> None:
+    assert {Exit.INTERNAL} == set(exits.ANY)
+    assert not any(Exit.INTERNAL in meanings for meanings in exits.MEANINGS.values())
+    assert all(" 70 " in exits.epilogue(command) for command in exits.MEANINGS)
+
+
 def test_interrupted_and_usage(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     @click.group(cls=ToolkitGroup)
     def group() -> None: ...
