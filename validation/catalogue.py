@@ -23,9 +23,14 @@ def _folder() -> Path:
     return Path(str(resources.files("validation") / "criteria"))
 
 
+def criteria_files(folder: Path) -> list[Path]:
+    """The criteria files of a folder, in the order of their names. Hidden files are none: no manifest has them."""
+    return sorted(path for path in folder.glob("*.yml") if not path.name.startswith("."))
+
+
 def read_criteria(folder: Path | None = None) -> tuple[Source, ...]:
     """The criteria files of a folder (None = the packaged ones), in the order of their names."""
-    return tuple(read_source(path) for path in sorted((_folder() if folder is None else folder).glob("*.yml")))
+    return tuple(read_source(path) for path in criteria_files(_folder() if folder is None else folder))
 
 
 def load_criteria(source: Path | Sequence[Source] | None = None) -> tuple[Criterion, ...]:

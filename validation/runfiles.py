@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from validation.catalogue import load_criteria
+from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, read_results, read_source
@@ -67,7 +67,7 @@ class RunFiles:
     @cached_property
     def criteria(self) -> tuple[Criterion, ...]:
         """The criteria that are copied into the run."""
-        names = sorted(path.name for path in (self.folder / CRITERIA).glob("*.yml"))
+        names = [path.name for path in criteria_files(self.folder / CRITERIA)]
         if not names:
             raise ConfigError(f"{self.folder / CRITERIA}: no criteria files (*.yml) here; nothing could be judged")
         return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names])

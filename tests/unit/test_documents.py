@@ -146,6 +146,27 @@ def test_a_file_of_criteria_that_is_not_what_the_run_began_with_is_refused(slow:
         judge_files(slow)
 
 
+@pytest.mark.parametrize("name", [".own.yml", "._10-preflight.yml", ".#20-transport.yml", ".hidden/own.yml"])
+@pytest.mark.parametrize("content", [b"\x00\x05\x16\x07", None])
+def test_what_is_hidden_in_the_criteria_decides_nothing(slow: Path, name: str, content: bytes | None) -> None:
+    """A manifest has no hidden files, so that nobody signs them: a criterion in one was judged all the same."""
+    before = judge_files(slow)
+    text = (slow / "criteria" / "20-transport.yml").read_text().replace("id: tr.", "id: zz.")
+    path = slow / "criteria" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text.encode() if content is None else content)
+    assert judge_files(slow) == before
+
+
+def test_each_criteria_file_that_is_judged_is_tied_to_the_run(slow: Path) -> None:
+    from validation.runfiles import CRITERIA, RunFiles
+
+    (slow / CRITERIA / ".own.yml").write_text("criteria: []")
+    run = RunFiles(slow)
+    assert run.criteria
+    assert {name for name in run._read if name.startswith(CRITERIA)} <= run.hashes.keys()
+
+
 def test_a_criterion_that_the_plan_names_must_be_there_whatever_the_hashes_say(slow: Path) -> None:
     from validation.runfiles import tied
 
