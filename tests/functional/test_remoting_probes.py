@@ -12,9 +12,9 @@ import pytest
 
 from tests.support import pool_stand_in
 from validation.facts import CopyFacts, FractionFacts, IsolationFacts
+from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError
-from validation.parsers.remoting import ATTEMPTS
 from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
 
 pytestmark = [
@@ -52,7 +52,7 @@ def test_every_attempt_is_made_and_refused(pool: Path) -> None:
     samples, facts = parse("remoting-isolate", doc, {"server": "gpu1", "elsewhere": "gpu2"})
     assert isinstance(facts, IsolationFacts)
     assert facts.breaches == [], facts.attempts
-    assert set(ATTEMPTS) <= {attempt.name for attempt in facts.attempts}
+    assert [attempt.name for attempt in facts.attempts] == list(asked_attempts("gpu2"))
     assert {s.metric for s in samples} == {"breaches", "gone_s"}
     token = (pool / "lease-1/token").read_text().strip()
     assert token not in str(doc), "the token stays out of what is recorded"
@@ -71,7 +71,7 @@ def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pyte
     doc = isolate(elsewhere="")
     _, facts = parse("remoting-isolate", doc, {"server": "gpu1"})
     assert isinstance(facts, IsolationFacts)
-    assert facts.breaches == list(ATTEMPTS[-3:])
+    assert facts.breaches == list(ATTEMPTS)[-3:]
     pool_stand_in.release("1")
 
 

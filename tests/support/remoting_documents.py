@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.support.tool_documents import doc as tool_doc
-from validation.parsers.remoting import ATTEMPTS
+from validation.facts.remoting import asked_attempts
 
 WHO = {"engine": "reference", "engine_release": "1", "emulated": True}
 
@@ -37,9 +37,19 @@ COPY = {"servers": ("gpu1", "gpu2"), "size_bytes": 2 << 20, "repeat": 3, "latenc
 ISOLATE = {"server": "gpu1", "elsewhere": "gpu2"}
 
 
+def attempts_made(*breached: str, elsewhere: str = "gpu2") -> list[dict[str, Any]]:
+    """All attempts, in their order; those that are named got through."""
+    ends: dict[str, tuple[Any, Any]] = {"cuda": (46, 0), "strange": (0, 1), "status": (75, 0)}
+    ends["connection"] = ("refused", "kept")
+    ends["unharmed"] = (True, False)
+    return [
+        {"name": name, "breach": name in breached, "words": "why", shown: ends[shown][name in breached]}
+        for name, shown in asked_attempts(elsewhere).items()
+    ]
+
+
 def isolated(*breached: str, without: tuple[str, ...] = (), **changes: Any) -> Any:
-    made = [name for name in (*ATTEMPTS, "a connection from gpu2") if name not in without]
-    attempts = [{"name": name, "breach": name in breached, "words": "why"} for name in made]
+    attempts = [attempt for attempt in attempts_made(*breached) if attempt["name"] not in without]
     facts = {"server": "gpu1", "elsewhere": "gpu2", "attempts": attempts, "gone_s": 1.5}
     return doc("remoting-isolate", {**facts, **changes})
 

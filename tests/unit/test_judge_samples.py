@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.remoting_documents import attempts_made
 from tests.support.site import (
     LAB,
     REAL,
@@ -21,7 +22,6 @@ from tests.support.site import (
     verdict_of,
 )
 from validation.model import Measurement, Plan, Result, Sample, Topology
-from validation.parsers.remoting import ATTEMPTS
 
 TCP_BW, TCP_RTT = ("tcp_bandwidth_gbps", "Gbit/s"), ("tcp_rtt_us", "us")
 
@@ -224,17 +224,12 @@ def test_an_mtu_of_rdma_that_nobody_planned_to_read_is_not_right() -> None:
 # --- D9: counts -------------------------------------------------------------------------------------------------------
 
 REMOTING = plan_of(LAB, ["remoting"])
-TRIED = (*ATTEMPTS, "a connection from gpu2")
 WHO: dict[str, Any] = {"emulated": True, "engine": "reference", "engine_release": "1"}
-
-
-def attempts(names: Iterable[str] = TRIED, breached: Iterable[str] = ()) -> list[dict[str, Any]]:
-    return [{"name": name, "breach": name in breached, "words": "words"} for name in names]
 
 
 def tried(*breached: str, count: float | None = None, unit: str = "count", **changes: Any) -> Any:
     """rm.isolate of gpu1, whose attempts ended so."""
-    facts = {**WHO, "type": "isolation", "server": "gpu1", "attempts": attempts(breached=breached), **changes}
+    facts = {**WHO, "type": "isolation", "server": "gpu1", "attempts": attempts_made(*breached), **changes}
     value = float(len(breached)) if count is None else count
     samples = [Sample(metric="breaches", value=value, unit=unit)]
     found = []
@@ -255,8 +250,12 @@ def test_d9_attempts_that_were_refused_pass_and_a_breach_fails() -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"attempts": attempts(breached=["no token"])}, "contradict"),
-        ({"attempts": attempts(TRIED[:12])}, "a connection from gpu2"),
+        ({"attempts": attempts_made("no token")}, "contradict"),
+        ({"attempts": attempts_made(elsewhere="")}, "a connection from gpu2"),
+        ({"attempts": attempts_made(elsewhere="gpu3")}, "a connection from gpu2"),
+        ({"attempts": attempts_made()[::-1]}, "order"),
+        ({"attempts": [*attempts_made(), {**attempts_made()[0], "name": "extra"}]}, "extra"),
+        ({"attempts": [{**attempts_made()[0], "cuda": None, "strange": 0}, *attempts_made()[1:]]}, "memory beyond"),
         ({"attempts": []}, "memory beyond the part"),
         ({"count": 1.0}, "contradict"),
         ({"count": 5.0}, "contradict"),

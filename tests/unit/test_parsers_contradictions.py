@@ -257,6 +257,41 @@ def test_intervals_that_ran_together_while_the_machine_stood_still_are_measured(
 # --- isolation (D9) --------------------------------------------------------------------------------------------
 
 
+NOT_TRIED = {"breach": False, "words": "not tried: tool missing"}
+
+
+def without_evidence(attempt: dict[str, Any]) -> dict[str, Any]:
+    return {"name": attempt["name"], **NOT_TRIED}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: [without_evidence(a) for a in made],
+        lambda made: [without_evidence(made[0]), *made[1:]],
+        lambda made: [*made[:-1], without_evidence(made[-1])],
+        lambda made: made[::-1],
+        lambda made: [made[1], made[0], *made[2:]],
+        lambda made: [*made, {**made[0], "name": "extra"}],
+        lambda made: [*made, made[0]],
+        lambda made: [{**a, "breach": not a["breach"]} for a in made],
+        lambda made: [{**a, "name": b["name"]} for a, b in zip(made, [*made[1:], made[0]], strict=True)],
+        lambda made: [{**a, "name": a["name"].replace("gpu2", "gpu3")} for a in made],
+        lambda made: [{**a, "cuda": None, "strange": 0} if "cuda" in a else a for a in made],
+        lambda made: [{**a, "cuda": 46, "strange": 0} for a in made],
+        lambda made: [{**a, "status": 1} if "status" in a else a for a in made],
+        lambda made: [{**a, "connection": "untried"} if "connection" in a else a for a in made],
+    ],
+)
+def test_attempts_that_are_not_those_asked_for_or_that_nothing_shows(change: Any) -> None:
+    """A report in which nothing was tried, or in another order, had no breaches and so passed."""
+    doc = isolated()
+    assert parse("remoting-isolate", doc, ISOLATE)[0][0].value == 0
+    doc["facts"]["attempts"] = change(doc["facts"]["attempts"])
+    with pytest.raises(ParseError, match="isolation"):
+        parse("remoting-isolate", doc, ISOLATE)
+
+
 @pytest.mark.parametrize(
     "change",
     [

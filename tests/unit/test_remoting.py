@@ -7,13 +7,24 @@ from typing import Any
 
 import pytest
 
-from tests.support.remoting_documents import COPY, ISOLATE, MIB, PARTS, WHO, copybench, cut, doc, isolated
+from tests.support.remoting_documents import (
+    COPY,
+    ISOLATE,
+    MIB,
+    PARTS,
+    WHO,
+    attempts_made,
+    copybench,
+    cut,
+    doc,
+    isolated,
+)
 from tests.support.site import criterion, lab, plan_of, result, verdict_of
 from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
+from validation.facts.remoting import ATTEMPTS, Attempt, asked_attempts
 from validation.kinds import parse
 from validation.model import Measurement, Plan, Sample
 from validation.parsers import ParseError
-from validation.parsers.remoting import ATTEMPTS
 from validation.probes import remoting, remoting_attempts, remoting_isolate
 from validation.probes.tool import Ran
 
@@ -158,9 +169,8 @@ def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]
         more = figures if m.kind == "remoting-copy" else []
         facts: dict[str, Any] = {}
         if m.kind == "remoting-isolate":
-            made = [*ATTEMPTS, f"a connection from {m.params['elsewhere']}"]
-            through = made[:breaches]
-            tried = [{"name": name, "breach": name in through, "words": "words"} for name in made]
+            elsewhere = str(m.params["elsewhere"])
+            tried = attempts_made(*list(ATTEMPTS)[:breaches], elsewhere=elsewhere)
             facts = {**WHO, "type": "isolation", "server": m.params["server"], "attempts": tried}
         elif m.kind == "remoting-copy":
             pairs = [{"source": a, "target": b, "gb_s": 1, "us": 2} for a, b in ((None, 0), (0, None), (0, 0))]
@@ -295,6 +305,29 @@ def test_what_was_refused_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tm
     someone.stranger()
     someone.elsewhere(WHERE)
     assert [attempt["breach"] for attempt in someone.tried] == [False] * 9
+    assert_borne_out(someone.tried)
+
+
+def assert_borne_out(tried: list[dict[str, Any]]) -> None:
+    asked = asked_attempts("gpu2")
+    assert [(a.name, a.shown_by) for a in map(Attempt.model_validate, tried)] == list(asked.items())[: len(tried)]
+
+
+def test_what_got_through_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    someone = tenant()
+    strange = {"uuid": "GPU-1"}
+    Answers(
+        monkeypatch,
+        *(told(code=0), told(first=0, code=0), *[told(devices=[strange])] * 3, told(devices=[{}])),
+        *(told(devices=[{}]), told(devices=[]), Ran([], 0, "", ""), told(how="kept", why="after 3 s")),
+    )
+    someone.memory()
+    someone.others()
+    someone.tokens({}, tmp_path, "/lib")
+    someone.stranger()
+    someone.elsewhere(WHERE)
+    assert [attempt["breach"] for attempt in someone.tried] == [True] * 9
+    assert_borne_out(someone.tried)
 
 
 def test_a_name_that_nobody_knows_is_not_tried() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
-from pydantic import field_validator
+from pydantic import field_validator, model_validator
 
 from validation.facts.common import Count, Name, Positive, once
 from validation.model_base import Model
@@ -57,12 +58,70 @@ class CopyFacts(Remoting):
         return once(pairs, "source", "target")
 
 
+GOT_THROUGH: dict[str, Callable[[Any], bool]] = {
+    "cuda": lambda code: code == 0,
+    "strange": lambda devices: devices > 0,
+    "status": lambda status: status == 0,
+    "connection": lambda how: how in ("kept", "answered"),
+    "unharmed": lambda fine: not fine,
+}
+"""What can show how an attempt ended (a field of `Attempt`) -> whether that means that it got through."""
+ATTEMPTS = {
+    "memory beyond the part": "cuda",
+    "memory beyond the part in two programs": "cuda",
+    "another's GPU with CUDA_VISIBLE_DEVICES=''": "strange",
+    "another's GPU with CUDA_VISIBLE_DEVICES='0,1,2,3'": "strange",
+    "another's GPU with CUDA_VISIBLE_DEVICES='all'": "strange",
+    "no token": "cuda",
+    "a wrong token": "cuda",
+    "another user of the same machine": "status",
+    "harm to a neighbour by a crash": "unharmed",
+    "the server after the lease's end": "connection",
+    "the token after the lease's end": "cuda",
+    "the lease after its end": "status",
+}
+"""Attempts that are made whatever the site, in their order -> what shows how each ended."""
+_BEFORE_THE_CRASH = list(ATTEMPTS).index("harm to a neighbour by a crash")
+
+
+def asked_attempts(elsewhere: object) -> dict[str, str]:
+    """The attempts that are asked for, in their order; `elsewhere`: the machine without a lease, where there is one."""
+    asked = list(ATTEMPTS.items())
+    if elsewhere:
+        asked.insert(_BEFORE_THE_CRASH, (f"a connection from {elsewhere}", "connection"))
+    return dict(asked)
+
+
 class Attempt(Model):
-    """An attempt on isolation: whether it got through, and how it ended in words."""
+    """An attempt on isolation: whether it got through, how it ended in words, and one thing that shows it.
+
+    `cuda`: CUresult of the call that was to be refused, 0 where it was made; `strange`: devices seen that are not the
+    lease's; `status`: exit status of `toolkit run`, which refuses with 2 or 75; `connection`: how a plain one ended;
+    `unharmed`: whether the neighbour worked on.
+    """
 
     name: Name
     breach: bool
     words: Name
+    cuda: Count | None = None
+    strange: Count | None = None
+    status: Literal[0, 2, 75] | None = None
+    connection: Literal["kept", "answered", "closed", "dropped", "refused"] | None = None
+    unharmed: bool | None = None
+
+    @property
+    def shown_by(self) -> str:
+        """Which field shows how it ended."""
+        return next(key for key in GOT_THROUGH if getattr(self, key) is not None)
+
+    @model_validator(mode="after")
+    def _shown(self) -> Attempt:
+        shown = {key: value for key in GOT_THROUGH if (value := getattr(self, key)) is not None}
+        if len(shown) != 1:
+            raise ValueError(f"{self.name}: {len(shown)} things show how it ended, exactly one is expected")
+        if any(GOT_THROUGH[key](value) != self.breach for key, value in shown.items()):
+            raise ValueError(f"{self.name}: breach {self.breach} and {shown} contradict each other")
+        return self
 
 
 class IsolationFacts(Remoting):
@@ -76,6 +135,18 @@ class IsolationFacts(Remoting):
     def breaches(self) -> list[str]:
         """Names of the attempts that got through."""
         return [attempt.name for attempt in self.attempts if attempt.breach]
+
+    def fault(self, elsewhere: object) -> str:
+        """Why these are not the attempts that were asked for, each once, in their order; "" where they are."""
+        asked = asked_attempts(elsewhere)
+        made = {attempt.name: attempt.shown_by for attempt in self.attempts}
+        if missing := [name for name in asked if name not in made]:
+            return f"not attempted: {', '.join(missing)}"
+        if more := [name for name in made if name not in asked]:
+            return f"attempted, but not asked for: {', '.join(more)}"
+        if odd := [name for name in asked if made[name] != asked[name]]:
+            return f"shown by something else than asked for: {', '.join(odd)}"
+        return "" if list(made) == list(asked) else f"not in the order asked for: {', '.join(made)}"
 
     @field_validator("attempts")
     @classmethod

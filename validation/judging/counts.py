@@ -15,7 +15,6 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
-from validation.parsers.remoting import ATTEMPTS
 
 
 def subject_of(measurement: Measurement) -> Subject:
@@ -29,11 +28,8 @@ def _attempts(measurement: Measurement, result: Result, worst: float) -> str:
     facts = result.facts_of(IsolationFacts)
     if facts is None:
         return "it has no facts"
-    made, elsewhere = {attempt.name for attempt in facts.attempts}, measurement.params.get("elsewhere")
-    wanted = (*ATTEMPTS, *([f"a connection from {elsewhere}"] if elsewhere else []))
-    missing = [name for name in wanted if name not in made]
-    if missing:
-        return f"of its attempts {missing[0]!r} was not made"
+    if fault := facts.fault(measurement.params.get("elsewhere")):
+        return fault
     if worst != len(facts.breaches):
         return f"its count of {worst:g} and {len(facts.breaches)} breaches contradict each other"
     return ""

@@ -13,21 +13,6 @@ from validation.probes import ProbeDoc
 
 HOST = "H"
 MIB = 1 << 20
-#: Attempts that are made whatever the site; a report with fewer is no measurement of isolation.
-ATTEMPTS = (
-    "memory beyond the part",
-    "memory beyond the part in two programs",
-    "another's GPU with CUDA_VISIBLE_DEVICES=''",
-    "another's GPU with CUDA_VISIBLE_DEVICES='0,1,2,3'",
-    "another's GPU with CUDA_VISIBLE_DEVICES='all'",
-    "no token",
-    "a wrong token",
-    "another user of the same machine",
-    "harm to a neighbour by a crash",
-    "the server after the lease's end",
-    "the token after the lease's end",
-    "the lease after its end",
-)
 #: No GPU's memory has a hundredth of it; against numbers that are none.
 MOST_GB_S = 1e6
 #: How close to its end a part can be filled: allocations come in steps of 2 MiB.
@@ -119,11 +104,8 @@ def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     expect(params, "server", raw["server"], "isolation: server")
     keys = ("emulated", "engine", "engine_release", "server", "attempts")
     facts = as_facts(IsolationFacts, {key: raw[key] for key in keys if key in raw}, "isolation")
-    made, elsewhere = {attempt.name for attempt in facts.attempts}, params.get("elsewhere")
-    wanted = [*ATTEMPTS, *([f"a connection from {elsewhere}"] if elsewhere else [])]
-    missing = [name for name in wanted if name not in made]
-    if missing:
-        raise ParseError(f"isolation: not attempted: {', '.join(missing)}")
+    if fault := facts.fault(params.get("elsewhere")):
+        raise ParseError(f"isolation: {fault}")
     gone = number(raw["gone_s"], "isolation: seconds until the server was gone")
     return [
         Sample(metric="breaches", value=len(facts.breaches), unit="count"),

@@ -28,6 +28,7 @@ PART = "1/4"
 GONE_S = 30.0  # how long a server may take to go when its lease has ended
 TRY_S = 60.0
 STRANGER = "nobody"
+KEPT = ("kept", "answered")  # ends of a connection that was let in
 REFUSED = (2, 75)  # what `toolkit run` ends with where it runs nothing
 
 
@@ -80,9 +81,18 @@ class Tenant:
         """What a program in the lease printed."""
         return remoting.answer(self.run(*words, env=env), words[0])
 
-    def note(self, attempt: str, breach: bool, words: str) -> None:
-        """One attempt, done."""
-        self.tried.append({"name": attempt, "breach": breach, "words": words or "no words"})
+    def note(self, attempt: str, breach: bool, words: str, **shown: int | str | bool) -> None:
+        """One attempt, done; `shown` is the one thing that shows how it ended."""
+        self.tried.append({"name": attempt, "breach": breach, "words": words or "no words", **shown})
+
+    def note_token(self, attempt: str, seen: dict[str, Any]) -> None:
+        """An attempt with a token, by what its program printed."""
+        through = "devices" in seen
+        code = 0 if through else code_of(seen, attempt)
+        if code == 0 and not through:
+            raise remoting.Unmet(f"{attempt}: could not be tried: no error, and no devices")
+        words = f"{len(seen['devices'])} devices seen" if through else f"CUDA error {code}"
+        self.note(attempt, through, words, cuda=code)
 
     def control(self) -> None:
         """What the tenant may do, works: without this, no refusal below would mean anything."""
@@ -99,12 +109,13 @@ class Tenant:
         """More than the part, at once and in two programs."""
         beyond = self.found("take", "1.1")
         code = code_of(beyond, "memory beyond the part")
-        self.note("memory beyond the part", code == 0, f"CUDA error {code}")
+        self.note("memory beyond the part", code == 0, f"CUDA error {code}", cuda=code)
         twice = self.found("twice", "0.6")
         if twice.get("first"):
             raise remoting.Unmet(f"the first of two programs got no memory (CUDA error {twice['first']})")
         code = code_of(twice, "memory beyond the part in two programs")
-        self.note("memory beyond the part in two programs", code == 0, f"CUDA error {code} for the second")
+        words = f"CUDA error {code} for the second"
+        self.note("memory beyond the part in two programs", code == 0, words, cuda=code)
 
     def others(self) -> None:
         """Devices that are not the lease's."""
@@ -115,7 +126,8 @@ class Tenant:
             seen = found.get("devices", [])
             strange = [gpu["uuid"] for gpu in seen if gpu["uuid"] != self.facts["uuid"]]
             words = f"{len(seen)} devices seen, {len(strange)} not of the lease"
-            self.note(f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}", bool(strange), words)
+            what = f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}"
+            self.note(what, bool(strange), words, strange=len(strange))
 
     def stolen(self, folder: Path) -> dict[str, str]:
         """Environment of the lease's own programs, with a copy of its token: what a thief would have."""
@@ -140,15 +152,14 @@ class Tenant:
             raise remoting.Unmet("the lease's own token is refused, so that a refusal of another says nothing")
         for name, text in (("no token", ""), ("a wrong token", "0" * 64)):
             (folder / "wrong").write_text(text + "\n", encoding="utf-8")
-            seen = self.bare({**env, "ELASTIC_AI_TOKEN_FILE": str(folder / "wrong")}, library)
-            self.note(name, "devices" in seen, _words(seen, name))
+            self.note_token(name, self.bare({**env, "ELASTIC_AI_TOKEN_FILE": str(folder / "wrong")}, library))
 
     def stranger(self) -> None:
         """Another user of the same machine."""
         command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", "true"]
         ran = run_tool(["setpriv", f"--reuid={STRANGER}", "--regid=nogroup", "--clear-groups", *command], TRY_S)
         what = "another user of the same machine"
-        self.note(what, not turned_away(ran, what), remoting.said(ran))
+        self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
 
     def elsewhere(self, env: dict[str, str]) -> None:
         """Another machine of the pool, by a step of Slurm there."""
@@ -156,8 +167,10 @@ class Tenant:
         program = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
         step = ["srun", "--quiet", "-p", "all", "-w", self.args.elsewhere, "-n1", "--mem=50", "python3"]
         ran = run_tool([*step, "-c", program, "connect", host, port], TRY_S)
-        how = way_of(remoting.answer(ran, f"no attempt from {self.args.elsewhere}"), "a connection from elsewhere")
-        self.note(f"a connection from {self.args.elsewhere}", how in ("kept", "answered"), how)
+        found = remoting.answer(ran, f"no attempt from {self.args.elsewhere}")
+        words = way_of(found, "a connection from elsewhere")
+        what, how = f"a connection from {self.args.elsewhere}", found["how"]
+        self.note(what, how in KEPT, words, connection=how)
 
     def crash(self) -> None:
         """Another tenant of the same server works on while this one's program dies in the middle."""
@@ -174,7 +187,8 @@ class Tenant:
         finally:
             other.kill()
         right = other.returncode == 0 and remoting.answer(Ran([], 0, out, err), "the neighbour")["verified"] is True
-        self.note("harm to a neighbour by a crash", not right, "its data were right" if right else err.strip()[-200:])
+        words = "its data were right" if right else err.strip()[-200:]
+        self.note("harm to a neighbour by a crash", not right, words, unharmed=right)
         after = self.found("take", "0.9")
         if after["code"]:
             raise remoting.Unmet(f"after its crash the tenant's own memory is not free (CUDA error {after['code']})")
@@ -185,21 +199,15 @@ class Tenant:
         remoting.release(self.lease)
         began = time.monotonic()
         here = [sys.executable, "-m", "validation.probes.remoting_attempts", "connect", host, port]
-        how = "kept"
-        while time.monotonic() - began < GONE_S and how in ("kept", "answered"):
-            how = way_of(remoting.answer(run_tool(here, TRY_S), "connect"), "the server after the lease's end")
+        what, how, words = "the server after the lease's end", "kept", ""
+        while not words or (time.monotonic() - began < GONE_S and how in KEPT):
+            found = remoting.answer(run_tool(here, TRY_S), "connect")
+            words, how = way_of(found, what), found["how"]
         self.facts["gone_s"] = round(time.monotonic() - began, 2)
-        self.note("the server after the lease's end", how in ("kept", "answered"), f"{how}, {self.facts['gone_s']} s")
-        seen = self.bare(env, library)
-        what = "the token after the lease's end"
-        self.note(what, "devices" in seen, _words(seen, what))
-        ran = self.run("device")
-        self.note("the lease after its end", not turned_away(ran, "the lease after its end"), remoting.said(ran))
-
-
-def _words(seen: dict[str, Any], what: str) -> str:
-    """What an attempt with a token came to."""
-    return f"{len(seen['devices'])} devices seen" if "devices" in seen else f"CUDA error {code_of(seen, what)}"
+        self.note(what, how in KEPT, f"{words}, {self.facts['gone_s']} s", connection=how)
+        self.note_token("the token after the lease's end", self.bare(env, library))
+        ran, what = self.run("device"), "the lease after its end"
+        self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
 
 
 def library_of(tenant: Tenant) -> str:
