@@ -9,7 +9,9 @@ import pytest
 
 from tests.support.rdma_case import REAL, VMS, failed, judged, plan_of, results, verdict_of
 from tests.support.site import criterion
-from validation.judging.counters import Change, changes
+from validation.judging.counters import HOST_QUEUES, STORMS, Change, changes
+from validation.probes import rdma_ports_qos
+from validation.probes.tool import Ran
 
 Spoil = Callable[[dict[str, Any], bool], None]
 
@@ -148,6 +150,44 @@ def test_d12_discards_and_pause_storms_are_losses(name: str) -> None:
     assert f"{name} +1000000" in found.reason
     old = of_gpu2(counters({name: 4}, {name: 4}), "pf.lossless")
     assert old.verdict == "pass"
+
+
+CABLE = {
+    "mlx5": (
+        *("rx_crc_errors_phy", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "link_down_events_phy"),
+        *("rx_in_range_len_errors_phy", "rx_fragments_phy", "rx_jabbers_phy"),
+    ),
+    "bnxt_en": ("rx_fcs_err_frames", "rx_pcs_symbol_err", "link_down_events"),
+}
+"""Counters of an Ethernet port's cable in the driver (`ethtool -S`), which sysfs's InfiniBand counters do not have."""
+
+
+@pytest.mark.parametrize("name", [name for names in CABLE.values() for name in names])
+def test_errors_of_an_ethernet_cable_are_link_errors(name: str) -> None:
+    found = of_gpu2(counters({name: 4}, {name: 1_000_004}), "pf.rdmaport")
+    assert found.verdict == "fail"
+    assert f"{name} +1000000" in found.reason
+    assert of_gpu2(counters({name: 4}, {name: 4}), "pf.rdmaport").verdict == "pass"
+    assert of_gpu2(counters({name: 2**64 - 1}, {name: 2**64 - 1}), "pf.rdmaport").verdict == "not-measured"
+
+
+@pytest.mark.parametrize("name", ["rx_corrected_bits_phy", "rx_err_lane_0_phy", "rx_bytes_phy"])
+def test_what_error_correction_mends_is_no_error(name: str) -> None:
+    assert of_gpu2(counters({name: 4}, {name: 1_000_004}), "pf.rdmaport").verdict == "pass"
+
+
+def test_each_counter_of_the_driver_that_is_judged_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter that the probe leaves out can grow as it will."""
+    of_driver = {
+        *STORMS,
+        "rx_discards_phy",
+        "tx_discards_phy",
+        HOST_QUEUES,
+        *(n for names in CABLE.values() for n in names),
+    }
+    said = "NIC statistics:\n     rx_bytes: 5\n" + "".join(f"     {name}: 7\n" for name in sorted(of_driver))
+    monkeypatch.setattr(rdma_ports_qos, "run_tool", lambda *_, **__: Ran([], 0, said, ""))
+    assert rdma_ports_qos.driver_counters("fab0") == dict.fromkeys(of_driver, 7)
 
 
 def test_what_the_hosts_own_tcp_queues_could_not_hold_is_told_and_no_fault_of_the_fabric() -> None:

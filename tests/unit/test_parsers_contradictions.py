@@ -347,7 +347,7 @@ def test_pause_and_discard_counters_are_read_with_a_blank_before_the_colon(monke
         "     rx_prio3_cong_discard: 4\n     rx_out_of_buffer: 9\n     rx_prio3_pause_duration: 1\n"
     )
     monkeypatch.setattr(rdma_ports_qos, "run_tool", lambda *a, **k: Ran([], 0, text, ""))
-    assert rdma_ports_qos.pause_counters("fab0") == {
+    assert rdma_ports_qos.driver_counters("fab0") == {
         "tx_pause_storm_warning_events": 3, "rx_prio3_pause": 7, "tx_pause_storm_error_events": 0,
         "rx_discards_phy": 11, "rx_prio3_buf_discard": 2, "rx_prio3_cong_discard": 4, "rx_out_of_buffer": 9,
         "rx_prio3_pause_duration": 1,

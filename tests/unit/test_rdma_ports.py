@@ -93,7 +93,7 @@ def test_the_driver_counts_pauses(tools: Path) -> None:
     stand_in(
         tools, "ethtool", "printf '     rx_prio3_pause: 12\\n     tx_pause_storm_error_events: 0\\n     rx_bytes: 9\\n'"
     )
-    assert rdma_ports_qos.pause_counters("fab0") == {"rx_prio3_pause": 12, "tx_pause_storm_error_events": 0}
+    assert rdma_ports_qos.driver_counters("fab0") == {"rx_prio3_pause": 12, "tx_pause_storm_error_events": 0}
 
 
 @pytest.mark.parametrize(("said", "value"), [("unlimited", -1), ("64", 65536), ("", None)])

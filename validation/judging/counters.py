@@ -15,10 +15,14 @@ LINK_ERRORS = frozenset(
         *("symbol_error", "link_error_recovery", "link_downed", "local_link_integrity_errors", "port_rcv_errors"),
         *("port_rcv_remote_physical_errors", "port_rcv_constraint_errors", "port_xmit_constraint_errors"),
         *("excessive_buffer_overrun_errors", "rx_icrc_encapsulated"),
+        *("rx_crc_errors_phy", "rx_symbol_err_phy", "rx_pcs_symbol_err_phy", "link_down_events_phy"),
+        *("rx_in_range_len_errors_phy", "rx_fragments_phy", "rx_jabbers_phy"),
+        *("rx_fcs_err_frames", "rx_pcs_symbol_err", "link_down_events"),
     }
 )
-"""Counters of a bad cable, transceiver or port: InfiniBand specification, volume 1, 16.1.3.5, as sysfs names them, and
-mlx5's broken invariant checksums."""
+"""Counters of a bad cable, transceiver or port: InfiniBand specification, volume 1, 16.1.3.5, as sysfs names them;
+mlx5's broken invariant checksums; those of an Ethernet port itself, which `ethtool -S` has (mlx5: `_phy`, Linux,
+Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst; bnxt_en: the last three)."""
 
 LOST = frozenset(
     {

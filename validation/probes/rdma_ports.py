@@ -37,7 +37,7 @@ def port(interface: str, brief: bool, said: list[str]) -> dict[str, Any]:
     found = rdma_ports_sysfs.state(interface)
     if not found["device"]:
         return found
-    found["counters"].update(rdma_ports_qos.pause_counters(interface))
+    found["counters"].update(rdma_ports_qos.driver_counters(interface))
     if brief:
         return found
     command = ["ibv_devinfo", "-d", found["device"], "-i", str(found["port"])]

@@ -23,7 +23,11 @@ CONFIGFS = Path("/sys/kernel/config")
 POLICY = Path("/etc/elastic-ai/roce.json")
 USER = "nobody"
 TIMEOUT_S = 20.0
-PAUSE = re.compile(r"^\s*(\w*(?:pause|discard|out_of_buffer)\w*)\s*:\s*(\d+)\s*$", re.MULTILINE)
+DRIVERS = re.compile(
+    r"^\s*(\w*(?:pause|discard|out_of_buffer|link_down|crc_err|fcs_err|symbol_err|len_err|fragments|jabbers)\w*)\s*:"
+    r"\s*(\d+)\s*$",
+    re.MULTILINE,
+)
 POLICY_KEYS = ("roce_mode", "tos", "trust", "dscp_prio", "pfc")
 
 
@@ -106,13 +110,13 @@ def pause(interface: str) -> dict[str, bool] | None:
     return {"rx": rx == "on", "tx": tx == "on"} if ran.returncode == 0 and rx and tx else None
 
 
-def pause_counters(interface: str) -> dict[str, int]:
-    """The driver's counters of pause frames, pause storms and lack of buffers (`ethtool -S`), by their names there.
+def driver_counters(interface: str) -> dict[str, int]:
+    """The driver's counters of pause frames and storms, lack of buffers and link errors (`ethtool -S`), by their names.
 
     Some names of mlx5 (en_stats.c) end in a blank.
     """
     ran = run_tool(["ethtool", "-S", interface], timeout_s=TIMEOUT_S)
-    return {m[1]: int(m[2]) for m in PAUSE.finditer(ran.stdout)}
+    return {m[1]: int(m[2]) for m in DRIVERS.finditer(ran.stdout)}
 
 
 def roce(interface: str, device: str, port: int, sysfs: Path = SYSFS, configfs: Path = CONFIGFS) -> dict[str, Any]:
