@@ -128,7 +128,9 @@ def _run(inventory: Path) -> dict[str, Any]:
     tool = Path(sys.executable).with_name("ansible-inventory")
     command = [str(tool) if tool.exists() else "ansible-inventory", "-i", str(inventory), "--list"]
     try:
-        ran = subprocess.run(command, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+        ran = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL
+        )
     except FileNotFoundError:
         raise InventoryError(
             "ansible-inventory is not installed; run bin/rehearse, or pip install ansible-core"
@@ -139,7 +141,7 @@ def _run(inventory: Path) -> dict[str, Any]:
         raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {shlex.join(command)}")
     try:
         data: dict[str, Any] = json.loads(ran.stdout)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise InventoryError(f"{inventory}: ansible-inventory did not print JSON ({fault})") from None
     return data
 

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import yaml
 
+from validation.load import ConfigError, read_source
+from validation.yaml_text import fault_of, yaml_tree
+
 _SUFFIXES = (".yml", ".yaml")
 
 
@@ -26,12 +29,14 @@ def syntax_fault(inventory: Path) -> str | None:
     """`file:line: what is wrong` for the first file that is no YAML at all; None when all of them are."""
     for path in _files(inventory, None):
         try:
-            yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as fault:
-            mark = fault.problem_mark or fault.context_mark
-            return f"{path}:{mark.line + 1 if mark else 1}: not valid YAML: {fault.problem}; correct this line"
-        except (yaml.YAMLError, UnicodeDecodeError) as fault:
-            return f"{path}:1: not valid YAML: {' '.join(str(fault).split())}"
+            text = read_source(path).text
+        except ConfigError as fault:
+            return str(fault)
+        try:
+            yaml_tree(text)
+        except yaml.YAMLError as fault:
+            line, words = fault_of(fault, text)
+            return f"{path}:{line}: not valid YAML: {words}; correct this line"
     return None
 
 
@@ -46,13 +51,15 @@ def _child(node: yaml.Node, key: int | str) -> tuple[yaml.Node, int] | None:
     return None
 
 
-def _mappings(node: yaml.Node, key: str) -> Iterator[tuple[yaml.Node, int]]:
-    """Every value under `key`, anywhere in the tree."""
-    if isinstance(node, yaml.MappingNode):
+def _mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, int]]:
+    """Every value under `key`, anywhere in the tree; by an alias the tree may contain itself."""
+    seen = set() if seen is None else seen
+    if isinstance(node, yaml.MappingNode) and node not in seen:
+        seen.add(node)
         for name, value in node.value:
             if getattr(name, "value", None) == key:
                 yield value, name.start_mark.line + 1
-            yield from _mappings(value, key)
+            yield from _mappings(value, key, seen)
 
 
 def _walk(node: yaml.Node, line: int, path: tuple[int | str, ...]) -> tuple[int, int]:
@@ -72,8 +79,8 @@ def locate(inventory: Path, host: str | None, path: tuple[int | str, ...]) -> st
     fallback = None
     for file in _files(inventory, host):
         try:
-            tree = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except (yaml.YAMLError, OSError, UnicodeDecodeError):
+            tree = yaml_tree(read_source(file).text)
+        except (yaml.YAMLError, ConfigError):
             continue
         if tree is None:
             continue

@@ -79,6 +79,8 @@ def _content(root: str, name: str, folders: dict[str, str]) -> bytes | None:
 
     `folders` remembers where each folder really is: the logs of a measurement lie in one.
     """
+    if "\0" in name:
+        return None  # no file's name
     folder, _, file_name = name.rpartition("/")
     if folder not in folders:
         folders[folder] = os.path.realpath(f"{root}{os.sep}{folder}")

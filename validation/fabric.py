@@ -18,8 +18,9 @@ import yaml
 from pydantic import Field, model_validator
 
 from validation.bounds import INFINIBAND_WIRE_BYTES, ROCE_WIRE_BYTES, bounds_of, tcp_payload_share
-from validation.load import ConfigError, Source, load_yaml, parse_yaml, read_source
+from validation.load import ConfigError, Source, load_yaml, read_source
 from validation.model import Bound, LabLink, Model, Origin
+from validation.yaml_text import parse_yaml
 
 _DEFAULTS = "_defaults.yml"
 

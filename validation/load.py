@@ -5,7 +5,6 @@ Errors name the file and the line of the offending key, because a person has to 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -18,8 +17,10 @@ from pydantic import BaseModel, ValidationError
 from validation.errors import ConfigError as ConfigError
 from validation.model import Result
 from validation.model_base import explain
+from validation.yaml_text import fault_of, parse_yaml, yaml_tree
 
 T = TypeVar("T", bound=BaseModel)
+_NAME = 80  # characters of a key in an error
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: not UTF-8 text at byte {e.start}; save it as UTF-8") from None
     except OSError as e:
         raise ConfigError(f"{path}: {e.strerror or e}") from None
+    except ValueError as e:  # a NUL in the name
+        raise ConfigError(f"{str(path)!r}: {e}; check the path") from None
 
 
 def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
@@ -78,50 +81,7 @@ def _line_of(node: yaml.Node | None, location: tuple[int | str, ...]) -> int:
 
 def line_of(source: Path | Source, *location: int | str) -> int:
     """Line (from 1) of a key in a YAML file that `load_yaml` has read: for faults that only its user can see."""
-    return _line_of(yaml.compose(_source(source).text, Loader=yaml.SafeLoader), location)
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """A duplicate key is a mistake of the author, not a choice of the last one."""
-
-
-def _no_duplicates(loader: _StrictLoader, node: yaml.MappingNode) -> dict[object, object]:
-    seen: set[object] = set()
-    for key, _ in node.value:
-        if key.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"duplicate key: {key.value}", problem_mark=key.start_mark)
-        seen.add(key.value)
-    loader.flatten_mapping(node)
-    return dict(loader.construct_pairs(node, deep=True))
-
-
-def _date(loader: _StrictLoader, node: yaml.ScalarNode) -> object:
-    """A day that no calendar has stays text, so that the model refuses it with its line."""
-    try:
-        return loader.construct_yaml_timestamp(node)
-    except ValueError:
-        return node.value
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
-_StrictLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
-
-
-if hasattr(yaml, "CSafeLoader"):
-
-    class _FastLoader(yaml.CSafeLoader):
-        """The same in C, ten times as fast. Its words for faults differ: a faulty text is read by the other again."""
-
-    _FastLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _no_duplicates)
-    _FastLoader.add_constructor("tag:yaml.org,2002:timestamp", _date)
-
-
-def parse_yaml(text: str) -> object:
-    """YAML text as Python values; yaml.YAMLError where it is none."""
-    if hasattr(yaml, "CSafeLoader"):
-        with contextlib.suppress(yaml.YAMLError):
-            return yaml.load(text, Loader=_FastLoader)  # noqa: S506 - a subclass of CSafeLoader
-    return yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a subclass of SafeLoader
+    return _line_of(yaml_tree(_source(source).text), location)
 
 
 def load_yaml(source: Path | Source, model: type[T]) -> T:
@@ -130,22 +90,22 @@ def load_yaml(source: Path | Source, model: type[T]) -> T:
     path, text = source.path, source.text
     try:
         data = parse_yaml(text)
-    except yaml.MarkedYAMLError as e:
-        mark = e.problem_mark or e.context_mark
-        line = mark.line + 1 if mark else 1
-        raise ConfigError(f"{path}:{line}: not valid YAML: {e.problem or e.context}; correct this line") from None
     except yaml.YAMLError as e:
-        raise ConfigError(f"{path}:1: not valid YAML: {' '.join(str(e).split())}; correct the file") from None
+        line, words = fault_of(e, text)
+        raise ConfigError(f"{path}:{line}: not valid YAML: {words}; correct this line") from None
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a mapping of keys is expected, found {type(data).__name__}; see a packaged file")
     try:
         return model.model_validate(data)
     except ValidationError as e:
         location, words = explain(e)
-        field = ".".join(str(p) for p in location)
-        prefix = f"{field}: " if field else ""
-        tree = yaml.compose(text, Loader=yaml.SafeLoader)
-        raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
+        raise ConfigError(f"{path}:{_line_of(yaml_tree(text), location)}: {_field(location)}{words}") from None
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """`name.of.a.field: `, on one line whatever the names are; nothing for the document itself."""
+    parts = (str(p) if str(p).isprintable() and len(str(p)) <= _NAME else f"{str(p)[:_NAME]!r}" for p in location)
+    return ".".join(parts) + ": " if location else ""
 
 
 def _last_line_with(text: str, key: str) -> int:
@@ -159,26 +119,23 @@ def load_json(source: Path | Source, model: type[T]) -> T:
     path, text = source.path, source.text
     try:
         document = model.model_validate_json(text, strict=True)
+    except ValidationError as e:
+        location, words = explain(e)
+    else:
         # what the model itself would write repeats no key; any other text is looked through, which takes longer
         repeated = None if text == document.model_dump_json(indent=2) + "\n" else _repeated_key(text)
-        if repeated is not None:
-            raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")
-        return document
-    except ValidationError as e:
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as fault:
-            words = f"not valid JSON: {fault.msg}; the file is damaged or cut"
-            raise ConfigError(f"{path}:{fault.lineno}: {words}") from None
-        location, words = explain(e)
-        # JSON is YAML for the purpose of finding a key's line; where the parser disagrees the first line has to do
-        try:
-            tree = yaml.compose(text, Loader=yaml.SafeLoader) if isinstance(data, dict) else None
-        except yaml.YAMLError:
-            tree = None
-        field = ".".join(str(p) for p in location)
-        prefix = f"{field}: " if field else ""
-        raise ConfigError(f"{path}:{_line_of(tree, location)}: {prefix}{words}") from None
+        if repeated is None:
+            return document
+        raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")
+    broken = _broken(text)
+    if broken is not None:
+        raise ConfigError(f"{path}:{broken[0]}: not valid JSON: {broken[1]}; the file is damaged or cut")
+    # JSON is YAML for the purpose of finding a key's line; where the parser disagrees the first line has to do
+    try:
+        tree = yaml_tree(text)
+    except yaml.YAMLError:
+        tree = None
+    raise ConfigError(f"{path}:{_line_of(tree, location)}: {_field(location)}{words}")
 
 
 def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
@@ -208,8 +165,7 @@ def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
             repeated = None if result.model_dump_json().encode() == line else _repeated_key(line)
         except ValidationError as e:
             location, words = explain(e)
-            field = ".".join(str(p) for p in location)
-            raise ConfigError(f"{path}:{number}: {field + ': ' if field else ''}{words}; {_RESTORE}") from None
+            raise ConfigError(f"{path}:{number}: {_field(location)}{words}; {_RESTORE}") from None
         if repeated is not None:
             raise ConfigError(f"{path}:{number}: duplicate key: {repeated}; {_RESTORE}")
         if result.run != run:
@@ -235,18 +191,31 @@ def _unique(pairs: list[tuple[str, object]]) -> None:
 
 
 def _repeated_key(text: str | bytes) -> str | None:
-    """The duplicate key in one object of a JSON text, None where none does: a mistake, not a choice."""
+    """The duplicate key in one object of a JSON text, None where there is none: a mistake, not a choice."""
     try:
-        json.loads(text, object_pairs_hook=_unique)
+        json.loads(text, object_pairs_hook=_unique, parse_int=float)
     except _RepeatedKey as fault:
         return str(fault)
     return None
 
 
-def is_json(line: bytes) -> bool:
-    """True when `line` is one whole JSON value."""
+def _broken(text: str) -> tuple[int, str] | None:
+    """Line (from 1) and words of why a text is not JSON; None where it is."""
     try:
-        json.loads(line)
+        json.loads(text, parse_int=float)  # Python's own int refuses a number of thousands of digits
+    except json.JSONDecodeError as fault:
+        return fault.lineno, fault.msg
+    except RecursionError:
+        return 1, "nested too deeply"
+    return None
+
+
+def is_json(line: bytes) -> bool:
+    """True when `line` is one whole JSON value, or nested so deeply that no writer was cut in it."""
+    try:
+        json.loads(line, parse_int=float)
+    except RecursionError:
+        return True
     except ValueError:
         return False
     return True

@@ -57,6 +57,22 @@ def test_a_signed_run_is_good_and_says_so(run, key, tmp_path):
     assert (found.signatures[0].state, found.signatures[0].principal) == ("trusted", "a@example.com")
 
 
+@pytest.mark.parametrize(
+    "name", ["run.json", "verdict.json", "plan.json", "results.jsonl", "criteria/10-preflight.yml"]
+)
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "9" * 5000, "a: {{ b }}\n", "\0\n"], ids=["deep", "digits", "yaml", "nul"]
+)
+@pytest.mark.parametrize("tied", [False, True])
+def test_odd_documents_are_found_and_told(run, name, text, tied):
+    (run / name).write_text(text)
+    if tied:
+        (run / MANIFEST).write_text(make_manifest(run))
+    found = verify(run)
+    assert not found.good
+    assert found.faults or found.difference
+
+
 def test_stock_tools_check_it_without_the_toolkit(run, key, tmp_path):
     for file in (MANIFEST, "signatures/01-a-example.txt"):
         done = subprocess.run(

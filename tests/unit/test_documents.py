@@ -237,6 +237,26 @@ def test_a_failure_that_is_edited_into_a_result_stays_none(tmp_path: Path) -> No
     assert "cannot be read again" in lost(judge_files(run))
 
 
+@pytest.mark.parametrize(
+    "path", ["raw/a\0b/gpu1.out", f"raw/{BANDWIDTH}/gpu1\0.out", f"raw/{BANDWIDTH}/\0/gpu1.out", "\0"]
+)
+def test_a_raw_log_whose_name_no_file_can_have_costs_its_measurement(run: Path, path: str) -> None:
+    edit_line(run, lambda line: line["provenance"]["raw"][0].update(path=path))
+    lost(judge_files(run))
+
+
+@pytest.mark.parametrize("report", ["[" * 100_000, "9" * 5000, "[" * 100_000 + "]" * 100_000, "\0"])
+def test_a_raw_report_of_odd_json_costs_its_measurement(run: Path, report: str) -> None:
+    import hashlib
+
+    path = next((run / "raw" / BANDWIDTH).glob("*probe.json"))
+    path.write_text(report)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    name = path.relative_to(run).as_posix()
+    edit_line(run, lambda line: [log.update(sha256=digest) for log in line["provenance"]["raw"] if log["path"] == name])
+    assert "raw logs" in lost(judge_files(run))
+
+
 @pytest.mark.parametrize("how", ["changed", "cut", "missing", "a link"])
 @pytest.mark.parametrize("suffix", ["out", "err", "probe.json"])
 def test_raw_logs_that_changed_or_are_missing_cost_their_measurement(run: Path, how: str, suffix: str) -> None:

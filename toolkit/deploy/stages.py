@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from validation.load import ConfigError
+from validation.load import ConfigError, read_source
+from validation.yaml_text import parse_yaml
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,8 @@ def read_stages(playbook: Path) -> tuple[Stage, ...]:
 
 def _entries(playbook: Path) -> list[dict[str, Any]]:
     try:
-        entries = yaml.safe_load(playbook.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as fault:
+        entries = parse_yaml(read_source(playbook).text)
+    except yaml.YAMLError as fault:
         raise ConfigError(f"{playbook}: {' '.join(str(fault).split())}") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{playbook}: a playbook is a list of plays")

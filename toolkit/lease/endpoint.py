@@ -63,7 +63,7 @@ def parse(text: str) -> LeaseEndpoint:
             kind = NotStarted if data.get("again") else LeaseError
             raise kind(f"{data.get('node', 'the server')}: {data['error']}", Exit.RETRY)
         return LeaseEndpoint(**{**data, "devices": tuple(data["devices"]), "notes": tuple(data["notes"])})
-    except (ValueError, TypeError, KeyError) as fault:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as fault:
         raise LeaseError(
             f"the server's endpoint file cannot be read ({fault}): other release of the toolkit?"
         ) from None

@@ -73,7 +73,7 @@ def parse_comment(comment: str) -> JobComment:
     """The request in a job's comment; LeaseError for anything that is not exactly one."""
     try:
         data = json.loads(comment)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise LeaseError("the lease's comment is not JSON") from None
     if not isinstance(data, dict) or data.pop(MARK, None) != 1:
         raise LeaseError("the lease's comment is of another release")

@@ -5,6 +5,7 @@ Raw output is on the disk before the result that names its hash, and a result is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -51,8 +52,13 @@ class Store:
         return whole
 
     def _count(self) -> Counter[str]:
-        lines = (json.loads(line) for line in os.pread(self._fd, self._size, 0).splitlines() if is_json(line))
-        return Counter(str(line.get("measurement")) for line in lines if isinstance(line, dict))
+        found: Counter[str] = Counter()
+        for line in os.pread(self._fd, self._size, 0).splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                value = json.loads(line)
+                if isinstance(value, dict):
+                    found[str(value.get("measurement"))] += 1
+        return found
 
     def attempt(self, measurement: str) -> int:
         """The number of the attempt that the next line of this measurement is."""

@@ -224,7 +224,7 @@ def _report(result: Result, raw: Mapping[str, bytes | None]) -> dict[str, Any] |
     try:
         report, out, err = (cast(bytes, text).decode() for text in texts)
         return {**json.loads(report), "stdout": out, "stderr": err}
-    except (ValueError, TypeError) as fault:
+    except (ValueError, TypeError, RecursionError) as fault:
         return f"its raw logs cannot be read again: {fault}"
 
 

@@ -134,13 +134,13 @@ def adopt(path: Path, run_dir: Path) -> None:
 
 def _read(path: Path, key: str, name: str) -> tuple[Path, bytes]:
     file = path.parent / name
-    where = f"{path}:{line_of(path, key)}: {key}: {name}"
+    where = f"{path}:{line_of(path, key)}: {key}: {name if name.isprintable() else repr(name)}"
     try:
         if file.stat().st_size > LOGO_MAX_BYTES:
             raise ConfigError(f"{where}: larger than {LOGO_MAX_BYTES // 1024} KiB; make it smaller")
         return file, file.read_bytes()
-    except OSError as fault:
-        words = fault.strerror or str(fault)
+    except (OSError, ValueError) as fault:  # ValueError: a NUL in the name
+        words = getattr(fault, "strerror", None) or str(fault)
         raise ConfigError(f"{where}: {words}; give a file relative to {path.name}") from None
 
 
