@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import fnmatch
+import grp
 import json
+import pwd
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import write_json
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR, write_json
+
+Runner = Callable[[list[str]], tuple[int, str]]
+#: What makes dnf mind versionlock.list.
+DNF_VERSIONLOCK = "python3-dnf-plugin-versionlock"
+#: Options of package_set, which its action plugin reads too.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "owner": {"type": "str", "required": True},
+    "wanted": {"type": "dict", "default": {}},
+    "forbid": {"type": "list", "elements": "str", "default": []},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "cache_valid_s": {"type": "int", "default": 3600},
+    "lock_timeout_s": {"type": "int", "default": 300},
+    "install_recommends": {"type": "bool", "default": False},
+    "state_dir": {"type": "path", "default": STATE_DIR},
+}
 
 
 class PackageError(Exception):
@@ -85,11 +102,53 @@ def refusals(
         if action.name in held:
             reasons.append(
                 f"would {action}, but {action.name} is on hold and not by the toolkit: release it"
-                f" (apt-mark unhold {action.name}) or choose the version that is installed"
+                f" (apt-mark unhold or dnf versionlock delete) or choose the version that is installed"
             )
         elif action.kind == "downgrade" and not wanted.get(action.name):
             reasons.append(f"would {action}, which no pinned version asks for")
     return reasons
+
+
+def dnf_plan(results: Iterable[str], older: Callable[[str, str], bool]) -> Plan:
+    """The transaction that ansible.builtin.dnf tells of, also in check mode; older(a, b) tells which version is older.
+
+    An upgrade is told twice: the new version as installed, the old one as removed.
+    """
+    new: dict[str, str] = {}
+    old: dict[str, str] = {}
+    for line in results:
+        found = re.match(r"(Installed|Removed): (\S+)-([^-\s]+-[^-\s]+)\.[^.\s]+$", line)
+        if found:
+            (new if found[1] == "Installed" else old)[found[2]] = found[3]
+    plan = Plan()
+    for name in sorted(set(new) | set(old)):
+        before, version = old.get(name, ""), new.get(name, "")
+        kind = "install" if not before else "remove" if not version else "upgrade"
+        if kind == "upgrade" and older(version, before):
+            kind = "downgrade"
+        plan.actions.append(Action(kind, name, version, before))
+    return plan
+
+
+def dnf_lock(name: str, version: str) -> str:
+    """A line of versionlock.list, as `dnf versionlock add` writes it."""
+    return f"{name}-{version if ':' in version else '0:' + version}.*"
+
+
+def dnf_locked(line: str) -> str:
+    """The package that a line of versionlock.list locks to one version, "" of any other line."""
+    found = re.match(r"([^#!\s]\S*?)-\d+:", line)
+    return found[1] if found else ""
+
+
+def refuse_removals(owner: str, names: Iterable[str], removed: Iterable[str]) -> None:
+    """Refuse to remove an owner's packages when others, which it did not install, would go with them."""
+    beyond = sorted(set(removed) - set(names))
+    if beyond:
+        raise PackageError(
+            f"removing the packages of {owner} would also remove {', '.join(beyond)}, which it did not install."
+            " Nothing was changed; remove those packages first"
+        )
 
 
 def still_needed(depends: Mapping[str, list[list[str]]], candidates: set[str]) -> dict[str, str]:
@@ -112,6 +171,11 @@ def still_needed(depends: Mapping[str, list[list[str]]], candidates: set[str]) -
                 staying.add(choice)
                 queue.append(choice)
     return needed
+
+
+def accounts() -> tuple[set[str], set[str]]:
+    """Local users and groups."""
+    return {entry.pw_name for entry in pwd.getpwall()}, {entry.gr_name for entry in grp.getgrall()}
 
 
 class PackageLedger:
@@ -152,6 +216,42 @@ class PackageLedger:
         return {
             owner: PackageLedger(state_dir, owner) for owner in owners if f"{owner}.packages.json" != self.path.name
         }
+
+    def record(self, plan: Plan, before: Iterable[str]) -> None:
+        """Remember what a transaction brings and takes; called before it runs, as it may be killed half-way."""
+        self.packages |= set(plan.names("install")) - set(before)
+        ours = self.packages.union(*(ledger.packages for ledger in self.others().values()))
+        removed = {action.name: action.before for action in plan.actions if action.kind == "remove"}
+        self.removed.update({name: version for name, version in removed.items() if name not in ours})
+        self.save()
+
+    def record_accounts(self, users: Iterable[str], groups: Iterable[str]) -> None:
+        """Remember which users and groups there are now beside those that there were."""
+        users_now, groups_now = accounts()
+        self.users |= users_now - set(users)
+        self.groups |= groups_now - set(groups)
+        self.save()
+
+    def remove_accounts(self, run: Runner) -> list[str]:
+        """Remove users and groups that package scripts made and removing the packages left; what was done."""
+        users = accounts()[0]
+        kept = {name for ledger in self.others().values() for name in ledger.users | ledger.groups}
+        done = []
+        for command, names in (("userdel", self.users & users), ("groupdel", self.groups)):
+            for name in sorted(names - kept):
+                if command == "groupdel" and name not in accounts()[1]:
+                    continue  # went with its user
+                code, output = run([command, name])
+                if code != 0:
+                    raise PackageError(f"{command} {name}: {output.strip()}")
+                done.append(f"{command} {name}")
+        return done
+
+    def clear(self) -> None:
+        """Nothing of the owner is left on this node."""
+        self.packages, self.holds, self.removed = set(), {}, {}
+        self.users, self.groups = set(), set()
+        self.save()
 
 
 # First match counts. {0} is what the pattern found.

@@ -110,7 +110,7 @@ reboot_hints: {description: packages that asked for a reboot, returned: always, 
 """
 
 CAP_SYS_RESOURCE = 24  # bit number in <linux/capability.h>
-RPM_FIELDS = "%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n"
+RPM_FIELDS = "%{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE} %{ARCH}\n"
 
 
 def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, str], list[str]]:
@@ -123,9 +123,10 @@ def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, st
         # The exit code counts the names that are not installed; both kinds of lines are answers.
         _, out, _ = module.run_command(["rpm", "-q", "--qf", RPM_FIELDS, *names])
         for line in out.splitlines():
-            name, _, version = line.partition(" ")
-            if name in versions:
-                versions[name] = version
+            name, version, architecture = [*line.split(" ", 2), "", ""][:3]
+            for asked in (name, f"{name}-{version}.{architecture}"):  # as kernel-devel of one kernel is asked for
+                if asked in versions:
+                    versions[asked] = version
         locks = Path("/etc/dnf/plugins/versionlock.list")
         lines = locks.read_text(encoding="utf-8").splitlines() if locks.is_file() else []
         held = [name for name in versions if any(re.match(re.escape(name) + r"-\d+:", line) for line in lines)]

@@ -3,22 +3,22 @@
 
 from __future__ import annotations
 
-import grp
-import pwd
 import shutil
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt, dnf
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import (
+    ARGUMENTS,
     PackageError,
     PackageLedger,
     Plan,
+    accounts,
     forbidden,
     refusals,
+    refuse_removals,
     still_needed,
 )
 
@@ -34,14 +34,16 @@ description:
     made included. V(absent) purges exactly that, except what another owner's ledger lists or another package needs.
   - Check mode asks the package manager. Packages that it does not know yet, because their repository is set up by the
     same run, are predicted as changes.
-  - With apt it was run on Debian 12 and 13. With dnf it was tested by unit tests of its command lines only.
+  - With apt this module does all of it. With dnf its action plugin calls M(ansible.builtin.dnf) to simulate, install
+    and remove, and M(elastic_ai.toolkit.package_ledger) to judge, remember and lock versions. There a removal that
+    would take other packages along is refused, and dnf decides by itself when package lists are too old.
 options:
   owner: {description: whose ledger this goes to, type: str, required: true}
   wanted: {description: versions by package; "" for any, type: dict, default: {}}
   forbid: {description: patterns of packages that must not be touched, type: list, elements: str, default: []}
   state: {description: V(absent) takes back what the owner's ledger lists, type: str, choices: [present, absent],
     default: present}
-  cache_valid_s: {description: package lists younger than this are not fetched again, type: int, default: 3600}
+  cache_valid_s: {description: package lists of apt younger than this are not fetched again, type: int, default: 3600}
   lock_timeout_s: {description: how long to wait for another package manager, type: int, default: 300}
   install_recommends: {description: also install what packages recommend, type: bool, default: false}
   state_dir: {description: where ledgers are kept, type: path, default: /var/lib/elastic-ai}
@@ -58,33 +60,24 @@ RETURN = r"""
 transaction: {description: what was (in check mode - would be) done by package, returned: always, type: list}
 manager: {description: apt or dnf, returned: always, type: str}
 kept: {description: packages of the ledger that stay and who needs each, returned: when state is absent, type: dict}
-refreshed: {description: whether package lists were fetched, returned: when state is present, type: bool}
 """
-
-
-def accounts() -> tuple[set[str], set[str]]:
-    """Local users and groups."""
-    return {entry.pw_name for entry in pwd.getpwall()}, {entry.gr_name for entry in grp.getgrall()}
 
 
 class PackageSet:
     """One call of the module."""
 
     def __init__(self, module: AnsibleModule) -> None:
-        """Choose the package manager and read the ledgers."""
+        """Read the ledger."""
         self.module = module
         self.wanted = {name: str(version or "") for name, version in module.params["wanted"].items()}
         self.ledger = PackageLedger(Path(module.params["state_dir"]), module.params["owner"])
-        kind: Any = apt if shutil.which("apt-get") else dnf
-        if kind is dnf and not shutil.which("dnf"):
-            raise PackageError("neither apt-get nor dnf is on this node")
-        self.environment = kind.ENVIRONMENT
-        manager = apt.Apt if kind is apt else dnf.Dnf
-        self.manager: Any = manager(self.run, module.params["lock_timeout_s"], module.params["install_recommends"])
+        if not shutil.which("apt-get"):
+            raise PackageError("neither apt-get nor dnf is on this node, as far as its facts tell (pkg_mgr)")
+        self.manager: Any = apt.Apt(self.run, module.params["lock_timeout_s"], module.params["install_recommends"])
 
     def run(self, command: list[str]) -> tuple[int, str]:
         """Exit code and all output of a command."""
-        code, out, err = self.module.run_command(command, environ_update=self.environment)
+        code, out, err = self.module.run_command(command, environ_update=apt.ENVIRONMENT)
         return code, out + err
 
     def off(self, installed: dict[str, str], held: set[str]) -> list[str]:
@@ -102,13 +95,10 @@ class PackageSet:
         known = self.manager.versions(missing)
         return {n: known[n] for n, v in missing.items() if (v and v not in known[n]) or (not v and not known[n])}
 
-    def lists(self) -> bool:
-        """Fetch package lists if they are old or do not know something wanted; whether they were fetched."""
-        stale = self.manager.lists_age_s() > self.module.params["cache_valid_s"]
-        if not stale and not self.unknown():
-            return False
-        self.manager.refresh()
-        return True
+    def lists(self) -> None:
+        """Fetch package lists if they are old or do not know something wanted."""
+        if self.manager.lists_age_s() > self.module.params["cache_valid_s"] or self.unknown():
+            self.manager.refresh()
 
     def refuse_unknown(self, unknown: dict[str, list[str]]) -> None:
         """Say what cannot be had, and what can."""
@@ -151,13 +141,14 @@ class PackageSet:
         installed, held = self.manager.installed(), self.manager.held()
         todo = {name: self.wanted[name] for name in self.off(installed, held)}
         if not todo and not half_done:
-            return {"changed": False, "transaction": [], "refreshed": False}
+            return {"changed": False, "transaction": []}
         check_mode = self.module.check_mode
         done = [f"finish {name}" for name in half_done]
         if half_done and not check_mode:
             self.manager.repair()
         to_get = {n: v for n, v in todo.items() if n not in installed or (v and installed[n] != v) or n in half_done}
-        refreshed = bool(to_get) and not check_mode and self.lists()
+        if to_get and not check_mode:
+            self.lists()
         for note in self.manager.notes[:5]:
             self.module.warn(note)
         unknown = self.unknown() if to_get else {}
@@ -174,24 +165,17 @@ class PackageSet:
                 self.ledger.holds.update({n: self.wanted[n] for n in holds if n not in held or n in self.ledger.holds})
                 self.ledger.save()
                 self.manager.hold(holds)
-        return {"changed": bool(done), "transaction": done, "refreshed": refreshed}
+        return {"changed": bool(done), "transaction": done}
 
     def transact(self, wanted: dict[str, str], plan: Plan, before: set[str]) -> None:
         """Install, and keep the ledger right even when this is killed half-way."""
         self.manager.check_space(wanted, plan)
         users, groups = accounts()
-        removed = {action.name: action.before for action in plan.actions if action.kind == "remove"}
-        self.ledger.packages |= set(plan.names("install")) - before
-        ours = self.ledger.packages.union(*(ledger.packages for ledger in self.ledger.others().values()))
-        self.ledger.removed.update({n: v for n, v in removed.items() if n not in ours})
-        self.ledger.save()
+        self.ledger.record(plan, before)
         try:
             self.manager.install(wanted, plan)
         finally:
-            users_after, groups_after = accounts()
-            self.ledger.users |= users_after - users
-            self.ledger.groups |= groups_after - groups
-            self.ledger.save()
+            self.ledger.record_accounts(users, groups)
 
     def absent(self) -> dict[str, Any]:
         """Take back what the ledger lists."""
@@ -218,12 +202,7 @@ class PackageSet:
             )
         names = sorted(candidates - set(kept))
         plan = self.manager.simulate_purge(names, restore) if names or restore else Plan()
-        beyond = [name for name in plan.names("remove") if name not in names]
-        if beyond:
-            raise PackageError(
-                f"removing the packages of {self.module.params['owner']} would also remove {', '.join(beyond)},"
-                " which it did not install. Nothing was changed; remove those packages first"
-            )
+        refuse_removals(self.module.params["owner"], names, plan.names("remove"))
         owned_elsewhere = {name for ledger in others.values() for name in ledger.holds}
         holds = sorted((set(self.ledger.holds) - owned_elsewhere) & self.manager.held())
         done = [f"release {name}" for name in holds] + [f"purge {name}" for name in names]
@@ -235,13 +214,11 @@ class PackageSet:
             self.manager.unhold(holds)
         if names or restore:
             self.manager.purge(names, restore)
-        result["transaction"] += self.remove_accounts(others)
+        result["transaction"] += self.ledger.remove_accounts(self.run)
         for name, owner in heirs.items():
             others[owner].packages.add(name)
             others[owner].save()
-        self.ledger.packages, self.ledger.holds, self.ledger.removed = set(), {}, {}
-        self.ledger.users, self.ledger.groups = set(), set()
-        self.ledger.save()
+        self.ledger.clear()
         return result
 
     def heir(self, name: str, kept: dict[str, str], elsewhere: dict[str, str]) -> str:
@@ -250,43 +227,16 @@ class PackageSet:
             name = kept[name]
         return elsewhere.get(name, "")
 
-    def remove_accounts(self, others: dict[str, PackageLedger]) -> list[str]:
-        """Remove users and groups that package scripts made and purging left."""
-        users = accounts()[0]
-        kept = {name for ledger in others.values() for name in ledger.users | ledger.groups}
-        done = []
-        for command, names in (("userdel", self.ledger.users & users), ("groupdel", self.ledger.groups)):
-            for name in sorted(names - kept):
-                if command == "groupdel" and name not in accounts()[1]:
-                    continue  # went with its user
-                code, output = self.run([command, name])
-                if code != 0:
-                    raise PackageError(f"{command} {name}: {output.strip()}")
-                done.append(f"{command} {name}")
-        return done
-
 
 def main() -> None:
     """Bring the packages to their wanted state."""
-    module = AnsibleModule(
-        argument_spec={
-            "owner": {"type": "str", "required": True},
-            "wanted": {"type": "dict", "default": {}},
-            "forbid": {"type": "list", "elements": "str", "default": []},
-            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "cache_valid_s": {"type": "int", "default": 3600},
-            "lock_timeout_s": {"type": "int", "default": 300},
-            "install_recommends": {"type": "bool", "default": False},
-            "state_dir": {"type": "path", "default": STATE_DIR},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ARGUMENTS, supports_check_mode=True)
     try:
         packages = PackageSet(module)
         result = packages.present() if module.params["state"] == "present" else packages.absent()
     except PackageError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(manager="apt" if isinstance(packages.manager, apt.Apt) else "dnf", **result)
+    module.exit_json(manager="apt", **result)
 
 
 if __name__ == "__main__":

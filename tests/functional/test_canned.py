@@ -27,7 +27,9 @@ def bare(**parts: Any) -> Any:
     return canned.Node({"modules": {"node_state": parts}, "ansible_facts": {"ansible_kernel": "6.1.0-41-amd64"}}, False)
 
 
-@pytest.mark.parametrize("module", ["node_state", "node_preflight", "managed_files", "package_set", "kernel_values"])
+@pytest.mark.parametrize(
+    "module", ["node_state", "node_preflight", "managed_files", "package_set", "package_ledger", "kernel_values"]
+)
 def test_an_answer_has_every_key_that_the_module_documents(module: str) -> None:
     recording = json.loads((REPO / "tests/data/facts/os/debian12.json").read_text(encoding="utf-8"))
     answer = canned.Node(recording, False, "node1").answer(module, {})

@@ -50,12 +50,16 @@ class Run:
 
     def packages(self) -> set[str]:
         """Every package that would be installed."""
-        return {name for args in self.of("package_set") for name in args.get("wanted") or {}}
+        return {name for args in self.sets() for name in args.get("wanted") or {}}
+
+    def sets(self) -> Iterator[dict[str, Any]]:
+        """What roles ask for: of one module with apt, of another with dnf."""
+        yield from (*self.of("package_set"), *self.of("package_ledger"))
 
     def owners(self) -> set[str]:
         """Roles that would put files or packages on a node; ofed_inbox and ofed_doca are both of role ofed."""
         files = {args.get("owner_role") for args in self.of("managed_files") if args.get("files")}
-        named = files | {args["owner"] for args in self.of("package_set") if args.get("wanted")}
+        named = files | {args["owner"] for args in self.sets() if args.get("wanted")}
         roles = {path.name for path in (REPO / "roles").iterdir()}
         return {role for role in roles for owner in named if owner and re.match(rf"{role}(_|$)", owner)}
 
@@ -177,3 +181,12 @@ def test_the_gpus_decide_what_is_installed(runs: dict[str, Run]) -> None:
     assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"} <= hopper
     assert {"nvidia-dkms-580", "cuda-toolkit-12-9"} <= volta
     assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"})
+
+
+def test_the_package_manager_of_the_system_is_asked(runs: dict[str, Run], system: str) -> None:
+    """With dnf Ansible's own module, in one transaction for all that a role wants; our module has no hand in it."""
+    ours, dnf = list(runs[system].of("package_set")), [args for args in runs[system].of("dnf") if args.get("name")]
+    assert (bool(ours), bool(dnf)) == ((False, True) if system.startswith("el") else (True, False))
+    assert all(args["_ansible_check_mode"] for args in dnf)
+    for args, asked in zip(dnf, runs[system].of("package_ledger"), strict=bool(dnf)):
+        assert {f"{name}-{version}".rstrip("-") for name, version in asked["wanted"].items()} <= set(args["name"])

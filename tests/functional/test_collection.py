@@ -76,5 +76,7 @@ def test_a_role_runs_from_the_installed_collection_on_rocky_10(installed: Path) 
     said = ansible(installed, "ansible-playbook", "play.yml", "--check", "-i", "hosts.ini", **canned)
     assert "elastic_ai.toolkit.docker : Gather node state" in said
     calls = [json.loads(line) for line in (installed / "calls").read_text(encoding="utf-8").splitlines()]
-    wanted = next(call["args"]["wanted"] for call in calls if call["module"] == "package_set")
+    wanted = next(call["args"]["wanted"] for call in calls if call["module"] == "package_ledger")
     assert (wanted["docker-ce"], wanted["docker-ce-cli"]) == ("3:29.4.3-1.el10", "1:29.4.3-1.el10")
+    asked = next(call["args"]["name"] for call in calls if call["module"] == "dnf")
+    assert {"docker-ce-3:29.4.3-1.el10", "docker-ce-cli-1:29.4.3-1.el10"} <= set(asked)

@@ -1,4 +1,4 @@
-"""What apt, dpkg and dnf print, and what they are asked: pure functions and command lines."""
+"""What apt and dpkg print, and what they are asked: pure functions and command lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt, dnf
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils import apt
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import (
     Action,
     LockedError,
@@ -235,59 +235,3 @@ def test_apt_is_asked_without_questions_and_allowed_no_more_than_the_plan_needs(
     assert "--allow-downgrades" in downgrade
     manager.purge(["a"], ["b"])
     assert asked[-1][-3:] == ["purge", "a", "b+"]
-
-
-DNF = """Dependencies resolved.
-================================================================================
- Package                Architecture  Version             Repository       Size
-================================================================================
-Installing:
- cuda-toolkit-13-0      x86_64        13.0.2-1            cuda            8.6 k
-Installing dependencies:
- kernel-core            x86_64        5.14.0-600.el9      baseos           18 M
-Downgrading:
- libcudnn9              x86_64        9.13.0.50-1         cuda            1.0 G
-Removing:
- chrony                 x86_64        4.6.1-1.el9         @baseos         700 k
-
-Transaction Summary
-================================================================================
-Operation aborted.
-"""
-
-
-def test_dnf_is_read_and_asked_through_the_same_interface() -> None:
-    asked: list[list[str]] = []
-
-    def run(command: list[str]) -> tuple[int, str]:
-        asked.append(command)
-        if command[:2] == ["dnf", "--assumeno"]:
-            return 1, DNF
-        if command[0] == "rpm":
-            return 0, "libcudnn9\t9.14.0-1\nchrony\t4.6.1-1.el9\n"
-        return (1, "") if command[0] == "fuser" else (0, "")
-
-    manager = dnf.Dnf(run, 1, False)
-    plan = manager.simulate({"cuda-toolkit-13-0": "13.0.2-1", "gcc": ""})
-    assert asked[0][-2:] == ["cuda-toolkit-13-0-13.0.2-1", "gcc"]
-    assert plan.names("install") == ["cuda-toolkit-13-0", "kernel-core"]
-    assert plan.actions[2] == Action("downgrade", "libcudnn9", "9.13.0.50-1", "9.14.0-1")
-    assert plan.actions[3] == Action("remove", "chrony", "", "4.6.1-1.el9")
-    manager.install({"gcc": ""}, plan)
-    manager.hold(["gcc"])
-    manager.unhold(["gcc"])
-    manager.purge(["gcc"], ["chrony"])
-    commands = [c for c in asked if c[0] == "dnf"][1:]
-    assert [[w for w in c if not w.startswith("--setopt")] for c in commands] == [
-        ["dnf", "-y", "install", "gcc"],
-        ["dnf", "-q", "versionlock", "add", "gcc"],
-        ["dnf", "-q", "versionlock", "delete", "gcc"],
-        ["dnf", "-y", "remove", "gcc"],
-        ["dnf", "-y", "install", "chrony"],
-    ]
-
-
-def test_dnf_names_who_is_at_work() -> None:
-    manager = dnf.Dnf(lambda command: (0, "/var/lib/rpm/.rpm.lock: 42"), 0, False)
-    with pytest.raises(LockedError, match="held by process 42"):
-        manager.locked(lambda: pytest.fail("must not run"))

