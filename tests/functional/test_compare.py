@@ -36,7 +36,7 @@ def runs(site_runs, tmp_path) -> Callable[..., Path]:
         for document in ("run", "plan", "verdict"):
             text = json.loads((path / f"{document}.json").read_text())
             (path / f"{document}.json").write_text(json.dumps(text | {"run": run}))
-        lines = [json.loads(line) | {"run": run} for line in (path / "results.jsonl").read_text().splitlines()]
+        lines = [json.loads(line) | {"run": run} for line in (path / "results.jsonl").read_text().split("\n")[:-1]]
         for line in lines if edit else ():
             edit(line)
         (path / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from html import escape
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from validation.report.svg.colour import ALARM, INK, PAPER
 
@@ -43,6 +45,11 @@ class Figure:
     criteria: tuple[str, ...] = ()
 
 
+@cache
+def _name(keyword: str) -> str:
+    return _NAMES.get(keyword) or keyword.replace("_", "-")
+
+
 def _said(value: str | float) -> str:
     return escape(value) if isinstance(value, str) else f"{round(value, 2):g}"
 
@@ -52,10 +59,11 @@ def element(tag: str, *inside: str, **attributes: Value) -> Markup:
 
     `fill_opacity` is written fill-opacity, `thick`, `dash` and `class_` as `_NAMES` has them.
     """
-    given = ((_NAMES.get(n) or n.replace("_", "-"), v) for n, v in attributes.items() if v is not None)
-    said = "".join(f' {name}="{_said(value)}"' for name, value in given)
-    whole = f"<{tag}{said}>{''.join(map(escape, inside))}</{tag}>" if inside else f"<{tag}{said}/>"
-    return Markup(whole)  # noqa: S704 - every inserted text is escaped
+    said = "".join([f' {_name(n)}="{_said(v)}"' for n, v in attributes.items() if v is not None])
+    if not inside:
+        return Markup(f"<{tag}{said}/>")  # noqa: S704 - every inserted text is escaped
+    words = "".join([one if isinstance(one, Markup) else escape(one) for one in inside])
+    return Markup(f"<{tag}{said}>{words}</{tag}>")  # noqa: S704 - every inserted text is escaped
 
 
 def rect(x: float, y: float, width: float, height: float, *inside: str, **paint: Value) -> Markup:
