@@ -62,6 +62,10 @@ class PciLink(Model):
     lanes: Annotated[int, Field(gt=0)] | None = None
 
 
+def _below(value: float | None, rated: float | None) -> bool:
+    return value is not None and rated is not None and value < rated
+
+
 class PciCard(Model):
     """A GPU or the card of a fabric port: its link, what card and slot could do, and its NUMA node.
 
@@ -85,6 +89,21 @@ class PciCard(Model):
     def rated(self) -> PciLink:
         """The lesser of card and slot: neither end can do more."""
         return PciLink(gt_s=_least(self.card.gt_s, self.slot.gt_s), lanes=_least(self.card.lanes, self.slot.lanes))
+
+    @property
+    def slow(self) -> bool:
+        """Trained to less speed than its rating. A GPU's is no fault: it lowers its link's speed while it idles."""
+        return _below(self.link.gt_s, self.rated.gt_s)
+
+    @property
+    def short(self) -> bool:
+        """A fault by itself: fewer lanes than rated, or less speed on a card that never lowers it."""
+        return _below(self.link.lanes, self.rated.lanes) or (self.what == "nic" and self.slow)
+
+    @property
+    def beyond(self) -> bool:
+        """Above its rating, which cannot be."""
+        return _below(self.rated.gt_s, self.link.gt_s) or _below(self.rated.lanes, self.link.lanes)
 
     def __str__(self) -> str:
         """What the link is trained to, and what it could be."""

@@ -68,12 +68,10 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
         ) -> Judgement:
             return judgement(criterion, node, verdict, code, why, [id_], text=text, bound=bound)
 
-        wrong = [str(c) for c in mine if _short_of(c.link.lanes, c.rated.lanes) or (c.what == "nic" and _slow(c))]
+        wrong = [str(c) for c in mine if c.short]
         silent = [c.name for c in mine if None in (c.link.gt_s, c.link.lanes, c.rated.gt_s, c.rated.lanes)]
-        beyond = [
-            str(c) for c in mine if _short_of(c.rated.gt_s, c.link.gt_s) or _short_of(c.rated.lanes, c.link.lanes)
-        ]
-        idle = [str(c) for c in mine if c.what == "gpu" and _slow(c)]
+        beyond = [str(c) for c in mine if c.beyond]
+        idle = [str(c) for c in mine if c.what == "gpu" and c.slow]
         why = list(unseen)
         if silent:
             virtual = ": a virtual device has none" if case.virtual else ""
@@ -97,14 +95,6 @@ def _idle(links: list[str]) -> list[str]:
     """In words, that these links of GPUs cannot be judged."""
     said = "a GPU that idles lowers its link's speed, so it must be read under load"
     return [f"{said}: {'; '.join(links)}"] if links else []
-
-
-def _short_of(value: float | None, rated: float | None) -> bool:
-    return value is not None and rated is not None and value < rated
-
-
-def _slow(card: PciCard) -> bool:
-    return _short_of(card.link.gt_s, card.rated.gt_s)
 
 
 def _numa(card: PciCard) -> str:

@@ -31,12 +31,6 @@ class _Place:
     card: PciCard
     seen: bool = True
 
-    @property
-    def short_of(self) -> bool:
-        link, rated = self.card.link, self.card.rated
-        pairs = ((link.lanes, rated.lanes), (link.gt_s, rated.gt_s))
-        return any(now is not None and rated is not None and now < rated for now, rated in pairs)
-
 
 @dataclass(frozen=True)
 class _Kind:
@@ -141,7 +135,8 @@ def _row(place: _Place) -> tuple[str, ...]:
         "GPU" if card.what == "gpu" else f"fabric port {card.interface}",
         card.address or "not known",
         str(card.numa) if card.numa is not None else "not known",
-        _link(card.link) + (" (BELOW its rating)" if place.short_of else ""),
+        _link(card.link)
+        + (" (BELOW its rating)" if card.short else " (below its rating while idle)" if card.slow else ""),
         _link(card.rated),
         "facts" if place.seen else "the inventory only",
     )
@@ -188,7 +183,7 @@ def _notes(kind: _Kind) -> list[str]:
         notes.append("Link between the NUMA nodes (?): not known.")
     if any(not p.seen for p in kind.places):
         notes.append("Dashed: declared by the inventory, not seen on the node.")
-    if any(p.short_of for p in kind.places):
+    if any(p.card.short for p in kind.places):
         notes.append("Cross: the link is trained below what card and slot can do.")
     if len(kind.places) > _MOST_CARDS:
         notes.append(f"The first {_MOST_CARDS} of {len(kind.places)} cards are drawn; all are in the table.")
@@ -215,16 +210,16 @@ def _card(place: _Place, x: float, y: float, line: int) -> list[Markup]:
     top = y + 46
     is_gpu = card.what == "gpu"
     known = card.link.lanes is not None
-    ink = ALARM if place.short_of else INK
+    ink = ALARM if place.card.short else INK
     label = _link(card.link) if known else "link not known"
     half = len(label) * 3.3 + 3
     out = [
-        path("M", middle, y if line == 0 else y + 4, "V", top, stroke=ink if known or place.short_of else MUTED,
+        path("M", middle, y if line == 0 else y + 4, "V", top, stroke=ink if known or place.card.short else MUTED,
              thick=1.2 + (card.link.lanes or 0) / 5, dash=None if known else "2 4"),
         rect(middle - half, y + 16, 2 * half, 15, fill=SOFT),
         text(middle, y + 27, label, 10.5, "middle", ink),
     ]  # fmt: skip
-    if place.short_of:
+    if place.card.short:
         out.append(cross(middle, y + 39, 5))
     # a GPU is a filled box, an adapter an outlined one with a cut corner
     edge = None if place.seen else "4 3"

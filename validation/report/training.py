@@ -7,10 +7,11 @@ efficiency: measured(N) / (N x measured(1)).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from statistics import median, quantiles
 
 from markupsafe import Markup
 
+from validation.analysis.scaling import efficiency
+from validation.analysis.stats import summarize
 from validation.kinds.record import names
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
@@ -25,7 +26,9 @@ _TITLES = {"1": "one rank", "intra": "inside a node", "inter": "across nodes"}
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training job. Rates in images/s for the whole job; `low`, `high` are the quartiles of its steps."""
+    """One training job. Rates in images/s for the whole job, of all its attempts; `low`, `high` are the 95 % interval of
+    their median, as the judge has them.
+    """
 
     measurement: str
     title: str
@@ -70,22 +73,21 @@ def training(documents: RunDocuments) -> Training | None:
     if not planned:
         return None
     results = documents.latest
-    rates: dict[str, list[float]] = {}
-    for m in planned:
-        result = results.get(m.id)
-        rates[m.id] = result.values(METRIC) if result is not None and result.status == "ok" else []
+    rates: dict[str, list[float]] = {m.id: [] for m in planned}
+    for result in documents.results:
+        if result.measurement in rates and result.status == "ok":
+            rates[result.measurement] += result.values(METRIC)
     single = next((rates[m.id] for m in planned if int(str(m.params.get("ranks", 0))) == 1), [])
-    base = median(single) if single else None
+    base = summarize(single).median if single else None
     rows = []
     for m in planned:
         values, ranks = rates[m.id], int(str(m.params.get("ranks", 0)))
-        rate = median(values) if values else None
-        quartiles = quantiles(values, n=4, method="inclusive") if len(values) > 1 else None
-        efficiency = rate / (ranks * base) if rate is not None and base and ranks > 1 else None
-        result = results.get(m.id)
+        found = summarize(values) if values else None
+        scaled = efficiency(values, single, ranks).value if values and base and ranks > 1 else None
+        latest = results.get(m.id)
         problem = None
         if not values:
-            problem = "no result" if result is None else result.error or f"{result.status}, no {METRIC}"
+            problem = "no result" if latest is None else latest.error or f"{latest.status}, no {METRIC}"
         rows.append(
             TrainingRow(
                 measurement=m.id,
@@ -94,13 +96,13 @@ def training(documents: RunDocuments) -> Training | None:
                 hosts=", ".join(names(m, "hosts") or m.nodes),
                 steps=len(values),
                 batch=str(m.params.get("batch", NONE)),
-                rate=rate,
-                low=quartiles[0] if quartiles else None,
-                high=quartiles[2] if quartiles else None,
-                relative_mad=median([abs(v - rate) for v in values]) / rate if rate else None,
-                efficiency=efficiency,
-                formula=f"{number(rate)} / ({ranks} \u00d7 {number(base)}) = {percent(efficiency)}"
-                if rate is not None and base is not None and efficiency is not None
+                rate=found.median if found else None,
+                low=found.low if found else None,
+                high=found.high if found else None,
+                relative_mad=found.mad / found.median if found and found.median else None,
+                efficiency=scaled,
+                formula=f"{number(found.median)} / ({ranks} \u00d7 {number(base)}) = {percent(scaled)}"
+                if found and base is not None and scaled is not None
                 else None,
                 problem=problem,
             )
