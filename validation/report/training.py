@@ -26,8 +26,8 @@ _TITLES = {"1": "one rank", "intra": "inside a node", "inter": "across nodes"}
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training job. Rates in images/s for the whole job, of all its attempts; `low`, `high` are the 95 % interval of
-    their median, as the judge has them.
+    """One training job. Rates in images/s for the whole job, of all its attempts; `low` and `high` are the 95 %
+    interval of their median, as the judge has them.
     """
 
     measurement: str
