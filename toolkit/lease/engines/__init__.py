@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,7 +19,8 @@ from typing import Any, Protocol, cast
 from toolkit.lease import LeaseError
 from toolkit.lease.fraction import thread_percentage
 
-NAMES = ("reference", "lupine", "bitfusion")
+NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
+"""All adapters: every module of this folder is one."""
 
 
 @dataclass(frozen=True)
