@@ -11,6 +11,7 @@ from tests.support.local_launcher import execute
 from tests.support.run_case import only, plan, topology
 from validation.execute.denied import denied_on
 from validation.execute.remote import Output
+from validation.kinds import KINDS
 from validation.load import read_results
 from validation.model import Denied, Result
 from validation.probes.denied import Reading, between, reading
@@ -118,17 +119,20 @@ def test_the_root_of_the_hierarchy_has_the_machines_own_pressure(tmp_path: Path)
 
 def test_a_supervisors_words_become_typed_or_nothing() -> None:
     said = b'{"ready": true}\n{"denied": {"seconds": 4.0, "cpus": 2, "steal": 0.23, "pressure": null}}\n'
-    assert denied_on("gpu1", Output(0, said, b""), "tcp-latency") == Denied(
+    assert denied_on("gpu1", Output(0, said, b""), by_daemon=False) == Denied(
         where="gpu1", seconds=4.0, cpus=2, steal=0.23
     )
     for odd in (b"", b'{"denied": 3}', b'{"denied": {"seconds": 1, "steal": 7}}', b'{"denied": {"seconds": -1}}'):
-        assert denied_on("gpu1", Output(0, odd, b""), "tcp-latency") is None
+        assert denied_on("gpu1", Output(0, odd, b""), by_daemon=False) is None
 
 
 def test_a_jobs_ranks_are_not_taken_for_the_programs_of_others() -> None:
     """A daemon starts them, not the probe: what the machine ran beside them is not known."""
     said = Output(0, b'{"denied": {"seconds": 4.0, "others": 0.9, "pressure": 0.1}}\n', b"")
-    found = {kind: denied_on("gpu1", said, kind) for kind in ("tcp-bandwidth", "training-short", "remoting-copy")}
+    found = {
+        kind: denied_on("gpu1", said, KINDS[kind].by_daemon)
+        for kind in ("tcp-bandwidth", "training-short", "remoting-copy")
+    }
     assert [d.others if d else 0 for d in found.values()] == [0.9, None, None]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ import pytest
 from tests.support.run_case import processes_of
 from tests.support.warm import COMMAND_PATH, command
 from validation.load import load_json, read_results
-from validation.model import Plan, RunInfo, VerdictDoc
+from validation.model import DENIED, REPORT, Plan, RunInfo, VerdictDoc
 from validation.runfiles import tied
 
 SUPPORT = Path(__file__).parents[1] / "support"
@@ -280,8 +281,15 @@ def test_resuming_measures_failures_again_and_the_last_result_counts(site: Path)
     lines = (run / "results.jsonl").read_text().splitlines()
     broken = json.loads(lines[0])
     broken.update(status="failed", error="it was switched off")
-    broken["provenance"]["raw"] = []  # no output
     shutil.rmtree(run / "raw" / broken["measurement"])
+    node, left = broken["provenance"]["nodes"][0], run / "raw" / broken["measurement"]
+    left.mkdir()
+    for name, text in (("out", ""), ("err", ""), (REPORT, json.dumps({DENIED: broken["denied"]}))):
+        (left / f"{node}.{name}").write_text(text)
+    broken["provenance"]["raw"] = [
+        {"path": path.relative_to(run).as_posix(), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        for path in sorted(left.iterdir())
+    ]
     (run / "results.jsonl").write_text("\n".join([json.dumps(broken), *lines[1:]]) + "\n")
     judged = toolkit(site, "validate", *PLAIN, "--rejudge", run.name, "--json")
     assert json.loads(judged.stdout)["missing"] == [broken["measurement"]]
