@@ -9,6 +9,7 @@ from typing import Any, Protocol
 # Paths that change by themselves or by any package installation, with no meaning for how a node is set up.
 IGNORED = (
     "/proc",
+    "/usr/local/libexec/elastic-ai-lab/unpacked",  # of the host, for all labs: filled while one provisions
     "/sys",
     "/dev",
     "/run",
