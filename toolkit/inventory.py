@@ -22,13 +22,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from toolkit.inventory_lines import locate, syntax_fault
 from toolkit.inventory_record import InventoryRecord, record
+from toolkit.lab.spec import LAB
+from toolkit.lab_inventory import ROOT, ansible_environment, refuse_absent_lab
 from validation.load import ConfigError
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model_base import explain
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
-LAB = Path("inventories/lab")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
@@ -129,8 +130,9 @@ def _run(inventory: Path) -> dict[str, Any]:
     command = [str(tool) if tool.exists() else "ansible-inventory", "-i", str(inventory), "--list"]
     try:
         ran = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL
-        )
+            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL,
+            env=ansible_environment(inventory),
+        )  # fmt: skip
     except FileNotFoundError:
         raise InventoryError(
             "ansible-inventory is not installed; run bin/rehearse, or pip install ansible-core"
@@ -156,7 +158,7 @@ def _check_path(inventory: Path) -> None:
         return
     folder = inventory if inventory.suffix == "" else inventory.parent
     if folder.resolve() == LAB.resolve():
-        raise InventoryError(f"{inventory}: no such file; run: toolkit lab up")
+        raise InventoryError(f"{inventory}: no such file; the lab's inventory is {ROOT / LAB}")
     known = sorted(str(p.parent) for p in Path("inventories").glob("*/hosts.yml"))
     hint = f"there are: {', '.join(known)}" if known else "see inventories/ for the form of one"
     raise InventoryError(f"{inventory}: no such file; {hint}")
@@ -314,11 +316,15 @@ def read_inventory(inventory: Path) -> Topology:
 
 
 def read_site(inventory: Path) -> Site:
-    """As `read_inventory`, what of the inventory may be kept with a run (nothing secret), and its fabric."""
+    """As `read_inventory`, what of the inventory may be kept with a run (nothing secret), and its fabric.
+
+    LabError where the inventory lists a lab that is not up.
+    """
     _check_path(inventory)
     broken = syntax_fault(inventory)
     if broken:
         raise InventoryError(broken)
+    refuse_absent_lab(inventory)
     data = _run(inventory)
     members = {group: _members(data, group) for group in GROUPS}
     if not members["gpu_servers"]:

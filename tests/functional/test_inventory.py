@@ -163,9 +163,10 @@ def test_no_gpu_servers_is_refused(site: Path) -> None:
 
 def test_a_missing_inventory_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert fault(Path("inventories/lab")) == "inventories/lab: no such file; run: toolkit lab up"
+    lab = Path(__file__).parents[2] / "inventories/lab"
+    assert fault(Path("inventories/lab")) == f"inventories/lab: no such file; the lab's inventory is {lab}"
     Path("inventories/lab").mkdir(parents=True)
-    assert fault(Path("inventories/lab")) == "inventories/lab/hosts.yml: no such file; run: toolkit lab up"
+    assert fault(Path("inventories/lab")) == f"inventories/lab/hosts.yml: no such file; the lab's inventory is {lab}"
     Path("inventories/site2").mkdir()
     Path("inventories/site2/hosts.yml").write_text(textwrap.dedent("all: {}\n"))
     assert "there are: inventories/site2" in fault(Path("inventories/site3"))

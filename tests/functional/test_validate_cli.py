@@ -84,7 +84,7 @@ def runs(site: Path) -> list[Path]:
         (("validate", *HERE_SITE), "give --fabric NAME, or set fabric in the inventory"),
         (("validate", "--fabric", "rose40", *HERE_SITE), "unknown fabric 'rose40'; did you mean roce40"),
         ((*TCP10, "--suite", "trnsport"), "unknown suite 'trnsport'; did you mean transport?"),
-        (("validate", "--fabric", "tcp10", "-i", "inventories/lab"), "run: toolkit lab up"),
+        (("validate", "--fabric", "tcp10", "-i", "inventories/lab"), "no such file; the lab's inventory is "),
         ((*TCP10, "--resume", "x"), "--fabric and --resume exclude each other"),
         (("validate", "--resume", "x", "--suite", "transport"), "--resume uses the suites and plan of the run"),
         (("validate", "--resume", "no-such-run"), "no-such-run: no such run"),

@@ -55,7 +55,7 @@ def test_nodes_of_another_release_boot_and_reboot(tmp_path: Path):
         assert done.returncode == 0, done.stdout + done.stderr
         other = toolkit("lab", "up", "--os", "debian12", *where)
         assert other.returncode == 2
-        assert f"nodes of debian13 at 1 Gbit/s; run 'toolkit lab down --name {name}'" in other.stderr
+        assert f"(containers) of debian13 at 1 Gbit/s; run 'toolkit lab down --name {name}'" in other.stderr
     finally:
         assert toolkit("lab", "down", "--name", name).returncode == 0
 

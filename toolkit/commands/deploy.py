@@ -14,10 +14,9 @@ from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
-from toolkit.inventory import LAB
+from toolkit.lab.spec import LAB
+from toolkit.lab_inventory import ROOT, lab_inventory, refuse_absent_lab
 from toolkit.progress import duration
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @click.command(epilog=epilogue("deploy"))
@@ -73,12 +72,10 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
 
 def _inventory(given: Path | None) -> Path:
     """The inventory; the lab's, when none was given, is also found from another folder."""
-    if given is None:
-        given = LAB if LAB.exists() else ROOT / LAB
-        if not (given / "hosts.yml").exists():
-            raise UsageFault(f"{LAB / 'hosts.yml'}: no such file; run: toolkit lab up, or give -i INVENTORY")
+    given = given or lab_inventory()
     if not given.exists():
         raise UsageFault(f"{given}: no such file or folder")
+    refuse_absent_lab(given)
     return given.resolve()
 
 

@@ -4,29 +4,84 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
-from toolkit.lab.host import become_root
-from toolkit.lab.sources import RELEASES
-from toolkit.lab.spec import lab_dir
+from toolkit.lab.host import become_root, packages
+from toolkit.lab.rehearsable import WORDS, describe, needs_machines
+from toolkit.lab.sources import RELEASES, release_for
+from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 
-INVENTORY = Path("inventories/lab")
-name_option = click.option("--name", default="lab", show_default=True, help="Which lab; several can run side by side.")
+NODES = 4
+RATE_GBPS = 1.0
+name_option = click.option(
+    "--name", default=DEFAULT_NAME, show_default=True, help="Which lab; several can run side by side."
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
-def parse_nodes(_ctx: click.Context, _param: click.Parameter, value: str) -> tuple[int, bool]:
+@dataclass(frozen=True)
+class Wanted:
+    """The lab that the options of `lab up` ask for. `command` is how a user asks for it."""
+
+    name: str
+    fabric: str | None
+    count: int
+    vms: bool
+    rate_gbps: float
+    os_name: str | None
+    command: str
+
+    def spec(self) -> LabSpec:
+        """As far as it is known before it is made."""
+        return make_spec(self.name, 0, self.count, self.rate_gbps, release_for(self.os_name).title, self.vms)
+
+
+def wanted_lab(
+    name: str, fabric: str | None, nodes: tuple[int, bool] | None, rate_gbps: float, os_name: str | None
+) -> Wanted:
+    """The lab that the options mean: --nodes, else what the fabric needs.
+
+    LabError for a fabric that no lab can rehearse, UsageFault where --nodes contradicts it.
+    """
+    count, vms = nodes or (NODES, False)
+    words = ["--fabric", fabric] if fabric else []
+    if nodes:
+        words += ["--nodes", "vm" if vms else str(count)]
+    if fabric:
+        from validation.fabric import load_fabric  # here, for `toolkit lab ssh` need not wait for it
+
+        needed = needs_machines(load_fabric(fabric))
+        if nodes and vms != needed:
+            there, made = (WORDS["vm" if machines else "container"] for machines in (needed, vms))
+            raise UsageFault(
+                f"--fabric {fabric} is rehearsed with {there}, but {shlex.join(words[2:])} asks for {made}; "
+                "leave one of the two away"
+            )
+        vms = needed
+    words += ["--rate", f"{rate_gbps:g}"] if rate_gbps != RATE_GBPS else []
+    words += ["--os", os_name] if os_name else []
+    words += ["--name", name] if name != DEFAULT_NAME else []
+    return Wanted(name, fabric, count, vms, rate_gbps, os_name, shlex.join(["toolkit", "lab", "up", *words]))
+
+
+def parse_nodes(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[int, bool] | None:
     """Number of nodes, and whether the GPU servers are virtual machines. The lab itself checks 2 to 60."""
+    if value is None:
+        return None
     if value == "vm":
-        return 4, True
+        return NODES, True
     if not value.isdecimal():
         raise click.BadParameter(f"{value!r}: give a number of nodes or vm")
     return int(value), False
@@ -43,7 +98,7 @@ def lab() -> None:
 
     \b
     toolkit lab up                    head, client1, gpu1, gpu2, links of 1 Gbit/s
-    toolkit lab up --nodes vm         the same, gpu1 and gpu2 as virtual machines with soft-RoCE
+    toolkit lab up --fabric roce40    what this fabric needs: gpu1 and gpu2 as virtual machines with Soft-RoCE
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab ssh gpu1              a shell on a node
@@ -51,46 +106,115 @@ def lab() -> None:
     """
 
 
+def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which lab is meant."""
+    options = (
+        click.option(
+            "--fabric",
+            "fabric",
+            metavar="NAME",
+            help="The lab that this fabric is rehearsed in: virtual machines where it needs RDMA, else containers; "
+            "toolkit fabrics lists them.",
+        ),
+        click.option(
+            "--nodes",
+            metavar="N|vm",
+            callback=parse_nodes,
+            help="How many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU servers as "
+            "virtual machines with a stock kernel, real RDMA verbs (Soft-RoCE) and real reboots.  "
+            f"[default: {NODES}, or what --fabric needs]",
+        ),
+        click.option(
+            "--rate",
+            "rate_gbps",
+            default=RATE_GBPS,
+            show_default=True,
+            help="Line rate of each fabric link, Gbit/s.",
+        ),
+        click.option(
+            "--os",
+            "os_name",
+            type=click.Choice(list(RELEASES)),
+            help="The nodes' release (default: the machine's own).",
+        ),
+        name_option,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 @lab.command()
-@click.option(
-    "--nodes",
-    default="4",
-    metavar="N|vm",
-    callback=parse_nodes,
-    show_default=True,
-    help="How many nodes (2 to 60), all containers; or vm: head and client as containers, two GPU servers as virtual "
-    "machines with a stock kernel, real RDMA verbs (soft-RoCE) and real reboots.",
-)
-@click.option("--rate", "rate_gbps", default=1.0, show_default=True, help="Line rate of each fabric link, Gbit/s.")
-@click.option(
-    "--os", "os_name", type=click.Choice(list(RELEASES)), help="The nodes' release (default: the machine's own)."
-)
+@lab_options
 @click.option(
     "--inventory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for the inventory (default: inventories/lab; for other labs the lab's own folder).",
+    help=f"Folder for a copy of the inventory. It is in the lab's own folder; {LAB} lists the lab called "
+    f"{DEFAULT_NAME} without a copy.",
 )
-@name_option
 @json_option
 def up(
-    nodes: tuple[int, bool], rate_gbps: float, os_name: str | None, inventory: Path | None, name: str, as_json: bool
+    fabric: str | None,
+    nodes: tuple[int, bool] | None,
+    rate_gbps: float,
+    os_name: str | None,
+    name: str,
+    inventory: Path | None,
+    as_json: bool,
 ) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
 
     The first time, a base image is built from this machine's own apt sources; later a lab takes seconds.
     Virtual machines run with KVM where a kernel really boots on it, otherwise emulated; that is tried and said.
+    A lab that runs and is not what is asked for is left alone: that is an error which says what to do.
+
+    \b
+    toolkit lab up
+    toolkit lab up --fabric roce40
+    toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
     """
+    wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
     become_root()
-    folder = inventory or (INVENTORY if name == "lab" else lab_dir(name) / "inventory")
     started = time.monotonic()
-    count, vms = nodes
-    spec = labs.up(name, count, rate_gbps, folder, say, os_name, vms)
+    if fabric:
+        say(f"fabric {fabric} is rehearsed with {describe(wanted.spec())}")
+    spec = labs.up(name, wanted.count, rate_gbps, say, os_name, wanted.vms, copy=inventory, command=wanted.command)
     took = time.monotonic() - started
+    folder = inventory or (LAB if name == DEFAULT_NAME else inventory_dir(name))
     if as_json:
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
         return
     say(f"lab '{name}': {len(spec.nodes)} nodes of {spec.os} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
-    say("next: toolkit deploy" if folder == INVENTORY else f"next: toolkit deploy -i {folder}")
+    where = "" if folder == LAB else f" -i {folder}"
+    say(f"next: toolkit deploy{where}")
+    if fabric:
+        say(f"then: toolkit validate --fabric {fabric}{where}")
+
+
+@lab.command()
+@lab_options
+@json_option
+def needs(
+    fabric: str | None, nodes: tuple[int, bool] | None, rate_gbps: float, os_name: str | None, name: str, as_json: bool
+) -> None:
+    """Print the packages that `lab up` with the same options needs, on one line; make nothing.
+
+    What that lab is goes to stderr. Options that `lab up` would refuse, and a running lab that is another one, are
+    refused here too, and nobody has to be root.
+
+    \b
+    apt-get install $(toolkit lab needs --fabric roce40)
+    """
+    wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
+    spec, names = wanted.spec(), packages(wanted.vms)
+    labs.running_as_asked(spec, wanted.command)
+    if as_json:
+        click.echo(
+            json.dumps({"lab": name, "fabric": fabric, "packages": names, "nodes": [asdict(n) for n in spec.nodes]})
+        )
+        return
+    say(describe(spec))
+    click.echo(" ".join(names))
 
 
 @lab.command()

@@ -32,19 +32,22 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
     if inventory is None and shutil.which("scontrol"):
         return False
     try:
-        from toolkit.inventory import LAB, read_inventory
+        from toolkit.inventory import read_inventory
+        from toolkit.lab.standing import is_up
+        from toolkit.lab_inventory import lab_inventory
     except ImportError:
         if inventory is not None:
             raise LeaseError("-i is for the machine that provisions; omit it here") from None
         raise LeaseError("Slurm is not installed here; request leases on a machine of the pool") from None
-    if inventory is None and not (LAB / "hosts.yml").is_file():
+    if inventory is None and not is_up():
         raise LeaseError(
             "Slurm is not installed here; name the pool by -i inventories/SITE, or ask on one of its machines"
         )
-    topology = read_inventory(inventory or LAB)
+    inventory = inventory or lab_inventory()
+    topology = read_inventory(inventory)
     head = next((node for node in topology.nodes if "heads" in node.groups), None)
     if head is None:
-        raise LeaseError(f"{inventory or LAB}: no host in group heads; the head knows the pool")
+        raise LeaseError(f"{inventory}: no host in group heads; the head knows the pool")
     target = head.ssh
     key = ["-i", target.key_file] if target.key_file else []
     where = [

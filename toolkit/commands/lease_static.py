@@ -19,13 +19,15 @@ FOLDER = "/run/elastic-ai/static"
 
 def _node(inventory: Path | None, name: str) -> Any:
     try:
-        from toolkit.inventory import LAB, read_inventory
+        from toolkit.inventory import read_inventory
+        from toolkit.lab_inventory import lab_inventory
     except ImportError:
         raise LeaseError("static leases are granted by the administrator, on the machine that provisions") from None
-    topology = read_inventory(inventory or LAB)
+    inventory = inventory or lab_inventory()
+    topology = read_inventory(inventory)
     node = next((n for n in topology.nodes if n.name == name), None)
     if node is None:
-        raise LeaseError(f"{name}: no such host in {inventory or LAB}")
+        raise LeaseError(f"{name}: no such host in {inventory}")
     return node
 
 

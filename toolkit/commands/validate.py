@@ -16,7 +16,9 @@ from toolkit.commands.formats import format_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import choose_fabric
-from toolkit.inventory import LAB, read_site
+from toolkit.inventory import read_site
+from toolkit.lab.spec import LAB
+from toolkit.lab_inventory import lab_inventory
 from toolkit.progress import duration, make_console, make_progress
 from toolkit.report_branding import find_branding, take_branding
 from toolkit.verdict_text import print_plan, print_verdict, resume_command
@@ -39,8 +41,8 @@ from validation.suites import DEFAULT, SUITES, make_plan
     "-i",
     "--inventory",
     type=click.Path(path_type=Path),
-    default=LAB,
-    show_default=True,
+    default=lab_inventory,
+    show_default=str(LAB),
     help="Ansible inventory, folder or file.",
 )
 @click.option(

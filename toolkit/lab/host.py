@@ -81,6 +81,11 @@ def become_root() -> None:
     os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
 
 
+def packages(vms: bool = False) -> list[str]:
+    """The Debian packages that a lab needs; with `vms` also what virtual machines need."""
+    return sorted(set((TOOLS | VM_TOOLS if vms else TOOLS).values()))
+
+
 def check_ready(vms: bool = False, which: Callable[[str], str | None] = shutil.which) -> None:
     """Refuse in one sentence what can't work: missing tools, a state folder on overlay; with `vms` also what virtual
     machines need beside."""

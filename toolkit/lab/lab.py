@@ -21,8 +21,8 @@ from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import run
-from toolkit.lab.sources import machine_release, os_key, release_for
-from toolkit.lab.spec import LabSpec, NodeSpec, lab_dir, make_spec, state_root
+from toolkit.lab.sources import Release, machine_release, os_key, release_for
+from toolkit.lab.spec import DEFAULT_NAME, LabSpec, NodeSpec, inventory_dir, lab_dir, make_spec, state_root
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import greets, wait_for_all
 
@@ -83,50 +83,60 @@ def up(
     name: str,
     count: int,
     rate_gbps: float,
-    inventory: Path,
     say: Say,
     os_name: str | None = None,
     vms: bool = False,
+    copy: Path | None = None,
+    command: str = "toolkit lab up",
 ) -> LabSpec:
     """Make the lab and its inventory; return when every node answers ssh.
 
     `os_name` is a key of sources.RELEASES; None is the machine's own release. With `vms` the GPU servers are virtual
-    machines. A lab that already runs as asked is left as it is; whatever a killed `up` left is cleared first.
-    Raises LabError.
+    machines. The inventory is written into the lab's own folder, and a copy of it into the folder `copy`. `command` is
+    how the user asks for this lab. A lab that already runs as asked is left as it is, one that runs otherwise is not
+    touched (LabError), and whatever a killed `up` left is cleared first. Raises LabError.
     """
     check_ready(vms)
     release = release_for(os_name)
     with locked(name):
         wanted = make_spec(name, 0, count, rate_gbps, release.title, vms)
-        running = _running_as_asked(wanted)
+        running = running_as_asked(wanted, command)
         if running is not None:
             say(f"lab '{name}' is up already")
             built = _renew_devices(running, base_image(release, say), say)
-            write_inventory(running, inventory, _serve_vendors(running, say), built)
-            return running
-        _clear(name, say)
-        machines = sum(n.kind == "vm" for n in wanted.nodes)
-        if machines:
-            check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
-        image = base_image(release, say)
-        built = emulation(image, release.title, say)
-        vm_disk = None
-        if machines:
-            vm_disk = vm_image(release, say)
-            found = accelerate(vm_disk, say)
-            say(f"virtual machines run with {found.describe()}")
-            wanted = replace(wanted, accel=found.name)
-            check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
-        spec = _claim(wanted)
-        served = _serve_vendors(spec, say)
-        try:
-            _start(spec, image, vm_disk, built, say)
-        except BaseException:
-            say("taking down what was made so far")
-            _clear(name, lambda _: None)
-            raise
-        write_inventory(spec, inventory, served, built)
+            spec, served = running, _serve_vendors(running, say)
+        else:
+            _clear(name, say)
+            spec, served, built = _make(wanted, release, say)
+        for folder in (inventory_dir(name), copy):
+            if folder is not None:
+                write_inventory(spec, folder, served, built)
         return spec
+
+
+def _make(wanted: LabSpec, release: Release, say: Say) -> tuple[LabSpec, Served, Emulation | None]:
+    """Images, networks and nodes of a lab of which nothing is there; whatever was made goes again when that fails."""
+    machines = sum(n.kind == "vm" for n in wanted.nodes)
+    if machines:
+        check_memory(machines, vm.MEMORY_MIB + vm.OVERHEAD_MIB)
+    image = base_image(release, say)
+    built = emulation(image, release.title, say)
+    vm_disk = None
+    if machines:
+        vm_disk = vm_image(release, say)
+        found = accelerate(vm_disk, say)
+        say(f"virtual machines run with {found.describe()}")
+        wanted = replace(wanted, accel=found.name)
+        check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
+    spec = _claim(wanted)
+    served = _serve_vendors(spec, say)
+    try:
+        _start(spec, image, vm_disk, built, say)
+    except BaseException:
+        say("taking down what was made so far")
+        _clear(spec.name, lambda _: None)
+        raise
+    return spec, served, built
 
 
 def _renew_devices(spec: LabSpec, image: Path, say: Say) -> Emulation | None:
@@ -162,23 +172,28 @@ def _taken() -> set[int]:
     return {load(n).index for n in names() if (lab_dir(n) / "spec.json").is_file()}
 
 
-def _running_as_asked(wanted: LabSpec) -> LabSpec | None:
-    """The lab as it runs, when it is healthy and as wanted; None when there is none or it must be made anew."""
+def running_as_asked(wanted: LabSpec, command: str) -> LabSpec | None:
+    """The lab as it runs, when it is healthy and as wanted; None when there is none or it must be made anew.
+
+    LabError where it runs and is not what `command` asks for: what to do is said, and nothing is taken down.
+    """
     name = wanted.name
     if not (lab_dir(name) / "spec.json").is_file():
         return None
-    spec = load(name)
-    healthy = all(s.ssh and not s.fault for s in status(name))
-    if not healthy:
+    spec, states = load(name), status(name)
+    if spec == replace(wanted, index=spec.index, accel=spec.accel):
+        return spec if all(s.ssh and not s.fault for s in states) else None
+    if not any(s.running for s in states):
         return None
-    if spec != replace(wanted, index=spec.index, accel=spec.accel):
-        machines = sum(n.kind == "vm" for n in spec.nodes)
-        nodes_said = f"{len(spec.nodes)} nodes{f' ({machines} virtual machines)' if machines else ''}"
-        raise LabError(
-            f"lab '{name}' is up with {nodes_said} of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s; "
-            f"run 'toolkit lab down{'' if name == 'lab' else f' --name {name}'}' first to change that"
-        )
-    return spec
+    down = f"toolkit lab down{'' if name == DEFAULT_NAME else f' --name {name}'}"
+    raise LabError(f"lab '{name}' is up with {_described(spec)}; run '{down}' first, then '{command}'")
+
+
+def _described(spec: LabSpec) -> str:
+    """`4 nodes (2 virtual machines) of debian12 at 1 Gbit/s`."""
+    machines = sum(n.kind == "vm" for n in spec.nodes)
+    sort = f"{machines} virtual machines" if machines else "containers"
+    return f"{len(spec.nodes)} nodes ({sort}) of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s"
 
 
 def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:

@@ -11,6 +11,9 @@ from typing import Literal
 
 from toolkit.errors import LabError
 
+DEFAULT_NAME = "lab"
+#: The project's inventory, which lists the lab of that name.
+LAB = Path("inventories/lab")
 NETNS_PREFIX = "eai-"
 VENDOR_HOST = "vendor.elastic-ai.lab"  # stands in for the vendors' hosts, in a lab's own network alone
 NODE_NAME = r"(?:head|client\d+|gpu\d+)"  # as a regular expression
@@ -94,11 +97,8 @@ class LabSpec:
 
     @property
     def host_interface(self) -> str:
-        """The one interface in the machine's own namespace: its leg in the management network.
-
-        No name in "e": systemd-networkd takes the address off an interface that a machine's `Name=e*` matches.
-        """
-        return f"lab-eai{self.index}"
+        """The one interface in the machine's own namespace: its leg in the management network."""
+        return host_interface(self.index)
 
     def node(self, name: str) -> NodeSpec:
         """The node of that name; LabError naming those that exist."""
@@ -124,6 +124,14 @@ class LabSpec:
         return f"10.78.{self.index}.{10 + node.number}"
 
 
+def host_interface(index: int) -> str:
+    """Name of the machine's leg in the management network of the lab with that index.
+
+    No name in "e": systemd-networkd takes the address off an interface that a machine's `Name=e*` matches.
+    """
+    return f"lab-eai{index}"
+
+
 def lab_dir(name: str) -> Path:
     """The folder of the lab called `name`; LabError for a name that cannot be part of an interface or path."""
     if not re.fullmatch(r"[a-z][a-z0-9-]{0,20}", name):
@@ -131,6 +139,11 @@ def lab_dir(name: str) -> Path:
     if re.search(f"-{NODE_NAME}$", name):
         raise LabError(f"--name {name!r}: it ends like a node name; choose another")
     return state_root() / "labs" / name
+
+
+def inventory_dir(name: str) -> Path:
+    """The folder of the inventory that the lab called `name` has while it is up; it goes with the lab."""
+    return lab_dir(name) / "inventory"
 
 
 def make_spec(

@@ -1,0 +1,79 @@
+"""bin/rehearse: what it asks the machine and the toolkit for, in which order; nothing is installed here."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolkit.lab.host import VM_TOOLS
+
+ROOT = Path(__file__).parents[2]
+TOOLKIT = Path(sys.executable).with_name("toolkit")
+RELEASE = Path("/etc/os-release").read_text()
+pytestmark = pytest.mark.skipif(
+    "ID=debian" not in RELEASE.splitlines(), reason="this machine is no Debian, and bin/rehearse refuses it"
+)
+STUBS = {
+    # the image of the lab's nodes is built by a Python without the environment
+    "python3": f'case $1 in -m) echo "$*" >>"$LOG" ;; *) exec {sys.executable} "$@" ;; esac',
+    "sudo": 'case $1 in -v) ;; *) exec "$@" ;; esac',
+    "dpkg-query": 'for name; do :; done; echo "package $name" >>"$LOG"; echo "install ok installed"',
+    "apt-get": "exit 1",
+}
+COMMAND = f'echo "$*" >>"$LOG"; case $1-$2 in lab-needs) exec {TOOLKIT} "$@" ;; validate-*) exit 2 ;; esac'
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def rehearse(folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """bin/rehearse in a checkout whose environment is there; what it called."""
+    shutil.copytree(ROOT / "bin", folder / "bin")
+    for name in ("requirements.lock", "pyproject.toml"):
+        (folder / name).write_text(f"{name}\n")
+    script(folder / ".venv/bin/toolkit", COMMAND)
+    stamp = hashlib.sha256(b"requirements.lock\npyproject.toml\n").hexdigest()
+    (folder / ".venv/.stamp-requirements.lock").write_text(f"{stamp}\n")
+    for name, text in STUBS.items():
+        script(folder / "stubs" / name, text)
+    log = folder / "log"
+    env = {**os.environ, "PATH": f"{folder}/stubs:{os.environ['PATH']}", "LOG": str(log)}
+    env |= {"ELASTIC_AI_LAB_DIR": str(folder / "state")}
+    env.pop("PYTHON", None)
+    words = [folder / "bin/rehearse", *arguments]
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=120)
+    return done, log.read_text().splitlines()
+
+
+@pytest.mark.parametrize("fabric", ["roce40", "tcp10"])
+def test_the_fabrics_lab_is_brought_up_and_validated_over_it(tmp_path: Path, fabric: str) -> None:
+    done, called = rehearse(tmp_path, fabric)
+    assert done.returncode == 2, done.stderr
+    commands = [line for line in called if line.split()[0] in ("lab", "deploy", "validate")]
+    wanted = [f"lab needs --fabric {fabric}", f"lab up --fabric {fabric}", "deploy", f"validate --fabric {fabric}"]
+    assert commands == wanted
+    machines = {f"package {name}" for name in VM_TOOLS.values()}
+    assert machines & set(called) == (machines if fabric == "roce40" else set())
+    assert "virtual machines with Soft-RoCE" in done.stderr or fabric == "tcp10"
+
+
+def test_a_fabric_that_no_lab_can_rehearse_ends_it_before_anything_is_made(tmp_path: Path) -> None:
+    done, called = rehearse(tmp_path, "ib-edr")
+    assert done.returncode == 2
+    assert "error: no lab can rehearse fabric ib-edr: its ports are InfiniBand" in done.stderr
+    assert "roce40" in done.stderr
+    assert "lab up --fabric ib-edr" not in called
+    assert "deploy" not in called
+
+
+def test_without_a_name_it_rehearses_tcp10(tmp_path: Path) -> None:
+    assert "lab up --fabric tcp10" in rehearse(tmp_path)[1]

@@ -1,0 +1,59 @@
+"""inventories/lab, which lists the lab that is up: where it is, and whether there is such a lab."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Literal
+
+from toolkit.lab.spec import DEFAULT_NAME, LAB
+from toolkit.lab.standing import standing_inventory
+from validation.load import load_yaml, read_source
+from validation.model_base import Model
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = "elastic_ai.toolkit.lab"  # plugins/inventory/lab.py
+_NAMED = re.compile(rf"^plugin:\s*[\"']?{re.escape(PLUGIN)}\b", re.MULTILINE)
+
+
+class _LabInventory(Model):
+    """hosts.yml of an inventory that lists a lab. `lab` is the lab's name."""
+
+    plugin: Literal["elastic_ai.toolkit.lab"]
+    lab: str = DEFAULT_NAME
+
+
+def lab_inventory() -> Path:
+    """inventories/lab as seen from here; from any other folder the project's own."""
+    return LAB if LAB.exists() else ROOT / LAB
+
+
+def listed_lab(inventory: Path) -> str | None:
+    """Name of the lab whose hosts an inventory (folder or file) lists; None where it lists a site's.
+
+    ConfigError with file and line where it says more than which lab.
+    """
+    file = inventory / "hosts.yml" if inventory.is_dir() else inventory
+    if file.suffix not in (".yml", ".yaml") or not file.is_file():
+        return None
+    source = read_source(file)
+    return load_yaml(source, _LabInventory).lab if _NAMED.search(source.text) else None
+
+
+def refuse_absent_lab(inventory: Path) -> None:
+    """LabError where an inventory lists a lab that is not up: one line that says how to bring it up."""
+    name = listed_lab(inventory)
+    if name is not None:
+        standing_inventory(name)
+
+
+def ansible_environment(inventory: Path) -> dict[str, str]:
+    """The environment in which Ansible reads an inventory: this process's own, and where the plugin for a lab is found.
+
+    Settings that the caller chose, by ANSIBLE_CONFIG or by ansible.cfg in this folder, are kept.
+    """
+    chosen = "ANSIBLE_CONFIG" in os.environ or Path("ansible.cfg").is_file()
+    if chosen or listed_lab(inventory) is None:
+        return dict(os.environ)
+    return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
