@@ -78,7 +78,7 @@ class _HostVars(BaseModel):
     ansible_ssh_extra_args: str = ""
     fabric_ports: list[_FabricPort] = []
     training_slots: int | None = Field(default=None, ge=1)
-    bom: dict[str, str | int | None] = {}
+    bom: dict[str, str | int | float | None] = {}
     platform: Platform = Platform()
     stack: dict[str, str] = {}
     elastic_ai_virtual: str | None = None
@@ -243,6 +243,11 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     except ValidationError as fault:
         path, words = explain(fault)
         raise _fault(inventory, host, ("bom", *path), words) from None
+    platform = given.platform
+    if bom.cpu_sockets is not None:
+        if platform.sockets is not None:
+            raise _fault(inventory, host, ("platform", "sockets"), "stands in bom.cpu_sockets too; keep that one")
+        platform = platform.model_copy(update={"sockets": bom.cpu_sockets})
     return Node(
         name=host,
         groups=groups,
@@ -250,7 +255,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         ports=tuple(ports),
         slots=given.training_slots or bom.gpu_count or 1,
         bom=bom,
-        platform=given.platform,
+        platform=platform,
         stack=given.stack,
         virtual=given.elastic_ai_virtual,
         emulated=given.elastic_ai_emulated,

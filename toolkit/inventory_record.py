@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict
 from validation.model import Bom, LabLink, Node, Platform, Scalar, Topology
 from validation.signing.secrets import secret_text
 
-SCHEMA: Literal["elastic-ai-inventory/2"] = "elastic-ai-inventory/2"
+SCHEMA: Literal["elastic-ai-inventory/3"] = "elastic-ai-inventory/3"
 #: Variables that are taken from the checked model of a host, so that they count as known.
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
@@ -71,7 +71,7 @@ class HostRecord(_Model):
 class InventoryRecord(_Model):
     """inventory.json; `format` tells its form. `acceptance_profile` is what the inventory declares, name or file."""
 
-    format: Literal["elastic-ai-inventory/2"] = SCHEMA
+    format: Literal["elastic-ai-inventory/3"] = SCHEMA
     site: str
     lab_link: LabLink | None
     acceptance_profile: str | None

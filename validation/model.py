@@ -40,6 +40,7 @@ from validation.model_verdict import (
 )
 
 __all__ = [
+    "BOM_REQUIRED",
     "DENIED",
     "REPORT",
     "AgreedProfile",
@@ -114,13 +115,25 @@ class Port(Model):
 
 
 class Bom(Model):
-    """The bill of materials that the inventory declares for a node; None means not declared."""
+    """The bill of materials that the inventory declares for a node, in the words of the tools that are asked.
+
+    None means not declared. What of it confirms no order as long as it is not declared: `BOM_REQUIRED`.
+    """
 
     model: str | None = None
     gpu_model: str | None = None
     gpu_count: int | None = None
     nic_model: str | None = None
     fabric_port_count: int | None = None
+    cpu_model: str | None = None
+    cpu_sockets: int | None = Field(default=None, ge=1)
+    cpu_cores: int | None = Field(default=None, ge=1)  # of all sockets, without hyper-threading
+    memory_gib: float | None = Field(default=None, gt=0)  # of 2^30 bytes
+    gpu_root_ports: int | None = Field(default=None, ge=1)  # host ports that the GPUs share: 1 behind one switch
+
+
+BOM_REQUIRED = ("model", "gpu_model", "gpu_count", "nic_model", "fabric_port_count")
+"""Parts without which a bill of materials is none. The others are judged where they are declared."""
 
 
 class Platform(Model):

@@ -91,6 +91,15 @@ def test_an_inventory_becomes_a_topology(site: Path) -> None:
     assert not topology.virtual
 
 
+def test_sockets_of_the_bill_of_materials_are_the_platforms(site: Path) -> None:
+    """Bounds of memory bandwidth follow from them, so that they are declared once."""
+    changed(
+        site, "bom: {gpu_count: 4}", "bom: {cpu_sockets: 2, memory_gib: 384}\n          platform: {memory_mts: 2666}"
+    )
+    gpu2 = read_inventory(site).node("gpu2")
+    assert (gpu2.platform.sockets, gpu2.platform.memory_mts, gpu2.bom.memory_gib) == (2, 2666, 384)
+
+
 def test_lab_variables_make_a_rehearsal(site: Path) -> None:
     link = "lab_link: {rate_gbps: 0.1, rtt_max_us: 1000}\n    elastic_ai_virtual: systemd-nspawn"
     changed(site, "stack: {os: debian 12}", link)
@@ -134,6 +143,12 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
         ("ansible_port: 2222", "ansible_port: 222222", "gpu1: ansible_port: "),
         ("stack: {os: debian 12}", "stack: {os: 12}", "stack.os: input should be a valid string"),
         ("bom: {gpu_count: 4}", "bom: {gpu_number: 4}", "gpu2: bom.gpu_number: unknown key"),
+        ("bom: {gpu_count: 4}", "bom: {cpu_cores: 0}", "gpu2: bom.cpu_cores: "),
+        (
+            "bom: {gpu_count: 4}",
+            "bom: {cpu_sockets: 2}\n          platform: {sockets: 2}",
+            "gpu2: platform.sockets: stands in bom.cpu_sockets too",
+        ),
         ("ansible_host: 10.0.0.3", 'ansible_host: "{{ lookup(1) }}"', "a template that cannot be resolved here"),
         ("ansible_host: 10.0.0.3", "ansible_connection: docker", "gpu2: ansible_connection: "),
         ("training_slots: 2", "training_slots: 2: 3", "not valid YAML"),

@@ -18,6 +18,7 @@ from validation.model import Plan, Result, VerdictDoc
 WORDS = {
     "facts": {
         *("rdma_devices", "not_applicable"),  # shown, and looked at before anything is measured
+        *("cpu_model", "cpu_sockets", "cpu_cores", "memory_gib"),  # judged where they are declared, and shown
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown
     },
     "rdma-ports": {

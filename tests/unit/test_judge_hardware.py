@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.site import (
+    BOM,
     GPU,
     LAB,
     NIC,
@@ -15,6 +16,7 @@ from tests.support.site import (
     REAL_FACTS,
     REAL_PCI,
     criterion,
+    node,
     plan_of,
     results_of,
     verdict_of,
@@ -25,13 +27,13 @@ from validation.probes import pcie
 PLAN_REAL = plan_of(REAL, ["preflight"])
 
 
-def judged(id_, pci, odd="gpu2", topology=REAL, plan=PLAN_REAL, **facts):
+def judged(id_, pci, odd="gpu2", topology=REAL, plan=PLAN_REAL, fabric="tcp10", **facts):
     """The criterion where node `odd` has these cards, all others healthy ones."""
     results = [
         with_facts(r, pci=pci, **facts) if r.measurement == f"facts.{odd}" else r
         for r in results_of(plan, facts=REAL_FACTS if topology is REAL else None)
     ]
-    return criterion(verdict_of(topology, plan, results), id_)
+    return criterion(verdict_of(topology, plan, results, fabric=fabric), id_)
 
 
 def test_healthy_cards_pass():
@@ -97,10 +99,43 @@ def test_numa_that_nobody_can_tell_is_not_measured(pci, words):
     assert words in found.reason
 
 
+def vm(id_, pci):
+    """gpu2's judgement as a virtual machine on a fabric of such; all others are real machines."""
+    plan = plan_of(REAL, ["preflight"], "vmxnet3-10")
+    found = judged(id_, pci, plan=plan, fabric="vmxnet3-10", virt="vmware")
+    return next(j for j in found.judgements if j.subject == "gpu2")
+
+
+@pytest.mark.parametrize("id_", ["pf.pcie", "pf.numa"])
+def test_slots_and_numa_nodes_of_a_virtual_machine_are_its_hypervisors(id_):
+    found = vm(id_, REAL_PCI)
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert "gpu2 is a virtual machine (vmware)" in found.reason
+
+
+def test_lanes_that_a_card_in_a_virtual_machine_lacks_are_found():
+    found = vm("pf.pcie", [NIC, {**GPU, "link": {"gt_s": 8.0, "lanes": 4}, "slot": {"gt_s": 5.0, "lanes": 32}}])
+    assert found.verdict == "fail"
+    assert "8 GT/s x4" in found.reason
+
+
+@pytest.mark.parametrize(("count", "judged_nodes"), [(0, {"gpu1"}), (None, {"gpu1", "gpu2"})])
+def test_a_gpu_server_that_declares_to_have_no_fabric_port_has_none_to_be_near(count, judged_nodes):
+    bom = BOM.model_copy(update={"fabric_port_count": count})
+    alone = node("gpu2", 14, ports=(), bom=bom, virtual=None)
+    topology = REAL.model_copy(update={"nodes": (*REAL.nodes[:3], alone)})
+    plan = plan_of(topology, ["preflight"])
+    results = [
+        with_facts(r, pci=[GPU]) if r.measurement == "facts.gpu2" else r for r in results_of(plan, facts=REAL_FACTS)
+    ]
+    found = criterion(verdict_of(topology, plan, results), "pf.numa")
+    assert {j.subject for j in found.judgements} == judged_nodes
+
+
 def test_cards_are_read_from_sysfs(tmp_path: Path):
     slot = tmp_path / "devices/pci0000:3a/0000:3a:00.0"
     card = slot / "0000:3b:00.0"
-    gpu = tmp_path / "devices/pci0000:17/0000:18:00.0"
+    gpu = tmp_path / "devices/pci0000:17/0000:17:00.0/0000:18:00.0/0000:19:08.0/0000:1a:00.0"  # behind a switch
     virtio = tmp_path / "devices/pci0000:00/0000:00:03.0"
     contents = {
         slot / "max_link_speed": "8.0 GT/s PCIe",
@@ -134,10 +169,11 @@ def test_cards_are_read_from_sysfs(tmp_path: Path):
         (bus / function.name).symlink_to(function)
     unknown = {"gt_s": None, "lanes": None}
     nothing = {"link": unknown, "card": unknown, "slot": {}}
+    on_switch = {**nothing, "slot": unknown}
     ends = {"link": {"gt_s": 8.0, "lanes": 8}, "card": {"gt_s": 16.0, "lanes": 16}, "slot": {"gt_s": 8.0, "lanes": 16}}
     assert pcie.collect(["fab0", "fab1", "fab2"], tmp_path) == [
-        {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **ends, "numa": 1},
-        {"what": "nic", "interface": "fab1", "address": "0000:00:03.0", **nothing, "numa": None},
+        {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **ends, "numa": 1, "root_port": "0000:3a:00.0"},
+        {"what": "nic", "interface": "fab1", "address": "0000:00:03.0", **nothing, "numa": None, "root_port": ""},
         {"what": "nic", "interface": "fab2"},
-        {"what": "gpu", "address": "0000:18:00.0", **nothing, "numa": 0},
+        {"what": "gpu", "address": "0000:1a:00.0", **on_switch, "numa": 0, "root_port": "0000:17:00.0"},
     ]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.support.site import (
+    BOM,
     FACTS,
+    GPU,
     LAB,
+    NIC,
     REAL,
     REAL_FACTS,
     STACK,
@@ -40,6 +43,73 @@ def test_bill_of_materials(facts, words):
     assert (bom.verdict, bom.coverage) == ("fail", "4/4 nodes")
     assert words in next(j for j in bom.judgements if j.subject == "gpu1").reason
     assert [(f.kind, f.subject) for f in verdict.findings] == [("node", "gpu1")]
+
+
+SWITCHED = [{**GPU, "address": f"0000:1{n}:00.0", "root_port": "0000:16:00.0"} for n in "abcd"]
+DIRECT = [{**gpu, "root_port": f"0000:{n}6:00.0"} for n, gpu in enumerate(SWITCHED, 1)]
+SILVER = "Intel(R) Xeon(R) Silver 4116 CPU @ 2.10GHz"
+ORDERED = BOM.model_copy(
+    update={"cpu_model": SILVER, "cpu_sockets": 2, "cpu_cores": 24, "memory_gib": 192, "gpu_root_ports": 1}
+)
+THERE = {"cpu_model": SILVER, "cpu_sockets": 2, "cpu_cores": 24, "memory_gib": 191.5, "pci": [NIC, *SWITCHED]}
+
+
+def of_ordered(**facts):
+    """gpu2's judgement, which declares processors, memory and how its GPUs are attached."""
+    topology = REAL.model_copy(update={"nodes": (*REAL.nodes[:3], node("gpu2", 14, bom=ORDERED, virtual=None))})
+    plan = plan_of(topology)
+    of_gpu2 = healthy(plan.measurement("facts.gpu2"), facts={**REAL_FACTS, **THERE, **facts})
+    verdict = judged(lambda m: of_gpu2 if m.id == "facts.gpu2" else None, topology, plan, facts=REAL_FACTS)
+    return next(j for j in criterion(verdict, "pf.bom").judgements if j.subject == "gpu2")
+
+
+def test_processors_memory_and_the_gpus_way_to_the_host_are_materials_where_they_are_declared():
+    found = of_ordered()
+    assert found.verdict == "pass", found.reason
+    parts = {c.key: (c.declared, c.found, c.equal) for c in found.compared}
+    assert parts["cpu_model"] == (SILVER, SILVER, True)
+    assert parts["memory_gib"] == ("192", "191.5", True)  # blocks of the kernel, and what the firmware keeps
+    assert parts["gpu_root_ports"] == ("1", "1", True)
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"cpu_model": "Intel(R) Xeon(R) Gold 6148"}, f"cpu_model is Intel(R) Xeon(R) Gold 6148, {SILVER} declared"),
+        ({"cpu_sockets": 1}, "cpu_sockets is 1, 2 declared"),
+        ({"cpu_cores": 22}, "cpu_cores is 22, 24 declared"),
+        ({"memory_gib": 188.0}, "memory_gib is 188, 192 declared"),  # a module of 4 GiB is gone
+        ({"memory_gib": 256.0}, "memory_gib is 256, 192 declared"),
+        ({"pci": [NIC, *DIRECT]}, "gpu_root_ports is 4, 1 declared"),
+    ],
+)  # fmt: skip
+def test_other_processors_memory_or_topology_than_declared_are_a_finding(facts, words):
+    found = of_ordered(**facts)
+    assert (found.verdict, found.reason_code) == ("fail", "not-equal")
+    assert found.reason == words
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"cpu_model": None}, f"cpu_model is not known, {SILVER} declared"),
+        ({"cpu_cores": None}, "cpu_cores is not known, 24 declared"),
+        ({"memory_gib": None}, "memory_gib is not known, 192 declared"),
+        ({"pci": [NIC, {**SWITCHED[0], "root_port": ""}]}, "gpu_root_ports is not known, 1 declared"),
+    ],
+)
+def test_what_is_declared_and_not_known_is_not_confirmed(facts, words):
+    found = of_ordered(**facts)
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert words in found.reason
+
+
+def test_who_declares_no_fabric_port_need_not_name_an_adapter():
+    bom = Bom(model="nspawn", gpu_count=0, fabric_port_count=0)
+    partly = LAB.model_copy(update={"nodes": (*LAB.nodes[:3], node("gpu2", 14, bom=bom, ports=()))})
+    facts = {"fabric_ports": [], "pci": [], "nic_model": ""}
+    verdict = judged(one_node("gpu2", **facts), partly, plan_of(partly, ("preflight",)))
+    assert next(j for j in criterion(verdict, "pf.bom").judgements if j.subject == "gpu2").verdict == "pass"
 
 
 def test_a_bom_that_declares_only_a_part_confirms_only_a_part():

@@ -23,9 +23,10 @@ from tests.support.figures_case import (
     utilisation,
 )
 from tests.support.report_fixture import make_run
+from tests.support.site import GPU, NIC, with_facts
 from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
-from validation.model import Bom, Endpoint, Finding, Sample, Subject
+from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
 from validation.report import fabric
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments, read_run
@@ -150,6 +151,22 @@ def test_nodes_that_are_alike_are_drawn_once_and_a_narrow_link_is_marked(bare: R
     assert "NVLink between the GPUs: not known" in good.caption
     assert "a container (systemd-nspawn)" in container.caption
     assert "not known" in cells(container)
+
+
+def test_cards_behind_one_port_of_the_host_and_behind_several_are_not_alike(bare: RunDocuments) -> None:
+    """Addresses differ between nodes of one kind; which cards share a port does not."""
+
+    def attached(name: str, roots: tuple[str, str]) -> tuple[Measurement, Result]:
+        m = bare.plan.measurement(f"facts.{name}")
+        gpus = [{**GPU, "address": f"0000:{root}:01.{i}", "root_port": root} for i, root in enumerate(roots)]
+        return m, with_facts(bare.latest[m.id], pci=[*gpus, NIC], virt="none", model="PowerEdge C4140", gpu_count=2)
+
+    alike = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("3a", "3a"))])
+    assert "gpu1, gpu2 (2 nodes, alike)" in node_figures(alike)[0].caption
+    assert "Ports of the host that the GPUs share: 1 (" in node_figures(alike)[0].caption
+    apart = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("3a", "ae"))])
+    assert [k.caption.partition(":")[0] for k in node_figures(apart)][:2] == ["gpu1", "gpu2"]
+    assert "share: 2 (" in node_figures(apart)[1].caption
 
 
 def test_many_kinds_of_nodes_are_drawn_no_more_and_all_listed(bare: RunDocuments) -> None:

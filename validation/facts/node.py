@@ -69,7 +69,8 @@ def _below(value: float | None, rated: float | None) -> bool:
 class PciCard(Model):
     """A GPU or the card of a fabric port: its link, what card and slot could do, and its NUMA node.
 
-    `address` is "" for a port without a PCI device, `numa` None where the firmware assigns none.
+    `address` is "" for a port without a PCI device, `numa` None where the firmware assigns none. `root_port` is the
+    address of the host's port above it, behind whose one link all cards below it stand; "" where there is none.
     """
 
     what: Literal["nic", "gpu"]
@@ -79,6 +80,7 @@ class PciCard(Model):
     card: PciLink = PciLink()
     slot: PciLink = PciLink()
     numa: Count | None = None
+    root_port: str = ""
 
     @property
     def name(self) -> str:
@@ -183,7 +185,11 @@ class NodeFacts(Ports, Components):
     virt: Name  # systemd-detect-virt: none, kvm, systemd-nspawn ...
     lab: str
     model: str
-    cpu_count: Count | None = None
+    cpu_count: Count | None = None  # processors that a program may use here
+    cpu_model: str | None = None  # as the kernel names it
+    cpu_sockets: Count | None = None
+    cpu_cores: Count | None = None  # of all sockets, without hyper-threading
+    memory_gib: Positive | None = None  # of 2^30 bytes; what the kernel manages, and what the firmware keeps of it
     gpu_count: Count
     gpu_model: str
     nic_model: str
@@ -195,6 +201,15 @@ class NodeFacts(Ports, Components):
     not_applicable: tuple[str, ...]
     drift: tuple[Drift, ...]
     reboot_pending: tuple[str, ...]  # reasons
+
+    @property
+    def gpu_root_ports(self) -> int | None:
+        """How many ports of the host all GPUs share; None where that is not known of one, or there is no GPU.
+
+        A machine with a PCI Express switch above all of its GPUs has one, whose link they share.
+        """
+        above = [card.root_port for card in self.pci if card.what == "gpu"]
+        return len(set(above)) if above and all(above) else None
 
     def version(self, component: str) -> str | None:
         """Version of a component, "" where it is not installed; None for what is no component."""

@@ -23,17 +23,27 @@ def _unseen(node: Node, facts: NodeFacts) -> list[str]:
     return found
 
 
+_HIDDEN = (
+    "{node} is a virtual machine ({virt}): the ports above its cards, and the cards' NUMA nodes, are what its "
+    "hypervisor makes of them; look on the host, and declare it by a waiver"
+)
+
+
 def _facts(
     case: Case, criterion: Criterion, node: str, id_: str, bound: Bound
-) -> tuple[tuple[PciCard, ...], list[str]] | Judgement:
-    """A node's cards, and what of them was not seen; a judgement where the node's facts cannot tell."""
+) -> tuple[tuple[PciCard, ...], list[str], str] | Judgement:
+    """A node's cards, what of them was not seen, and whose they are where a hypervisor shows them, else "".
+
+    A judgement where the node's facts cannot tell.
+    """
     facts = facts_for(case, criterion, node, id_, NodeFacts, bound)
     if isinstance(facts, Judgement):
         return facts
     if facts.virt in CONTAINERS:
         why = f"{node} is a container ({facts.virt}), whose PCI devices are its host's"
         return judgement(criterion, node, "not-measured", _missing(case), why, [id_], bound=bound)
-    return facts.pci, _unseen(case.topology.node(node), facts)
+    hidden = "" if facts.virt == "none" or case.virtual else _HIDDEN.format(node=node, virt=facts.virt)
+    return facts.pci, _unseen(case.topology.node(node), facts), hidden
 
 
 def _missing(case: Case) -> ReasonCode:
@@ -60,7 +70,7 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        mine, unseen = got
+        mine, unseen, hidden = got
         text = "; ".join(str(card) for card in mine if card.address)
 
         def say(
@@ -82,6 +92,8 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
             why.append(f"above what it is rated: {'; '.join(beyond)}")
         if wrong:
             judged.append(say("fail", "not-equal", "; ".join(wrong)))
+        elif hidden:
+            judged.append(say("not-measured", "missing-metric", hidden))
         elif why:
             judged.append(say("not-measured", _missing(case), "; ".join([*why, *_idle(idle)])))
         elif idle:
@@ -102,7 +114,10 @@ def _numa(card: PciCard) -> str:
 
 
 def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Every GPU server: each GPU has a fabric port on its own NUMA node. Nodes without that role have no subject."""
+    """Every GPU server: each GPU has a fabric port on its own NUMA node.
+
+    Nodes without that role, and those that are declared to have no fabric port, have no subject.
+    """
     bound = Bound(
         metric="numa_node",
         unit="",
@@ -113,13 +128,14 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
     judged = []
     for measurement in case.serving(criterion):
         node, evidence = measurement.nodes[0], [measurement.id]
-        if "gpu_servers" not in case.topology.node(node).groups:
+        declared = case.topology.node(node)
+        if "gpu_servers" not in declared.groups or (declared.bom.fabric_port_count == 0 and not declared.ports):
             continue
         got = _facts(case, criterion, node, measurement.id, bound)
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        mine, unseen = got
+        mine, unseen, hidden = got
         gpus = [c for c in mine if c.what == "gpu"]
         ports = [c for c in mine if c.what == "nic"]
         text = "; ".join(f"{c.name}: NUMA node {_numa(c)}" for c in (*gpus, *ports) if c.address)
@@ -128,7 +144,9 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
         said = ", ".join(f"{p.interface} on {_numa(p)}" for p in ports)
         code: ReasonCode = _missing(case)
         verdict: VerdictName = "not-measured"
-        if not gpus or not ports:
+        if hidden:
+            why = hidden
+        elif not gpus or not ports:
             why = "; ".join([f"no {'fabric port' if gpus else 'GPU'} in this node", *unseen])
         elif unseen:
             why = "; ".join(unseen)

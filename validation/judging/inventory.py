@@ -11,10 +11,18 @@ from collections.abc import Iterable, Mapping
 from validation.criterion import Criterion
 from validation.facts import COMPONENTS, NodeFacts
 from validation.judging.case import Case, facts_for, judgement
-from validation.model import Bound, Compared, Judgement, Node
+from validation.model import BOM_REQUIRED, Bound, Compared, Judgement, Node
 
-HARDWARE = ("virt", "model", "gpu_model", "gpu_count", "nic_model")
+HARDWARE = (
+    *("virt", "model", "gpu_model", "gpu_count", "nic_model"),
+    *("cpu_model", "cpu_sockets", "cpu_cores", "gpu_root_ports"),
+)
 """Parts in which the nodes of a group are meant to be alike; what the bill of materials declares is judged."""
+
+MEMORY_TOLERANCE = 0.01
+"""Share by which memory may differ from what was ordered: the kernel counts it in blocks, and the firmware keeps some.
+A module is more: 1 of 32 is 3 %. Project default.
+"""
 
 
 def judge_bom(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -37,13 +45,21 @@ def _compared(key: str, declared: object, found: object, odd: Mapping[str, str])
 
 
 def _materials(node: Node, facts: NodeFacts, odd: Mapping[str, str]) -> list[Compared]:
-    """The bill of materials part by part; a node that declares no GPU need not name its model."""
+    """The bill of materials part by part; who declares no GPU or no fabric port need not name its model."""
     declared = node.bom.model_dump()
-    if node.bom.gpu_count == 0 and node.bom.gpu_model is None:
-        declared["gpu_model"] = ""
+    for count, model in (("gpu_count", "gpu_model"), ("fabric_port_count", "nic_model")):
+        if declared[count] == 0 and declared[model] is None:
+            declared[model] = ""
     there = sum(port.operstate != "absent" for port in facts.fabric_ports)
     found = {**{key: getattr(facts, key) for key in HARDWARE}, "fabric_port_count": there}
-    return [_compared(key, value, found[key], odd) for key, value in declared.items()]
+    parts = [_compared(key, value, found[key], odd) for key, value in declared.items() if key != "memory_gib"]
+    return [*parts, _memory(node.bom.memory_gib, facts.memory_gib)]
+
+
+def _memory(declared: float | None, found: float | None) -> Compared:
+    one, two = (None if value is None else f"{value:.4g}" for value in (declared, found))
+    equal = None if declared is None or found is None else abs(found - declared) <= MEMORY_TOLERANCE * declared
+    return Compared(key="memory_gib", declared=one, found=two, equal=equal)
 
 
 def _bom(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Mapping[str, str]) -> Judgement:
@@ -55,10 +71,11 @@ def _bom(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Mapp
         derivation=("declared in the inventory, host variable bom",),
         source=criterion.source,
     )
-    text = "; ".join(f"{p.key} {p.found or 'none'}" for p in parts)
+    text = "; ".join(f"{p.key} {p.found or 'none'}" for p in parts if p.found is not None)
     wrong = [f"{p.key} is {p.found or 'none'}, {p.declared or 'none'} declared" for p in parts if p.equal is False]
     off, unknown = _ports(node, facts)
-    undeclared = sorted(p.key for p in parts if p.declared is None)
+    unknown += [f"{p.key} is not known, {p.declared} declared" for p in parts if p.declared and p.found is None]
+    undeclared = sorted(p.key for p in parts if p.declared is None and p.key in BOM_REQUIRED)
     shown = (*parts, _rates(node, facts, bool(off or unknown)), _compared("virt", None, facts.virt, odd))
     if wrong or off:
         judged = judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong + off), [id_])
@@ -116,7 +133,7 @@ def odd_ones(case: Case, criterion: Criterion, keys: Iterable[str]) -> dict[str,
     for group in sorted({g for n in case.topology.nodes for g in n.groups}):
         members = [n.name for n in case.topology.nodes if group in n.groups and n.name in facts]
         for key in keys:
-            values = {name: str(getattr(facts[name], key)) for name in members}
+            values = {name: str(said) for name in members if (said := getattr(facts[name], key)) is not None}
             ranking = Counter(values.values()).most_common()
             if len(ranking) < 2:
                 continue

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed, pcie, rdma_ports_sysfs
+from validation.probes import ProbeDoc, installed, pcie, processors, rdma_ports_sysfs
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -145,6 +145,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "lab": _read(LAB_MARK),
         "model": server_model(virt, container),
         "cpu_count": len(os.sched_getaffinity(0)),
+        **processors.collect(),
         "gpu_count": len(gpus),
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),

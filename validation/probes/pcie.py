@@ -37,15 +37,21 @@ def _link(function: Path, which: str) -> dict[str, Any]:
 
 
 def describe(function: Path) -> dict[str, Any]:
-    """Address, link, what card and slot can do, and NUMA node of a PCI function, as validation.facts.PciCard."""
+    """Address, link, what card and slot can do, NUMA node and root port of a PCI function, as validation.facts.PciCard.
+
+    The path of a function in sysfs is its way up: `pci0000:16/0000:16:00.0/...` begins with the bridge of the host and
+    its root port.
+    """
     slot = function.parent if ADDRESS.fullmatch(function.parent.name) else None
     numa = read(function / "numa_node")
+    above = [folder.name for folder in function.parents if ADDRESS.fullmatch(folder.name)]
     return {
         "address": function.name,
         "link": _link(function, "current"),
         "card": _link(function, "max"),
         "slot": _link(slot, "max") if slot else {},
         "numa": int(numa) if numa.isdigit() else None,  # -1: none assigned
+        "root_port": above[-1] if above else "",
     }
 
 

@@ -75,6 +75,14 @@ def _places(node: Node, result: Result | None) -> tuple[tuple[_Place, ...], str 
     return (*(_Place(c) for c in found), *rest, *declared[:missing]), None
 
 
+def _alike(places: tuple[_Place, ...]) -> tuple[_Place, ...]:
+    """Addresses differ between machines of one kind; what counts is where the cards sit and how they are linked."""
+    roots = {root: f"port {number}" for number, root in enumerate(dict.fromkeys(p.card.root_port for p in places))}
+    return tuple(
+        replace(p, card=p.card.model_copy(update={"address": "", "root_port": roots[p.card.root_port]})) for p in places
+    )
+
+
 def _kinds(documents: RunDocuments) -> list[_Kind]:
     latest = documents.latest
     results = {m.nodes[0]: latest.get(m.id) for m in documents.plan.measurements if m.kind == "facts"}
@@ -93,8 +101,7 @@ def _kinds(documents: RunDocuments) -> list[_Kind]:
             places=places,
             why_unknown=why,
         )
-        # addresses differ between machines of one kind; what counts is where the cards sit and how they are linked
-        alike = replace(kind, places=tuple(replace(p, card=p.card.model_copy(update={"address": ""})) for p in places))
+        alike = replace(kind, places=_alike(places))
         groups.setdefault(alike, []).append(node.name)
         first.setdefault(alike, kind)
     return [replace(first[key], nodes=tuple(names)) for key, names in groups.items()]
@@ -173,12 +180,15 @@ def _draw(kind: _Kind, index: int) -> Markup:
 
 def _notes(kind: _Kind) -> list[str]:
     notes = []
+    gpus = [p.card.root_port for p in kind.places if p.card.what == "gpu"]
     if kind.why_unknown:
         notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
     elif kind.places and all(p.card.link.lanes is None and p.card.numa is None for p in kind.places):
         notes.append("PCI Express and NUMA: not known: the devices name neither link nor NUMA node.")
-    if sum(p.card.what == "gpu" for p in kind.places) > 1:
+    if len(gpus) > 1:
         notes.append("NVLink between the GPUs: not known: no fact of this release tells it.")
+    if len(gpus) > 1 and all(gpus):
+        notes.append(f"Ports of the host that the GPUs share: {len(set(gpus))} (PCI Express root ports).")
     if len({p.card.numa for p in kind.places if p.card.numa is not None}) > 1:
         notes.append("Link between the NUMA nodes (?): not known.")
     if any(not p.seen for p in kind.places):
