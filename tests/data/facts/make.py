@@ -25,20 +25,38 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
 }
 
 
-# What stands in inventories/: system, management network, fabric ports by kind of machine.
+# What stands in inventories/: system, management network, fabric ports by hardware.
 RAILS = [f"ens{slot}np0" for slot in range(31, 39)]
 SITES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
-    "c4140-2018": ("ubuntu2204", "192.0.2", {"gpu": ["ib0"], "cpu": ["ib0"]}),
-    "xe9680": ("ubuntu2404", "198.51.100", {"gpu": [*RAILS, "ens39np0", "ens40np0"], "cpu": ["ens1np0"]}),
+    "c4140-2018": ("ubuntu2204", "192.0.2", {"c4140": ["ib0"], "r740-p40": []}),
+    "xe9680": ("ubuntu2404", "198.51.100", {"xe9680": [*RAILS, "ens39np0", "ens40np0"], "r760": ["ens1np0"]}),
+    "c4130-fdr": ("debian12", "192.0.2", {"c4130": ["ib0"], "r730": ["ib0"]}),
+    "c4140-roce40": ("ubuntu2204", "192.0.2", {"c4140": ["ens2np0"], "r740": ["ens2np0"]}),
+    "vmware-vmxnet3-10": ("ubuntu2204", "192.0.2", {"vm-v100": ["ens192"], "vm": ["ens192"]}),
+    "vmware-roce100": ("ubuntu2204", "192.0.2", {"vm-v100-cx5": ["ens224"], "vm-cx5": ["ens224"]}),
+    "vmware-pvrdma100": ("ubuntu2204", "192.0.2", {"vm-v100-pvrdma": ["ens224"], "vm-pvrdma": ["ens224"]}),
 }
+KEPT = ("c4140-2018", "xe9680")
+"""Sites whose recordings stand beside this file; tests make the others when they want them."""
 # One of the plain systems is on the machine of 2018, so that both generations of GPUs are gone through.
 OLD = {"ubuntu2204": "c4140"}
+
+
+def machines(gpu: str, cpu: str, gpus: int, clients: int) -> dict[str, tuple[str, int]]:
+    """Node -> its hardware, and the last number of its address."""
+    found = {f"client{number}": (cpu, 20 + number) for number in range(1, clients + 1)}
+    return found | {f"gpu{number}": (gpu, 30 + number) for number in range(1, gpus + 1)}
+
+
 MACHINES = {
-    "head": ("cpu", 10),
-    **{f"client{number}": ("cpu", 20 + number) for number in (1, 2)},
-    **{f"gpu{number}": ("gpu", 30 + number) for number in (1, 2, 3, 4)},
+    "c4140-2018": {"r740": ("r740-p40", 10), **machines("c4140", "", 2, 0)},
+    "xe9680": {"head": ("r760", 10), **machines("xe9680", "r760", 4, 2)},
+    "c4130-fdr": machines("c4130", "r730", 4, 2),
+    "c4140-roce40": machines("c4140", "r740", 2, 1),
+    "vmware-vmxnet3-10": machines("vm-v100", "vm", 1, 1),
+    "vmware-roce100": machines("vm-v100-cx5", "vm-cx5", 1, 1),
+    "vmware-pvrdma100": machines("vm-v100-pvrdma", "vm-pvrdma", 1, 1),
 }
-HARDWARE_OF = {"c4140-2018": {"gpu": "c4140", "cpu": "r740"}, "xe9680": {"gpu": "xe9680", "cpu": "r760"}}
 
 
 def facts(key: str) -> Json:
@@ -126,6 +144,11 @@ def pci(count: int, first_bus: int, vendor: str, device: str, kind: str, driver:
 
 # All of these machines have Intel processors.
 HOST_BRIDGE = pci(1, 0x00, "0x8086", "0x09a2", "0x060000", "", numa_node=0)
+# A virtual machine of vSphere: its adapters, and what is handed to it. It tells no NUMA node.
+VMXNET3 = pci(1, 0x0B, "0x15ad", "0x07b0", "0x020000", "vmxnet3", numa_node=-1)
+PVRDMA = pci(1, 0x13, "0x15ad", "0x0820", "0x028000", "vmw_pvrdma", numa_node=-1)
+VM_V100 = pci(1, 0x03, "0x10de", "0x1db4", "0x030200", "", numa_node=-1)
+VM_CX5 = pci(1, 0x1B, "0x15b3", "0x1017", "0x020000", "mlx5_core", numa_node=-1)
 # PCI ids as in the public PCI ID list. A freshly installed server has no driver on its GPUs.
 HARDWARE: dict[str, list[Json]] = {
     # 4 x V100-SXM2-16GB behind one switch (configuration K), one ConnectX-5 EDR.
@@ -137,12 +160,31 @@ HARDWARE: dict[str, list[Json]] = {
     + pci(10, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core"),
     "r740": pci(1, 0x5E, "0x15b3", "0x1017", "0x020700", "mlx5_core", numa_node=0),
     "r760": pci(1, 0x80, "0x15b3", "0x1021", "0x020000", "mlx5_core", numa_node=0),
+    # 3 x P40, and no card for a fabric.
+    "r740-p40": pci(3, 0x1A, "0x10de", "0x1b38", "0x030200", ""),
+    # 4 x P100-PCIE-16GB, ConnectX-3 FDR.
+    "c4130": pci(4, 0x05, "0x10de", "0x15f8", "0x030200", "", numa_node=0)
+    + pci(1, 0x81, "0x15b3", "0x1003", "0x028000", "mlx4_core", numa_node=0),
+    "r730": pci(1, 0x81, "0x15b3", "0x1003", "0x028000", "mlx4_core", numa_node=0),
+    "vm": VMXNET3,
+    "vm-v100": VMXNET3 + VM_V100,
+    "vm-cx5": VMXNET3 + VM_CX5,
+    "vm-v100-cx5": VMXNET3 + VM_CX5 + VM_V100,
+    "vm-pvrdma": VMXNET3 + PVRDMA,
+    "vm-v100-pvrdma": VMXNET3 + PVRDMA + VM_V100,
 }
 
 
-# Two Xeon Silver 4116, Gold 6148, Platinum 8470, Gold 6430, with hyper-threading.
-CPUS = {"c4140": 48, "r740": 80, "xe9680": 208, "r760": 128}
-MEMORY_MIB = {"c4140": 385000, "r740": 192000, "xe9680": 2063000, "r760": 515000}
+# Two Xeon Silver 4116, Gold 6148, Platinum 8470, Gold 6430, E5-2690 v4, with hyper-threading; 16 of a virtual machine.
+CPUS = {"c4140": 48, "r740": 80, "xe9680": 208, "r760": 128, "r740-p40": 80, "c4130": 56, "r730": 56}
+MEMORY_MIB = {"c4140": 385000, "r740": 192000, "xe9680": 2063000, "r760": 515000, "r740-p40": 192000}
+MEMORY_MIB |= {"c4130": 257000, "r730": 257000}
+VM_CPUS, VM_MEMORY_MIB = 16, 64000
+
+
+def memory_mib(hardware: str) -> int:
+    """Of a machine, or of a virtual one."""
+    return MEMORY_MIB.get(hardware, VM_MEMORY_MIB)
 
 
 def units(system: str) -> dict[str, Json]:
@@ -177,7 +219,7 @@ def texts(system: str, hardware: str) -> dict[str, str]:
     return loader | {
         "/etc/default/grub": 'GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n',
         "/etc/hosts": "127.0.0.1\tlocalhost\n",
-        "/proc/meminfo": f"MemTotal:       {MEMORY_MIB[hardware] * 1024} kB\nMemFree:        1048576 kB\n",
+        "/proc/meminfo": f"MemTotal:       {memory_mib(hardware) * 1024} kB\nMemFree:        1048576 kB\n",
     }
 
 
@@ -200,7 +242,7 @@ def node_state(system: str, hardware: str) -> Json:
     return {
         "cmdline": f"BOOT_IMAGE=/boot/vmlinuz-{kernel} root=/dev/mapper/vg0-root ro quiet",
         "contents": texts(system, hardware),
-        "cpus": CPUS[hardware],
+        "cpus": CPUS.get(hardware, VM_CPUS),
         "files": {},
         "held": [],
         "in_container": False,
@@ -234,7 +276,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "hostname_resolves": True,
         "links": {"lo": ["127.0.0.1"], **links},
         "links_error": "",
-        "memory_mib": MEMORY_MIB[hardware],
+        "memory_mib": memory_mib(hardware),
         "mok_enrolled": [],
         "node_time_s": 1795243071.0,
         "offset_at_most_s": 0.02,
@@ -290,12 +332,19 @@ def recordings() -> dict[str, Json]:
         | {"commands": commands()}
         for system in SYSTEMS
     }
-    for site, (system, network, ports) in SITES.items():
-        for name, (hardware, address) in MACHINES.items():
-            kind = HARDWARE_OF[site].get(hardware, hardware)
-            fabric: dict[str, list[str]] = {port: [] for port in ports[hardware]}
-            made[f"{site}/{name}.json"] = recording(system, kind, name, {"eno1": [f"{network}.{address}"], **fabric})
+    for site in KEPT:
+        made |= of_site(site)
     return {path: json.loads(json.dumps(data)) for path, data in made.items()}
+
+
+def of_site(site: str) -> dict[str, Json]:
+    """The recordings of a site's nodes by path."""
+    system, network, ports = SITES[site]
+    made = {}
+    for name, (hardware, address) in MACHINES[site].items():
+        fabric: dict[str, list[str]] = {port: [] for port in ports[hardware]}
+        made[f"{site}/{name}.json"] = recording(system, hardware, name, {"eno1": [f"{network}.{address}"], **fabric})
+    return made
 
 
 def main() -> int:

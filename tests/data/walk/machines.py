@@ -1,0 +1,204 @@
+"""`machines.py validate -i inventories/NAME ...`: the command line, with nodes that answer as the named machines would.
+
+What they say is constructed (tests/support/machines.py, tests/support/tool_texts.py) in the forms of the tools: figures
+that the fabric allows, facts that say real machines. So the way from an inventory's plan to a signed acceptance can be
+walked without the machines. Nothing is measured, and nothing is accepted by it.
+
+WALK_MACHINES in the environment, JSON, replaces nodes' machines: {"gpu1": "C4140_M"}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support import machines, tool_texts
+from tests.support.remoting_documents import attempts_made
+from toolkit import acceptance
+from toolkit.cli import main
+from validation.execute import Remote
+from validation.execute.measure import utc_now
+from validation.execute.remote import Output
+from validation.model import Node
+
+SOCKPERF = Path(__file__).parents[1] / "sockperf"
+SHARE = 0.96
+"""Of a port's rate, that is carried."""
+LATENCY_US = {"write": 1.9, "send": 2.0, "read": 3.4}
+PLENTY = 10**14
+"""Bytes, and packets, that an adapter has counted."""
+MIB = 1 << 20
+
+
+class Recorded(Remote):
+    """A probe that has said what it says; a serving one is ready, and goes when it is told to."""
+
+    def __init__(self, node: str, said: Mapping[str, Any], serves: bool) -> None:
+        """No process is behind it."""
+        lines = [*([{"ready": True}] if serves else []), said]
+        self.node = node
+        self._output = Output(0, "".join(json.dumps(line) + "\n" for line in lines).encode(), b"")
+
+    @property
+    def ended(self) -> bool:
+        """It has, before it began."""
+        return True
+
+    async def first_document(self) -> dict[str, Any] | None:
+        """The first of its lines."""
+        return self._output.documents()[0]
+
+    def go(self) -> None:
+        """Nothing waits."""
+
+    async def finish(self) -> Output:
+        """All that it says."""
+        await asyncio.sleep(0)
+        return self._output
+
+    async def stop(self) -> Output:
+        """The same."""
+        return self._output
+
+
+class Player:
+    """A launcher whose nodes are all there, and are the machines of their site."""
+
+    def __init__(self, site: str) -> None:
+        """`site`: the inventory's folder."""
+        replaced = json.loads(os.environ.get("WALK_MACHINES", "{}"))
+        self.machines = {**machines.SITES[Path(site).name], **{n: getattr(machines, m) for n, m in replaced.items()}}
+        self.nodes: dict[str, Node] = {}
+
+    async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
+        """Every node answers."""
+        self.nodes |= {node.name: node for node in nodes}
+        return {}
+
+    async def start(self, node: str, probe: Sequence[str]) -> Remote:
+        """The words of a probe's command line end with its name and parameters."""
+        kind, asked = probe[-2], json.loads(probe[-1])
+        serves = kind == "serve"
+        if serves:
+            kind, asked = asked["tool"], asked["asked"]
+        return Recorded(node, self.document(kind, asked, node, serves), serves)
+
+    async def alive(self, node: str) -> str | None:
+        """It answers."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is left running."""
+
+    def document(self, kind: str, asked: dict[str, Any], name: str, serves: bool) -> dict[str, Any]:
+        """A probe's document; of a serving end its facts, which are half of the proof."""
+        tool, stdout, facts = self.said(kind, asked, self.nodes[name], serves)
+        now = utc_now()
+        return {
+            "kind": "serve" if serves else kind, "tool": tool, "tool_version": "1", "command": ["constructed", tool],
+            "returncode": 0, "stdout": stdout, "stderr": "", "facts": facts, "started": now, "ended": now,
+            "duration_s": 1.0, "error": None,
+        }  # fmt: skip
+
+    def said(self, kind: str, asked: dict[str, Any], node: Node, serves: bool) -> tuple[str, str, dict[str, Any]]:
+        """(tool, what it prints, facts)."""
+        machine, mtu = self.machines[node.name], 4092 if self.machines[node.name].layer == "InfiniBand" else 9000
+        if kind == "facts":
+            return "facts", "", machines.facts(machine, node, mtu)
+        if kind == "rdma-ports":
+            return "probes", "", machines.rdma_ports(machine, node, mtu, asked["interfaces"], bool(asked.get("brief")))
+        if kind == "ib-fabric":
+            there = [each for each in self.nodes.values() if each.ports]
+            guids = {each.name: machines.guid_of(each.ports[0].address) for each in there}
+            found = {"interfaces": asked["interfaces"], "devices": [f"{machine.device}/1"]}
+            speed = machine.rate_words.split()[-1]
+            return "infiniband-diags", tool_texts.infiniband(asked, guids, speed, machine.device), found
+        if kind == "path-mtu":
+            return "ping", tool_texts.ping(asked), {}
+        if kind in ("tcp-bandwidth", "iperf3"):
+            text = "" if serves else tool_texts.iperf3(asked, SHARE * float(node.ports[0].rate_gbps or 0))
+            return "iperf3", text, {}
+        if kind in ("tcp-latency", "sockperf"):
+            found = {} if serves else json.loads((SOCKPERF / "3.7-tcp.facts.json").read_text())
+            return "sockperf", "" if serves else (SOCKPERF / "3.7-tcp.out").read_text(), found
+        if kind.startswith("rdma-"):
+            return self.rdma(kind, asked, node, serves)
+        return self.work(kind, asked, node)
+
+    def rdma(self, kind: str, asked: dict[str, Any], node: Node, serves: bool) -> tuple[str, str, dict[str, Any]]:
+        """One end of a measurement between two RDMA ports."""
+        machine = self.machines[node.name]
+        ib = machine.layer == "InfiniBand"
+        # of 56 Gbit/s InfiniBand data has 54.54, of all other rates here the whole
+        gbps = SHARE * min(float(node.ports[0].rate_gbps or 0), 54.54 if ib and "FDR" in machine.rate_words else 1e9)
+        here, there = (machines.gid(machine, asked[key]) for key in ("address", "peer"))
+        index = 0 if ib else 3
+        found: dict[str, Any] = {
+            "device": machine.device, "rdma_port": 1, "gid_index": index, "gid": here, "active_mtu": 4096,
+            "roce_version": "" if ib else "RoCE v2", "link_layer": machine.layer, "port_rate": "", "counters": {},
+            "memlock": "unlimited",
+            **{f"{way}_{unit}": PLENTY for way in ("sent", "received") for unit in ("packets", "bytes")},
+        }  # fmt: skip
+        if serves:
+            return kind, tool_texts.ucx_server(asked) if kind == "rdma-ucx" else "", found
+        if kind == "rdma-first-light":
+            return "ibv_rc_pingpong", tool_texts.pingpong(asked, 6.0, here, there), found
+        if kind == "rdma-ucx":
+            return "ucx_perftest", tool_texts.ucx(asked, 2.1, gbps), found
+        found |= {"op": asked["op"], "cm": asked["cm"]}
+        if kind == "rdma-latency":
+            return "perftest", tool_texts.perftest_latency(asked, machine, index, LATENCY_US[asked["op"]]), found
+        return "perftest", tool_texts.perftest_bandwidth(asked, machine, index, gbps), found
+
+    def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
+        """Training on the GPU servers, and GPUs over the network."""
+        if kind == "training-short":
+            places = dict(each.rsplit(":", 1) for each in asked["hosts"])
+            hosts = [
+                n.name
+                for n in self.nodes.values()
+                for p in n.ports
+                if p.address in places
+                for _ in range(int(places[p.address]))
+            ]
+            kept = 1 if asked["ranks"] == 1 else 0.975 if len(places) == 1 else 0.95  # of what each rank has alone
+            text = tool_texts.training(asked, hosts[: asked["ranks"]], 500 * asked["ranks"] * kept)
+            device = self.machines[hosts[0]].device
+            lane = f"{'rc_mlx5' if device == 'mlx5_0' else 'rc_verbs'}/{device}:1" if device else ""
+            log = tool_texts.ucx_log(list(dict.fromkeys(hosts)), lane)
+            return "horovod", log + text, json.loads(text)
+        who = {"engine": "an engine", "engine_release": "1", "emulated": False}
+        if kind == "remoting-copy":
+            gpus = {name: self.machines[name].gpus for name in asked["servers"]}
+            found = {"servers": asked["servers"], "gpus": sum(gpus.values()), **who}
+            return "toolkit", tool_texts.copybench(asked, node.name, gpus), found
+        if kind == "remoting-isolate":
+            attempts = attempts_made(elsewhere=asked["elsewhere"])
+            found = {"server": asked["server"], "elsewhere": asked["elsewhere"], "attempts": attempts, "gone_s": 1.5}
+            return "toolkit", "", {**found, **who}
+        if kind == "remoting-fraction":
+            count = len(asked["parts"])
+            whole = 16384
+            shares = [part.split("/") for part in asked["parts"]]
+            totals = [int(whole * int(a) / int(b)) * MIB for a, b in shares]
+            found = {
+                "server": asked["server"],
+                "parts": asked["parts"],
+                "uuids": ["GPU-0"] * count,
+                "memory_mib": whole,
+            }
+            taken = {"total_bytes": totals, "taken_bytes": totals, "codes": [2] * count, "beyond": "waiting"}
+            return "toolkit", "", {**found, **taken, **who}
+        sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
+
+
+acceptance.make_launcher = Player
+
+if __name__ == "__main__":
+    sys.argv[0] = "toolkit"
+    main()
