@@ -109,7 +109,9 @@ class Player:
         """(tool, what it prints, facts)."""
         machine, mtu = self.machines[node.name], 4092 if self.machines[node.name].layer == "InfiniBand" else 9000
         if kind == "facts":
-            return "facts", "", machines.facts(machine, node, mtu)
+            found = machines.facts(machine, node, mtu)
+            brief = {key: found[key] for key in ("fabric_ports", "rdma_devices")}
+            return "facts", "", brief if asked.get("rdma_only") else found
         if kind == "rdma-ports":
             return "probes", "", machines.rdma_ports(machine, node, mtu, asked["interfaces"], bool(asked.get("brief")))
         if kind == "ib-fabric":
