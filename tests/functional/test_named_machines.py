@@ -18,6 +18,7 @@ import pytest
 from tests.support import machines
 from tests.support.warm import REPO, command
 from validation.catalogue import load_criteria
+from validation.model import VerdictDoc
 
 PROGRAM = REPO / "tests/data/walk/machines.py"
 TODAY = datetime.datetime.now().astimezone().date()
@@ -115,10 +116,15 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
 LOOK = ("validate", "-i", "c4140-2018", "--suite", "preflight", "--profile", "network-quick", "--json")
 
 
+def document(verdict: dict[str, Any]) -> VerdictDoc:
+    """What was printed, without what the command adds to the judge's words."""
+    return VerdictDoc.model_validate({key: value for key, value in verdict.items() if key in VerdictDoc.model_fields})
+
+
 def reasons(verdict: dict[str, Any], id_: str) -> dict[str, str]:
     """Node -> why it failed that criterion."""
-    (criterion,) = (c for c in verdict["criteria"] if c["id"] == id_)
-    return {j["subject"]: j["reason"] for j in criterion["judgements"] if j["verdict"] == "fail"}
+    (criterion,) = (c for c in document(verdict).criteria if c.id == id_)
+    return {j.subject: j.reason for j in criterion.judgements if j.verdict == "fail"}
 
 
 def test_configuration_m_in_place_of_k_is_found_by_its_processors_and_by_how_gpus_are_attached(desk: Path) -> None:
@@ -154,4 +160,5 @@ def test_one_node_of_the_other_configuration_is_named_alone(desk: Path) -> None:
     copied(desk, "c4140-2018")
     verdict = judged(toolkit(desk, *LOOK, replaced={"gpu2": "C4140_M"}))
     assert set(reasons(verdict, "pf.bom")) == {"gpu2"}
-    assert [f["subject"] for f in verdict["findings"] if "pf.bom" in f["criteria"]] == ["gpu2"]
+    found = document(verdict).findings
+    assert {f.subject for f in found if "pf.bom" in f.criteria} == {"gpu2"}
