@@ -26,6 +26,7 @@ from tests.support.warm import COMMAND_PATH, command
 from validation.model import Measurement, Platform, Result, Topology
 
 WALK = Path(__file__).parents[1] / "data/walk"
+RECORDED = Path(__file__).parents[1] / "data/kinds"
 KEPT = ("run.json", "topology.json", "plan.json", "inventory.json", "results.jsonl")
 MEMORY_GB_S = 200.0
 SUITES = ("preflight", "compute", "remoting", "operations")
@@ -111,10 +112,13 @@ def _document(m: Measurement) -> Any:
         sizes = [int(Fraction(part) * memory_mib) << 20 for part in parts]
         more = {"uuids": ["GPU-0"] * len(parts), "codes": [2] * len(parts), "memory_mib": memory_mib}
         return cut(server=p["server"], parts=parts, total_bytes=sizes, taken_bytes=sizes, **more)
-    assert m.kind == "utilisation", m.kind
-    return tool_doc(m.kind, facts={
-        "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
-        "leased_ratio_from_s": 45, "days": p["days"], "step_s": 15, "emulated": False})  # fmt: skip
+    if m.kind == "utilisation":
+        return tool_doc(m.kind, facts={
+            "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
+            "leased_ratio_from_s": 45, "days": p["days"], "step_s": 15, "emulated": False})  # fmt: skip
+    recorded = json.loads((RECORDED / f"{m.kind}.json").read_text())
+    assert recorded["params"] == p, f"{m.kind}: the recording has {recorded['params']}, and the plan asks for {p}"
+    return recorded["document"]
 
 
 def _memory(p: dict[str, Any]) -> Any:
