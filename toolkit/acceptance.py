@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from toolkit import rundir
 from toolkit.agreement import Agreement
-from toolkit.errors import UsageFault
+from toolkit.errors import LabError, UsageFault
+from toolkit.lab.rehearsable import needs_machines
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
 from validation.catalogue import load_criteria, read_criteria
@@ -136,7 +137,7 @@ async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fa
             f"fabric {fabric.name} runs over RDMA ({fabric.transport}), and RDMA is measured between two ports: the "
             f"inventory has {count} fabric port{'' if count == 1 else 's'} with RDMA; nothing was measured\n"
             "  what to do: declare the ports in fabric_ports, take rdma: false from those that have RDMA, or validate "
-            f"these nodes over TCP: --fabric {others}"
+            f"these nodes over TCP: --fabric {others}{_labs_way(topology, fabric)}"
         )
     found = await asyncio.gather(*(_ports(launcher, node) for node in nodes))
     foreign = [
@@ -161,8 +162,19 @@ async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fa
             "do; nothing was measured:\n" + "\n".join(bad) + "\n"
             "  what to do: install the adapter and its driver there (ls /sys/class/infiniband, rdma link show), "
             "correct fabric_ports in the inventory (rdma: false for a port that carries TCP only), or validate these "
-            f"nodes over TCP: --fabric {others}"
+            f"nodes over TCP: --fabric {others}{_labs_way(topology, fabric)}"
         )
+
+
+def _labs_way(topology: Topology, fabric: Fabric) -> str:
+    """The lab that has what the fabric needs, where this is a lab; "" at a site, and where no lab has it."""
+    if topology.lab_link is None:
+        return ""
+    try:
+        needs_machines(fabric)
+    except LabError:
+        return ""
+    return f"; a lab with RDMA is brought up by: toolkit lab up --fabric {fabric.name}"
 
 
 def _fabrics_over(ethernet: bool) -> list[str]:

@@ -117,6 +117,10 @@ def test_a_fabric_without_its_devices_is_refused_before_anything_is_measured(sit
     assert "2 of 2 nodes cannot do" in done.stderr
     assert "\n  gpu1: no RDMA device\n  gpu2: no RDMA device\n" in done.stderr
     assert "--fabric tcp10" in done.stderr
+    assert done.stderr.endswith("; a lab with RDMA is brought up by: toolkit lab up --fabric roce40\n")
+    pvrdma = toolkit(site, "validate", "--fabric", "pvrdma100", *HERE_SITE)
+    assert pvrdma.returncode == 2
+    assert "toolkit lab up" not in pvrdma.stderr, "no lab has such a device"
     assert runs(site) == []
 
 

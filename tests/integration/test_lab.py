@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -31,6 +32,15 @@ def test_up_again_leaves_a_healthy_lab_alone(lab: Lab):
     assert again.returncode == 0
     assert "up already" in again.stderr
     assert lab.ssh("gpu1", "cat", "/proc/sys/kernel/random/boot_id") == boot
+
+
+def test_the_projects_inventory_lists_the_lab_by_its_name(lab: Lab, tmp_path: Path):
+    site = shutil.copytree(ROOT / "inventories/lab", tmp_path / "site")
+    with (site / "hosts.yml").open("a") as file:
+        file.write(f"lab: {lab.name}\n")
+    done = call([BIN / "ansible", "-i", site, "all", "-m", "ansible.builtin.ping"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("pong") == 4
 
 
 def test_another_size_of_a_running_lab_is_refused(lab: Lab):
