@@ -17,12 +17,14 @@ from validation.fabric import LoadedFabric
 from validation.files import replace
 from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
+from validation.reference import packaged
 from validation.runfiles import (
     CRITERIA,
     FABRIC,
     INVENTORY,
     PLAN,
     PROFILE,
+    REFERENCE,
     RUN,
     TOPOLOGY,
     VERDICT,
@@ -91,11 +93,12 @@ def lock(run_dir: Path) -> Iterator[None]:
 
 
 def copy_rules(run_dir: Path, fabric: LoadedFabric, criteria: Iterable[Source]) -> None:
-    """Write the fabric profile and the criteria, as they were read, into the run, so that it stands on its own."""
+    """Write fabric profile, criteria and claims, as they were read, into the run, so that it stands on its own."""
     write_text(run_dir / FABRIC, fabric.text)
-    (run_dir / CRITERIA).mkdir(exist_ok=True)
-    for source in criteria:
-        write_text(run_dir / CRITERIA / source.path.name, source.text)
+    for folder, sources in ((CRITERIA, criteria), (REFERENCE, packaged().sources)):
+        (run_dir / folder).mkdir(exist_ok=True)
+        for source in sources:
+            write_text(run_dir / folder / source.path.name, source.text)
 
 
 def begin(
@@ -124,13 +127,14 @@ def begin(
 
 
 def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> None:
-    """Write run.json with the hashes of the rules as they are now, of those in `names` (and all criteria) only.
+    """Write run.json with the hashes of the rules as they are now, of those in `names` (and all criteria and claims) only.
 
     What is not named must still be what the run began with. `why` says what was replaced, where anything was.
     """
     now = tied(run_dir)
-    fresh = {name: value for name, value in now.items() if name in names or name.startswith(f"{CRITERIA}/")}
-    kept = {name: value for name, value in info.documents.items() if not name.startswith(f"{CRITERIA}/")}
+    rules = (f"{CRITERIA}/", f"{REFERENCE}/")
+    fresh = {name: value for name, value in now.items() if name in names or name.startswith(rules)}
+    kept = {name: value for name, value in info.documents.items() if not name.startswith(rules)}
     documents = {**kept, **fresh}
     agreed = (PROFILE, WAIVERS)  # not what the plan was made by
     old, new = ({k: v for k, v in d.items() if k not in agreed} for d in (info.documents, documents))
@@ -189,7 +193,7 @@ def supersede(run_dir: Path, moment: datetime | None = None, agreed: Collection[
 
     `agreed`: which of acceptance profile and waivers go too; the others stay in force.
     """
-    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA, *agreed) if (p := run_dir / name).exists()]
+    old = [p for name in (VERDICT, *REPORTS, FABRIC, CRITERIA, REFERENCE, *agreed) if (p := run_dir / name).exists()]
     if not (run_dir / VERDICT).exists():
         return None
     folder = run_dir / SUPERSEDED / stamp(moment or datetime.now(timezone.utc))

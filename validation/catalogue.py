@@ -13,6 +13,7 @@ from validation.judging.methods import METHODS
 from validation.kinds import KINDS
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
 from validation.model import Model
+from validation.reference import Reference, packaged
 
 
 class _CriteriaFile(Model):
@@ -33,17 +34,21 @@ def read_criteria(folder: Path | None = None) -> tuple[Source, ...]:
     return tuple(read_source(path) for path in criteria_files(_folder() if folder is None else folder))
 
 
-def load_criteria(source: Path | Sequence[Source] | None = None) -> tuple[Criterion, ...]:
+def load_criteria(
+    source: Path | Sequence[Source] | None = None, reference: Reference | None = None
+) -> tuple[Criterion, ...]:
     """All criteria of a folder (None = the packaged ones), or of files that were read, in the order of their names.
 
-    ConfigError with file and line for a malformed file, for an id that stands twice, for a method or kind of
-    measurement that this release does not have, and where there are no criteria.
+    `reference`: the claims that bounds point to (None = the packaged ones). ConfigError with file and line for a
+    malformed file, for an id that stands twice, for a claim, method or kind of measurement that this release does not
+    have, and where there are no criteria.
     """
+    claims = packaged() if reference is None else reference
     files = read_criteria(source) if source is None or isinstance(source, Path) else source
     seen: dict[str, Path] = {}
     criteria: list[Criterion] = []
     for file in files:
-        for position, criterion in enumerate(load_yaml(file, _CriteriaFile).criteria):
+        for position, criterion in enumerate(load_yaml(file, _CriteriaFile, claims).criteria):
             if criterion.id in seen:
                 raise ConfigError(f"{file.path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
             for key, name, known in (("method", criterion.method, METHODS), ("kind", criterion.kind, KINDS)):

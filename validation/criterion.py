@@ -6,19 +6,23 @@ come out as not-measured in every report, so that nobody takes their absence for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
+from validation.errors import ConfigError
 from validation.fabric import FIGURES, Fabric
 from validation.model import Model
 from validation.platform import QUANTITIES
+from validation.reference import Reference
 
 Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
 
 
 _FIGURES = (*FIGURES, "mtu")
+_CLAIM = re.compile(r"\{claim:([^{}]*)\}")
 
 
 def _filled(words: str, numbers: Mapping[str, float | None]) -> str:
@@ -29,11 +33,26 @@ def _filled(words: str, numbers: Mapping[str, float | None]) -> str:
         raise ValueError(f"words: {fault} is not a number of this bound; there are: {', '.join(numbers)}") from None
 
 
+def _looked_up(data: dict[str, Any], reference: Reference) -> dict[str, Any]:
+    """A bound with what the claims say that it points to; ValueError where one does not exist or has no figure."""
+    try:
+        if isinstance(data.get("claim"), str):
+            if data.get("value") is not None:
+                raise ValueError("the value is the claim's; remove value, or claim")
+            data = {**data, "value": reference.claim(data["claim"]).limit}
+        if isinstance(data.get("words"), str):
+            data = {**data, "words": _CLAIM.sub(lambda m: reference.claim(m[1]).printed, data["words"])}
+    except ConfigError as fault:
+        raise ValueError(str(fault)) from None
+    return data
+
+
 class Limit(Model):
     """The bound of a criterion.
 
     `words` is how the report states it; its numbers are those of the bound: `{value}`, `{percent}` (100 x value), or a
-    figure of the fabric profile by its key. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
+    figure of the fabric profile by its key; `{claim:ID}` is what a document prints (validation/reference.py). `claim`
+    in place of `value`: that claim's figure, less favourable by its rounding. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
     `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with what is declared, `report` = no
     bound, the value is reported, `platform` = between `value` (a share) and the whole of what the node's declared
     platform can do of `platform_key` (validation/platform.py). `provisional` = our judgement, to be calibrated, not a
@@ -43,13 +62,16 @@ class Limit(Model):
     kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report"]
     words: str = Field(min_length=1)
     value: float | None = None
+    claim: str | None = None
     fabric_key: str | None = None
     platform_key: str | None = None
     provisional: bool = False
 
     @model_validator(mode="before")
     @classmethod
-    def _with_value(cls, data: Any) -> Any:
+    def _with_value(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, dict) and isinstance(info.context, Reference):
+            data = _looked_up(data, info.context)
         if (
             isinstance(data, dict)
             and isinstance(data.get("value"), (int, float))

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import Field, model_validator
 
 from validation.bounds import INFINIBAND_WIRE_BYTES, ROCE_WIRE_BYTES, bounds_of, tcp_payload_share
-from validation.load import ConfigError, Source, load_yaml, read_source
+from validation.load import ConfigError, Source, line_of, load_yaml, read_source
 from validation.model import Bound, LabLink, Model, Origin
+from validation.reference import packaged
 from validation.yaml_text import parse_yaml
 
 _DEFAULTS = "_defaults.yml"
@@ -49,7 +50,10 @@ class RemoteRatio(Model):
     provisional: bool = False
 
 
-FIGURES = {
+FigureKey = Literal[
+    "tcp_bandwidth", "rdma_bandwidth", "tcp_rtt", "rdma_write_latency", "rdma_read_latency", "remote_ratio"
+]
+FIGURES: dict[FigureKey, str] = {
     "tcp_bandwidth": "fraction",
     "rdma_bandwidth": "fraction",
     "tcp_rtt": "maximum_us",
@@ -75,7 +79,8 @@ class Fabric(Model):
 
     `line_rate_gbps` is the rate a port is sold as, `data_rate_gbps` what line encoding leaves of it (equal unless
     given), `mtu` the IP MTU of the port in bytes, `rdma_mtu` the RDMA path MTU in bytes, `tcp_streams` how many
-    parallel TCP streams a bandwidth measurement uses at this rate. A latency or fraction that is None has no
+    parallel TCP streams a bandwidth measurement uses at this rate. `claims`: of which claim a figure is
+    (validation/reference.py), in place of the figure itself, which a run's copy has below. A latency or fraction that is None has no
     published figure: its criterion then comes out as not-measured (no-bound), never as a pass.
     """
 
@@ -98,6 +103,7 @@ class Fabric(Model):
     rdma_write_latency: LatencyBound | None = None
     rdma_read_latency: LatencyBound | None = None
     remote_ratio: RemoteRatio | None = None
+    claims: dict[FigureKey, str] = {}
     sources: Sources
     notes: tuple[str, ...] = ()
 
@@ -214,13 +220,29 @@ def _defaults() -> tuple[_Default, ...]:
     return load_yaml(_folder() / _DEFAULTS, _Defaults).defaults
 
 
+def _of_claims(source: Source, stated: dict[str, Any]) -> dict[str, Any]:
+    """The figures that are those of claims, by the profile's key."""
+    named = stated.get("claims")
+    found = {}
+    for key, id_ in named.items() if isinstance(named, dict) else ():
+        if key in FIGURES and key not in stated:
+            try:
+                claim = packaged().claim(str(id_))
+                found[key] = {FIGURES[key]: claim.limit, "source": packaged().source(claim)}
+            except ConfigError as fault:
+                raise ConfigError(f"{source.path}:{line_of(source, 'claims', key)}: claims.{key}: {fault}") from None
+    return found
+
+
 def _with_defaults(source: Source) -> Source:
-    """The profile's text, and below it the figures of its transport that it does not state itself."""
+    """The profile's text, and below it the figures of its claims and of its transport that it does not state itself."""
     with contextlib.suppress(yaml.YAMLError):  # which the reader of the profile tells, with its line
         stated = parse_yaml(source.text)
         if isinstance(stated, dict):
             rate = stated.get("line_rate_gbps")
-            more = {
+            claimed = _of_claims(source, stated)
+            stated = {**stated, **claimed}
+            more = claimed | {
                 default.key: default.figure
                 for default in _defaults()
                 if default.key not in stated
@@ -231,7 +253,7 @@ def _with_defaults(source: Source) -> Source:
             if more:
                 text = source.text if source.text.endswith("\n") else f"{source.text}\n"
                 below = yaml.safe_dump(more, sort_keys=False, width=1000)
-                return Source(source.path, f"{text}# figures that hold for every profile of this transport\n{below}")
+                return Source(source.path, f"{text}# figures of the claims named above, and those that hold for every profile of this transport\n{below}")
     return source
 
 

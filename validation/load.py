@@ -84,8 +84,9 @@ def line_of(source: Path | Source, *location: int | str) -> int:
     return _line_of(yaml_tree(_source(source).text), location)
 
 
-def load_yaml(source: Path | Source, model: type[T]) -> T:
-    """Read a YAML file into `model`; ConfigError with file and line where it does not fit."""
+def load_yaml(source: Path | Source, model: type[T], context: object = None) -> T:
+    """Read a YAML file into `model`; ConfigError with file and line where it does not fit. `context`: what the model's
+    validators look things up in."""
     source = _source(source)
     path, text = source.path, source.text
     try:
@@ -96,7 +97,7 @@ def load_yaml(source: Path | Source, model: type[T]) -> T:
     if not isinstance(data, dict):
         raise ConfigError(f"{path}:1: a mapping of keys is expected, found {type(data).__name__}; see a packaged file")
     try:
-        return model.model_validate(data)
+        return model.model_validate(data, context=context)
     except ValidationError as e:
         location, words = explain(e)
         raise ConfigError(f"{path}:{_line_of(yaml_tree(text), location)}: {_field(location)}{words}") from None

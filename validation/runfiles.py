@@ -13,16 +13,19 @@ from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, read_results, read_source
 from validation.model import Plan, Result, RunInfo, Topology
 from validation.profile import Profile, load_profile
+from validation.reference import Reference, load_reference, reference_files
 from validation.suites import SUITES
 from validation.waiver import Waiver, load_waivers
 
 RUN, TOPOLOGY, PLAN, RESULTS, VERDICT = "run.json", "topology.json", "plan.json", "results.jsonl", "verdict.json"
 FABRIC, CRITERIA, INVENTORY = "fabric.yml", "criteria", "inventory.json"
+REFERENCE = "reference"
+"""Folder of the claims of the reference architecture that the criteria point to."""
 PROFILE, WAIVERS = "profile.yml", "waivers.yml"
 """What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
 
 TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, PROFILE, WAIVERS)
-"""Documents that a run begins with, beside its criteria: run.json holds the SHA-256 of each that is there."""
+"""Documents that a run begins with, beside its criteria and claims: run.json holds the SHA-256 of each that is there."""
 
 
 class RunFiles:
@@ -70,7 +73,15 @@ class RunFiles:
         names = [path.name for path in criteria_files(self.folder / CRITERIA)]
         if not names:
             raise ConfigError(f"{self.folder / CRITERIA}: no criteria files (*.yml) here; nothing could be judged")
-        return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names])
+        return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names], self.reference)
+
+    @cached_property
+    def reference(self) -> Reference:
+        """The claims that are copied into the run."""
+        names = [path.name for path in reference_files(self.folder / REFERENCE)]
+        if not names:
+            raise ConfigError(f"{self.folder / REFERENCE}: no files of claims (*.yml) here; restore them from a copy")
+        return load_reference([self.source(f"{REFERENCE}/{name}") for name in names])
 
     @cached_property
     def _recorded(self) -> tuple[list[Result], str | None]:
@@ -111,10 +122,11 @@ class RunFiles:
     @cached_property
     def hashes(self) -> dict[str, str]:
         """Name -> SHA-256 of the documents that decide what is measured and how it is judged."""
-        folder = self.folder / CRITERIA
         names = [name for name in TIED if (self.folder / name).is_file()]
-        if folder.is_dir():
-            names += sorted(f"{CRITERIA}/{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
+        for rules in (CRITERIA, REFERENCE):
+            folder = self.folder / rules
+            if folder.is_dir():
+                names += sorted(f"{rules}/{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
         return {name: self._read[name].sha256 if name in self._read else _sha256(self.folder / name) for name in names}
 
 

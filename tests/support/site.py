@@ -32,6 +32,7 @@ from validation.model import (
     VerdictDoc,
 )
 from validation.profile import Profile
+from validation.reference import packaged
 from validation.runfiles import tied
 from validation.suites import make_plan
 from validation.waiver import Waiver
@@ -217,6 +218,9 @@ def write_run(
 ) -> Path:
     """A run directory whose raw logs are there already. `criteria`: texts of more files of criteria, by name."""
     (run_dir / "criteria").mkdir(parents=True)
+    (run_dir / "reference").mkdir()
+    for source in packaged().sources:
+        (run_dir / "reference" / source.path.name).write_text(source.text)
     for name, document in (("topology", topology), ("plan", plan)):
         (run_dir / f"{name}.json").write_text(document.model_dump_json(indent=2))
     (run_dir / "fabric.yml").write_text(read_fabric(plan.fabric).text)

@@ -28,7 +28,7 @@ from validation.probes import ProbeDoc
 from validation.suites import OPTIONS, make_plan
 
 NEEDED = ("topology.json", "plan.json", "fabric.yml")
-CRITERIA = "criteria/"
+CRITERIA, REFERENCE = "criteria/", "reference/"
 CLOCK_S = 60.0
 """By how much times of a run may contradict each other: somebody may set the clock meanwhile. Project default."""
 ROUNDED_S = 1.0
@@ -127,8 +127,9 @@ def _changed(info: RunInfo, hashes: Mapping[str, str]) -> Iterator[Conflict]:
     for name in NEEDED:
         if name not in listed:
             yield Conflict("run.json", ("documents",), f"{name}: is not listed; restore the file from a copy")
-    if not any(name.startswith(CRITERIA) for name in listed):
-        yield Conflict("run.json", ("documents",), "no criteria are listed; restore the file from a copy")
+    for folder, what in ((CRITERIA, "criteria"), (REFERENCE, "claims")):
+        if not any(name.startswith(folder) for name in listed):
+            yield Conflict("run.json", ("documents",), f"no {what} are listed; restore the file from a copy")
     for name in sorted({*listed, *hashes}):
         if name not in hashes:
             yield Conflict(name, (), "is missing, though the run began with it; restore it from a copy of the run")

@@ -21,8 +21,9 @@ from validation.judging.case import last_results, virtual_facts
 from validation.load import ConfigError, load_json
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
+from validation.reference import Reference, packaged
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
-from validation.runfiles import CRITERIA, RESULTS, VERDICT, RunFiles
+from validation.runfiles import CRITERIA, REFERENCE, RESULTS, VERDICT, RunFiles
 
 RawState = Literal["intact", "changed", "missing"]
 
@@ -34,7 +35,7 @@ class RunDocuments:
     `results` are those of planned measurements; `unplanned` names the measurements of others, which count nowhere.
     `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
     whether the file still has the hash that was recorded. `customer`, `logo` (a data: URI) and `templates` (name ->
-    text) are the customer's words and what came with them.
+    text) are the customer's words and what came with them. `reference`: the claims that the run began with.
     """
 
     info: RunInfo
@@ -51,6 +52,7 @@ class RunDocuments:
     customer: Customer = field(default_factory=Customer)
     logo: str | None = None
     templates: dict[str, str] = field(default_factory=dict)
+    reference: Reference = field(default_factory=packaged)
 
     @cached_property
     def latest(self) -> dict[str, Result]:
@@ -71,6 +73,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
         raise ConfigError(f"{run_dir}: is not a run directory; give the folder that `toolkit validate` made")
     info, topology, plan, fabric = run.info, run.topology, run.plan, run.fabric
     customer = customer_of(run_dir)
+    reference = run.reference if (run_dir / REFERENCE).is_dir() else packaged()
     criteria = run.criteria if (run_dir / CRITERIA).is_dir() else load_criteria()
     verdict_path, results_path = run_dir / VERDICT, run_dir / RESULTS
     verdict = load_json(verdict_path, VerdictDoc) if verdict_path.exists() else None
@@ -96,6 +99,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),
         templates=template_texts(run_dir / NAME, customer),
+        reference=reference,
     )
 
 

@@ -1,38 +1,81 @@
 """Published figures of the reference architecture, drawn beside measured ones as reference points and never judged.
 
-Each with its source; nothing here was measured by this toolkit.
+They are the claims of validation/reference/; nothing here was measured by this toolkit.
 """
 
 from __future__ import annotations
 
-WHITEPAPER = "Dell whitepaper, February 2019 (C4140 scale-out)"
+from validation.reference import Claim, Reference
 
-#: ResNet-50, batch 128 per GPU, fp16: system -> images/s by number of GPUs (8 = two nodes of 4).
-SCALING = {
-    "C4130, P100-16GB PCIe": {1: 283.0, 4: 1099.0, 8: 2075.0},
-    "C4140-K, V100 SXM2": {1: 626.0, 4: 2425.0, 8: 4500.0},
+_SCALED = ("c4130-p100", "c4140-k")
+_COMPARED = ("8xsxm2", "c4140-k", "c4140-m")
+_TRAINED = "resnet50"
+_NAMES = {
+    "inception4": "Inception-v4",
+    "vgg19": "VGG-19",
+    "vgg16": "VGG-16",
+    "inception3": "Inception-v3",
+    "resnet50": "ResNet-50",
+    "googlenet": "GoogLeNet",
+    "alexnet": "AlexNet",
 }
 
-#: tf_cnn_benchmarks, 8 GPUs, batch 128 per GPU, fp16, images/s: model -> one figure for each of THROUGHPUT_SYSTEMS.
-THROUGHPUT = {
-    "Inception-v4": (1606, 1625, 1993),
-    "VGG-19": (2449, 2406, 3205),
-    "VGG-16": (2762, 2820, 3734),
-    "Inception-v3": (3077, 2845, 3685),
-    "ResNet-50": (4852, 4500, 5904),
-    "GoogLeNet": (7894, 8754, 10801),
-    "AlexNet": (16977, 12145, 14969),
-}
-THROUGHPUT_SYSTEMS = (
-    "8 \u00d7 V100-16GB SXM2, one node",
-    "2 \u00d7 C4140-K (4 + 4 V100)",
-    "2 \u00d7 C4140-M (4 + 4 V100)",
-)
 
-#: (case, remote over native, source): 1 GPU.
-REMOTE_RATIOS = (
-    ("ResNet-50 training, batch 256, 10 GbE", 0.972, "alexhanl/machine-learning, Bitfusion 4.0.1, V100"),
-    ("ResNet-50 inference, batch 256, 10 GbE", 0.980, "alexhanl/machine-learning, Bitfusion 4.0.1, V100"),
-    ("ResNet-50 inference, batch 1, 10 GbE", 0.623, "alexhanl/machine-learning, Bitfusion 4.0.1, V100"),
-    ("ResNeXt-101 inference, batch 1, 10 GbE", 0.691, "alexhanl/machine-learning, Bitfusion 4.0.1, V100"),
-)
+def _rates(reference: Reference, machine: str, **conditions: str | int) -> list[Claim]:
+    claims = reference.all(machine, precision="fp16", **conditions)
+    return [c for c in claims if c.published is not None and c.published.unit == "images/s"]
+
+
+def whitepaper(reference: Reference) -> str:
+    """The document that scaling and throughput are of."""
+    return reference.documents["whitepaper"].cite
+
+
+def scaling(reference: Reference) -> dict[str, dict[int, float]]:
+    """ResNet-50: system -> images/s by number of GPUs."""
+    return {
+        reference.machines[machine].short: {
+            int(c.conditions["gpus"]): c.value
+            for c in sorted(_rates(reference, machine, model=_TRAINED), key=lambda c: int(c.conditions["gpus"]))
+        }
+        for machine in _SCALED
+    }
+
+
+def throughput_systems(reference: Reference) -> tuple[str, ...]:
+    """The systems of `throughput`, in words."""
+    return tuple(reference.machines[machine].title for machine in _COMPARED)
+
+
+def throughput(reference: Reference) -> dict[str, tuple[float, ...]]:
+    """Model -> images/s on 8 GPUs, one figure for each of the systems."""
+    return {
+        name: tuple(_rates(reference, machine, model=model, gpus=8)[0].value for machine in _COMPARED)
+        for model, name in _NAMES.items()
+    }
+
+
+def assumed(reference: Reference) -> str:
+    """What of the conditions of `throughput` no document says, in words."""
+    claims = [c for machine in _COMPARED for c in _rates(reference, machine, gpus=8)]
+    words = sorted({f"{name} {c.conditions[name]}" for c in claims for name in c.inferred})
+    return f"{' and '.join(words)} are inferred" if words else ""
+
+
+def remote_ratios(reference: Reference) -> tuple[tuple[str, float, str], ...]:
+    """(case, remote over native, source): one GPU, of others and of the documents."""
+    found = [c for c in reference.claims.values() if _is_ratio(c)]
+    return tuple((_case(reference, c), c.value, reference.source(c)) for c in found)
+
+
+def _is_ratio(claim: Claim) -> bool:
+    by = claim.confirmed_by
+    rated = claim.id.startswith("others.ratio") or (by is not None and by.criterion == "rm.ratio")
+    return rated and claim.published is not None
+
+
+def _case(reference: Reference, claim: Claim) -> str:
+    if not reference.document(claim).founding:
+        return claim.section
+    assert claim.published is not None
+    return f"{', '.join(claim.fabrics)}: {claim.published.printed}"

@@ -13,7 +13,7 @@ from validation.kinds.record import names
 from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
-from validation.report.published import REMOTE_RATIOS
+from validation.report.published import remote_ratios
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
@@ -30,7 +30,7 @@ def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figu
     """Figures of the suite remoting; empty frames with the reason where something was not measured."""
     figures = [*_matrices(documents), *_fractions(documents)]
     for id_, words, published in (
-        ("rm.ratio", "Remote over native throughput, one GPU", REMOTE_RATIOS),
+        ("rm.ratio", "Remote over native throughput, one GPU", remote_ratios(documents.reference)),
         ("rm.layout", "Layouts L4, L2R2, R4 over N4 (native)", ()),
         ("rm.fraction", "Aggregate of fractions over one full GPU", ()),
     ):

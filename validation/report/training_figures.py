@@ -5,7 +5,8 @@ from __future__ import annotations
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, percent
-from validation.report.published import SCALING, THROUGHPUT, THROUGHPUT_SYSTEMS, WHITEPAPER
+from validation.reference import Reference
+from validation.report import published
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, title
@@ -15,10 +16,11 @@ LOSS = "loss"
 
 def training_figures(documents: RunDocuments, jobs: Training | None, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """Figures of the training section; empty frames with the reason where nothing was measured."""
-    return (_scaling(jobs), _throughput(jobs), _learning(documents), _long(verdict))
+    return (_scaling(jobs, documents.reference), _throughput(jobs, documents.reference), _learning(documents), _long(verdict))
 
 
-def _scaling(jobs: Training | None) -> Figure:
+def _scaling(jobs: Training | None, reference: Reference) -> Figure:
+    scaling, whitepaper = published.scaling(reference), published.whitepaper(reference)
     caption = "Speed-up over one rank, against the ideal and the published."
     rows: list[tuple[str, ...]] = []
     mine: list[tuple[float, float]] = []
@@ -31,12 +33,12 @@ def _scaling(jobs: Training | None) -> Figure:
                 (f"this run, {row.title}", str(row.ranks), number(row.rate), number(row.rate / single),
                  percent(row.rate / single / row.ranks), "measured")
             )  # fmt: skip
-    published = []
-    for system, rates in SCALING.items():
+    lines = []
+    for system, rates in scaling.items():
         points = tuple((float(n), rate / rates[1]) for n, rate in rates.items())
-        published.append(Series(f"published: {system}", points, hollow=True))
+        lines.append(Series(f"published: {system}", points, hollow=True))
         rows += [
-            (f"{system}, ResNet-50", str(n), number(r), number(r / rates[1]), percent(r / rates[1] / n), WHITEPAPER)
+            (f"{system}, ResNet-50", str(n), number(r), number(r / rates[1]), percent(r / rates[1] / n), whitepaper)
             for n, r in rates.items()
         ]
     head = ("System", "Ranks (GPUs)", "Images/s", "Speed-up", "Efficiency", "Source")
@@ -44,8 +46,8 @@ def _scaling(jobs: Training | None) -> Figure:
     if len(mine) < 2:
         why = "Not measured: no jobs of one rank and of several can be compared. The table has the published figures."
         return Figure("scaling-published", caption, None, table, why, ("tn.intra", "tn.inter"))
-    top = max(max(n for n, _ in mine), max(n for rates in SCALING.values() for n in rates))
-    series = [Series("this run", tuple(sorted(mine))), *published]
+    top = max(max(n for n, _ in mine), max(n for rates in scaling.values() for n in rates))
+    series = [Series("this run", tuple(sorted(mine))), *lines]
     marks = tuple(sorted({float(n) for n, _ in mine} | {1.0, 2.0, 4.0, 8.0}))
     svg = line_chart(
         "scaling-published-chart",
@@ -57,16 +59,17 @@ def _scaling(jobs: Training | None) -> Figure:
     )
     caption += (
         " The job of this run is a small network on synthetic images; the published one is ResNet-50, batch 128 per "
-        f"GPU, fp16 ({WHITEPAPER}). Only the shape can be compared, not the rate."
+        f"GPU, fp16 ({whitepaper}). Only the shape can be compared, not the rate."
     )
     return Figure("scaling-published", caption, svg, table, None, ("tn.intra", "tn.inter"))
 
 
-def _throughput(jobs: Training | None) -> Figure:
-    rows = tuple((model, *(number(v) for v in values), "not measured") for model, values in THROUGHPUT.items())
+def _throughput(jobs: Training | None, reference: Reference) -> Figure:
+    rows = tuple((model, *(number(v) for v in values), "not measured") for model, values in published.throughput(reference).items())
     table = DataTable(
-        f"Published throughput on 8 GPUs, batch 128 per GPU, fp16, images/s; source: {WHITEPAPER}.",
-        ("Model", *THROUGHPUT_SYSTEMS, "This run"),
+        f"Published throughput on 8 GPUs, batch 128 per GPU, fp16, images/s; source: {published.whitepaper(reference)}; "
+        f"{published.assumed(reference)}.",
+        ("Model", *published.throughput_systems(reference), "This run"),
         rows,
     )
     ran = (
