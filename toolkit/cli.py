@@ -20,6 +20,7 @@ COMMANDS = {
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
     "profiles": ("toolkit.commands.profiles", "profiles"),
+    "reference": ("toolkit.commands.reference", "reference"),
     "report": ("toolkit.commands.report", "report"),
     "run": ("toolkit.commands.run", "run"),
     "sign": ("toolkit.commands.sign", "sign"),

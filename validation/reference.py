@@ -92,13 +92,12 @@ class Published(Model):
 
 
 class ConfirmedBy(Model):
-    """The criterion that confirms a claim, and which of its judgements: those of `op` (see Subject) whose measurement
-    had the parameters `where`. `statistic` is what of it is compared, in words.
+    """The criterion that confirms a claim, and which of its judgements: those whose measurement (the last of them, where
+    there are several) had the parameters `where`. `statistic` is what of it is compared, in words.
     """
 
     criterion: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
     statistic: str = Field(min_length=1)
-    op: str | None = None
     where: dict[str, str | int] = {}
 
 
@@ -106,7 +105,7 @@ class Claim(Model):
     """One claim. `section` is where in the document it stands, `statement` says in our words what was measured.
 
     `machines` and `fabrics` are those that it was made on; none = it is made of every site. `conditions` are the rest
-    of what was set, and `inferred` names those of them (or `value`) that the document does not say. Without `published`
+    of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without `published`
     the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why no criterion confirms it.
     """
 
@@ -125,9 +124,11 @@ class Claim(Model):
     def _complete(self) -> Claim:
         if (self.confirmed_by is None) != (self.why_not is not None):
             raise ValueError("either confirmed_by (a criterion) or why_not (why none confirms it), and not both")
-        strange = [name for name in self.inferred if name not in self.conditions and name != "value"]
+        if self.published is not None and self.published.sense == "reported" and self.confirmed_by is not None:
+            raise ValueError("sense: reported has no side to reach, so no criterion confirms it; say why_not")
+        strange = [name for name in self.inferred if name not in self.conditions and name not in ("value", "fabrics")]
         if strange:
-            raise ValueError(f"inferred: {', '.join(strange)} is neither one of the conditions nor value")
+            raise ValueError(f"inferred: {', '.join(strange)} is neither one of the conditions nor value or fabrics")
         return self
 
     @property

@@ -23,6 +23,7 @@ from tests.support.report_fixture import RUNS, make_run
 from toolkit.cli import cli
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
+from validation.reference import packaged
 from validation.report import FILES, make, write_formats
 from validation.report.documents import read_run
 from validation.report.json_report import json_schema
@@ -83,6 +84,16 @@ def test_json_names_who_waived(made):
     assert all("waived by A. Example" in w["words"] for w in waivers)
 
 
+def test_json_has_a_line_for_every_claim(made):
+    founding = [c.id for c in packaged().claims.values() if packaged().document(c).founding]
+    for name in RUNS:
+        found = json.loads(made[name]["json"])["conformance"]
+        assert [c["id"] for c in found["claims"]] == founding
+        assert sum(found["counts"].values()) == len(founding)
+        assert found["rehearsal"] is (name != "real")
+        assert name == "real" or found["counts"]["confirmed"] == found["counts"]["missed"] == 0
+
+
 # --- JUnit -----------------------------------------------------------------------------------------------------
 
 
@@ -121,6 +132,18 @@ def test_junit_tells_failed_from_missing_from_not_asked_for(made):
     assert kinds(cases(made["clean"]["junit"])["sign-off"]) == [Skipped]  # a rehearsal accepts nothing
     assert kinds(cases(made["unjudged"]["junit"])["tr.tcpbw"]) == [Error]
     assert "No route" in dead["tr.tcpbw"].result[0].message  # with what XML cannot hold replaced
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_junit_has_a_case_for_each_claim_of_the_site(made, name):
+    claims = {c["id"]: c for c in json.loads(made[name]["json"])["conformance"]["claims"] if c["state"] != "elsewhere"}
+    suite = next(s for s in JUnitXml.fromstring(made[name]["junit"]) if s.name == "Reference architecture")
+    found = {case.name: case.result[0] if case.result else None for case in suite}
+    assert found.keys() == claims.keys()
+    for id_, outcome in found.items():
+        wanted = {"confirmed": type(None), "missed": Failure}.get(claims[id_]["state"], Skipped)
+        assert type(outcome) is wanted
+        assert outcome is None or claims[id_]["document"] in outcome.message
 
 
 # --- OpenMetrics -----------------------------------------------------------------------------------------------

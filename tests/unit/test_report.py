@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,9 @@ from tests.support.report_fixture import PAIRS, RUNS, make_run
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
+from validation.report.documents import read_run
+from validation.report.json_report import report_document
+from validation.report.numbers import typeset
 from validation.report.svg.colour import contrast
 
 TIMES = "\u00d7"
@@ -298,3 +302,26 @@ def test_words_of_the_style_sheet_reach_aa_contrast(reports):
 def test_every_pair_stands_in_a_matrix_cell(reports):
     for source, destination in PAIRS:
         assert reports["clean"].count(f"<title>{source} to {destination}: ") == 2
+
+
+def test_page_one_and_annex_say_which_claims_are_confirmed(reports, site_runs):
+    for name in RUNS:
+        found = report_document(read_run(site_runs[name])).conformance
+        text = unescape(re.sub(r"<[^>]+>", "", reports[name]))
+        assert text.count(found.sentence) == 2  # page one and annex
+        assert found.rehearsal is (name != "real")
+        words = "confirms no claim" if found.rehearsal else f"{found.counts['confirmed']} of {found.here} claims"
+        assert words in found.sentence
+        for line in found.claims:
+            assert line.id in text
+            assert (f'id="claim-{line.id}"' in reports[name]) is (line.state != "elsewhere")
+            assert line.published is None or typeset(line.published) in text
+
+
+def test_the_claims_of_a_report_are_those_that_the_run_began_with(tmp_path):
+    run = make_run(tmp_path / "run", virtual=False)
+    path = run / "reference" / "blog.yml"
+    path.write_text(path.read_text().replace("id: blog.isolation", "id: blog.apart"))
+    ids = [line.id for line in report_document(read_run(run)).conformance.claims]
+    assert "blog.apart" in ids
+    assert "blog.isolation" not in ids

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from validation.conformance import ClaimLine
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
 from validation.model import (
@@ -33,6 +34,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
+from validation.report.claims import conformance_of, sentence
 from validation.report.criteria import FAMILIES, bound_lines, tally, worst
 from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
@@ -159,6 +161,16 @@ class ResultEntry(Model):
     raw: tuple[RawEntry, ...]
 
 
+class ConformanceEntry(Model):
+    """What of the founding documents' claims the run confirms. `here`: how many claims are of this site at all."""
+
+    sentence: str
+    rehearsal: bool = Field(description="true: nothing of this run confirms a claim")
+    here: int
+    counts: dict[str, int] = Field(description="state -> how many claims have it; every state is named")
+    claims: tuple[ClaimLine, ...]
+
+
 class ReportDoc(Model):
     """report.json. `rehearsal` True: virtual or emulated parts took part, and nothing is accepted.
 
@@ -187,6 +199,7 @@ class ReportDoc(Model):
     fabric: Fabric
     lab_link: LabLink | None
     nodes: tuple[NodeEntry, ...]
+    conformance: ConformanceEntry
     bounds: tuple[Bound, ...]
     criteria: tuple[CriterionEntry, ...]
     results: tuple[ResultEntry, ...]
@@ -313,6 +326,17 @@ def _results(documents: RunDocuments) -> tuple[ResultEntry, ...]:
     )
 
 
+def _conformance(documents: RunDocuments, verdict: VerdictDoc) -> ConformanceEntry:
+    found = conformance_of(documents, verdict)
+    return ConformanceEntry(
+        sentence=sentence(found, front_words("en")),
+        rehearsal=found.rehearsal,
+        here=found.here,
+        counts={state: count for state, count in found.counts.items()},
+        claims=found.claims,
+    )
+
+
 def report_document(documents: RunDocuments) -> ReportDoc:
     """Everything that the report says about a run."""
     verdict = verdict_of(documents)
@@ -350,6 +374,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         fabric=documents.fabric,
         lab_link=documents.topology.lab_link,
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),
+        conformance=_conformance(documents, verdict),
         bounds=tuple(bounds.positions),
         criteria=criteria,
         results=_results(documents),

@@ -1,7 +1,8 @@
 """The verdict as JUnit XML, for continuous integration: one suite per family, one case per criterion.
 
 What failed is a failure. What was planned and has no usable result is an error. What was not measured, waived or does
-not apply is skipped, with its reason: nothing is green that was not measured.
+not apply is skipped, with its reason: nothing is green that was not measured. So with the claims of the reference
+architecture that are of this site: confirmed, a failure where missed, skipped else.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from validation.model import CriterionVerdict, Judgement, VerdictDoc
+from validation.report.claims import STATES, conformance_of
 from validation.report.criteria import FAMILIES
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
@@ -18,6 +20,7 @@ from validation.report.summary import verdict_of
 _ERRORS = ("missing-result", "tool-failed", "missing-metric", "above-ceiling", "too-noisy")
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 SIGN_OFF = "Sign-off"
+CLAIMS = "Reference architecture"
 
 
 def _clean(text: str) -> str:
@@ -58,6 +61,19 @@ def _sign_off(root: Element, verdict: VerdictDoc, rehearsal: bool) -> None:
         SubElement(case, "skipped", {"message": f"a rehearsal accepts nothing: {words}"})
 
 
+def _claims(root: Element, documents: RunDocuments, verdict: VerdictDoc) -> None:
+    suite = SubElement(root, "testsuite", {"name": CLAIMS})
+    for claim in conformance_of(documents, verdict).claims:
+        if claim.state == "elsewhere":
+            continue
+        case = _case(suite, CLAIMS, claim.id)
+        words = _clean(f"{claim.statement} ({claim.document}, {claim.section}): {claim.reason}")
+        if claim.state == "missed":
+            SubElement(case, "failure", {"message": words, "type": "missed"}).text = words
+        elif claim.state != "confirmed":
+            SubElement(case, "skipped", {"message": f"{STATES[claim.state]}: {words}"}).text = words
+
+
 def junit_xml(documents: RunDocuments) -> bytes:
     """JUnit XML of the run. Failed judgements of a criterion stand as cases of their own beside it."""
     verdict = verdict_of(documents)
@@ -83,6 +99,7 @@ def junit_xml(documents: RunDocuments) -> bytes:
                 for judgement in criterion.judgements:
                     if judgement.verdict == "fail":
                         _judged(suite, title, criterion, judgement)
+    _claims(root, documents, verdict)
     properties = {
         "run": verdict.run,
         "site": verdict.site,

@@ -1,0 +1,213 @@
+"""Conformance: a claim is confirmed by what was measured on real hardware of this site, and by nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.site import LAB, PLAN, REAL, REAL_FACTS, hardware, judged
+from validation.conformance import Conformance, conformance
+from validation.model import Bom, Bound, CriterionVerdict, Judgement, Measurement, Plan, Subject, Topology, VerdictDoc
+from validation.model import Waived as WaivedModel
+from validation.reference import Reference, load_reference, packaged
+
+C4140 = Bom(model="PowerEdge C4140", gpu_model="Tesla V100-SXM2-16GB", gpu_count=4)
+SITE = hardware(("gpu1", "gpu2"), bom=C4140)
+CLAIMS = """document: {key: paper, title: A paper, cite: Paper 2020, founding: true}
+machines:
+  - {key: box, title: A box, short: box, match: {model: C4140, gpu_count: 4}}
+  - {key: other, title: Another, short: another box, match: {model: C4130}}
+claims:
+  - id: paper.lower
+    section: table 1
+    statement: latency is low
+    published: {value: 7, unit: us, sense: at-most, rounding: 0.5, printed: about 7 us}
+    confirmed_by: {criterion: tr.local, statistic: latency}
+  - id: paper.higher
+    section: table 2
+    statement: it scales on this machine
+    machines: [box]
+    published: {value: 0.9, unit: ratio, sense: at-least, rounding: 0.005, printed: ~90 %}
+    confirmed_by: {criterion: tn.inter, statistic: efficiency, where: {model: resnet50}}
+  - {id: paper.holds, section: table 3, statement: it holds, confirmed_by: {criterion: rm.isolate, statistic: breaches}}
+  - {id: paper.never, section: table 4, statement: nobody knows, why_not: nobody measures it}
+  - {id: paper.fabric, section: table 5, statement: it is fast, fabrics: [ib-fdr], why_not: nobody measures it}
+  - {id: paper.box, section: table 6, statement: it is large, machines: [other], why_not: nobody measures it}
+"""
+OTHERS = "document: {key: rest, title: Others, cite: Others, founding: false}\nclaims:\n"
+OTHERS += "  - {id: rest.one, section: x, statement: of another site, why_not: of another site}\n"
+
+
+@pytest.fixture
+def reference(tmp_path: Path) -> Reference:
+    (tmp_path / "paper.yml").write_text(CLAIMS)
+    (tmp_path / "rest.yml").write_text(OTHERS)
+    return load_reference(tmp_path)
+
+
+def judgement(value: float | None, low: float = 0, high: float = 0, verdict: str = "pass", **more: Any) -> Judgement:
+    unit = more.pop("unit", "us")
+    values: dict[str, Any] = {
+        "criterion": "tr.local", "about": Subject.node("gpu1"), "verdict": verdict, "reason": "so it is",
+        "reason_code": {"pass": "within-bounds", "fail": "below-floor"}.get(verdict, "tool-failed"),
+        "value": value, "low": low or value, "high": high or value, "evidence": ("m1",),
+        "bound": Bound(metric="x", unit=unit, source="test"),
+    }  # fmt: skip
+    return Judgement(**{**values, **more})
+
+
+def verdict(sign_off: str = "ACCEPTED", bom: str = "pass", **judged_of: tuple[Judgement, ...]) -> VerdictDoc:
+    said = {"tr.local": (), "tn.inter": (), "rm.isolate": (), "pf.bom": (judgement(None, verdict=bom),)}
+    said |= {id_.replace("_", "."): judgements for id_, judgements in judged_of.items()}
+    criteria = tuple(
+        CriterionVerdict(
+            id=id_, statement=id_, source="test", required=True, owed=True, not_owed="", coverage="1/1",
+            verdict=judgements[0].verdict if judgements else "not-measured", reason_code="no-probe",
+            reason="this release has no probe", judgements=judgements,
+        )
+        for id_, judgements in said.items()
+    )  # fmt: skip
+    return VerdictDoc(
+        run="r", fabric="tcp10", site="s", sign_off=sign_off, outcome="passed", headline="so", planned=1, measured=1,
+        missing=(), criteria=criteria, findings=(), profile=None,
+    )  # fmt: skip
+
+
+def plan(**params: Any) -> Plan:
+    one = Measurement(
+        id="m1", suite="training", kind="training-short", nodes=("gpu1",), params=params, criteria=("tn.inter",),
+        estimated_s=1, timeout_s=1,
+    )  # fmt: skip
+    return Plan(run="r", fabric="tcp10", suites=(), measurements=(one,), rounds=(("m1",),), estimated_s=1)
+
+
+def states(found: Conformance) -> dict[str, str]:
+    return {line.id.partition(".")[2]: line.state for line in found.claims}
+
+
+def of(
+    reference: Reference, said: VerdictDoc, topology: Topology = SITE, planned: Plan | None = None
+) -> dict[str, str]:
+    return states(conformance(said, reference, topology, planned or plan(model="resnet50")))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "state"),
+    [
+        (7.4, 7.3, 7.5, "confirmed"),  # within the rounding of what is printed
+        (6.0, 5.9, 6.1, "confirmed"),
+        (7.6, 7.55, 7.7, "missed"),  # though its criterion, whose bound is ours, passed
+        (7.5, 7.3, 7.7, "not-measured"),  # the interval includes the limit
+    ],
+)
+def test_the_whole_interval_reaches_the_published_figure_or_does_not(
+    reference: Reference, value: float, low: float, high: float, state: str
+) -> None:
+    assert of(reference, verdict(tr_local=(judgement(value, low, high),)))["lower"] == state
+
+
+def test_the_least_favourable_of_several_decides_and_is_shown(reference: Reference) -> None:
+    two = (judgement(6.0), judgement(9.0, about=Subject.node("gpu2"), evidence=("m2",)))
+    found = conformance(verdict(tr_local=two), reference, SITE, plan())
+    line = found.claims[0]
+    assert (line.state, line.value, line.subject, line.evidence) == ("missed", 9.0, "gpu2", ("m1", "m2"))
+    assert line.reason.startswith("1 of 2: 9 us")
+    assert "at most 7.5 confirms it" in line.reason
+
+
+@pytest.mark.parametrize(("was", "state"), [("pass", "confirmed"), ("fail", "missed"), ("not-measured", "not-measured")])
+def test_without_a_published_figure_the_criterion_decides(reference: Reference, was: str, state: str) -> None:
+    assert of(reference, verdict(rm_isolate=(judgement(None, verdict=was),)))["holds"] == state
+
+
+def test_a_waiver_lifts_no_claim(reference: Reference) -> None:
+    waived = WaivedModel(who="A", when="2026-01-01", until="2027-01-01", why="later", was="fail")
+    one = judgement(None, verdict="waived", waived=waived)
+    assert of(reference, verdict(rm_isolate=(one,)))["holds"] == "missed"
+
+
+@pytest.mark.parametrize("code", ["above-ceiling", "too-noisy", "tool-failed"])
+def test_a_measurement_that_decides_nothing_confirms_nothing(reference: Reference, code: str) -> None:
+    one = judgement(6.0, verdict="not-measured", reason_code=code)
+    assert of(reference, verdict(tr_local=(one,)))["lower"] == "not-measured"
+
+
+def test_another_unit_is_no_answer(reference: Reference) -> None:
+    found = conformance(verdict(tr_local=(judgement(6.0, unit="ms"),)), reference, SITE, plan())
+    assert (found.claims[0].state, found.claims[0].reason) == ("not-measured", "measured in ms, published in us")
+
+
+def test_a_claim_of_another_fabric_or_machine_is_not_this_sites(reference: Reference) -> None:
+    found = conformance(verdict(), reference, SITE, plan())
+    assert {line.id: line.reason for line in found.claims if line.state == "elsewhere"} == {
+        "paper.fabric": "made on ib-fdr",
+        "paper.box": "made on another box",
+    }
+    assert (found.here, found.counts["not-measured"], sum(found.counts.values())) == (4, 4, 6)
+
+
+@pytest.mark.parametrize(
+    ("bom", "state"),
+    [
+        (C4140, "confirmed"),
+        (C4140.model_copy(update={"gpu_count": 3}), "elsewhere"),
+        (C4140.model_copy(update={"model": "PowerEdge XE9680"}), "elsewhere"),
+        (Bom(model="PowerEdge C4140"), "elsewhere"),  # no GPU is declared
+    ],
+)
+def test_a_machine_is_what_the_bill_of_materials_declares(reference: Reference, bom: Bom, state: str) -> None:
+    said = verdict(tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
+    assert of(reference, said, hardware(("gpu1", "gpu2"), bom=bom))["higher"] == state
+
+
+def test_a_mixed_site_is_no_machine_of_a_document(reference: Reference) -> None:
+    one, two = SITE.nodes
+    mixed = SITE.model_copy(update={"nodes": (one, two.model_copy(update={"bom": Bom(gpu_model="H100")}))})
+    said = verdict(tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
+    assert of(reference, said, mixed)["higher"] == "elsewhere"
+
+
+def test_a_machine_that_is_declared_and_not_found_confirms_nothing(reference: Reference) -> None:
+    said = verdict(bom="fail", tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
+    assert of(reference, said)["higher"] == "not-measured"
+
+
+def test_another_workload_confirms_nothing(reference: Reference) -> None:
+    said = verdict(tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
+    found = conformance(said, reference, SITE, plan(batch=32)).claims[1]
+    assert (found.state, found.reason) == ("not-measured", "tn.inter was measured, but not with model resnet50")
+
+
+def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
+    for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
+        said = verdict(
+            sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=()
+        )
+        found = conformance(said, reference, topology, plan())
+        by = {line.id: line for line in found.claims}
+        assert found.rehearsal
+        assert by["paper.lower"].state == by["paper.holds"].state == "rehearsed"
+        assert by["paper.lower"].reason.startswith("reached on virtual or emulated parts, which confirm nothing: 6 us")
+        assert by["paper.holds"].reason.startswith("not reached on virtual")
+        assert found.counts["confirmed"] == found.counts["missed"] == 0
+
+
+def test_public_figures_of_others_are_no_claims(reference: Reference) -> None:
+    assert "one" not in of(reference, verdict())
+
+
+def test_the_packaged_claims_of_whole_runs() -> None:
+    """A rehearsal of the lab rehearses; the same on hardware confirms what passed, and no claim of a GPU."""
+    lab = conformance(judged(None), packaged(), LAB, PLAN)
+    assert lab.rehearsal
+    assert not lab.counts["confirmed"]
+    real = conformance(judged(None, REAL, facts=REAL_FACTS), packaged(), REAL, PLAN)
+    assert not real.rehearsal
+    assert {line.criterion for line in real.claims if line.state == "confirmed"} <= {"pf.numa"}
+    for line in real.claims:
+        assert line.reason, line.id
+        assert line.document
+        assert json.loads(line.model_dump_json())["state"] == line.state

@@ -1,0 +1,163 @@
+"""`toolkit reference`: the claims of the reference architecture, and what confirms each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from toolkit.errors import UsageFault
+from toolkit.progress import make_console
+from validation.catalogue import load_criteria
+from validation.criterion import Criterion
+from validation.fabric import Fabric, fabric_names, load_fabric
+from validation.reference import Claim, Reference, packaged
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+document_option = click.option("--document", metavar="KEY", help="Only the claims of this document, as whitepaper.")
+
+
+@click.group(invoke_without_command=True)
+@document_option
+@json_option
+@click.pass_context
+def reference(context: click.Context, document: str | None, as_json: bool) -> None:
+    """The claims of the reference architecture: what the founding documents say, and which criterion confirms it.
+
+    Each claim stands once, with document, section, published figure, what of it is inferred, and the criterion that
+    confirms it, or why none can. Bounds and reports point to these claims. Which of them a run confirms stands in its
+    report, annex Conformance.
+
+    \b
+    toolkit reference                             all of them
+    toolkit reference list --document vmware      of one document
+    toolkit reference show whitepaper.inter-k     one claim, with all that is known of it
+    """
+    if context.invoked_subcommand is None:
+        _list(document, as_json)
+
+
+@reference.command("list")
+@document_option
+@json_option
+def list_claims(document: str | None, as_json: bool) -> None:
+    """All claims: what is published, and the criterion that confirms it.
+
+    Where no criterion confirms a claim, `toolkit reference show ID` says why.
+    """
+    _list(document, as_json)
+
+
+def _read() -> tuple[Reference, tuple[Criterion, ...], tuple[Fabric, ...]]:
+    criteria = load_criteria()
+    fabrics = tuple(load_fabric(name) for name in fabric_names())
+    packaged().check([c.id for c in criteria], [f.name for f in fabrics])
+    return packaged(), criteria, fabrics
+
+
+def _list(key: str | None, as_json: bool) -> None:
+    known, criteria, fabrics = _read()
+    if key is not None and key not in known.documents:
+        raise UsageFault(f"there is no document {key!r}; there are: {', '.join(known.documents)}")
+    claims = [c for c in known.claims.values() if key is None or c.id.startswith(f"{key}.")]
+    if as_json:
+        click.echo(json.dumps([_document(c, known, criteria, fabrics) for c in claims], indent=2))
+        return
+    console = make_console()
+    for document in known.documents.values():
+        mine = [c for c in claims if known.document(c) is document]
+        if not mine:
+            continue
+        console.print(Text(f"{document.key}: {document.title}", style="bold"), soft_wrap=True)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for title in ("claim", "published", "criterion", "statement"):
+            table.add_column(title, no_wrap=title in ("claim", "criterion"))
+        for claim in mine:
+            by = claim.confirmed_by
+            figure = claim.published.printed if claim.published else "no figure"
+            table.add_row(claim.id, Text(figure), by.criterion if by else "none", claim.statement)
+        console.print(table)
+        console.print()
+    founding = [c for c in claims if known.document(c).founding]
+    confirmed = sum(c.confirmed_by is not None for c in founding)
+    console.print(
+        Text(f"{len(founding)} claims of founding documents; a criterion confirms {confirmed} of them"), soft_wrap=True
+    )
+
+
+@reference.command()
+@click.argument("claim_id", metavar="ID")
+@json_option
+def show(claim_id: str, as_json: bool) -> None:
+    """One claim: where it stands, what it says, what confirms it, and what points to it.
+
+    \b
+    toolkit reference show whitepaper.inter-k
+    """
+    known, criteria, fabrics = _read()
+    claim = known.claim(claim_id)
+    if as_json:
+        click.echo(json.dumps(_document(claim, known, criteria, fabrics), indent=2))
+        return
+    console = make_console()
+    console.print(Text(claim.id, style="bold"))
+    console.print(Text(claim.statement), soft_wrap=True)
+    for name, words in _lines(claim, known, criteria, fabrics):
+        console.print(Text(f"{name + ':':<14}{words}"), soft_wrap=True)
+
+
+def _users(claim: Claim, criteria: Sequence[Criterion], fabrics: Sequence[Fabric]) -> list[str]:
+    """Criteria whose bound, and profiles of which a figure, is the claim's."""
+    bounds = [f"bound of {c.id}" for c in criteria if c.bound.claim == claim.id]
+    return bounds + [f"{key} of {f.name}" for f in fabrics for key, id_ in f.claims.items() if id_ == claim.id]
+
+
+def _lines(
+    claim: Claim, known: Reference, criteria: Sequence[Criterion], fabrics: Sequence[Fabric]
+) -> list[tuple[str, str]]:
+    published, by = claim.published, claim.confirmed_by
+    lines = [("document", known.document(claim).title), ("section", claim.section)]
+    if not known.document(claim).founding:
+        lines.append(("note", "of no founding document: no part of the reference architecture"))
+    lines += [("machine", known.machines[key].title) for key in claim.machines]
+    lines += [("fabrics", ", ".join(claim.fabrics))] if claim.fabrics else []
+    lines += [("conditions", ", ".join(f"{k} {v}" for k, v in claim.conditions.items()))] if claim.conditions else []
+    lines += [("inferred", f"{', '.join(claim.inferred)}: the document does not say it")] if claim.inferred else []
+    if published is None:
+        lines.append(("published", "no figure"))
+    else:
+        sense = {"at-least": "at least", "at-most": "at most", "reported": "no side to reach"}[published.sense]
+        to = f" to {published.to:g}" if published.to is not None else ""
+        within = f", printed within {published.rounding:g}" if published.rounding else ""
+        lines.append(("published", published.printed))
+        lines.append(("value", f"{claim.value:g}{to} {published.unit}, {sense}{within}"))
+        ratio = published.ratio
+        if ratio is not None:
+            times = f"{ratio.times} x " if ratio.times != 1 else ""
+            lines.append(("follows from", f"{ratio.of} / ({times}{ratio.over})"))
+        lines += [("base", published.base)] if published.base else []
+        lines += [("base there", published.printed_base)] if published.printed_base else []
+    if by is not None:
+        where = "".join(f", {key} {value}" for key, value in by.where.items())
+        lines.append(("confirmed by", f"{by.criterion}: {by.statistic}{where}"))
+        bare = next((c.no_probe for c in criteria if c.id == by.criterion), None)
+        lines += [("but", bare)] if bare else []
+    else:
+        lines.append(("not confirmed", claim.why_not or ""))
+    users = _users(claim, criteria, fabrics)
+    return lines + ([("used by", ", ".join(users))] if users else [])
+
+
+def _document(
+    claim: Claim, known: Reference, criteria: Sequence[Criterion], fabrics: Sequence[Fabric]
+) -> dict[str, object]:
+    return {
+        **claim.model_dump(mode="json"),
+        "document": known.document(claim).model_dump(mode="json"),
+        "machines": [known.machines[key].model_dump(mode="json") for key in claim.machines],
+        "limit": claim.limit if claim.published is not None else None,
+        "used_by": _users(claim, criteria, fabrics),
+    }

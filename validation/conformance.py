@@ -1,0 +1,255 @@
+"""Conformance: which claim of the founding documents a run confirms. Pure; from the verdict and the claims.
+
+A claim is this site's where it was made on this fabric and this machine, or of no particular one. What it claims of
+another fabric or machine is *elsewhere*: nothing here can confirm or miss it. Of what is this site's a claim is
+
+- confirmed: every judgement of its criterion that belongs to it reaches the published figure, less favourable by its
+  rounding, with its whole 95 % interval; where the document has no figure: every judgement passed;
+- missed: one of them is measured and does not reach it (or failed), waived or not: a waiver lifts a bound and no figure;
+- rehearsed: one of both on virtual or emulated parts, which show the procedure and confirm nothing;
+- not measured: anything else, with the reason.
+
+The criterion's bound decides the sign-off, the published figure the claim: they differ where the bound is ours.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from validation.model import CriterionVerdict, Judgement, Measurement, Model, Node, Plan, Topology, VerdictDoc
+from validation.reference import Claim, Machine, Reference
+
+State = Literal["confirmed", "missed", "rehearsed", "not-measured", "elsewhere"]
+MACHINE = "pf.bom"
+"""The criterion that says whether the site's machines are those that it declares."""
+
+
+class ClaimLine(Model):
+    """A claim as a run leaves it. `published` is what the document prints, None where it has no figure or it is lost;
+    `limit` the figure that confirms it, in `unit`. `value` with its 95 % interval (`low`, `high`) is the measured one that
+    decides, in the same unit, `subject` where. `reason` says why the state is what it is.
+    """
+
+    id: str
+    document: str
+    section: str
+    statement: str
+    machines: tuple[str, ...]
+    fabrics: tuple[str, ...]
+    inferred: tuple[str, ...]
+    published: str | None
+    limit: float | None
+    sense: Literal["at-least", "at-most", "reported"] | None
+    unit: str
+    criterion: str | None
+    statistic: str | None
+    state: State
+    reason: str
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    text: str | None = None
+    subject: str | None = None
+    evidence: tuple[str, ...] = ()
+
+
+class Conformance(Model):
+    """All claims of the founding documents, in their order. `rehearsal`: nothing of the run can be confirmed."""
+
+    rehearsal: bool
+    claims: tuple[ClaimLine, ...]
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """How many claims are in which state, every state named."""
+        found = Counter(line.state for line in self.claims)
+        return {state: found[state] for state in get_args(State)}
+
+    @property
+    def here(self) -> int:
+        """How many claims are this site's."""
+        return len(self.claims) - self.counts["elsewhere"]
+
+
+def conformance(verdict: VerdictDoc, reference: Reference, topology: Topology, plan: Plan) -> Conformance:
+    """Every claim of the founding documents against the verdict on a run."""
+    rehearsal = topology.virtual or verdict.sign_off == "REHEARSAL"
+    criteria = {c.id: c for c in verdict.criteria}
+    planned = {m.id: m for m in plan.measurements}
+    site = _Site(verdict, reference, topology, criteria, planned, rehearsal)
+    lines = tuple(site.line(claim) for claim in reference.claims.values() if reference.document(claim).founding)
+    return Conformance(rehearsal=rehearsal, claims=lines)
+
+
+def is_machine(machine: Machine, nodes: Iterable[Node]) -> bool:
+    """True where the inventory declares GPU nodes, and every one of them as this machine."""
+    with_gpus = [node for node in nodes if node.bom.gpu_model]
+    return bool(with_gpus) and all(_matches(machine.match, node) for node in with_gpus)
+
+
+def _matches(match: Mapping[str, int | str], node: Node) -> bool:
+    declared = node.bom.model_dump()
+    return all(
+        declared.get(key) == wanted if isinstance(wanted, int) else wanted in str(declared.get(key) or "")
+        for key, wanted in match.items()
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a run says of a claim."""
+
+    state: State
+    reason: str
+    judgement: Judgement | None = None
+    evidence: tuple[str, ...] = ()
+
+
+class _Site:
+    """What of a run the claims are held against."""
+
+    def __init__(
+        self,
+        verdict: VerdictDoc,
+        reference: Reference,
+        topology: Topology,
+        criteria: Mapping[str, CriterionVerdict],
+        planned: Mapping[str, Measurement],
+        rehearsal: bool,
+    ) -> None:
+        self.verdict, self.reference, self.topology = verdict, reference, topology
+        self.criteria, self.planned, self.rehearsal = criteria, planned, rehearsal
+        self.machines = {key for key, machine in reference.machines.items() if is_machine(machine, topology.nodes)}
+
+    def line(self, claim: Claim) -> ClaimLine:
+        """The claim with what the run says of it."""
+        published, by = claim.published, claim.confirmed_by
+        found = self._found(claim)
+        decisive = found.judgement
+        return ClaimLine(
+            id=claim.id,
+            document=self.reference.document(claim).cite,
+            section=claim.section,
+            statement=claim.statement,
+            machines=tuple(self.reference.machines[key].short for key in claim.machines),
+            fabrics=claim.fabrics,
+            inferred=claim.inferred,
+            published=published.printed if published is not None else None,
+            limit=claim.limit if published is not None else None,
+            sense=published.sense if published is not None else None,
+            unit=published.unit if published is not None else _unit(decisive),
+            criterion=by.criterion if by is not None else None,
+            statistic=by.statistic if by is not None else None,
+            state=found.state,
+            reason=found.reason,
+            value=decisive.value if decisive is not None else None,
+            low=decisive.low if decisive is not None else None,
+            high=decisive.high if decisive is not None else None,
+            text=decisive.text if decisive is not None else None,
+            subject=decisive.subject if decisive is not None else None,
+            evidence=found.evidence,
+        )
+
+    def _found(self, claim: Claim) -> _Found:
+        elsewhere = self._elsewhere(claim)
+        if elsewhere:
+            return _Found("elsewhere", elsewhere)
+        by = claim.confirmed_by
+        if by is None:
+            return _Found("not-measured", claim.why_not or "")
+        criterion = self.criteria.get(by.criterion)
+        if criterion is None:
+            return _Found("not-measured", f"{by.criterion} is no criterion of this run")
+        if not criterion.judgements:
+            return _Found("not-measured", criterion.reason)
+        mine = [j for j in criterion.judgements if self._belongs(j, by.where)]
+        if not mine:
+            asked = ", ".join(f"{key} {value}" for key, value in by.where.items())
+            return _Found("not-measured", f"{by.criterion} was measured, but not with {asked}")
+        return self._decided(claim, mine)
+
+    def _elsewhere(self, claim: Claim) -> str:
+        """Why a claim is not this site's; "" where it is."""
+        why = []
+        if claim.fabrics and self.verdict.fabric not in claim.fabrics:
+            why.append(f"made on {', '.join(claim.fabrics)}")
+        if claim.machines and not self.machines.intersection(claim.machines):
+            why.append(f"made on {', '.join(self.reference.machines[key].short for key in claim.machines)}")
+        return " and ".join(why)
+
+    def _belongs(self, judgement: Judgement, where: Mapping[str, str | int]) -> bool:
+        if not where:
+            return True
+        measurement = self.planned.get(judgement.evidence[-1]) if judgement.evidence else None
+        return measurement is not None and all(measurement.params.get(key) == value for key, value in where.items())
+
+    def _decided(self, claim: Claim, judgements: Sequence[Judgement]) -> _Found:
+        answers = [(_answer(claim, judgement), judgement) for judgement in judgements]
+        evidence = tuple(dict.fromkeys(id_ for judgement in judgements for id_ in judgement.evidence))
+        missed = [(words, j) for (reached, words), j in answers if reached is False]
+        undecided = [(words, j) for (reached, words), j in answers if reached is None]
+        reached = [(words, j) for (reached, words), j in answers if reached]
+        words, judgement = _worst(claim, missed or undecided or reached)
+        count = len(missed or undecided or reached)
+        if len(answers) > 1:
+            words = f"{'all' if count == len(answers) else count} of {len(answers)}: {words}"
+        state: State = "missed" if missed else "not-measured" if undecided else "confirmed"
+        if state != "not-measured" and self.rehearsal:
+            how = "reached" if state == "confirmed" else "not reached"
+            words = f"{how} on virtual or emulated parts, which confirm nothing: {words}"
+            state = "rehearsed"
+        elif state != "not-measured" and claim.machines and self._machine_unproved():
+            words = f"{MACHINE} does not confirm that this is the machine: {words}"
+            state = "not-measured"
+        return _Found(state, words, judgement, evidence)
+
+    def _machine_unproved(self) -> bool:
+        bom = self.criteria.get(MACHINE)
+        return bom is None or bom.verdict != "pass"
+
+
+def _unit(judgement: Judgement | None) -> str:
+    return judgement.bound.unit if judgement is not None and judgement.bound is not None else ""
+
+
+def _answer(claim: Claim, judgement: Judgement) -> tuple[bool | None, str]:
+    """Whether a judgement reaches what is claimed, None where it cannot decide, and why in words."""
+    # what too much noise or a fault of the measurement made undecided decides here neither
+    was = judgement.waived.was if judgement.waived is not None else judgement.verdict
+    if claim.published is None:
+        reached = {"pass": True, "fail": False}.get(was)
+        return reached, judgement.reason
+    if was == "not-measured" and judgement.reason_code not in ("no-bound", "virtual"):
+        return None, judgement.reason
+    if judgement.value is None:
+        return None, judgement.reason
+    if _unit(judgement) not in ("", claim.published.unit):
+        return None, f"measured in {_unit(judgement)}, published in {claim.published.unit}"
+    limit, unit = claim.limit, claim.published.unit
+    low = judgement.value if judgement.low is None else judgement.low
+    high = judgement.value if judgement.high is None else judgement.high
+    side = "at least" if claim.published.sense == "at-least" else "at most"
+    words = f"{judgement.value:.4g} {unit} (95 % interval {low:.4g} to {high:.4g}), {side} {limit:g} confirms it"
+    best, worst = (high, low) if claim.published.sense == "at-least" else (-low, -high)
+    wanted = limit if claim.published.sense == "at-least" else -limit
+    if worst >= wanted:
+        return True, words
+    if best < wanted:
+        return False, words
+    return None, f"{words}: the interval includes it"
+
+
+def _worst(claim: Claim, answers: Sequence[tuple[str, Judgement]]) -> tuple[str, Judgement]:
+    """Of answers alike the one whose value is the least favourable."""
+    higher = claim.published is None or claim.published.sense != "at-most"
+
+    def key(answer: tuple[str, Judgement]) -> float:
+        value = answer[1].value
+        if value is None:
+            return float("inf")
+        return value if higher else -value
+
+    return min(answers, key=key)

@@ -1,0 +1,111 @@
+"""Conformance as the report shows it: a sentence for page one, and a line for each claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from validation.conformance import ClaimLine, Conformance, State, conformance
+from validation.model import VerdictDoc
+from validation.report.documents import RunDocuments
+from validation.report.numbers import NONE, interval, quantity
+from validation.report.words import FrontWords
+
+STATES: dict[State, str] = {
+    "confirmed": "confirmed",
+    "missed": "missed",
+    "rehearsed": "rehearsed",
+    "not-measured": "not measured",
+    "elsewhere": "not of this site",
+}
+_CHIPS: dict[State, str] = {
+    "confirmed": "pass",
+    "missed": "fail",
+    "rehearsed": "waived",
+    "not-measured": "not-measured",
+    "elsewhere": "not-applicable",
+}
+_ORDER: tuple[State, ...] = ("missed", "confirmed", "rehearsed", "not-measured")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim in the annex. `chip` is the verdict whose colour its state has."""
+
+    line: ClaimLine
+    published: str
+    measured: str
+    interval: str | None
+    chip: str
+    state: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The claims of a document that are this site's, and those that are not."""
+
+    document: str
+    rows: tuple[Row, ...]
+    elsewhere: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class ClaimsAnnex:
+    """All claims, with the sentence of page one in English."""
+
+    sentence: str
+    rehearsal: bool
+    groups: tuple[Group, ...]
+
+
+def conformance_of(documents: RunDocuments, verdict: VerdictDoc) -> Conformance:
+    """The claims that the run began with against its verdict."""
+    return conformance(verdict, documents.reference, documents.topology, documents.plan)
+
+
+def sentence(found: Conformance, words: FrontWords) -> str:
+    """How many claims of the reference architecture are confirmed, missed and not measured here."""
+    counts, labels = found.counts, words.labels
+    return labels["claims_rehearsal" if found.rehearsal else "claims"].format(
+        confirmed=counts["confirmed"],
+        missed=counts["missed"],
+        rehearsed=counts["rehearsed"],
+        open=counts["not-measured"],
+        here=found.here,
+        elsewhere=counts["elsewhere"],
+    )
+
+
+def annex(found: Conformance, words: FrontWords) -> ClaimsAnnex:
+    """The annex Conformance."""
+    titles = dict.fromkeys(line.document for line in found.claims)
+    return ClaimsAnnex(
+        sentence=sentence(found, words),
+        rehearsal=found.rehearsal,
+        groups=tuple(_group(title, [c for c in found.claims if c.document == title]) for title in titles),
+    )
+
+
+def _group(title: str, lines: Iterable[ClaimLine]) -> Group:
+    rows = [_row(line) for line in lines]
+    mine = [row for row in rows if row.line.state != "elsewhere"]
+    mine.sort(key=lambda row: _ORDER.index(row.line.state))
+    return Group(title, tuple(mine), tuple(row for row in rows if row.line.state == "elsewhere"))
+
+
+def _row(line: ClaimLine) -> Row:
+    return Row(
+        line=line,
+        published=_published(line),
+        measured=quantity(line.value, line.unit) if line.value is not None else line.text or NONE,
+        interval=interval(line.low, line.high, line.unit),
+        chip=_CHIPS[line.state],
+        state=STATES[line.state],
+    )
+
+
+def _published(line: ClaimLine) -> str:
+    if line.published is None:
+        return "no figure"
+    marks = [f"{name} inferred" for name in line.inferred]
+    return line.published + (f" ({', '.join(marks)})" if marks else "")
