@@ -253,7 +253,10 @@ def _with_defaults(source: Source) -> Source:
             if more:
                 text = source.text if source.text.endswith("\n") else f"{source.text}\n"
                 below = yaml.safe_dump(more, sort_keys=False, width=1000)
-                return Source(source.path, f"{text}# figures of the claims named above, and those that hold for every profile of this transport\n{below}")
+                return Source(
+                    source.path,
+                    f"{text}# figures of the claims named above, and those that hold for every profile of this transport\n{below}",
+                )
     return source
 
 

@@ -118,7 +118,9 @@ def test_the_least_favourable_of_several_decides_and_is_shown(reference: Referen
     assert "at most 7.5 confirms it" in line.reason
 
 
-@pytest.mark.parametrize(("was", "state"), [("pass", "confirmed"), ("fail", "missed"), ("not-measured", "not-measured")])
+@pytest.mark.parametrize(
+    ("was", "state"), [("pass", "confirmed"), ("fail", "missed"), ("not-measured", "not-measured")]
+)
 def test_without_a_published_figure_the_criterion_decides(reference: Reference, was: str, state: str) -> None:
     assert of(reference, verdict(rm_isolate=(judgement(None, verdict=was),)))["holds"] == state
 
@@ -183,9 +185,7 @@ def test_another_workload_confirms_nothing(reference: Reference) -> None:
 
 def test_a_rehearsal_confirms_and_misses_nothing(reference: Reference) -> None:
     for topology, sign_off in ((SITE, "REHEARSAL"), (LAB, "REHEARSAL")):
-        said = verdict(
-            sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=()
-        )
+        said = verdict(sign_off, tr_local=(judgement(6.0),), rm_isolate=(judgement(None, verdict="fail"),), tn_inter=())
         found = conformance(said, reference, topology, plan())
         by = {line.id: line for line in found.claims}
         assert found.rehearsal

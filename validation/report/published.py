@@ -22,7 +22,7 @@ _NAMES = {
 
 
 def _rates(reference: Reference, machine: str, **conditions: str | int) -> list[Claim]:
-    claims = reference.all(machine, precision="fp16", **conditions)
+    claims = reference.all(machine, **conditions)
     return [c for c in claims if c.published is not None and c.published.unit == "images/s"]
 
 
@@ -53,6 +53,13 @@ def throughput(reference: Reference) -> dict[str, tuple[float, ...]]:
         name: tuple(_rates(reference, machine, model=model, gpus=8)[0].value for machine in _COMPARED)
         for model, name in _NAMES.items()
     }
+
+
+def conditions(reference: Reference) -> str:
+    """What all of `scaling` and `throughput` was measured with, in words."""
+    claims = [c for machine in (*_SCALED, *_COMPARED) for c in _rates(reference, machine)]
+    batches, precisions = ({str(c.conditions[key]) for c in claims} for key in ("batch", "precision"))
+    return f"batch {' or '.join(sorted(batches))} per GPU, {' or '.join(sorted(precisions))}"
 
 
 def assumed(reference: Reference) -> str:

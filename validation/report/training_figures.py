@@ -16,7 +16,12 @@ LOSS = "loss"
 
 def training_figures(documents: RunDocuments, jobs: Training | None, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """Figures of the training section; empty frames with the reason where nothing was measured."""
-    return (_scaling(jobs, documents.reference), _throughput(jobs, documents.reference), _learning(documents), _long(verdict))
+    return (
+        _scaling(jobs, documents.reference),
+        _throughput(jobs, documents.reference),
+        _learning(documents),
+        _long(verdict),
+    )
 
 
 def _scaling(jobs: Training | None, reference: Reference) -> Figure:
@@ -58,17 +63,20 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
         [*series, Series("ideal: N ranks, N times as fast", ((0.0, 0.0), (float(top), float(top))), markers=False)],
     )
     caption += (
-        " The job of this run is a small network on synthetic images; the published one is ResNet-50, batch 128 per "
-        f"GPU, fp16 ({whitepaper}). Only the shape can be compared, not the rate."
+        " The job of this run is a small network on synthetic images; the published one is ResNet-50, "
+        f"{published.conditions(reference)} ({whitepaper}). Only the shape can be compared, not the rate."
     )
     return Figure("scaling-published", caption, svg, table, None, ("tn.intra", "tn.inter"))
 
 
 def _throughput(jobs: Training | None, reference: Reference) -> Figure:
-    rows = tuple((model, *(number(v) for v in values), "not measured") for model, values in published.throughput(reference).items())
+    rows = tuple(
+        (model, *(number(v) for v in values), "not measured")
+        for model, values in published.throughput(reference).items()
+    )
     table = DataTable(
-        f"Published throughput on 8 GPUs, batch 128 per GPU, fp16, images/s; source: {published.whitepaper(reference)}; "
-        f"{published.assumed(reference)}.",
+        f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; "
+        f"source: {published.whitepaper(reference)}; {published.assumed(reference)}.",
         ("Model", *published.throughput_systems(reference), "This run"),
         rows,
     )
