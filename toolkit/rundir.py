@@ -127,7 +127,7 @@ def begin(
 
 
 def renew(run_dir: Path, info: RunInfo, names: Collection[str], why: str) -> None:
-    """Write run.json with the hashes of the rules as they are now, of those in `names` (and all criteria and claims) only.
+    """Write run.json with the hashes of the rules as they are now, of those in `names`, and of all criteria and claims.
 
     What is not named must still be what the run began with. `why` says what was replaced, where anything was.
     """

@@ -5,7 +5,7 @@ another fabric or machine is *elsewhere*: nothing here can confirm or miss it. O
 
 - confirmed: every judgement of its criterion that belongs to it reaches the published figure, less favourable by its
   rounding, with its whole 95 % interval; where the document has no figure: every judgement passed;
-- missed: one of them is measured and does not reach it (or failed), waived or not: a waiver lifts a bound and no figure;
+- missed: one of them is measured and does not reach it, or failed, waived or not: a waiver lifts a bound, no figure;
 - rehearsed: one of both on virtual or emulated parts, which show the procedure and confirm nothing;
 - not measured: anything else, with the reason.
 
@@ -29,8 +29,8 @@ MACHINE = "pf.bom"
 
 class ClaimLine(Model):
     """A claim as a run leaves it. `published` is what the document prints, None where it has no figure or it is lost;
-    `limit` the figure that confirms it, in `unit`. `value` with its 95 % interval (`low`, `high`) is the measured one that
-    decides, in the same unit, `subject` where. `reason` says why the state is what it is.
+    `limit` the figure that confirms it, in `unit`. `value` with its 95 % interval (`low`, `high`) is the measured one
+    that decides, in the same unit, `subject` where. `reason` says why the state is what it is.
     """
 
     id: str

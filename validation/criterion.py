@@ -52,11 +52,11 @@ class Limit(Model):
 
     `words` is how the report states it; its numbers are those of the bound: `{value}`, `{percent}` (100 x value), or a
     figure of the fabric profile by its key; `{claim:ID}` is what a document prints (validation/reference.py). `claim`
-    in place of `value`: that claim's figure, less favourable by its rounding. `kind`: `fabric` = derived from the fabric profile's key `fabric_key`,
-    `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with what is declared, `report` = no
-    bound, the value is reported, `platform` = between `value` (a share) and the whole of what the node's declared
-    platform can do of `platform_key` (validation/platform.py). `provisional` = our judgement, to be calibrated, not a
-    published figure.
+    in place of `value`: that claim's figure, less favourable by its rounding. `kind`: `fabric` = derived from the
+    fabric profile's key `fabric_key`, `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with
+    what is declared, `report` = no bound, the value is reported, `platform` = between `value` (a share) and the whole
+    of what the node's declared platform can do of `platform_key` (validation/platform.py). `provisional` = our
+    judgement, to be calibrated, not a published figure.
     """
 
     kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report"]

@@ -80,8 +80,8 @@ class Fabric(Model):
     `line_rate_gbps` is the rate a port is sold as, `data_rate_gbps` what line encoding leaves of it (equal unless
     given), `mtu` the IP MTU of the port in bytes, `rdma_mtu` the RDMA path MTU in bytes, `tcp_streams` how many
     parallel TCP streams a bandwidth measurement uses at this rate. `claims`: of which claim a figure is
-    (validation/reference.py), in place of the figure itself, which a run's copy has below. A latency or fraction that is None has no
-    published figure: its criterion then comes out as not-measured (no-bound), never as a pass.
+    (validation/reference.py), in place of the figure itself, which a run's copy has below. A latency or fraction that is
+    None has no published figure: its criterion then comes out as not-measured (no-bound), never as a pass.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
@@ -103,7 +103,7 @@ class Fabric(Model):
     rdma_write_latency: LatencyBound | None = None
     rdma_read_latency: LatencyBound | None = None
     remote_ratio: RemoteRatio | None = None
-    claims: dict[FigureKey, str] = {}
+    claims: dict[FigureKey, str] = Field(default={})
     sources: Sources
     notes: tuple[str, ...] = ()
 
@@ -255,7 +255,7 @@ def _with_defaults(source: Source) -> Source:
                 below = yaml.safe_dump(more, sort_keys=False, width=1000)
                 return Source(
                     source.path,
-                    f"{text}# figures of the claims named above, and those that hold for every profile of this transport\n{below}",
+                    f"{text}# figures of its claims, and those that hold for every profile of this transport\n{below}",
                 )
     return source
 

@@ -92,21 +92,22 @@ class Published(Model):
 
 
 class ConfirmedBy(Model):
-    """The criterion that confirms a claim, and which of its judgements: those whose measurement (the last of them, where
-    there are several) had the parameters `where`. `statistic` is what of it is compared, in words.
+    """The criterion that confirms a claim, and which of its judgements: those whose measurement (the last, where there
+    are several) had the parameters `where`. `statistic` is what of it is compared, in words.
     """
 
     criterion: str = Field(pattern=r"^[a-z]{2}\.[a-z0-9]+$")
     statistic: str = Field(min_length=1)
-    where: dict[str, str | int] = {}
+    where: dict[str, str | int] = Field(default={})
 
 
 class Claim(Model):
     """One claim. `section` is where in the document it stands, `statement` says in our words what was measured.
 
     `machines` and `fabrics` are those that it was made on; none = it is made of every site. `conditions` are the rest
-    of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without `published`
-    the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why no criterion confirms it.
+    of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without
+    `published` the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why no criterion
+    confirms it.
     """
 
     id: str = Field(pattern=_ID)
@@ -114,7 +115,7 @@ class Claim(Model):
     statement: str = Field(min_length=1)
     machines: tuple[str, ...] = ()
     fabrics: tuple[str, ...] = ()
-    conditions: dict[str, str | int] = {}
+    conditions: dict[str, str | int] = Field(default={})
     inferred: tuple[str, ...] = ()
     published: Published | None = None
     confirmed_by: ConfirmedBy | None = None

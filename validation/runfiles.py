@@ -25,7 +25,7 @@ PROFILE, WAIVERS = "profile.yml", "waivers.yml"
 """What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
 
 TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, PROFILE, WAIVERS)
-"""Documents that a run begins with, beside its criteria and claims: run.json holds the SHA-256 of each that is there."""
+"""Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
 
 
 class RunFiles:

@@ -132,7 +132,9 @@ def test_a_profiles_figure_is_the_claims_and_a_runs_copy_is_complete(tmp_path: P
     assert ratio.minimum == packaged().claim("vmware.roce").limit == 0.95
     assert ratio.source == "VMware blog part 2, 2019, text on figures 2 to 4"
     assert load_fabric(Source(tmp_path / "copy.yml", loaded.text)) == loaded.fabric
-    (tmp_path / "own.yml").write_text(loaded.text.replace("vmware.roce\n", "vmware.rocce\n").split("# figures of")[0])
+    (tmp_path / "own.yml").write_text(
+        loaded.text.replace("vmware.roce\n", "vmware.rocce\n").split("# figures of its claims")[0]
+    )
     with pytest.raises(ConfigError, match=r"own\.yml:14: claims\.remote_ratio: unknown claim 'vmware\.rocce'; did you"):
         read_fabric(str(tmp_path / "own.yml"))
 
@@ -140,5 +142,5 @@ def test_a_profiles_figure_is_the_claims_and_a_runs_copy_is_complete(tmp_path: P
 @pytest.mark.parametrize("name", fabric_names())
 def test_no_packaged_profile_states_a_figure_beside_its_claim(name: str) -> None:
     loaded = read_fabric(name)
-    own = loaded.text.split("# figures of")[0]
+    own = loaded.text.split("# figures of its claims")[0]
     assert not [key for key in loaded.fabric.claims if f"\n{key}:" in own]

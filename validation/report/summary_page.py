@@ -73,8 +73,8 @@ class Front:
 
 
 def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
-    """The template values of page one, of the method and of the last page: `front`, `partner`, `repeats`, `namespace`; and
-    `conformance`, whose sentence stands on page one.
+    """The template values of page one, of the method and of the last page: `front`, `partner`, `repeats`, `namespace`;
+    and `conformance`, whose sentence stands on page one.
 
     Raises ConfigError, one line with file and line, for a partner's template that cannot be used.
     """

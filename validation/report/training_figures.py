@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from validation.model import VerdictDoc
-from validation.report.documents import RunDocuments
-from validation.report.numbers import number, percent
 from validation.reference import Reference
 from validation.report import published
+from validation.report.documents import RunDocuments
+from validation.report.numbers import number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, title
