@@ -80,8 +80,8 @@ class Fabric(Model):
     `line_rate_gbps` is the rate a port is sold as, `data_rate_gbps` what line encoding leaves of it (equal unless
     given), `mtu` the IP MTU of the port in bytes, `rdma_mtu` the RDMA path MTU in bytes, `tcp_streams` how many
     parallel TCP streams a bandwidth measurement uses at this rate. `claims`: of which claim a figure is
-    (validation/reference.py), in place of the figure itself, which a run's copy has below. A latency or fraction that is
-    None has no published figure: its criterion then comes out as not-measured (no-bound), never as a pass.
+    (validation/reference.py), in place of the figure itself, which a run's copy has below. A latency or fraction that
+    is None has no published figure: its criterion then comes out as not-measured (no-bound), never as a pass.
     """
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")

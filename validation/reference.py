@@ -106,7 +106,7 @@ class Claim(Model):
 
     `machines` and `fabrics` are those that it was made on; none = it is made of every site. `conditions` are the rest
     of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without
-    `published` the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why no criterion
+    `published` the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why none
     confirms it.
     """
 

@@ -63,24 +63,34 @@ def conformance_of(documents: RunDocuments, verdict: VerdictDoc) -> Conformance:
     return conformance(verdict, documents.reference, documents.topology, documents.plan)
 
 
-def sentence(found: Conformance, words: FrontWords) -> str:
+def sentence(found: Conformance) -> str:
     """How many claims of the reference architecture are confirmed, missed and not measured here."""
+    counts, here = found.counts, found.here
+    rest = f"{counts['not-measured']} not measured here; {counts['elsewhere']} more are of other fabrics or machines."
+    if found.rehearsal:
+        words = f"A rehearsal confirms no claim: of {here} claims of the reference architecture that are of this site"
+        return f"{words} {counts['rehearsed']} rehearsed, {rest}"
+    claims = f"{counts['confirmed']} of {here} claims of the reference architecture confirmed"
+    return f"{claims}, {counts['missed']} missed, {rest}"
+
+
+def on_front(found: Conformance, words: FrontWords) -> tuple[str, str, str]:
+    """What page one says of it: label, how many are confirmed, and the rest."""
     counts, labels = found.counts, words.labels
-    return labels["claims_rehearsal" if found.rehearsal else "claims"].format(
-        confirmed=counts["confirmed"],
-        missed=counts["missed"],
-        rehearsed=counts["rehearsed"],
-        open=counts["not-measured"],
-        here=found.here,
-        elsewhere=counts["elsewhere"],
+    numbers = {state.replace("-", "_"): count for state, count in counts.items()}
+    note = labels["claims_rehearsed" if found.rehearsal else "claims_note"]
+    return (
+        labels["claims"],
+        labels["claims_confirmed"].format(here=found.here, **numbers),
+        note.format(open=counts["not-measured"], **numbers),
     )
 
 
-def annex(found: Conformance, words: FrontWords) -> ClaimsAnnex:
+def annex(found: Conformance) -> ClaimsAnnex:
     """The annex Conformance."""
     titles = dict.fromkeys(line.document for line in found.claims)
     return ClaimsAnnex(
-        sentence=sentence(found, words),
+        sentence=sentence(found),
         rehearsal=found.rehearsal,
         groups=tuple(_group(title, [c for c in found.claims if c.document == title]) for title in titles),
     )

@@ -329,7 +329,7 @@ def _results(documents: RunDocuments) -> tuple[ResultEntry, ...]:
 def _conformance(documents: RunDocuments, verdict: VerdictDoc) -> ConformanceEntry:
     found = conformance_of(documents, verdict)
     return ConformanceEntry(
-        sentence=sentence(found, front_words("en")),
+        sentence=sentence(found),
         rehearsal=found.rehearsal,
         here=found.here,
         counts={state: count for state, count in found.counts.items()},

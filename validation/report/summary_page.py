@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from validation.conformance import Conformance
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
-from validation.report.claims import annex, conformance_of, sentence
+from validation.report.claims import annex, conformance_of, on_front
 from validation.report.criteria import Row, tally
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, quantity
@@ -69,20 +68,20 @@ class Front:
     waivers: tuple[WaiverGroup, ...]
     waivers_more: int
     missing: tuple[str, ...]
-    claims: str
+    claims: tuple[str, str, str]
 
 
 def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> dict[str, Any]:
     """The template values of page one, of the method and of the last page: `front`, `partner`, `repeats`, `namespace`;
-    and `conformance`, whose sentence stands on page one.
+    and `conformance`, the annex.
 
     Raises ConfigError, one line with file and line, for a partner's template that cannot be used.
     """
     found = conformance_of(documents, verdict)
-    page = front(documents, verdict, rows, found)
+    page = front(documents, verdict, rows)
     return {
         "front": page,
-        "conformance": annex(found, front_words("en")),
+        "conformance": annex(found),
         "partner": partner_blocks(documents, verdict),
         "repeats": repeats(documents),
         "limits": limits(documents, verdict),
@@ -91,7 +90,7 @@ def front_context(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[R
     }
 
 
-def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], found: Conformance) -> Front:
+def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> Front:
     """Page one of a run."""
     customer, words = documents.customer, front_words(documents.customer.language)
     failed = [r for r in rows if r.criterion.verdict == "fail"]
@@ -126,7 +125,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row], fou
         waivers=waivers[:_MOST_WAIVERS],
         waivers_more=sum(len(w.ids) for w in waivers[_MOST_WAIVERS:]),
         missing=_missing(verdict, words),
-        claims=sentence(found, words),
+        claims=on_front(conformance_of(documents, verdict), words),
     )
 
 
