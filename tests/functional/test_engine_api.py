@@ -6,6 +6,8 @@ import re
 import socket
 import struct
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -234,6 +236,36 @@ def read(sock: socket.socket, size: int) -> bytes:
     return data
 
 
+@contextmanager
+def admitted(port: int) -> Iterator[socket.socket]:
+    """A connection of a client with the right token, after the server's welcome."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.settimeout(20)
+        sock.sendall(hello())
+        devices = struct.unpack_from("<I", read(sock, 8 + 8 + 64 + 120 + 8), 8 + 8 + 64 + 120 + 4)[0]
+        read(sock, devices * (128 + 16 + 32 + 8 + 160 * 8))
+        yield sock
+
+
+def test_a_primary_context_retained_twice_does_not_pass_the_memory_limit(tmp_path: Path):
+    """It is one context: giving it back once must not give back the accounts of memory that it still holds."""
+    limit = 64 << 20
+    with server(tmp_path, "--memory-limit", str(limit)) as s, admitted(s.port) as sock:
+
+        def asked(*words: int, **more: int) -> tuple[int, int]:
+            sock.sendall(request(*words, **more))
+            head = read(sock, 32)
+            return struct.unpack_from("<Ii", head)[1], struct.unpack_from("<Q", head, 16)[0]
+
+        for _ in range(3):
+            first, _second = asked(2, 0, 0)[1], asked(2, 0, 0)[1]
+            assert asked(6, limit, context=first)[0] == 0
+            assert asked(4, first)[0] == 0
+        with server(tmp_path / "all", devices=s.devices) as whole:  # the same devices, without a limit
+            free, total = client_of(whole).run("start(); said(info())")[0]
+        assert total - free <= limit
+
+
 def test_a_hostile_client_gets_errors_and_harms_nobody(tmp_path: Path):
     """Whoever has a token may say anything: handles and operations that do not exist, sizes that overflow."""
     evil = [0, 1, 2, 77, 1 << 31, 1 << 47, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
@@ -244,11 +276,7 @@ def test_a_hostile_client_gets_errors_and_harms_nobody(tmp_path: Path):
             "said(b.raw == b'\\t' * 4096)"
         )
         other.stdout.readline()
-        with socket.create_connection(("127.0.0.1", s.port)) as sock:
-            sock.settimeout(20)
-            sock.sendall(hello())
-            devices = struct.unpack_from("<I", read(sock, 8 + 8 + 64 + 120 + 8), 8 + 8 + 64 + 120 + 4)[0]
-            read(sock, devices * (128 + 16 + 32 + 8 + 160 * 8))
+        with admitted(s.port) as sock:
             sock.sendall(request(2, 0, 0))
             assert reply(sock)[0] == 0
             for op in [*range(2, 40), 1 << 31]:

@@ -41,6 +41,12 @@ void handle_drop(uint64_t number) {
     if (number - 1 < free_hint) free_hint = number - 1;
 }
 
+uint64_t primary_find(int device) {
+    for (uint64_t i = 0; i < handle_room; i++)
+        if (handles[i].kind == CONTEXT && handles[i].primary && handles[i].device == device) return i + 1;
+    return 0;
+}
+
 /* Index of the first memory above `at`. */
 static size_t above(CUdeviceptr at) {
     size_t low = 0, high = memory_count;

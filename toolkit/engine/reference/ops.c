@@ -43,6 +43,8 @@ static CUresult event_of(const struct request *r, CUevent *event) {
 static CUresult primary_retain(const struct request *r, uint64_t *value) {
     CUcontext context = NULL;
     if (r->arg[1] >= (uint64_t)session.devices) return CUDA_ERROR_INVALID_DEVICE;
+    value[0] = primary_find((int)r->arg[1]);
+    if (value[0]) return CUDA_SUCCESS; /* held already, once: the driver would only count */
     TRY(driver.cuDevicePrimaryCtxRetain(&context, (int)r->arg[1]));
     value[0] = handle_add(CONTEXT, context, (int)r->arg[1], 0);
     handle_get(value[0], CONTEXT)->primary = true;
@@ -64,7 +66,8 @@ static CUresult context_destroy(const struct request *r, uint64_t *value) {
     staging_free(context);
     CUresult status =
         context->primary ? driver.cuDevicePrimaryCtxRelease_v2(context->device) : driver.cuCtxDestroy_v2(context->real);
-    context_forget(r->arg[0], session.child);
+    /* What the driver did not destroy may still hold its memory: it stays accounted for. */
+    if (!status) context_forget(r->arg[0], session.child);
     session.current = 0;
     driver.cuCtxSetCurrent(NULL);
     return status;
