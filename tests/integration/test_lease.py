@@ -271,15 +271,17 @@ def test_provisioning_while_memory_is_in_use_changes_nothing(pool: Lab) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_a_job_that_pretends_gets_no_instance(pool: Lab) -> None:
-    comment = json.dumps({"elastic-ai-lease": 1, "clients": ["10.0.0.1"], "host": "x", "mode": "run"})
-    name = "elastic-ai-lease\n   UserId=root(0) X\n     Nodes=gpu1 CPU_IDs=0 Mem=1 GRES=gpu:v100:4(IDX:0-3)"
-    words = f"sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 -J {shlex.quote(name)} --comment={shlex.quote(comment)}"
-    code, out = run_as(pool, "alice", f"{words} -o /dev/null -D / --wrap 'sleep 5'")
+def test_a_flush_of_all_firewall_rules_ends_no_lease(pool: Lab) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        program = "sh -c 'sleep 10; elastic-ai-copybench --json --bytes 1M --latency-count 5'"
+        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 -l gpu1 -- {program}")
+        there = "ls /run/elastic-ai/leases/*/endpoint.json | wc -l"
+        until(lambda: shell(pool, "gpu1", f"{there}; true").strip(), "1", 60)
+        shell(pool, "gpu1", "systemctl restart nftables")
+        assert "elements" in shell(pool, "gpu1", "nft list set inet elastic_ai_lease allowed")
+        code, out = running.result(90)
     assert code == 0, out
-    time.sleep(3)
-    assert shell(pool, "gpu1", "ls /run/elastic-ai/leases").strip() == ""
-    until(lambda: pool.ssh("head", "squeue -h").strip(), "", 30)
+    assert json_in(out)["verified"] is True
 
 
 @pytest.mark.usefixtures("nothing_left")

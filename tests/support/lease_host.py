@@ -1,6 +1,6 @@
 """A pool's machine for tests of leases: Slurm, firewall, systemd, GPUs, network and clock that remember what they did.
 
-Slurm answers with constructed texts (lease_texts), read by the toolkit's own parsers.
+Slurm answers with constructed documents (lease_texts), read by the toolkit's own parsers.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
-from toolkit.lease import slurm
+from tests.support.lease_texts import Job, jobs_of
+from toolkit.lease import Exit, slurm
 from toolkit.lease.host import Host
 from toolkit.lease.nvml import Gpu
 from toolkit.lease.server_conf import ServerConf
-from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_jobs, parse_nodes
+from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob, parse_nodes
 
 #: What a program says and how it ends, for FakeSlurm.answers: text, or (exit code, stderr).
 Answer = str | tuple[int, str]
@@ -25,15 +26,18 @@ Answer = str | tuple[int, str]
 
 @dataclass
 class FakeSlurm:
-    """`texts` are the answers to `scontrol show job`, the last one for ever; `answers` those to other commands by their
-    first words; `files` what is read on nodes, in order, an exception to be raised."""
+    """`said` are the answers about jobs, the last one for ever; `answers` those to other commands by their first words;
+    `files` what is read on nodes, in order, an exception to be raised."""
 
-    texts: list[str] = field(default_factory=list)
+    said: list[list[Job]] = field(default_factory=list)
     node_text: str = ""
     answers: dict[str, Answer] = field(default_factory=dict)
     files: list[str | Exception] = field(default_factory=list)
     queue_place: int | None = None
     start: str = ""
+    #: Questions that the controller leaves unanswered first; how often it was asked for places in the queue.
+    away: int = 0
+    turns: int = 0
     silent: bool = False
     commands: list[list[str]] = field(default_factory=list)
     submitted: list[tuple[list[str], int]] = field(default_factory=list)
@@ -54,11 +58,14 @@ class FakeSlurm:
         return parse_nodes(self.node_text)
 
     def jobs(self) -> list[SlurmJob]:
-        return parse_jobs("".join(self.texts))
+        return jobs_of([job for said in self.said for job in said])
 
     def job_parts(self, lease: int) -> list[SlurmJob]:
-        text = self.texts.pop(0) if len(self.texts) > 1 else (self.texts or [""])[0]
-        return sorted((j for j in parse_jobs(text) if lease in (j.lease, j.id)), key=lambda j: j.task)
+        said = self.said.pop(0) if len(self.said) > 1 else (self.said or [[]])[0]
+        return sorted((j for j in jobs_of(said) if lease in (j.lease, j.id)), key=lambda j: j.task)
+
+    def job(self, number: int) -> SlurmJob | None:
+        return next((j for j in self.job_parts(number) if j.id == number), None)
 
     def submit(self, options: Sequence[str], parts: int) -> int:
         self.submitted.append((list(options), parts))
@@ -67,11 +74,21 @@ class FakeSlurm:
     def cancel(self, lease: int) -> None:
         self.cancelled.append(lease)
 
-    def place_in_queue(self, lease: int) -> int | None:
-        return self.queue_place
+    def states(self, lease: int) -> list[JobState]:
+        """Of the next answer; one that says that the wait is over stays for the question after it."""
+        if self.away:
+            self.away -= 1
+            raise slurm.SlurmError("Slurm does not answer: Unable to contact slurm controller", Exit.RETRY)
+        said = (self.said or [[]])[0]
+        jobs = [job for job in jobs_of(said) if lease in (job.lease, job.id)]
+        over = any(job.ended for job in jobs) or all(job.state == "RUNNING" for job in jobs)
+        if len(self.said) > 1 and not over:
+            self.said.pop(0)
+        return [JobState(job.id, job.state, job.reason) for job in jobs]
 
-    def expected_start(self, lease: int) -> str:
-        return self.start
+    def turn(self, lease: int) -> tuple[int | None, str]:
+        self.turns += 1
+        return self.queue_place, self.start
 
     def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
         text = self.files.pop(0) if len(self.files) > 1 else self.files[0]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
-from tests.support.lease_texts import COMMENT, job_text, node_text
+from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
 from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
@@ -16,7 +16,7 @@ from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, SlurmJob, parse_jobs, parse_nodes
+from toolkit.lease.slurm_text import Complaint, JobState, SlurmJob, parse_nodes
 from toolkit.lease.wire import EndCode, Ending
 
 POOL = node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE")
@@ -42,7 +42,7 @@ def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
     assert gres(LeaseRequest(1, whole)) == ["shard:140"]
     assert gres(LeaseRequest(1, GpuPart(1, 1))) == ["gpu:1"]  # a pool without shards
     assert gres(LeaseRequest(6, whole)) == ["shard:140"] * 6
-    busy = parse_jobs(job_text(gres="gpu:v100:2(IDX:0-1)") + job_text(42, gres="gpu:v100:2(IDX:0-1)", node="gpu2"))
+    busy = jobs_of(slurm_job(gres="gpu:v100:2(IDX:0-1)") + slurm_job(42, gres="gpu:v100:2(IDX:0-1)", node="gpu2"))
     assert gres(LeaseRequest(3, whole), busy) == ["shard:140"] * 3
     assert gres(LeaseRequest(2, whole), busy) == ["gpu:2"]
     assert gres(LeaseRequest(2, GpuPart(70))) == ["shard:70"] * 2
@@ -118,31 +118,61 @@ def test_a_lease_of_another_is_not_released() -> None:
         def cancel(self, lease: int) -> None:
             raise SlurmError("Kill job error on job id 41: Access/permission denied")
 
-    (lease,) = manage.leases(parse_jobs(job_text()))
+    (lease,) = manage.leases(jobs_of(slurm_job()))
     with pytest.raises(LeaseError, match="lease 41 was not released: it is alice's"):
         manage.release(FakeHost(slurm=Denies()), lease)
 
 
 def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
-    pending = job_text(state="PENDING", gres="")
-    texts = [pending, pending, job_text(state="CONFIGURING"), job_text()]
-    waiting = FakeSlurm(texts=texts, queue_place=3, start="2026-11-21T16:00:00")
+    pending = slurm_job(state="PENDING", gres="")
+    texts = [pending, pending, slurm_job(state="CONFIGURING"), slurm_job()]
+    waiting = FakeSlurm(said=texts, queue_place=3, start="2026-11-21 16:00:00")
     told: list[str] = []
     (job,) = ask.wait(FakeHost(slurm=waiting, clock=FakeClock(step_s=2)), 41, "1/2 GPU", told.append)
     assert job.state == "RUNNING"
     assert told == ["lease 41: waits for 1/2 GPU, place 3 in the queue, expected 2026-11-21 16:00:00"]
-    noted = f"   AdminComment={ended_text('its client is gone')}\n   StdErr"
-    ended = job_text(state="CANCELLED").replace("   StdErr", noted)
-    for text, words in ((ended, "lease 41 has ended: its client is gone"), ("", "lease 41")):
+    ended = slurm_job(state="CANCELLED", admin_comment=ended_text("its client is gone"))
+    for said, words in ((ended, "lease 41 has ended: its client is gone"), ([], "lease 41")):
         with pytest.raises(LeaseError, match=words) as over:
-            ask.wait(FakeHost(slurm=FakeSlurm(texts=[text])), 41, "", told.append)
+            ask.wait(FakeHost(slurm=FakeSlurm(said=[said])), 41, "", told.append)
         assert over.value.code == Exit.RETRY
 
 
+def test_a_controller_that_starts_again_costs_nobody_his_place() -> None:
+    pending = slurm_job(state="PENDING", gres="")
+    host = FakeHost(slurm=FakeSlurm(said=[pending, slurm_job()], queue_place=3, away=20), clock=FakeClock())
+    told: list[str] = []
+    assert ask.wait(host, 41, "1/2 GPU", told.append)[0].state == "RUNNING"
+    assert told[0] == "lease 41: Slurm does not answer: Unable to contact slurm controller; it keeps its place"
+    gone = FakeHost(slurm=FakeSlurm(said=[pending], away=10**6), clock=FakeClock())
+    with pytest.raises(LeaseError, match="Unable to contact"):
+        ask.wait(gone, 41, "1/2 GPU", told.append)
+    assert ask.AWAY_S < gone.clock.now < ask.AWAY_S + ask.POLL_FAR_S
+
+
+def test_who_is_far_back_in_the_queue_asks_seldom() -> None:
+    class Counts(FakeSlurm):
+        asked = 0
+
+        def states(self, lease: int) -> list[JobState]:
+            Counts.asked += 1
+            if clock.now > 3600:
+                self.said = [slurm_job()]
+            return super().states(lease)
+
+    pending, clock = slurm_job(state="PENDING", gres=""), FakeClock()
+    host = FakeHost(slurm=Counts(said=[pending], queue_place=300), clock=clock)
+    ask.wait(host, 41, "1/2 GPU", lambda _words: None)
+    assert (Counts.asked + host.slurm.turns) / (clock.now / 60) <= 4.5  # a minute; the first seconds are quicker
+    Counts.asked, next_in_queue = 0, FakeClock()
+    clock = next_in_queue
+    ask.wait(FakeHost(slurm=Counts(said=[pending], queue_place=1), clock=clock), 41, "1/2 GPU", lambda _words: None)
+    assert Counts.asked > 1700
+
+
 def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
-    array = "ArrayJobId=41 ArrayTaskId={} "
-    half = job_text(42, het=array.format(0)) + job_text(41, het=array.format(1), state="PENDING", gres="")
-    host = FakeHost(slurm=FakeSlurm(texts=[half]))
+    half = slurm_job(42, array=41, task=0) + slurm_job(41, array=41, task=1, state="PENDING", gres="")
+    host = FakeHost(slurm=FakeSlurm(said=[half]))
     with pytest.raises(ask.StartedInPart):
         ask.wait(host, 41, "2 x 1/2 GPU", lambda _words: None, parts=2)
     assert host.clock.now > ask.PART_S
@@ -150,19 +180,17 @@ def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
 
 def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -> None:
     refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
-    two = [
-        "".join(job_text(lease + n, het=f"ArrayJobId={lease} ArrayTaskId={n} ") for n in (0, 1)) for lease in (42, 43)
-    ]
-    texts = [job_text(41), *two]
-    host = FakeHost(slurm=FakeSlurm(texts=texts, files=[refused, refused, ENDPOINT]))
+    two = [slurm_job(lease, array=lease, task=0) + slurm_job(lease + 1, array=lease, task=1) for lease in (42, 43)]
+    texts = [slurm_job(41), *two]
+    host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
     lease, endpoints = ask.obtain(host, LeaseRequest(2, GpuPart(140)), [["-x", "--gres=gpu:2"]], told.append)
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
     assert host.slurm.submitted == [(["-x", "--gres=gpu:2"], 1), *[(["-x", "--gres=shard:140"], 2)] * 2]
     assert host.slurm.cancelled == [41, 42]
     assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is released and requested again")
-    texts = [job_text(number) for number in range(41, 41 + ask.TRIES)]
-    host = FakeHost(slurm=FakeSlurm(texts=texts, files=[refused]))
+    texts = [slurm_job(number) for number in range(41, 41 + ask.TRIES)]
+    host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused]))
     with pytest.raises(NotStarted):
         ask.obtain(host, LeaseRequest(1, GpuPart(140)), [["--gres=shard:140"]], told.append)
     assert len(host.slurm.cancelled) == ask.TRIES
@@ -170,7 +198,7 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
 
 def test_an_endpoint_that_is_not_there_yet_is_waited_for_and_one_that_never_comes_is_asked_for_again() -> None:
     busy, missing = SlurmError("Requested nodes are busy"), SlurmError("cat: endpoint.json: No such file or directory")
-    (job,) = parse_jobs(job_text())
+    (job,) = jobs_of(slurm_job())
     host = FakeHost(slurm=FakeSlurm(files=[busy, busy, ENDPOINT]))
     assert [one.node for one in ask.endpoints_of(host, [job])] == ["gpu1"]
     with pytest.raises(SlurmError) as late:
@@ -196,7 +224,7 @@ def test_slurm_knows_best_why_a_lease_was_lost_but_for_its_time_and_its_client(
     class Keeper:
         ending = heard
 
-    host = FakeHost(slurm=FakeSlurm(texts=[job_text(state=slurms)]))
+    host = FakeHost(slurm=FakeSlurm(said=[slurm_job(state=slurms)]))
     assert running.lost_words(host, 41, [Keeper()]) == words  # type: ignore[list-item]
 
 
@@ -204,22 +232,31 @@ def test_slurm_knows_best_why_a_lease_was_lost_but_for_its_time_and_its_client(
     ("state", "words"), [("TIMEOUT", "time is over"), ("PREEMPTED", "higher priority"), ("NODE_FAIL", "gpu1 failed")]
 )
 def test_every_end_has_its_sentence(state: str, words: str) -> None:
-    (job,) = parse_jobs(job_text(state=state))
+    (job,) = jobs_of(slurm_job(state=state))
     assert words in ask.ended_words(job)
 
 
 def test_leases_are_listed_with_all_their_jobs() -> None:
-    het = "ArrayJobId=41 ArrayTaskId={} "
-    text = job_text(43, het=het.format(0)) + job_text(42, het=het.format(1), gres="shard:v100:70(IDX:3)")
-    other = job_text(50, name="train", comment="(null)")
-    (item,) = manage.leases(parse_jobs(text + other))
+    parts = slurm_job(43, array=41, task=0) + slurm_job(42, array=41, task=1, gres="shard:v100:70(IDX:3)")
+    other = slurm_job(50, name="train", comment=None)
+    (item,) = manage.leases(jobs_of(parts + other))
     assert (item.id, item.what, item.where, item.state) == (41, "1/2 GPU", "gpu1:2-3", "running")
+
+
+def test_a_lease_that_lost_a_part_still_has_the_others_and_can_be_released() -> None:
+    parts = slurm_job(43, array=41, task=0, state="PREEMPTED") + slurm_job(42, array=41, task=1, gres="gpu:1(IDX:3)")
+    (item,) = manage.leases(jobs_of(parts))
+    assert (item.state, item.where) == ("in part", "gpu1:3")
+    assert item.over is not None
+    assert "higher priority" in ask.ended_words(item.over)
+    (item,) = manage.leases(jobs_of(slurm_job(43, array=41, state="PREEMPTED")))
+    assert item.state == "ended"
 
 
 def test_only_its_owner_extends_a_lease_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = "PartitionName=v100\n   AllowGroups=ALL QoS=N/A\n   MaxNodes=UNLIMITED MaxTime=04:00:00 MinNodes=0\n"
-    answers = {"scontrol show partition": partition, "scontrol show job": job_text(), "sacctmgr": "02:00:00\n"}
-    host = FakeHost(slurm=FakeSlurm(texts=[job_text()], answers=answers))
+    answers = {"scontrol show partition": partition, "sacctmgr": "02:00:00\n"}
+    host = FakeHost(slurm=FakeSlurm(said=[slurm_job()], answers=answers))
     monkeypatch.setenv("SUDO_UID", "1001")
     assert manage.extend_as_root(["41", "60"], host) == "lease 41: 2 hours in all"
     assert host.slurm.commands[-1] == ["scontrol", "update", "JobId=41", "TimeLimit=120"]
@@ -241,6 +278,11 @@ def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pyt
     assert "SLURM_JOB_ID" not in kept
     assert "SBATCH_GRES" not in kept
     assert kept["SBATCH_ACCOUNT"] == "research"
+    assert kept["SLURM_TIME_FORMAT"] == "%s"  # an hour that a clock shows twice is two
+    monkeypatch.setenv("SLURM_CONF", "/home/bob/slurm.conf")
+    assert slurm.clean_environment()["SLURM_CONF"] == "/home/bob/slurm.conf"
+    monkeypatch.setenv("SUDO_UID", "1001")  # root loads no plugins of a user's choice
+    assert "SLURM_CONF" not in slurm.clean_environment()
 
 
 def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:

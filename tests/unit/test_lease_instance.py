@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.lease_host import FakeHost
-from tests.support.lease_texts import COMMENT, job_text
+from tests.support.lease_texts import COMMENT, Job, jobs_of, slurm_job
 from toolkit.lease import LeaseError, hooks, instance, static, unit
 from toolkit.lease.server_conf import ServerConf, read_server_conf
-from toolkit.lease.slurm_text import Held, SlurmJob, parse_job
+from toolkit.lease.slurm_text import Held, SlurmJob
 
 
 @pytest.fixture
@@ -28,12 +27,12 @@ def conf(host: FakeHost) -> ServerConf:
     return host.serve()
 
 
-def text(number: int = 41, gres: str = "shard:v100:70(IDX:2)", **more: Any) -> str:
-    return job_text(number, gres=gres, user=f"alice({os.getuid()})", **more)
+def said(number: int = 41, gres: str = "shard:v100:70(IDX:2)", **more: Any) -> list[Job]:
+    return slurm_job(number, gres=gres, uid=os.getuid(), **more)
 
 
 def job(number: int = 41, gres: str = "shard:v100:70(IDX:2)", **more: Any) -> SlurmJob:
-    return parse_job(text(number, gres, **more))
+    return jobs_of(said(number, gres, **more))[0]
 
 
 def test_a_lease_has_its_own_devices_limit_ports_and_token(host: FakeHost, conf: ServerConf) -> None:
@@ -51,12 +50,12 @@ def test_a_lease_has_its_own_devices_limit_ports_and_token(host: FakeHost, conf:
 
 def test_a_job_that_is_no_lease_gives_way_to_leases(host: FakeHost, conf: ServerConf) -> None:
     instance.start(host, job(41, gres="shard:v100:70(IDX:2)"), conf)
-    hooks.give_way(host, job(50, gres="gpu:v100:2(IDX:0-1)", name="train", comment="(null)"))
+    hooks.give_way(host, job(50, gres="gpu:v100:2(IDX:0-1)", name="train", comment=None), conf)
     assert host.slurm.commands == []
-    hooks.give_way(host, job(51, gres="gpu:v100:2(IDX:1-2)", name="train", comment="(null)"))
+    hooks.give_way(host, job(51, gres="gpu:v100:2(IDX:1-2)", name="train", comment=None), conf)
     assert (host.slurm.commands, host.slurm.cancelled) == ([["scontrol", "requeue", "51"]], [])
     host.slurm.answers["scontrol requeue"] = (1, "an interactive one cannot be queued again")
-    hooks.give_way(host, job(52, gres="gpu:v100:1(IDX:2)", name="train", comment="(null)"))
+    hooks.give_way(host, job(52, gres="gpu:v100:1(IDX:2)", name="train", comment=None), conf)
     assert host.slurm.cancelled == [52]
 
 
@@ -155,7 +154,7 @@ def test_the_end_is_verified(host: FakeHost, conf: ServerConf) -> None:
 def test_a_prolog_starts_leases_and_nothing_else(
     host: FakeHost, conf: ServerConf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    host.slurm.texts = [text() + text(50, name="train") + text(51, comment="mine")]
+    host.slurm.said = [said() + said(50, name="train") + said(51, comment="mine")]
     for number in (41, 50, 51, 60):
         monkeypatch.setenv("SLURM_JOB_ID", str(number))
         assert hooks.prolog(host) == 0
@@ -187,7 +186,7 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     assert hooks.sweep(host) == 0
     assert set(host.systemd.units) == {"41", "42"}  # Slurm does not answer: nothing is taken
     host.slurm.silent = False
-    host.slurm.answers["squeue"] = "41 RUNNING 2100-01-01T00:00:00\n42 COMPLETED N/A\n43 RUNNING Unknown\n"
+    host.slurm.answers["squeue"] = "41 RUNNING 4102444800\n42 COMPLETED N/A\n43 RUNNING Unknown\n"
     assert hooks.sweep(host) == 0
     assert set(host.systemd.units) == {"41"}
     assert host.slurm.commands[-1] == [
@@ -199,7 +198,34 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     assert host.slurm.cancelled == [43]
     assert ("10.0.0.9", 30999) not in host.firewall.open
     until = float((host.run_dir / "41" / "deadline").read_text())
-    assert until == datetime(2100, 1, 1).timestamp()
+    assert until == 4102444800  # seconds since the epoch: an hour that a clock shows twice cannot be mistaken
+
+
+def test_a_flush_of_all_rules_ends_no_lease(host: FakeHost, conf: ServerConf) -> None:
+    instance.start(host, job(41), conf)
+    before = set(host.firewall.open)
+    host.slurm.answers["squeue"] = "41 RUNNING Unknown\n"
+    host.firewall.remove()  # systemctl restart nftables
+    assert hooks.sweep(host) == 0
+    assert (host.firewall.open, host.firewall.there) == (before, True)
+    host.firewall.remove()
+    instance.start(host, job(42, gres="gpu:v100:1(IDX:3)"), conf)  # before the sweep came
+    assert before < host.firewall.open
+
+
+def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf: ServerConf) -> None:
+    """Slurm was away during the Prolog, and the client is gone: nobody else would ever end it."""
+    instance.start(host, job(41), conf)
+    now = int(host.clock.time())
+    all_, running = (
+        "squeue --noheader --nodelist=gpu1 --states=all",
+        "squeue --noheader --nodelist=gpu1 --states=RUNNING",
+    )
+    host.slurm.answers[all_] = "41 RUNNING Unknown\n42 RUNNING Unknown\n43 RUNNING Unknown\n44 RUNNING Unknown\n"
+    host.slurm.answers[running] = f"41 {now - 900}\n42 {now - 900}\n43 {now - 60}\n"  # 44 is no lease
+    assert hooks.sweep(host) == 0
+    assert host.slurm.cancelled == [42]
+    assert any("--name=elastic-ai-lease" in command for command in host.slurm.commands)
 
 
 def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:

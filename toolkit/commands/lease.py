@@ -57,7 +57,7 @@ def _data(item: Lease) -> dict[str, Any]:
         "until": item.end,
         "class": first.partition,
         "reason": first.reason,
-        "ended": ask.ended_words(first) if item.state == "ended" else "",
+        "ended": ask.ended_words(item.over) if item.over else "",
         "parts": parts,
     }
 
@@ -210,7 +210,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     problems = 0
     for item in mine if everything else [manage.find(host, number) for number in numbers]:
         if item.state == "ended":
-            click.echo(f"lease {item.id} has already ended: {ask.ended_words(item.jobs[0])}")
+            click.echo(f"lease {item.id} has already ended: {ask.ended_words(item.over or item.jobs[0])}")
             continue
         try:
             manage.release(host, item)

@@ -16,12 +16,17 @@ from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, ended_reason
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmJob
+from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
 from toolkit.lease.text import several
 
 #: Host memory of the job itself, MiB: a shell that sleeps. What the instance may have is the server's matter.
 JOB_MEMORY_MIB = 16
-POLL_FIRST_S, POLL_LAST_S = 0.25, 2.0
+#: How often a client asks while its turn may be the next, and while others are before it; how often for its place.
+#: Three questions and one a minute for each client that waits in a long queue.
+POLL_FIRST_S, POLL_LAST_S, POLL_FAR_S = 0.25, 2.0, 20.0
+TURN_NEAR_S, TURN_S = 10.0, 60.0
+#: How long a controller that does not answer is waited for; jobs in the queue keep their places meanwhile.
+AWAY_S = 300.0
 #: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
 PART_S = 25.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
@@ -177,8 +182,11 @@ def ended_words(job: SlurmJob) -> str:
         "CANCELLED": "it was taken back",
         "DEADLINE": "its time is over",
     }
-    state = job.state.split("+")[0]
-    return left or by_state.get(state, f"Slurm says {state.lower()}{f' ({job.reason})' if job.reason else ''}")
+    return left or by_state.get(job.state, f"Slurm says {job.state.lower()}{f' ({job.reason})' if job.reason else ''}")
+
+
+class _Over(LeaseError):
+    """Slurm's answer that there is nothing left to wait for."""
 
 
 class StartedInPart(Exception):
@@ -223,31 +231,78 @@ def obtain(
         host.clock.sleep(1 + secrets.randbelow(8000) / 1000)
 
 
+class _Waiting:
+    """What the user was told of the wait, and how often Slurm is asked: less often far back in the queue."""
+
+    def __init__(self, host: Host, lease: int, text: str, say: Callable[[str], None]) -> None:
+        self.host, self.lease, self.text, self.say = host, lease, text, say
+        self.began = self.answered = host.clock.monotonic()
+        self.looked: float | None = None
+        self.place: int | None = None
+        self.told, self.start, self.pause = "", "", POLL_FIRST_S
+
+    def tell(self, reason: str) -> None:
+        """The place in the queue, whenever something of it has changed."""
+        now = self.host.clock.monotonic()
+        if now - self.began <= 1:
+            return
+        if self.looked is None or now - self.looked >= (TURN_S if self.far else TURN_NEAR_S):
+            self.looked, (self.place, self.start) = now, self.host.slurm.turn(self.lease)
+        words = f"lease {self.lease}: waits for {self.text}"
+        words += f", place {self.place} in the queue" if self.place else ""
+        words += f" ({reason})" if reason not in ("", "None") else ""
+        words += f", expected {self.start}" if self.start else ""
+        if words != self.told and (self.place or not self.told):
+            self.say(words)
+            self.told = words
+
+    def unanswered(self, fault: LeaseError) -> None:
+        """A controller that starts again keeps the place in the queue, so the client waits for it too, for AWAY_S."""
+        now = self.host.clock.monotonic()
+        if fault.code != Exit.RETRY or now - self.answered > AWAY_S:
+            raise fault
+        words = f"lease {self.lease}: {fault}; it keeps its place"
+        if words != self.told:
+            self.say(words)
+            self.told = words
+
+    @property
+    def far(self) -> bool:
+        """Whether its turn is not the next."""
+        return self.place is not None and self.place > 1
+
+    def rest(self, starting: bool) -> None:
+        """Until the next question."""
+        self.host.clock.sleep(self.pause)
+        longest = POLL_FAR_S if self.far and not starting else POLL_LAST_S
+        self.pause = min(self.pause * 1.5, longest)
+
+
 def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: int = 1) -> list[SlurmJob]:
     """Wait until all jobs of a lease run, and say what it waits for whenever that changes."""
-    pause, told, began, first = POLL_FIRST_S, "", host.clock.monotonic(), 0.0
+    waiting, first = _Waiting(host, lease, text, say), 0.0
     while True:
-        jobs = host.slurm.job_parts(lease)
-        if not jobs:
-            raise LeaseError(f"Slurm no longer has a record of lease {lease}", Exit.RETRY)
-        over = next((job for job in jobs if job.ended), None)
-        if over is not None:
-            raise LeaseError(f"lease {lease} has ended: {ended_words(over)}", Exit.RETRY)
-        running = [job for job in jobs if job.state == "RUNNING"]
-        if len(running) == len(jobs) == parts:
-            return jobs
+        running: list[JobState] = []
+        try:
+            states = host.slurm.states(lease)
+            if not states:
+                raise _Over(f"Slurm no longer has a record of lease {lease}", Exit.RETRY)
+            running = [job for job in states if job.state == "RUNNING"]
+            if any(job.ended for job in states) or len(running) == len(states) == parts:
+                jobs = host.slurm.job_parts(lease)
+                over = next((job for job in jobs if job.ended), None)
+                if over is not None:
+                    raise _Over(f"lease {lease} has ended: {ended_words(over)}", Exit.RETRY)
+                if len([job for job in jobs if job.state == "RUNNING"]) == len(jobs) == parts:
+                    return jobs
+            waiting.answered = host.clock.monotonic()
+            if any(job.state == "PENDING" for job in states):
+                waiting.tell(next(job.reason for job in states if job.state == "PENDING"))
+        except _Over:
+            raise
+        except LeaseError as fault:
+            waiting.unanswered(fault)
         first = first or (host.clock.monotonic() if running else 0.0)
         if running and host.clock.monotonic() - first > PART_S:
             raise StartedInPart
-        if host.clock.monotonic() - began > 1 and any(job.state == "PENDING" for job in jobs):
-            place, start = host.slurm.place_in_queue(lease), host.slurm.expected_start(lease)
-            reason = next((job.reason for job in jobs if job.state == "PENDING"), "")
-            words = f"lease {lease}: waits for {text}"
-            words += f", place {place} in the queue" if place else ""
-            words += f" ({reason})" if reason not in ("", "None") else ""
-            words += f", expected {start.replace('T', ' ')}" if start else ""
-            if words != told and (place or not told):
-                say(words)
-                told = words
-        host.clock.sleep(pause)
-        pause = min(pause * 1.5, POLL_LAST_S)
+        waiting.rest(bool(running))

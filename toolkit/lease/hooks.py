@@ -1,7 +1,8 @@
 """What root runs on a GPU server: Slurm's Prolog and Epilog, the unit's end, and the sweep.
 
 A Prolog or Epilog that fails drains the node, so they fail for nothing but a node that cannot be trusted with the next
-job: a lease that could not start ends with its reason; an end that left something behind drains.
+job: a lease that could not start ends with its reason; an end that left something behind drains, and so does a Slurm
+that says one thing to the Prolog and another to whoever asks it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,18 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from toolkit.lease import LeaseError, instance
+from toolkit.lease import JOB_NAME, LeaseError, instance
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_text
-from toolkit.lease.server_conf import read_server_conf
-from toolkit.lease.slurm_text import SlurmJob, epoch
+from toolkit.lease.server_conf import ServerConf, read_server_conf
+from toolkit.lease.slurm_text import SlurmJob, epoch, index_list
 from toolkit.lease.unit import PROGRAMS
 
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
 ERROR_READ_S = 30
+#: A lease's job that runs for so long without an instance never gets one: Slurm ends a Prolog after 120 s
+#: (PrologEpilogTimeout, role slurm).
+PROLOG_S = 150.0
 
 
 def tell(words: str) -> None:
@@ -39,12 +43,33 @@ def _job_id() -> str:
     return job_id
 
 
-def give_way(host: Host, job: SlurmJob) -> None:
+class Contradiction(LeaseError):
+    """Slurm's two answers about one job differ: none of them can be trusted, nor this node before somebody looked."""
+
+
+def cross_check(job: SlurmJob, node: str) -> None:
+    """Hold what Slurm's controller says of a job against the environment that slurmd gave the Prolog.
+
+    Contradiction where owner or GPUs differ; what is not in the environment contradicts nothing. LeaseError for a job
+    that has left this node since, which its owner may have brought about.
+    """
+    uid, gpus = os.environ.get("SLURM_JOB_UID"), os.environ.get("SLURM_JOB_GPUS", "")
+    if uid is not None and uid != str(job.uid):
+        raise Contradiction(f"Slurm says that job {job.id} is of uid {job.uid}, and to the Prolog: of uid {uid}")
+    if node not in job.nodes or job.state not in ("RUNNING", "CONFIGURING"):
+        raise LeaseError(f"job {job.id} is not here any more ({job.state.lower()})")
+    if gpus and not job.problem:
+        told, held = set(index_list(gpus)), {part.index for part in job.held if part.node == node}
+        if told != held:
+            words = f"GPUs {', '.join(map(str, sorted(held))) or 'none'}, and to the Prolog: {gpus[:80]}"
+            raise Contradiction(f"Slurm says that job {job.id} has of {node} {words}")
+
+
+def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     """A job that has GPUs here and is no lease: back into the queue where Slurm gave it a GPU with leases on it.
 
     Slurm 22.05 takes a GPU for free of shards as soon as one of several jobs that have shards of it has ended.
     """
-    conf = read_server_conf(host.server_conf)
     held = [part for part in job.held if part.node == conf.node]
     try:
         if held:
@@ -58,20 +83,23 @@ def give_way(host: Host, job: SlurmJob) -> None:
 
 
 def prolog(host: Host | None = None) -> int:
-    """Before a job starts here: start its instance when it is a lease."""
+    """Before a job starts here: start its instance when it is a lease. 1 for a Contradiction: Slurm drains the node."""
     host = host or this_host()
     try:
         job_id = _job_id()
-        job = next((j for j in host.slurm.job_parts(int(job_id)) if j.id == int(job_id)), None)
+        job = host.slurm.job(int(job_id))
         if job is None:
             raise LeaseError("Slurm does not know the job any more")
+        conf = read_server_conf(host.server_conf)
+        cross_check(job, conf.node)
         if not instance.is_lease(job):
-            give_way(host, job)
+            give_way(host, job, conf)
             return 0
-        if str(job.uid) != os.environ.get("SLURM_JOB_UID", str(job.uid)):
-            raise LeaseError(f"job {job_id} is not of uid {os.environ['SLURM_JOB_UID']}")
-        instance.start(host, job, read_server_conf(host.server_conf))
+        instance.start(host, job, conf)
         tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
+    except Contradiction as fault:
+        tell(f"{fault}; no lease started, and this node takes no more jobs until an administrator has looked")
+        return 1
     except LeaseError as fault:
         tell(f"job {os.environ.get('SLURM_JOB_ID', '?')}: no lease started: {fault}")
     return 0
@@ -141,6 +169,20 @@ def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:
     return {row[0]: epoch(row[2]) for row in rows if row[1] in live}
 
 
+def _never_started(host: Host, node: str) -> list[str]:
+    """Leases' jobs that have run here longer than any Prolog: those without an instance have lost it. By Slurm's own
+    comparison of names, so that no text of a user's is read."""
+    wanted = ["--states=RUNNING", f"--name={JOB_NAME}", "--format=%A %S"]
+    try:
+        done = host.slurm.run(["squeue", "--noheader", f"--nodelist={node}", *wanted], timeout_s=20)
+    except LeaseError:
+        return []
+    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2]
+    starts = {row[0]: epoch(row[1]) for row in rows if row[0].isdigit()}
+    now = host.clock.time()
+    return [number for number, start in starts.items() if start is not None and now - start > PROLOG_S]
+
+
 def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
     data = instance.known(host).get(job_id, {})
     age_s = host.clock.time() - folder.stat().st_mtime
@@ -161,8 +203,7 @@ def sweep(host: Host | None = None) -> int:
     """Leases whose job is gone, jobs whose instance is gone, new ends, stray rules."""
     host = host or this_host()
     conf = read_server_conf(host.server_conf)
-    if not host.firewall.loaded():
-        host.firewall.load(*conf.ports)
+    instance.close_ports(host, conf)
     for job_id in [name for name in instance.known(host) if name.startswith("s")]:
         age_s = host.clock.time() - (host.run_dir / job_id).stat().st_mtime
         if age_s > ERROR_READ_S and not host.systemd.active(job_id):
@@ -182,6 +223,9 @@ def sweep(host: Host | None = None) -> int:
             left = instance.end_instance(host, job_id)
             tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
             failed += bool(left)
+    if set(jobs) - set(known):
+        for job_id in set(_never_started(host, conf.node)) - set(known):
+            give_back(host, job_id, int(job_id), "its server never started it")
     with instance.locked(host):
         ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}
         host.firewall.shut({port for _address, port in host.firewall.admitted()} - ports)
@@ -205,10 +249,5 @@ def close_ports(host: Host | None = None) -> int:
     if sys.argv[1:] == ["remove"]:
         host.firewall.remove()
         return 0
-    conf = read_server_conf(host.server_conf)
-    with instance.locked(host):
-        host.firewall.load(*conf.ports)
-        for data in instance.known(host).values():
-            if "port" in data:
-                host.firewall.admit(data["clients"], (data["port"], data["agent_port"]))
+    instance.close_ports(host, read_server_conf(host.server_conf), anew=True)
     return 0

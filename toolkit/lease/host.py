@@ -15,7 +15,7 @@ from subprocess import CompletedProcess
 from typing import Any, Protocol
 
 from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, firewall, network, nvml, slurm, unit
-from toolkit.lease.slurm_text import PoolNode, SlurmJob
+from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
 
 
 class Slurm(Protocol):
@@ -33,17 +33,20 @@ class Slurm(Protocol):
     def job_parts(self, lease: int) -> list[SlurmJob]:
         """The jobs of one lease, in order."""
 
+    def job(self, number: int) -> SlurmJob | None:
+        """The job of exactly this number, asked for anew; None where Slurm knows none."""
+
     def submit(self, options: Sequence[str], parts: int) -> int:
         """Submit one job, or an array of several; its number."""
 
     def cancel(self, lease: int) -> None:
         """Cancel a lease; nothing where it is gone already."""
 
-    def place_in_queue(self, lease: int) -> int | None:
-        """1 for the pending job that is next."""
+    def states(self, lease: int) -> list[JobState]:
+        """How far the jobs of one lease are."""
 
-    def expected_start(self, lease: int) -> str:
-        """When Slurm expects to start it, '' where it does not know."""
+    def turn(self, lease: int) -> tuple[int | None, str]:
+        """Place of a pending lease, 1 for the next, and when Slurm expects to start it, '' where it does not know."""
 
     def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
         """A file on the job's server, read as the job's owner."""

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from toolkit.lease import JOB_NAME, LeaseError
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
@@ -109,6 +109,20 @@ def free_ports(host: Host, conf: ServerConf, others: dict[str, dict[str, Any]]) 
     if len(found) < 2:
         raise LeaseError(f"all ports for leases ({first}-{last}) are in use")
     return found[0], found[1]
+
+
+def close_ports(host: Host, conf: ServerConf, anew: bool = False) -> None:
+    """Close the ports of leases where they are not (`anew`: in any case), and keep them open for leases that run.
+
+    A flush of all rules (`systemctl restart nftables`) takes the table away: an empty one alone would end every lease.
+    """
+    with locked(host):
+        if not anew and host.firewall.loaded():
+            return
+        host.firewall.load(*conf.ports)
+        for data in known(host).values():
+            if "port" in data:
+                host.firewall.admit(data["clients"], (data["port"], data["agent_port"]))
 
 
 def _write(path: Path, text: str, mode: int, uid: int = 0) -> None:
@@ -228,8 +242,20 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     """Start the instance of a lease's job and publish its endpoint to the owner alone. On failure nothing stays but the
     endpoint file, which then holds the reason; LeaseError with that reason."""
     job_id = str(job.id)
+    if job.problem:
+        _refuse(host, job_id, job.uid, conf, job.problem)
     held = [part for part in job.held if part.node == conf.node]
     begin(host, job_id, job.lease, job.uid, job.comment, held, job.until, conf)
+
+
+def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
+    """Leave nothing of the instance but the reason, for its owner; LeaseError with it."""
+    folder = host.run_dir / job_id
+    end_instance(host, job_id)
+    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder.chmod(0o711)
+    _write(folder / ENDPOINT, json.dumps({"error": words, "node": conf.node, "again": again}), 0o400, uid)
+    raise LeaseError(words) from None
 
 
 def begin(
@@ -240,8 +266,7 @@ def begin(
     try:
         end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
-        if not host.firewall.loaded():
-            host.firewall.load(*conf.ports)
+        close_ports(host, conf)
         with locked(host):
             instance = describe(host, job_id, lease, uid, request, held, end, conf)
             folder.mkdir(mode=0o711)
@@ -256,12 +281,7 @@ def begin(
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
         words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
-        end_instance(host, job_id)
-        folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-        folder.chmod(0o711)
-        told = {"error": words, "node": conf.node, "again": isinstance(fault, AlreadyTaken)}
-        _write(folder / ENDPOINT, json.dumps(told), 0o400, uid)
-        raise LeaseError(words) from None
+        _refuse(host, job_id, uid, conf, words, isinstance(fault, AlreadyTaken))
 
 
 def write_deadline(folder: Path, deadline: float | None) -> None:

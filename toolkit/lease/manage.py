@@ -38,14 +38,14 @@ class Lease:
     @property
     def where(self) -> str:
         """gpu1:0-3, '' while it waits."""
-        return where_text((held.node, held.index) for job in self.jobs for held in job.held)
+        return where_text((held.node, held.index) for job in self.jobs if not job.ended for held in job.held)
 
     @property
     def state(self) -> str:
-        """running, waiting, starting, ending or ended."""
+        """running, waiting, starting, ending, ended, or in part: some jobs have ended, others keep their GPUs."""
         states = {job.state for job in self.jobs}
         if any(job.ended for job in self.jobs):
-            return "ended"
+            return "ended" if all(job.ended for job in self.jobs) else "in part"
         if states == {"RUNNING"}:
             return "running"
         if "PENDING" in states:
@@ -53,9 +53,15 @@ class Lease:
         return "ending" if "COMPLETING" in states else "starting"
 
     @property
+    def over(self) -> SlurmJob | None:
+        """The first of its jobs that has ended."""
+        return next((job for job in self.jobs if job.ended), None)
+
+    @property
     def end(self) -> float | None:
         """When its time is over, None without a limit."""
-        ends = [job.until for job in self.jobs if job.until is not None]
+        left = [job for job in self.jobs if not job.ended] or self.jobs
+        ends = [job.until for job in left if job.until is not None]
         return min(ends, default=None)
 
 
@@ -114,16 +120,38 @@ def _words(host: Host, args: Sequence[str]) -> str:
     return done.stdout
 
 
-def most_s(host: Host, job: SlurmJob, block: str) -> int | None:
-    """The longest that policy lets this job run, from its partition and its QOS; None without a limit."""
-    partition = _words(host, ["scontrol", "show", "partition", job.partition])
-    limits = [duration_s(word) for word in re.findall(r"\bMaxTime=(\S+)", partition)]
-    names = [*re.findall(r"\bQOS=(\S+)", block), *re.findall(r"\bQoS=(\S+)", partition)]
-    for name in {n for n in names if n not in ("N/A", "(null)", "normal")} | {"normal"}:
-        walls = _words(host, ["sacctmgr", "--noheader", "--parsable2", "show", "qos", name, "format=MaxWall"])
-        if name in names:
-            limits += [duration_s(word) for word in walls.split()]
+def _named(kind: str, name: str) -> str:
+    """A name out of Slurm's answer that may become a word of another command."""
+    if not re.fullmatch(r"\w[\w.+-]*", name, re.ASCII):
+        raise LeaseError(f"Slurm names the {kind} {name[:40]!r}, which is none")
+    return name
+
+
+def most_s(host: Host, job: SlurmJob) -> int | None:
+    """The longest that policy lets this job run, from its partitions and its QOS; None without a limit."""
+    limits, names = [], [job.qos]
+    for partition in job.partition.split(","):
+        words = _words(host, ["scontrol", "show", "partition", _named("partition", partition)])
+        limits += [duration_s(word) for word in re.findall(r"\bMaxTime=(\S+)", words)]
+        names += re.findall(r"\bQoS=(\S+)", words)
+    for name in sorted({n for n in names if n not in ("", "N/A", "(null)")}):
+        qos = _named("QOS", name)
+        walls = _words(host, ["sacctmgr", "--noheader", "--parsable2", "show", "qos", qos, "format=MaxWall"])
+        limits += [duration_s(word) for word in walls.split()]
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def confirmed(host: Host, number: int, lease: int, caller: int) -> SlurmJob:
+    """The job of that number, asked for anew, if it is the caller's (0: root's) and a part of the lease, or LeaseError.
+
+    Root changes nothing else for a user: no list of jobs, however it came about, is enough.
+    """
+    job = host.slurm.job(number)
+    if job is None or job.id != number or job.lease != lease or not is_lease(job):
+        raise LeaseError(f"lease {lease}: job {number} is no part of it (any more)")
+    if caller not in (0, job.uid):
+        raise LeaseError(f"lease {lease} is {job.user}'s")
+    return job
 
 
 def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
@@ -133,22 +161,23 @@ def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
         raise LeaseError("usage: extend LEASE MINUTES")
     lease, minutes = find(host, int(argv[0])), int(argv[1])
     caller = int(os.environ.get("SUDO_UID", "0"))
-    job = lease.jobs[0]
-    if caller not in (0, job.uid):
-        raise LeaseError(f"lease {lease.id} is {job.user}'s")
+    parts = [confirmed(host, part.id, lease.id, caller) for part in lease.jobs]
+    job = parts[0]
     if lease.state not in ("running", "waiting"):
         raise LeaseError(
-            f"lease {lease.id} has ended" if lease.state == "ended" else f"lease {lease.id} is {lease.state}"
+            f"lease {lease.id} has ended{' in part' * (lease.state == 'in part')}"
+            if lease.over
+            else f"lease {lease.id} is {lease.state}"
         )
     if job.time_limit_s is None:
         raise LeaseError(f"lease {lease.id} has no end time to move")
     wanted = job.time_limit_s + minutes * 60
-    most = most_s(host, job, _words(host, ["scontrol", "show", "job", str(job.id)]).split("\n   MinCPUsNode=")[0])
+    most = most_s(host, job)
     if most is not None and wanted > most and caller != 0:
         raise LeaseError(
             f"lease {lease.id}: the pool allows {most / 3600:.3g} hours in all, this would be {wanted / 3600:.3g}"
         )
-    for part in lease.jobs:
+    for part in parts:
         done = host.slurm.run(["scontrol", "update", f"JobId={part.id}", f"TimeLimit={-(-wanted // 60)}"])
         if done.returncode != 0:
             raise LeaseError(f"lease {lease.id}: Slurm does not extend it: {slurm.said(done)}")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 
 from toolkit.lease import Exit, LeaseError
-from toolkit.lease.slurm_text import Complaint, PoolNode, SlurmJob, complaint_of, parse_jobs, parse_nodes
+from toolkit.lease.slurm_json import parse_jobs
+from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, complaint_of, epoch, parse_nodes
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60
@@ -27,20 +29,22 @@ class SlurmError(LeaseError):
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours without what would change the meaning of Slurm's commands: a lease inside a job is a lease of its own."""
+    """Ours without what would change the meaning of Slurm's commands: a lease inside a job is a lease of its own.
+
+    By sudo not even SLURM_CONF counts: it names the plugins that root would load.
+    """
     prefixes = ("SLURM_", "SBATCH_", "SQUEUE_", "SALLOC_")
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) or k in PASSED_ON}
-    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "standard"}
+    passed_on = () if "SUDO_UID" in os.environ else PASSED_ON
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) or k in passed_on}
+    return kept | {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
 
 
-def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands. LeaseError when it is not there or does not answer."""
+def _run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
             list(args),
-            input=stdin,
+            input=stdin.encode("utf-8", "surrogateescape"),
             capture_output=True,
-            text=True,
             timeout=timeout_s,
             env=clean_environment(),
             check=False,
@@ -51,6 +55,20 @@ def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> s
     except subprocess.TimeoutExpired:
         words = f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again"
         raise SlurmError(words, Exit.RETRY, Complaint.BUSY) from None
+
+
+def _told(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(done.args, done.returncode, _words(done.stdout), _words(done.stderr))
+
+
+def _words(output: bytes) -> str:
+    """Text that may not be UTF-8: users name their jobs, and Slurm prints what they chose."""
+    return output.decode("utf-8", "backslashreplace")
+
+
+def run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands. LeaseError when it is not there or does not answer."""
+    return _told(_run(args, stdin, timeout_s))
 
 
 def said(done: subprocess.CompletedProcess[str]) -> str:
@@ -71,19 +89,36 @@ def nodes() -> list[PoolNode]:
     return parse_nodes(_show(["show", "node"]))
 
 
+def _jobs(*options: str) -> list[SlurmJob]:
+    """squeue --json. Slurm 22.05 prints all jobs whatever is asked for: who asks picks."""
+    done = _run(["squeue", "--json", "--all", "--states=all", *options])
+    if done.returncode != 0:
+        words = said(_told(done))
+        if re.search(r"json|openapi|serializer", words, re.IGNORECASE):
+            raise LeaseError(f"this Slurm cannot answer in JSON, which leases need (22.05 or later): {words}")
+        raise SlurmError(f"Slurm does not answer: {words}", Exit.RETRY)
+    return parse_jobs(done.stdout)
+
+
 def jobs() -> list[SlurmJob]:
     """All jobs that the controller remembers, the ended ones of the last minutes among them."""
-    return parse_jobs(_show(["show", "job", "-d"]))
+    return _jobs()
 
 
 def job_parts(lease: int) -> list[SlurmJob]:
     """The jobs of one lease, in order; [] when the controller has forgotten it."""
-    done = run(["scontrol", "show", "job", "-d", str(lease)])
-    if done.returncode != 0:
-        if complaint_of(done.stderr) is Complaint.NO_JOB:
+    try:
+        found = _jobs(f"--jobs={lease}")
+    except LeaseError as fault:
+        if complaint_of(str(fault)) is Complaint.NO_JOB:
             return []
-        raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
-    return sorted((j for j in parse_jobs(done.stdout) if j.lease == lease or j.id == lease), key=lambda j: j.task)
+        raise
+    return sorted((j for j in found if lease in (j.lease, j.id)), key=lambda j: j.task)
+
+
+def job(number: int) -> SlurmJob | None:
+    """The job of exactly this number; None when the controller has forgotten it."""
+    return next((j for j in job_parts(number) if j.id == number), None)
 
 
 def submit(options: Sequence[str], parts: int) -> int:
@@ -102,18 +137,29 @@ def cancel(lease: int) -> None:
         raise SlurmError(said(done), Exit.RETRY)
 
 
-def place_in_queue(lease: int) -> int | None:
-    """1 for the pending job that is next, by the order in which Slurm looks at them."""
-    done = run(["squeue", "--noheader", "--states=PENDING", "--sort=-p,i", "--format=%A"])
-    order = list(dict.fromkeys(done.stdout.split())) if done.returncode == 0 else []
-    return order.index(str(lease)) + 1 if str(lease) in order else None
+def states(lease: int) -> list[JobState]:
+    """What a waiting client asks again and again: single fields of a lease, none of them a user's; [] as job_parts."""
+    done = run(["squeue", "--noheader", "--all", "--states=all", f"--jobs={lease}", "--format=%A %T %r"])
+    if done.returncode != 0:
+        if complaint_of(done.stderr) is Complaint.NO_JOB:
+            return []
+        raise SlurmError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
+    rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    if not all(len(row) == 3 and row[0].isdigit() for row in rows):
+        raise LeaseError(f"Slurm says of lease {lease} what cannot be read: {done.stdout[:80]!r}")
+    return [JobState(int(number), state, reason) for number, state, reason in rows]
 
 
-def expected_start(lease: int) -> str:
-    """When Slurm expects to start it, '' where it does not know (yet)."""
-    done = run(["squeue", "--noheader", "--start", f"--jobs={lease}", "--format=%S"])
-    times = [word for word in done.stdout.split() if word != "N/A"] if done.returncode == 0 else []
-    return max(times, default="")
+def turn(lease: int) -> tuple[int | None, str]:
+    """Its place among pending jobs, 1 for the next by the order in which Slurm looks at them (None: not pending), and
+    when Slurm expects to start it, '' where it does not know (yet)."""
+    done = run(["squeue", "--noheader", "--all", "--states=PENDING", "--sort=-p,i", "--format=%A %S"])
+    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2] if done.returncode == 0 else []
+    order = list(dict.fromkeys(row[0] for row in rows))
+    times = [epoch(row[1]) for row in rows if row[0] == str(lease)]
+    last = max((when for when in times if when is not None), default=None)
+    start = "" if last is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
+    return (order.index(str(lease)) + 1 if str(lease) in order else None), start
 
 
 def read_on_node(job: SlurmJob, path: str, timeout_s: float = 30) -> str:

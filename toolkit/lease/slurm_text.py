@@ -1,19 +1,19 @@
-"""Slurm's own text, as `scontrol show job -d` and `scontrol show node -d` print it (22.05 and later), as data.
+"""What Slurm says, as data: jobs and nodes as leases see them, and the small texts in which Slurm writes lists.
 
-A user chooses the name, the comment and the paths of a job. What stands there must never be taken for Slurm's own
-words: a job whose text repeats one of Slurm's keys is refused.
+Text for people is read of nodes and errors alone (`scontrol show node`, stderr), in which nothing is a user's. Jobs,
+whose names, comments and paths are, come as JSON: module slurm_json.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import Enum
 
 from toolkit.lease import LeaseError
 
-_GRES = re.compile(r"(gpu|shard)(?::([A-Za-z][\w.-]*))?:(\d+)\(([^)]*)\)")
+#: One resource of a job on a node: gpu:v100:2(IDX:0-1), shard:35(35/140,0/140), gpu:(null):1(IDX:0).
+_GRES = re.compile(r"([A-Za-z][\w/.-]*)(?::(\(null\)|[A-Za-z][\w.-]*))?:(\d+)[KMGTP]?(?:\(([^()]*)\))?")
 _PLAIN_GRES = re.compile(r"(gpu|shard)(?::([A-Za-z][\w.-]*))?:(\d+)")
 _RANGES = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 #: States that a job does not leave again.
@@ -91,7 +91,9 @@ class SlurmJob:
     array: int | None = None
     task: int = 0
     nodes: tuple[str, ...] = ()
-    wanted: str = ""
+    qos: str = ""
+    #: Why it cannot be told what the job holds; "" where `held` says it.
+    problem: str = ""
 
     @property
     def until(self) -> float | None:
@@ -106,7 +108,21 @@ class SlurmJob:
     @property
     def ended(self) -> bool:
         """Whether it will never run again."""
-        return self.state.split("+")[0] in ENDED
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
+class JobState:
+    """How far a job is; the reason while it waits."""
+
+    id: int
+    state: str
+    reason: str
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will never run again."""
+        return self.state in ENDED
 
 
 @dataclass(frozen=True)
@@ -139,34 +155,47 @@ def index_list(text: str) -> list[int]:
     return found
 
 
+class Unclear(LeaseError):
+    """What one job holds cannot be told; other jobs are not concerned."""
+
+
 def parse_gres(node: str, text: str) -> list[Held]:
-    """What a `GRES=` of a job's node line holds.
+    """What a job holds on a node, from Slurm's detail of its resources there.
 
     Whole GPUs `gpu:v100:2(IDX:0-1)`; shards `shard:v100:35(IDX:0)` on one GPU, or, in later releases, by GPU:
-    `shard:v100:35(35/140,0/140)`. LeaseError where shards lie on GPUs that cannot be told.
+    `shard:v100:35(35/140,0/140)`. Unclear where shards lie on GPUs that cannot be told, or the text is another.
     """
     held: list[Held] = []
-    for kind, _type, count, where in _GRES.findall(text):
-        if where.startswith("IDX:"):
-            indices = index_list(where[4:])
-            if kind == "gpu":
-                held += [Held(node, i, 0) for i in indices]
-            elif len(indices) == 1:
-                held.append(Held(node, indices[0], int(count)))
-            elif indices:
-                raise LeaseError(f"{count} shards of {node} are on several GPUs ({where}); a part must be on one GPU")
-        elif "/" in where:
-            parts = [part.split("/") for part in where.split(",")]
-            held += [Held(node, i, int(p[0])) for i, p in enumerate(parts) if p[0].isdigit() and int(p[0])]
+    rest = text
+    while rest:
+        match = _GRES.match(rest)
+        if not match or rest[match.end() :][:1] not in ("", ","):
+            raise Unclear(f"Slurm's words for what a job has of {node} are unknown here: {text[:80]}")
+        rest = rest[match.end() + 1 :]
+        kind, _type, count, where = match.groups()
+        if kind in ("gpu", "shard") and int(count):
+            held += _held(node, kind, int(count), where or "")
     return held
 
 
+def _held(node: str, kind: str, count: int, where: str) -> list[Held]:
+    """The GPUs of one resource: `where` is IDX:0-1, or 35/140,0/140."""
+    if where.startswith("IDX:"):
+        indices = index_list(where[4:])
+        if kind == "gpu" and len(indices) == count:
+            return [Held(node, i, 0) for i in indices]
+        if kind == "shard" and len(indices) == 1:
+            return [Held(node, indices[0], count)]
+    elif kind == "shard" and re.fullmatch(r"\d+/\d+(,\d+/\d+)*", where):
+        parts = [int(part.split("/")[0]) for part in where.split(",")]
+        if sum(parts) == count:
+            return [Held(node, i, part) for i, part in enumerate(parts) if part]
+    raise Unclear(f"{count} {kind}s of {node} are on several GPUs, or unknown ones ({where}); a part is on one GPU")
+
+
 def epoch(text: str) -> float | None:
-    """Seconds since the epoch of Slurm's local time, None of 'Unknown' and 'N/A'."""
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
+    """Seconds since the epoch as Slurm prints them with SLURM_TIME_FORMAT=%s; None of 'Unknown' and 'N/A'."""
+    return float(text) if re.fullmatch(r"\d+", text) else None
 
 
 def duration_s(text: str) -> int | None:
@@ -194,84 +223,10 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _key(block: str, key: str) -> str:
-    """The value of `key` in a job's text; LeaseError if the key is repeated."""
-    values = re.findall(rf"(?<![^\s]){key}=(\S*)", block)
-    if len(values) > 1:
-        raise LeaseError(f"the text of the job has {key} {len(values)} times: its name or comment imitates Slurm's")
-    return values[0] if values else ""
-
-
 def _line(block: str, key: str) -> str:
     """The value of a key that has a line of its own."""
     values = re.findall(rf"^ +{key}=(.*)$", block, re.MULTILINE)
     return values[0] if len(values) == 1 and values[0] != "(null)" else ""
-
-
-def _line_word(block: str, key: str) -> str:
-    """The first word of a key's line."""
-    return (_line(block, key).split() or [""])[0]
-
-
-def parse_job(block: str) -> SlurmJob:
-    """One job's text. LeaseError when it cannot be trusted.
-
-    Of the user's own texts only the name is above `MinCPUsNode=`; comment, command and paths are below it.
-    """
-    block = block.rstrip("\n")
-    if any(ord(c) < 32 and c != "\n" for c in block):
-        raise LeaseError("the text of the job contains control characters")
-    own, _, tail = block.partition("\n   MinCPUsNode=")
-    lines = own.split("\n")
-    head = re.fullmatch(
-        r"JobId=(\d+) (?:ArrayJobId=(\d+) ArrayTaskId=(\S+) )?(?:HetJobId=\d+ HetJobOffset=\d+ )?JobName=(.*)", lines[0]
-    )
-    second = next((line for line in lines[1:] if not line.startswith("   HetJobIdSet=")), "")
-    if not head or not second.startswith("   UserId="):
-        raise LeaseError(f"not the text of a job: {lines[0][:80]}")
-    body = "\n".join(lines[1:])
-    user = re.fullmatch(r"(.+)\((\d+)\)", _key(body, "UserId"))
-    if not user:
-        raise LeaseError(f"job {head[1]} has no owner")
-    held: list[Held] = []
-    for nodes, gres in re.findall(r"^ +Nodes=(\S+) CPU_IDs=\S* Mem=\S* GRES=(\S*)", body, re.MULTILINE):
-        for node in expand_hosts(nodes):
-            held += parse_gres(node, gres)
-    return SlurmJob(
-        id=int(head[1]),
-        name=head[4],
-        user=user[1],
-        uid=int(user[2]),
-        state=_key(body, "JobState"),
-        reason=_key(body, "Reason"),
-        partition=_key(body, "Partition"),
-        start=epoch(_key(body, "StartTime")),
-        end=epoch(_key(body, "EndTime")),
-        time_limit_s=duration_s(_key(body, "TimeLimit")),
-        held=tuple(held),
-        comment=_line(tail, "Comment"),
-        admin_comment=_line(tail, "AdminComment"),
-        array=int(head[2]) if head[2] else None,
-        task=int(head[3]) if (head[3] or "").isdigit() else 0,
-        nodes=expand_hosts(_key(body, "NodeList")),
-        wanted=_line_word(tail, "TresPerNode").replace("gres:", "").replace("gres/", ""),
-    )
-
-
-def parse_jobs(text: str) -> list[SlurmJob]:
-    """All jobs of `scontrol show job -d`. Those whose text cannot be trusted are left out: they are no leases.
-
-    A name with an empty line in it splits one text in two: a job id that appears twice is ignored.
-    """
-    jobs = []
-    blocks = re.split(r"\n\s*\n(?=JobId=)", text.strip())
-    ids = [match[1] for match in (re.match(r"JobId=(\d+)", block) for block in blocks) if match]
-    for block in blocks:
-        try:
-            jobs.append(parse_job(block))
-        except LeaseError:
-            continue
-    return [job for job in jobs if ids.count(str(job.id)) == 1]
 
 
 def parse_nodes(text: str) -> list[PoolNode]:
