@@ -23,6 +23,7 @@ from validation.execute.store import Store
 from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
 from validation.facts import Ports
 from validation.judging.case import make_case
+from validation.load import ConfigError
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.parsers.common import ParseError, as_facts
 from validation.rejudge import judge_files
@@ -232,6 +233,18 @@ def judge_run(run_dir: Path) -> VerdictDoc:
         Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
     verdict = judge_files(run_dir)
     rundir.write_document(run_dir / VERDICT, verdict)
+    return verdict
+
+
+def standing(run_dir: Path) -> VerdictDoc:
+    """verdict.json; ConfigError where the run's files give another verdict."""
+    from validation.signing.again import judged_again  # only here: it loads the report's templates
+
+    verdict, fault = judged_again(run_dir)
+    if fault:
+        raise ConfigError(
+            f"{run_dir / fault}; restore it from a copy, or judge again: toolkit validate --rejudge {run_dir}"
+        )
     return verdict
 
 

@@ -28,7 +28,7 @@ ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of wha
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {
         Exit.OK: "accepted, or rehearsed with all judged criteria passing",
-        Exit.FAILED: "a criterion failed",
+        Exit.FAILED: "a criterion failed (of several fabrics: of any of them)",
         Exit.USAGE: f"{_USAGE}; nothing was judged",
         Exit.INCOMPLETE: "incomplete: a planned measurement is missing, or an owed criterion could not be judged",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; finished measurements are kept",
@@ -41,7 +41,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     },
     "report": {
         Exit.OK: "everything that was asked for was written, whatever the verdict is",
-        Exit.USAGE: f"{_USAGE}, or a format that was named cannot be made here (PDF without its libraries)",
+        Exit.USAGE: f"{_USAGE}, or a format that was named cannot be made here (PDF without its libraries), "
+        "or runs that do not fit into one campaign",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "sign": {

@@ -1,4 +1,4 @@
-"""In headless Chromium: the comparison of two runs, a report with a customer's logo and language, a partner's words.
+"""In headless Chromium: the comparison of two runs, a campaign, a report with a logo and language, a partner's words.
 
 How a page is looked at is in tests/support/browser.py.
 """
@@ -11,13 +11,14 @@ import pytest
 
 from tests.support.browser import NEEDS_CHROMIUM, Browser, barriers, complaints, invalid, requests
 from tests.support.report_fixture import make_run
+from validation import campaign
 from validation.compare import as_html, compare
 from validation.report import write_html
 from validation.report.customer import NAME, adopt
 
 pytestmark = NEEDS_CHROMIUM
 LOGO = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 12 4"><path fill="#0a5" d="M0 0h4v4H0z"/></svg>'
-NAMES = ("worse", "better", "customer")
+NAMES = ("worse", "better", "campaign", "customer")
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,8 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     pages = {name: base / f"{name}.html" for name in NAMES}
     pages["worse"].write_text(as_html(compare(clean, slow)))
     pages["better"].write_text(as_html(compare(slow, clean)))
+    fast = make_run(base / "fast", run="2026-11-22T10-15-00Z-tcp10", lab_gbps=10.0)
+    pages["campaign"].write_text(campaign.as_html(campaign.campaign_of([slow, fast])))
     words = base / "words"
     (words / "ours").mkdir(parents=True)
     (words / "logo.svg").write_text(LOGO)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.site import (
+    ALL,
     CRITERIA,
     FACTS,
     NAMES,
@@ -41,15 +42,15 @@ def topology(virtual: bool = True, names: Iterable[str] = NAMES, **more: Any) ->
     return (lab if virtual else hardware)(names, **{**declared, "port": port})
 
 
-def plan(topo: Topology) -> Plan:
-    return plan_of(topo, run=RUN)
+def plan(topo: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10", run: str = RUN) -> Plan:
+    return plan_of(topo, suites, fabric, run)
 
 
-def _samples(m: Measurement, slow: str | None, virtual: bool) -> tuple[Sample, ...]:
+def _samples(m: Measurement, slow: str | None, virtual: bool, lab_gbps: float = 1.0) -> tuple[Sample, ...]:
     spread = (sum(map(ord, m.id)) % 17) / 17  # the same every time, different for every pair
     sick = slow in m.nodes
     if m.kind == "tcp-bandwidth":
-        rate = (0.0982 if sick else 0.985) * (1 if virtual else 10)
+        rate = (0.0982 if sick else 0.985) * (lab_gbps if virtual else 10)
         values, metric, unit = (
             [rate * (1 + 0.004 * (spread - 0.1 * i)) for i in range(-1, 11)],
             "tcp_bandwidth_gbps",
@@ -90,7 +91,13 @@ TOOLS = {
 
 
 def results(
-    run_dir: Path, planned: Plan, slow: str | None, dead: str | None, error: str, virtual: bool
+    run_dir: Path,
+    planned: Plan,
+    slow: str | None,
+    dead: str | None,
+    error: str,
+    virtual: bool,
+    lab_gbps: float = 1.0,
 ) -> list[Result]:
     out = []
     for index, m in enumerate(planned.measurements):
@@ -99,7 +106,7 @@ def results(
         at = f"2026-11-21T10:{15 + index // 12:02d}"
         made = result(
             m,
-            () if failed else _samples(m, slow, virtual),
+            () if failed else _samples(m, slow, virtual, lab_gbps),
             run=planned.run,
             status="unreachable" if failed else "ok",
             error=error if failed else None,
@@ -135,13 +142,20 @@ def make_run(
     judged: bool = True,
     cut_after: int | None = None,
     waive: bool = False,
+    lab_gbps: float = 1.0,
+    names: Iterable[str] = NAMES,
+    site: str = "lab",
+    **planned_as: Any,
 ) -> Path:
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
     `cut_after` results with a torn last line. `waive` waives what is not measured, so that real hardware is accepted.
+    `lab_gbps` is what the lab's links are shaped to, `planned_as` suites, fabric and the run's name, as of `plan`.
     """
-    topo = topology(virtual)
-    planned = plan(topo)
-    measured = results(run_dir, planned, slow, dead, error, virtual)
+    topo = topology(virtual, names, site=site)
+    if topo.lab_link is not None:
+        topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
+    planned = plan(topo, **planned_as)
+    measured = results(run_dir, planned, slow, dead, error, virtual, lab_gbps)
     return write_run(run_dir, topo, planned, measured, _waivers(planned) if waive else (), judged, cut_after)
 
 

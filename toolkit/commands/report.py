@@ -7,37 +7,24 @@ from pathlib import Path
 
 import click
 
-from toolkit import acceptance, rundir
+from toolkit import acceptance, campaigns, rundir
 from toolkit.commands.formats import FORMATS, format_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
-from validation.load import ConfigError
-from validation.model import VerdictDoc
 from validation.runfiles import VERDICT
 from validation.signing import is_signed
 
 
-def _standing(run_dir: Path) -> VerdictDoc:
-    """verdict.json; ConfigError where the run's files give another verdict."""
-    from validation.signing.again import judged_again  # only here: it loads the report's templates
-
-    verdict, fault = judged_again(run_dir)
-    if fault:
-        raise ConfigError(
-            f"{run_dir / fault}; restore it from a copy, or judge again: toolkit validate --rejudge {run_dir}"
-        )
-    return verdict
-
-
 @click.command(epilog=epilogue("report"))
-@click.argument("run", required=False)
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@click.option("--campaign", is_flag=True, help="One page of several runs of a site, each over its own fabric.")
 @format_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="Write there.  [default: into the run]",
+    help="Write there.  [default: into the run; a campaign: a folder beside the runs]",
 )
 @click.option(
     "--branding",
@@ -50,7 +37,8 @@ def _standing(run_dir: Path) -> VerdictDoc:
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
 def report(
-    run: str | None,
+    names: tuple[str, ...],
+    campaign: bool,
     formats: tuple[str, ...],
     out: Path | None,
     branding: Path | None,
@@ -69,14 +57,20 @@ def report(
     toolkit report --format html,pdf --out /tmp/handover
     toolkit report --branding customer/report.yml
     toolkit report --json | jq -r .report
+    toolkit report --campaign RUN_TCP10 RUN_ROCE10 RUN_ROCE40    several fabrics side by side, as HTML, PDF and JSON
     """
-    run_dir = rundir.find(runs_dir, run)
+    if campaign:
+        _campaign(names, formats, out, branding, as_json, runs_dir)
+        return
+    if len(names) > 1:
+        raise UsageFault(f"{len(names)} runs are named; one page of them all: toolkit report --campaign RUN RUN ...")
+    run_dir = rundir.find(runs_dir, names[0] if names else None)
     if branding is not None:
         rundir.refuse_signed(run_dir)
         with rundir.lock(run_dir):
             take_branding(branding, run_dir)
     if (run_dir / VERDICT).exists():
-        verdict = _standing(run_dir)
+        verdict = acceptance.standing(run_dir)
     elif is_signed(run_dir):
         raise UsageFault(f"{run_dir / VERDICT}: is missing, but the run is signed; restore it from a copy")
     else:
@@ -96,4 +90,30 @@ def report(
         for path in written.paths.values():
             click.echo(str(path))
     if written.left_out and formats != FORMATS:
+        raise SystemExit(Exit.USAGE)
+
+
+def _campaign(
+    names: tuple[str, ...],
+    formats: tuple[str, ...],
+    out: Path | None,
+    branding: Path | None,
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
+    if branding is not None:
+        raise UsageFault("--branding is of one run, not of a campaign")
+    without = [name for name in formats if name not in campaigns.FORMATS]
+    if without and formats != FORMATS:
+        raise UsageFault(f"{', '.join(without)}: is of one run; a campaign is {', '.join(campaigns.FORMATS)}")
+    made = campaigns.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
+    for why in made.left_out.values():
+        click.echo(why, err=True)
+    if as_json:
+        click.echo(json.dumps(made.document()))
+    else:
+        click.echo(made.text, err=True)
+        for path in made.paths.values():
+            click.echo(str(path))
+    if made.left_out and formats != FORMATS:
         raise SystemExit(Exit.USAGE)

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import difflib
 import json
-import sys
-from importlib.metadata import version
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from toolkit import acceptance, rundir
-from toolkit.agreement import Agreement, find_agreement, up_front
+from toolkit import acceptance, campaigns, rundir
+from toolkit.agreement import find_agreement, up_front
 from toolkit.commands.formats import format_option
+from toolkit.commands.validate_several import each
+from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import choose_fabric
-from toolkit.inventory import read_site
+from toolkit.inventory import Site, read_site
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory
-from toolkit.progress import duration, make_console, make_progress
-from toolkit.report_branding import find_branding, take_branding
-from toolkit.verdict_text import print_plan, print_verdict, resume_command
+from toolkit.progress import duration, make_console
+from toolkit.report_branding import find_branding
+from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric, read_fabric
-from validation.model import Plan, RunInfo, Topology, VerdictDoc
-from validation.runfiles import FABRIC, PROFILE
+from validation.load import Source
+from validation.model import Plan, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
 
 
@@ -34,8 +35,9 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @click.option(
     "--fabric",
     "fabric_name",
-    metavar="NAME",
-    help="The network under test; toolkit fabrics lists them.  [default: the inventory's]",
+    metavar="NAME[,NAME...]",
+    help="The network under test; toolkit fabrics lists them. Several: one run each, then a page of all.  "
+    "[default: the inventory's]",
 )
 @click.option(
     "-i",
@@ -106,6 +108,7 @@ def validate(
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
+    toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     """
@@ -153,68 +156,55 @@ def _begin(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
-    asked = read_fabric(fabric_name) if fabric_name else None
+    named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
     suites = _check_suites(suites)
-    topology, record, declared = read_site(inventory)
-    loaded, sources = choose_fabric(asked, inventory, declared), read_criteria()
-    fabric, criteria = loaded.fabric, load_criteria(sources)
+    site, sources = read_site(inventory), read_criteria()
+    several = [_asked(one, inventory, site, sources, suites, agreed, branding, len(named) > 1) for one in named]
+    if dry_run:
+        _print_plans([asked.plan for asked in several], as_json)
+    elif len(several) == 1:
+        run_dir = measured(several[0], runs_dir)
+        with rundir.lock(run_dir):
+            _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
+    else:
+        each(several, formats, as_json, runs_dir)
+
+
+def _asked(
+    asked: LoadedFabric | None,
+    inventory: Path,
+    site: Site,
+    sources: Sequence[Source],
+    suites: tuple[str, ...],
+    agreed: tuple[str | None, Path | None],
+    branding: Path | None,
+    named: bool,
+) -> Asked:
+    """`named`: the fabric is said with what has to be known up front, for it is one of several."""
+    topology, record, declared = site
+    loaded, criteria = choose_fabric(asked, inventory, declared), load_criteria(sources)
+    fabric = loaded.fabric
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)
     plan = make_plan("plan", topology, fabric, criteria, suites)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
-        click.echo(line, err=True)
-    if dry_run:
+        click.echo(f"{fabric.name}: {line}" if named else line, err=True)
+    return Asked(inventory, site, loaded, sources, agreement, report_yml, plan)
+
+
+def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
+    """One plan; of several fabrics as JSON a list of them."""
+    if as_json and len(plans) > 1:
+        click.echo(json.dumps([plan.model_dump(mode="json") for plan in plans], indent=2))
+        return
+    for plan in plans:
         if as_json:
             click.echo(plan.model_dump_json(indent=2))
         else:
+            if len(plans) > 1:
+                click.echo(f"\nfabric {plan.fabric}")
             print_plan(make_console(), plan, duration(plan.estimated_s))
-        return
-    run_dir: Path | None = None
-
-    async def work(launcher: Launcher) -> None:
-        nonlocal run_dir
-        await acceptance.reach(launcher, topology.nodes)
-        await acceptance.refuse_without_rdma(launcher, topology, fabric)
-        run_dir = rundir.create(runs_dir, fabric.name)
-        with rundir.lock(run_dir):
-            named = plan.model_copy(update={"run": run_dir.name})
-            info = _info(run_dir, topology, inventory, loaded, named, agreement)
-            rundir.begin(run_dir, info, topology, named, loaded, sources, record, agreement.files)
-            take_branding(report_yml, run_dir)
-            click.echo(f"run: {run_dir}", err=True)
-            await _measure(launcher, run_dir, topology, named)
-
-    try:
-        acceptance.run_async(acceptance.with_launcher(str(inventory), work))
-    except acceptance.Interrupted:
-        _interrupted(run_dir)
-    assert run_dir is not None
-    with rundir.lock(run_dir):
-        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
-
-
-def _info(
-    run_dir: Path, topology: Topology, inventory: Path, loaded: LoadedFabric, plan: Plan, agreement: Agreement
-) -> RunInfo:
-    return RunInfo(
-        run=run_dir.name,
-        created=acceptance.utc_now(),
-        toolkit_version=version("elastic-ai-toolkit"),
-        site=topology.site,
-        inventory=str(inventory),
-        fabric=loaded.fabric.name,
-        suites=plan.suites,
-        command=("toolkit", *sys.argv[1:]),
-        profile=agreement.profile.name if agreement.profile else None,
-        documents={},
-        origins={FABRIC: loaded.origin, **({PROFILE: agreement.origin} if agreement.origin else {})},
-    )
-
-
-async def _measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan) -> None:
-    progress = make_progress(sys.stderr)
-    await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
 
 
 def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
@@ -227,42 +217,19 @@ def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
 
         async def work(launcher: Launcher) -> None:
             await acceptance.reach(launcher, [n for n in topology.nodes if n.name in needed])
-            await _measure(launcher, run_dir, topology, plan)
+            await measure(launcher, run_dir, topology, plan)
 
         if needed:
             try:
                 acceptance.run_async(acceptance.with_launcher(info.inventory, work))
             except acceptance.Interrupted:
-                _interrupted(run_dir)
+                interrupted(run_dir)
         else:
             click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
         _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
 
 
-def _interrupted(run_dir: Path | None) -> None:
-    """Say what is kept, and how to go on."""
-    if run_dir is None:
-        click.echo("interrupted before the run began; nothing was measured", err=True)
-    else:
-        _, _, plan = rundir.read(run_dir)
-        done = len(acceptance.finished(run_dir))
-        click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
-        click.echo(f"continue with: {resume_command(run_dir)}", err=True)
-    raise SystemExit(Exit.INTERRUPTED)
-
-
 def _finish(run_dir: Path, verdict: VerdictDoc, formats: tuple[str, ...], as_json: bool) -> None:
-    """Report, print, and end with the verdict's exit code. The PDF, which takes long, comes when all has been said."""
-    info, _, _ = rundir.read(run_dir)
-    rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
-    quick = [name for name in formats if name != "pdf"]
-    report = acceptance.write_report(run_dir, quick).paths.get("html") if quick else None
-    if as_json:
-        where = str(report) if report else None
-        click.echo(json.dumps({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")}))
-    else:
-        print_verdict(make_console(), info, verdict, run_dir, report)
-    if "pdf" in formats:
-        for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
-            click.echo(why, err=True)
+    """Report, print, and end with the verdict's exit code."""
+    tell(run_dir, verdict, formats, (lambda told: click.echo(json.dumps(told))) if as_json else None)
     raise SystemExit(Exit(verdict.exit_code))

@@ -1,0 +1,75 @@
+"""`toolkit validate --fabric A,B,...`: one run after the other, then a page with all of them side by side."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from toolkit import acceptance, campaigns, rundir
+from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
+from toolkit.errors import UsageFault
+from validation.execute import Launcher
+from validation.model import VerdictDoc
+
+
+def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
+    """One run after the other, each judged and reported by itself, then the page of them all; ends with the worst."""
+    names = [asked.name for asked in several]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise UsageFault(f"two of the profiles in --fabric are called {twice}; give one of them another name")
+    _refuse_early(several)
+    said: list[dict[str, object]] = []
+    done: list[tuple[Path, VerdictDoc]] = []
+    for number, asked in enumerate(several, 1):
+        click.echo(f"fabric {asked.name}, {number} of {len(several)}", err=True)
+        try:
+            run_dir = measured(asked, runs_dir)
+            with rundir.lock(run_dir):
+                verdict = acceptance.judge_run(run_dir)
+                done.append((run_dir, verdict))
+                tell(run_dir, verdict, formats, said.append if as_json else None)
+        except BaseException:  # whatever ends it: what is there, and what is not, has to be said
+            _say_left(done, names[number:])
+            raise
+    worst = campaigns.worst([verdict.exit_code for _, verdict in done])
+    written = [name for name in campaigns.FORMATS if name in formats]
+    made = campaigns.make([run for run, _ in done], written, None, runs_dir) if written else None
+    for why in made.left_out.values() if made else ():
+        click.echo(why, err=True)
+    if as_json:
+        paths = {name: str(path) for name, path in made.paths.items()} if made else {}
+        click.echo(json.dumps({"campaign": paths, "exit_code": int(worst), "runs": said}))
+    else:
+        for run_dir, verdict in done:
+            click.echo(f"{verdict.fabric}: {verdict.line} ({run_dir})")
+        for path in made.paths.values() if made else ():
+            click.echo(f"campaign: {path}")
+    raise SystemExit(worst)
+
+
+def _refuse_early(several: Sequence[Asked]) -> None:
+    """Refuse what any of the fabrics would be refused for, before the first of them is measured."""
+    topology = several[0].site.topology
+
+    async def work(launcher: Launcher) -> None:
+        await acceptance.reach(launcher, topology.nodes)
+        for asked in several:
+            await acceptance.refuse_without_rdma(launcher, topology, asked.loaded.fabric)
+
+    try:
+        acceptance.run_async(acceptance.with_launcher(str(several[0].inventory), work))
+    except acceptance.Interrupted:
+        interrupted(None)
+
+
+def _say_left(done: Sequence[tuple[Path, VerdictDoc]], waiting: Sequence[str]) -> None:
+    """What of a campaign is finished and what was not run."""
+    for run_dir, verdict in done:
+        click.echo(f"finished and kept: {verdict.fabric}, {verdict.sign_off}: {run_dir}", err=True)
+    if waiting:
+        click.echo(f"not run: {', '.join(waiting)}", err=True)
+    click.echo("when all have run: toolkit report --campaign RUN RUN ...", err=True)

@@ -1,0 +1,164 @@
+"""A campaign as text for a terminal, and as one HTML file in the style of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from validation.campaign.model import Campaign, Cell, Published, Row, Section
+from validation.campaign.sections import PARTS
+from validation.report import numbers
+from validation.report.criteria import code_words, slug
+from validation.report.svg.drawing import Figure
+from validation.report.svg.plots import Span, interval_chart
+
+_LEADS = {part.key: part.lead for part in PARTS}
+_MOST_SPANS = 40
+
+
+def kind(row: Row) -> str:
+    """Case, network and batch of a row, as "2 ranks on 1 node, small network, batch 16"; "" where it has none."""
+    batch = f"batch {row.batch}" if row.batch is not None else ""
+    return ", ".join(filter(None, (row.case, row.model, batch)))
+
+
+def said(cell: Cell) -> tuple[str, str]:
+    """Verdict of a cell for the mark, and its words: what is only reported has no verdict."""
+    words = "reported" if cell.reason_code == "reported" else cell.verdict.replace("-", " ")
+    if cell.verdict in ("not-measured", "fail"):
+        words = f"{words}: {code_words(cell.reason_code)}"
+    if cell.verdict == "not-measured" and cell.value is not None:
+        words = f"not judged: {code_words(cell.reason_code)}"  # there is a figure, so it was measured
+    return cell.verdict, words
+
+
+def here(campaign: Campaign, figure: Published) -> str:
+    """What this campaign has beside a published figure: each run over its fabric, or over any where none is said."""
+    runs = [r for r in campaign.runs if figure.fabric in (None, r.fabric)]
+    rows = [row for s in campaign.sections for row in s.rows if row.criterion == figure.criterion]
+    other = ", ".join(dict.fromkeys(row.model for row in rows if row.model))
+    found = []
+    for run in runs:
+        values = [c.value for row in rows for c in row.cells if c.run == run.run and c.value is not None]
+        if values:
+            span = numbers.interval(min(values), max(values), figure.unit)
+            text = f"{span} {numbers.unit_text(figure.unit)}" if span else numbers.quantity(values[0], figure.unit)
+            found.append(f"{run.label}: {text}")
+    return "; ".join(found) + (f" ({other})" if other else "") if found else "not measured"
+
+
+# --- text ------------------------------------------------------------------------------------------------------
+
+
+def as_text(campaign: Campaign) -> str:
+    """A column for each run, a row for each quantity that any of them measured."""
+    lines = ["REHEARSAL on virtual parts: nothing here is an acceptance."] if campaign.rehearsal else []
+    lines += [f"{campaign.site}, {campaign.headline}", ""]
+    table = [
+        ["", *(r.label for r in campaign.runs)],
+        ["run", *(r.run for r in campaign.runs)],
+        ["sign-off", *(f"{r.sign_off}, {r.outcome}" for r in campaign.runs)],
+    ]
+    for section in campaign.sections:
+        for row in section.rows:
+            if any(cell.value is not None for cell in row.cells):
+                cells = [_short(cell, row.unit) for cell in row.cells]
+                table.append([": ".join(filter(None, (row.name, row.case))), *cells])
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    lines += ["  ".join(text.ljust(w) for text, w in zip(line, widths, strict=True)).rstrip() for line in table]
+    return "\n".join([*lines, *(f"note: {note}" for note in campaign.notes)]) + "\n"
+
+
+def _short(cell: Cell, unit: str) -> str:
+    verdict, words = said(cell)
+    if cell.value is None:
+        return words
+    mark = "" if verdict == "pass" else f" ({words.partition(':')[0]})"
+    return f"{numbers.quantity(cell.value, unit)}{mark}"
+
+
+# --- HTML ------------------------------------------------------------------------------------------------------
+
+
+def _figures(campaign: Campaign, section: Section) -> list[Figure]:
+    """A drawing for each unit of which two runs, or a run and a document, have a value."""
+    units = dict.fromkeys(row.unit for row in section.rows if any(c.value is not None for c in row.cells))
+    return [figure for unit in units if (figure := _figure(campaign, section, unit)) is not None]
+
+
+def _figure(campaign: Campaign, section: Section, unit: str) -> Figure | None:
+    labels = {r.run: r.label for r in campaign.runs}
+    rows = [row for row in section.rows if row.unit == unit]
+    spans = [_span(labels[cell.run], row, cell) for row in rows for cell in row.cells if cell.value is not None]
+    if len(spans) < 2 or len(spans) > _MOST_SPANS:
+        return None  # the table has them all
+    theirs = [p for p in section.published if p.unit == unit == "ratio"]
+    spans += [Span(p.case, p.value, published=True) for p in theirs]
+    shown = numbers.unit_text(unit) if unit != "ratio" else "ratio"
+    svg = interval_chart(
+        f"{section.key}-{slug(unit)}-chart",
+        f"{section.title}, {shown}",
+        "; ".join(f"{s.label}: {numbers.number(s.value)}" for s in spans) + ".",
+        spans,
+        f"{shown}; bars are 95 % intervals",
+    )
+    caption = f"{section.title} by run, {shown}. Crosses: failed. The numbers stand in the table."
+    if theirs:
+        caption += " Hollow diamonds: published figures of other machines."
+    return Figure(f"{section.key}-{slug(unit)}", caption, svg)
+
+
+def _span(label: str, row: Row, cell: Cell) -> Span:
+    assert cell.value is not None  # asked before
+    what = row.case if row.batch is not None else f"{row.name.split()[0]} {row.case}" if row.case else row.name
+    return Span(f"{label}: {what}", cell.value, cell.low, cell.high, failed=cell.verdict == "fail")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("validation.campaign", "templates"), PackageLoader("validation.report", "templates")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        slug=slug,
+        quantity=numbers.quantity,
+        interval=numbers.interval,
+        unit=numbers.unit_text,
+        typeset=numbers.typeset,
+        moment=numbers.moment,
+        kind=kind,
+        said=said,
+    )
+    return environment
+
+
+def as_html(campaign: Campaign) -> str:
+    """One file: no script, nothing from elsewhere."""
+    sections = [(s, _LEADS[s.key], _figures(campaign, s), _beside(campaign, s.published)) for s in campaign.sections]
+    return (
+        _environment()
+        .get_template("campaign.html")
+        .render(c=campaign, sections=sections, tone=_tone(campaign), numbered=_numbered(campaign))
+    )
+
+
+def _beside(campaign: Campaign, figures: Iterable[Published]) -> list[tuple[Published, str]]:
+    return [(figure, here(campaign, figure)) for figure in figures]
+
+
+def _numbered(campaign: Campaign) -> dict[str, int]:
+    return {run.run: number for number, run in enumerate(campaign.runs, 1)}
+
+
+def _tone(campaign: Campaign) -> str:
+    """Colour of the front: that of the gravest sign-off."""
+    order: Sequence[str] = ("REJECTED", "INCOMPLETE", "REHEARSAL", "ACCEPTED")
+    return min((r.sign_off for r in campaign.runs), key=order.index).lower()
