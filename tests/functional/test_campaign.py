@@ -24,9 +24,10 @@ from validation.campaign import Campaign, NotTogether, as_html, as_text, campaig
 from validation.campaign.model import Row
 from validation.campaign.sections import PARTS
 from validation.catalogue import load_criteria
-from validation.fabric import load_fabric
 from validation.load import ConfigError
-from validation.report.published import REMOTE_RATIOS, SCALING
+from validation.reference import packaged
+from validation.report.claims import conformance_of
+from validation.report.documents import read_run
 
 SLOW_LINK, FAST_LINK = "2026-11-21T10-15-00Z-tcp10", "2026-11-21T10-15-00Z-tcp10-2"
 ROCE, TCP25 = "2026-11-23T10-15-00Z-roce40", "2026-11-24T10-15-00Z-tcp25"
@@ -222,20 +223,34 @@ def test_where_nothing_was_measured_the_page_says_so_and_why(made):
     assert part.count("not measured: no probe yet") == 2 * len(PARTS[3].criteria)
 
 
-def test_published_figures_are_those_of_the_report_and_of_the_profiles(made):
+def test_claims_stand_beside_as_each_run_leaves_them(made):
     campaign = campaign_of([made[SLOW_LINK], made[ROCE]])
-    remote = campaign.sections[3].published
-    assert {(p.case, p.value) for p in remote if p.fabric is None} == {(c, v) for c, v, _ in REMOTE_RATIOS}
-    roce = load_fabric("roce100").remote_ratio
-    (bound,) = [p for p in remote if p.fabric == "roce100"]
-    assert roce is not None
-    assert (bound.sense, bound.value) == ("at least", roce.minimum)
-    assert bound.source.startswith(roce.source)
-    system, rates = next(iter(SCALING.items()))
-    inter = next(p for p in campaign.sections[2].published if p.criterion == "tn.inter" and system in p.case)
-    assert inter.value == rates[8] / (8 * rates[1])
+    claims = {p.claim: p for section in campaign.sections for p in section.published}
+    known = packaged().claims
+    beside = {id_ for part in PARTS for id_, _ in part.criteria}
+    assert {id_ for id_, p in claims.items() if p.founding} == {
+        id_ for id_, c in known.items() if c.confirmed_by is not None and c.confirmed_by.criterion in beside
+    }
+    for column, name in enumerate((SLOW_LINK, ROCE)):
+        documents = read_run(made[name])
+        lines = {line.id: line for line in conformance_of(documents, documents.verdict).claims}
+        for id_, claim in claims.items():
+            held = claim.held[column]
+            assert (held is None) == (not claim.founding)
+            if held is not None:
+                assert (held.state, held.reason, held.value) == (lines[id_].state, lines[id_].reason, lines[id_].value)
+    assert claims["vmware.roce"].value == known["vmware.roce"].value
     page = Page(as_html(campaign)).text
-    assert "not measured" in page.partition("What the documents say")[2]
+    assert "A rehearsal confirms no claim" in page
+    assert known["vmware.roce"].printed in page
+
+
+def test_a_ratio_of_others_is_shown_and_nothing_is_held_against_it(made):
+    campaign = campaign_of([made[SLOW_LINK], made[ROCE]])
+    others = [p for p in campaign.sections[3].published if not p.founding]
+    assert [p.value for p in others] == [c.value for c in packaged().claims.values() if c.id.startswith("others.ratio")]
+    assert len(others) > 2
+    assert as_html(campaign).count("a figure of others; nothing is held against it") == 2 * len(others)
 
 
 def test_every_criterion_on_the_page_is_in_the_catalogue():

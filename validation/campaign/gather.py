@@ -12,8 +12,10 @@ from validation.campaign.fit import refuse_misfits
 from validation.campaign.model import Campaign, CampaignRun, Cell, NotTogether, Row, Section
 from validation.campaign.published import published
 from validation.campaign.sections import PARTS, RATE, Part
+from validation.conformance import Conformance
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Judgement, Measurement, VerdictDoc, VerdictName
+from validation.report.claims import conformance_of
 from validation.report.criteria import bound_lines, worst
 from validation.report.documents import RunDocuments, read_run
 from validation.report.numbers import number, plural
@@ -53,6 +55,10 @@ class _Run:
     @cached_property
     def jobs(self) -> Training | None:
         return training(self.documents)
+
+    @cached_property
+    def conformance(self) -> Conformance:
+        return conformance_of(self.documents, self.verdict)
 
     @property
     def name(self) -> str:
@@ -146,9 +152,10 @@ def _notes(runs: Sequence[_Run]) -> Iterable[str]:
 
 def _section(part: Part, runs: Sequence[_Run]) -> Section:
     rows = [row for id_, name in part.criteria for row in _rows(id_, name, runs)]
-    return Section(
-        key=part.key, title=part.title, rows=tuple(rows), published=published(tuple(id_ for id_, _ in part.criteria))
+    claims = published(
+        [id_ for id_, _ in part.criteria], [(r.name, r.documents.reference, r.conformance) for r in runs]
     )
+    return Section(key=part.key, title=part.title, rows=tuple(rows), published=claims)
 
 
 def _rows(id_: str, name: str, runs: Sequence[_Run]) -> list[Row]:

@@ -6,12 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from validation.conformance import State
 from validation.errors import ToolkitError
 from validation.model import Model, ReasonCode, SignOff, VerdictName
 
 Outcome = Literal["passed", "failed", "incomplete"]
-Sense = Literal["measured", "at least", "at most"]
-"""Of a published figure: what was measured, or a limit that is stated or derived."""
 
 
 class NotTogether(ToolkitError):
@@ -89,18 +88,39 @@ class Row(Model):
     cells: tuple[Cell, ...]
 
 
+class Held(Model):
+    """A claim as one run leaves it; `value` with its 95 % interval, in `unit`, is what decides there."""
+
+    run: str
+    state: State
+    reason: str
+    value: float | None
+    low: float | None
+    high: float | None
+    unit: str
+    subject: str | None
+
+
 class Published(Model):
-    """A figure of a document, of other machines: a point of reference, never judged. `fabric` names the profile that it
-    was measured over, None where the document does not say.
+    """A claim of a document. `printed` and `value` (in `unit`) are its figure, None where it has none; `founding`
+    False: a figure of others, beside which nothing is held. `criterion` is the one beside whose values it stands.
+
+    `machines` and `fabrics` are those that it was made on (none: any), `inferred` what of that the document does not
+    say. `held` are in the order of the campaign's runs, None where the claim is none of the run's.
     """
 
-    criterion: str
-    case: str
-    fabric: str | None
-    sense: Sense
-    value: float
-    unit: str
+    claim: str
+    criterion: str | None
+    statement: str
     source: str
+    founding: bool
+    machines: tuple[str, ...]
+    fabrics: tuple[str, ...]
+    inferred: tuple[str, ...]
+    printed: str | None
+    value: float | None
+    unit: str
+    held: tuple[Held | None, ...]
 
 
 class Section(Model):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from validation.campaign.model import Campaign, Cell, Published, Row, Section
+from validation.campaign.model import Campaign, Cell, Row, Section
 from validation.campaign.sections import PARTS
 from validation.report import numbers
+from validation.report.claims import CHIPS, STATES
 from validation.report.criteria import code_words, slug
 from validation.report.svg.drawing import Figure
 from validation.report.svg.plots import Span, interval_chart
@@ -32,21 +33,6 @@ def said(cell: Cell) -> tuple[str, str]:
     if cell.verdict == "not-measured" and cell.value is not None:
         words = f"not judged: {code_words(cell.reason_code)}"  # there is a figure, so it was measured
     return cell.verdict, words
-
-
-def here(campaign: Campaign, figure: Published) -> str:
-    """What this campaign has beside a published figure: each run over its fabric, or over any where none is said."""
-    runs = [r for r in campaign.runs if figure.fabric in (None, r.fabric)]
-    rows = [row for s in campaign.sections for row in s.rows if row.criterion == figure.criterion]
-    other = ", ".join(dict.fromkeys(row.model for row in rows if row.model))
-    found = []
-    for run in runs:
-        values = [c.value for row in rows for c in row.cells if c.run == run.run and c.value is not None]
-        if values:
-            span = numbers.interval(min(values), max(values), figure.unit)
-            text = f"{span} {numbers.unit_text(figure.unit)}" if span else numbers.quantity(values[0], figure.unit)
-            found.append(f"{run.label}: {text}")
-    return "; ".join(found) + (f" ({other})" if other else "") if found else "not measured"
 
 
 # --- text ------------------------------------------------------------------------------------------------------
@@ -94,8 +80,8 @@ def _figure(campaign: Campaign, section: Section, unit: str) -> Figure | None:
     spans = [_span(labels[cell.run], row, cell) for row in rows for cell in row.cells if cell.value is not None]
     if len(spans) < 2 or len(spans) > _MOST_SPANS:
         return None  # the table has them all
-    theirs = [p for p in section.published if p.unit == unit == "ratio"]
-    spans += [Span(p.case, p.value, published=True) for p in theirs]
+    theirs = [(p, p.value) for p in section.published if p.value is not None and p.unit == unit]
+    spans += [Span(p.claim, value, published=True) for p, value in theirs]
     shown = numbers.unit_text(unit) if unit != "ratio" else "ratio"
     svg = interval_chart(
         f"{section.key}-{slug(unit)}-chart",
@@ -137,21 +123,18 @@ def _environment() -> Environment:
         kind=kind,
         said=said,
     )
+    environment.globals.update(states=STATES, chips=CHIPS)
     return environment
 
 
 def as_html(campaign: Campaign) -> str:
     """One file: no script, nothing from elsewhere."""
-    sections = [(s, _LEADS[s.key], _figures(campaign, s), _beside(campaign, s.published)) for s in campaign.sections]
+    sections = [(s, _LEADS[s.key], _figures(campaign, s)) for s in campaign.sections]
     return (
         _environment()
         .get_template("campaign.html")
         .render(c=campaign, sections=sections, tone=_tone(campaign), numbered=_numbered(campaign))
     )
-
-
-def _beside(campaign: Campaign, figures: Iterable[Published]) -> list[tuple[Published, str]]:
-    return [(figure, here(campaign, figure)) for figure in figures]
 
 
 def _numbered(campaign: Campaign) -> dict[str, int]:

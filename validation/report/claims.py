@@ -18,7 +18,7 @@ STATES: dict[State, str] = {
     "not-measured": "not measured",
     "elsewhere": "not of this site",
 }
-_CHIPS: dict[State, str] = {
+CHIPS: dict[State, str] = {
     "confirmed": "pass",
     "missed": "fail",
     "rehearsed": "waived",
@@ -109,7 +109,7 @@ def _row(line: ClaimLine) -> Row:
         published=_published(line),
         measured=quantity(line.value, line.unit) if line.value is not None else line.text or NONE,
         interval=interval(line.low, line.high, line.unit),
-        chip=_CHIPS[line.state],
+        chip=CHIPS[line.state],
         state=STATES[line.state],
     )
 

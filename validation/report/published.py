@@ -71,11 +71,12 @@ def assumed(reference: Reference) -> str:
 
 def remote_ratios(reference: Reference) -> tuple[tuple[str, float, str], ...]:
     """(case, remote over native, source): one GPU, of others and of the documents."""
-    found = [c for c in reference.claims.values() if _is_ratio(c)]
+    found = [c for c in reference.claims.values() if is_ratio(c)]
     return tuple((_case(reference, c), c.value, reference.source(c)) for c in found)
 
 
-def _is_ratio(claim: Claim) -> bool:
+def is_ratio(claim: Claim) -> bool:
+    """True for a published ratio of remote over native, of the documents and of others."""
     by = claim.confirmed_by
     rated = claim.id.startswith("others.ratio") or (by is not None and by.criterion == "rm.ratio")
     return rated and claim.published is not None
