@@ -34,7 +34,7 @@ def clone(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_roce40_is_rehearsed_from_a_fresh_clone_to_a_verified_bundle(clone: Path) -> None:
-    """What `bin/rehearse roce40` ends with: a verdict over real verbs, signed as a rehearsal, packed and verified."""
+    """What `bin/rehearse roce40` ends with: a verdict over real verbs and its annex, signed, packed and verified."""
     done = call([clone / "bin/rehearse", "roce40"], timeout_s=TIMEOUT_S)
     said = done.stdout[-6000:] + done.stderr[-6000:]
     (run,) = [path for path in (clone / "runs").glob("*-roce40") if path.is_dir()]
@@ -46,6 +46,11 @@ def test_roce40_is_rehearsed_from_a_fresh_clone_to_a_verified_bundle(clone: Path
     assert verdict["sign_off"] == "REHEARSAL"
     functional = next(c for c in verdict["criteria"] if c["id"] == "tr.rdmafn")
     assert functional["verdict"] == "pass"
+    annex = json.loads((run / "report.json").read_text())["conformance"]
+    assert annex["rehearsal"]
+    assert annex["counts"]["confirmed"] == annex["counts"]["missed"] == 0, "a rehearsal confirms and misses nothing"
+    assert "roce40" in {fabric for c in annex["claims"] if c["state"] != "elsewhere" for fabric in c["fabrics"]}
+    assert 'id="conformance"' in (run / "report.html").read_text()
     assert list((run / "signatures").glob("*.txt.sig"))
     assert "every file of the run is what was signed: " in done.stdout
     bundle = Path(done.stdout.partition("every file of the run is what was signed: ")[2].splitlines()[0])
