@@ -1,7 +1,8 @@
 """Conformance: which claim of the founding documents a run confirms. Pure; from the verdict and the claims.
 
-A claim is this site's where it was made on this fabric and this machine, or of no particular one. What it claims of
-another fabric or machine is *elsewhere*: nothing here can confirm or miss it. Of what is this site's a claim is
+A claim is this site's where it was made on this fabric and on machines that are there, or of no particular one. Any
+other is *elsewhere*: nothing here can confirm or miss it. A machine's claim takes only what was measured on those
+machines alone. Of what is this site's a claim is
 
 - confirmed: every judgement of its criterion that belongs to it reaches the published figure, less favourable by its
   rounding, with its whole 95 % interval; where the document has no figure: every judgement passed;
@@ -15,7 +16,7 @@ The criterion's bound decides the sign-off, the published figure the claim: they
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -84,17 +85,12 @@ def conformance(verdict: VerdictDoc, reference: Reference, topology: Topology, p
     return Conformance(rehearsal=rehearsal, claims=lines)
 
 
-def is_machine(machine: Machine, nodes: Iterable[Node]) -> bool:
-    """True where the inventory declares GPU nodes, and every one of them as this machine."""
-    with_gpus = [node for node in nodes if node.bom.gpu_model]
-    return bool(with_gpus) and all(_matches(machine.match, node) for node in with_gpus)
-
-
-def _matches(match: Mapping[str, int | str], node: Node) -> bool:
+def is_machine(machine: Machine, node: Node) -> bool:
+    """True where the inventory declares the node as this machine."""
     declared = node.bom.model_dump()
     return all(
         declared.get(key) == wanted if isinstance(wanted, int) else wanted in str(declared.get(key) or "")
-        for key, wanted in match.items()
+        for key, wanted in machine.match.items()
     )
 
 
@@ -122,7 +118,11 @@ class _Site:
     ) -> None:
         self.verdict, self.reference, self.topology = verdict, reference, topology
         self.criteria, self.planned, self.rehearsal = criteria, planned, rehearsal
-        self.machines = {key for key, machine in reference.machines.items() if is_machine(machine, topology.nodes)}
+        self.machines = {
+            key: {node.name for node in topology.nodes if is_machine(machine, node)}
+            for key, machine in reference.machines.items()
+        }
+        self.with_gpus = {node.name for node in topology.nodes if node.bom.gpu_model}
 
     def line(self, claim: Claim) -> ClaimLine:
         """The claim with what the run says of it."""
@@ -165,22 +165,42 @@ class _Site:
             return _Found("not-measured", f"{by.criterion} is no criterion of this run")
         if not criterion.judgements:
             return _Found("not-measured", criterion.reason)
-        mine = [j for j in criterion.judgements if self._belongs(j, by.where)]
+        mine = [j for j in criterion.judgements if self._worked(j, by.where)]
         if not mine:
             asked = ", ".join(f"{key} {value}" for key, value in by.where.items())
             return _Found("not-measured", f"{by.criterion} was measured, but not with {asked}")
+        nodes = self._nodes(claim)
+        mine = [j for j in mine if not claim.machines or (self._where(j) and self._where(j) <= nodes)]
+        if not mine:
+            named = ", ".join(self.reference.machines[key].short for key in claim.machines)
+            return _Found("not-measured", f"{by.criterion} was measured, but not on {named} alone")
         return self._decided(claim, mine)
+
+    def _nodes(self, claim: Claim) -> set[str]:
+        """The nodes of the site that are machines of the claim."""
+        return {node for key in claim.machines for node in self.machines[key]}
+
+    def _where(self, judgement: Judgement) -> set[str]:
+        """The nodes with GPUs on which the work of a judgement was done."""
+        done: set[str] = {end.node for end in judgement.about.ends}
+        for id_ in judgement.evidence:
+            measurement = self.planned.get(id_)
+            if measurement is not None:
+                hosts = measurement.params.get("hosts")
+                done |= set(hosts if isinstance(hosts, tuple) else measurement.nodes)
+        return done & self.with_gpus
 
     def _elsewhere(self, claim: Claim) -> str:
         """Why a claim is not this site's; "" where it is."""
         why = []
         if claim.fabrics and self.verdict.fabric not in claim.fabrics:
             why.append(f"made on {', '.join(claim.fabrics)}")
-        if claim.machines and not self.machines.intersection(claim.machines):
+        if claim.machines and not self._nodes(claim):
             why.append(f"made on {', '.join(self.reference.machines[key].short for key in claim.machines)}")
         return " and ".join(why)
 
-    def _belongs(self, judgement: Judgement, where: Mapping[str, str | int]) -> bool:
+    def _worked(self, judgement: Judgement, where: Mapping[str, str | int]) -> bool:
+        """Whether the measurement that decides had these parameters."""
         if not where:
             return True
         measurement = self.planned.get(judgement.evidence[-1]) if judgement.evidence else None
@@ -201,14 +221,17 @@ class _Site:
             how = "reached" if state == "confirmed" else "not reached"
             words = f"{how} on virtual or emulated parts, which confirm nothing: {words}"
             state = "rehearsed"
-        elif state != "not-measured" and claim.machines and self._machine_unproved():
+        elif state != "not-measured" and claim.machines and not self._proved(judgements):
             words = f"{MACHINE} does not confirm that this is the machine: {words}"
             state = "not-measured"
         return _Found(state, words, judgement, evidence)
 
-    def _machine_unproved(self) -> bool:
+    def _proved(self, judgements: Sequence[Judgement]) -> bool:
+        """Whether the nodes of judgements were found as they are declared."""
+        nodes = {node for judgement in judgements for node in self._where(judgement)}
         bom = self.criteria.get(MACHINE)
-        return bom is None or bom.verdict != "pass"
+        judged = bom.judgements if bom is not None else ()
+        return nodes <= {end.node for j in judged if j.verdict == "pass" for end in j.about.ends}
 
 
 def _unit(judgement: Judgement | None) -> str:

@@ -25,6 +25,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
+from validation.model import Bom
 from validation.model_base import Model
 
 _ID = r"^[a-z0-9]+\.[a-z0-9][a-z0-9-]*$"
@@ -45,7 +46,7 @@ class Document(Model):
 
 
 class Machine(Model):
-    """A system that a document measured. `match`: what the bill of materials of a GPU node must say for it to be one of
+    """A system that a document measured. `match`: what the bill of materials of a node must say for it to be one of
     these, by key: a number that is equal, or a text that is part of it.
     """
 
@@ -53,6 +54,13 @@ class Machine(Model):
     title: str = Field(min_length=1)
     short: str = Field(min_length=1)
     match: dict[str, int | str] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _materials(self) -> Machine:
+        strange = [key for key in self.match if key not in Bom.model_fields]
+        if strange:
+            raise ValueError(f"match: {strange[0]} is no part of a bom; there are: {', '.join(Bom.model_fields)}")
+        return self
 
 
 class Ratio(Model):

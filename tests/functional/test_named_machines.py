@@ -33,6 +33,15 @@ SITES: dict[str, tuple[str, str, set[str]]] = {
     "vmware-pvrdma100": ("network", "network", {*VIRTUAL, "pf.lossless"}),
 }
 """Inventory -> the profile that it declares, one that this release measures as a whole, and what has to be waived."""
+CLAIMS: dict[str, set[str]] = {
+    "c4130-fdr": {"C4130, PCIe GPUs", "ib-fdr"},
+    "c4140-roce40": {"roce40"},
+    "c4140-2018": {"C4140-K, V100 SXM2", "R740, P40", "ib-edr"},
+    "vmware-vmxnet3-10": {"vmxnet3-10"},
+    "vmware-roce100": {"roce100"},
+    "vmware-pvrdma100": {"pvrdma100"},
+}
+"""Inventory -> machines and fabrics of the claims that are its own."""
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed here")
 
 
@@ -69,6 +78,13 @@ def of(verdict: dict[str, Any], word: str) -> set[str]:
     return {c["id"] for c in verdict["criteria"] if c["verdict"] == word and c["owed"]}
 
 
+def own(claims: list[dict[str, Any]]) -> set[str]:
+    """Machines and fabrics that a site's own claims were made on, as far as the site has them."""
+    mine = [c for c in claims if c["state"] != "elsewhere"]
+    known = {word for words in CLAIMS.values() for word in words}
+    return {word for c in mine for word in (*c["machines"], *(c["fabrics"] if len(c["fabrics"]) == 1 else ()))} & known
+
+
 def waive(desk: Path, criteria: set[str]) -> tuple[str, ...]:
     """Waivers of a customer, as arguments."""
     who = {"who": "C. Customer, Example Bank", "when": TODAY.isoformat(), "why": "looked at on the hypervisor's host"}
@@ -99,6 +115,13 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
     assert (verdict["sign_off"], done.returncode) == ("ACCEPTED", 0), verdict["reason"]
     assert of(verdict, "waived") == waived
     assert of(verdict, "pass") >= {"pf.bom", "pf.stack", "pf.mtu", "tr.netlat"}
+
+    claims = json.loads((run / "report.json").read_text())["conformance"]
+    assert not claims["rehearsal"]
+    assert own(claims["claims"]) == CLAIMS[site]
+    confirmed = {c["criterion"] for c in claims["claims"] if c["state"] == "confirmed"}
+    assert confirmed <= of(verdict, "pass")  # nothing that a waiver lifted, and nothing without a criterion
+    assert claims["counts"]["missed"] == 0
 
     page = (run / "report.html").read_text()
     for machine in machines.SITES[site].values():

@@ -165,11 +165,20 @@ def test_a_machine_is_what_the_bill_of_materials_declares(reference: Reference, 
     assert of(reference, said, hardware(("gpu1", "gpu2"), bom=bom))["higher"] == state
 
 
-def test_a_mixed_site_is_no_machine_of_a_document(reference: Reference) -> None:
+def test_of_a_mixed_site_only_what_ran_on_the_machine_alone_counts(reference: Reference) -> None:
     one, two = SITE.nodes
     mixed = SITE.model_copy(update={"nodes": (one, two.model_copy(update={"bom": Bom(gpu_model="H100")}))})
-    said = verdict(tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
-    assert of(reference, said, mixed)["higher"] == "elsewhere"
+    alone = verdict(tn_inter=(judgement(0.91, 0.905, 0.92, unit="ratio"),))
+    assert of(reference, alone, mixed)["higher"] == "confirmed"
+    both = judgement(0.91, 0.905, 0.92, unit="ratio", about=Subject(kind="cluster"))
+    planned = plan(model="resnet50", hosts=("gpu1", "gpu2"))
+    found = conformance(verdict(tn_inter=(both,)), reference, mixed, planned).claims[1]
+    assert (found.state, found.reason) == ("not-measured", "tn.inter was measured, but not on box alone")
+    head = plan(model="resnet50", hosts=("gpu1",))  # started from gpu2, which has GPUs too
+    started = head.model_copy(
+        update={"measurements": (head.measurements[0].model_copy(update={"nodes": ("gpu2", "gpu1")}),)}
+    )
+    assert conformance(verdict(tn_inter=(both,)), reference, mixed, started).claims[1].state == "confirmed"
 
 
 def test_a_machine_that_is_declared_and_not_found_confirms_nothing(reference: Reference) -> None:

@@ -85,6 +85,11 @@ def test_a_document_twice_and_no_claims_at_all_are_told(tmp_path: Path) -> None:
         read(tmp_path)
 
 
+def test_a_machine_is_known_by_its_bill_of_materials(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"paper\.yml:3: machines\.0: match: gpu is no part of a bom"):
+        read(tmp_path, text=CLAIM.format(more="").replace("gpu_model: V100", "gpu: V100"))
+
+
 def test_an_unknown_criterion_or_fabric_is_told_with_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "paper.yml").write_text(CLAIM.format(more=claim("paper.two", "    fabrics: [roce41]\n" + WHY)))
     reference = load_reference(tmp_path)
