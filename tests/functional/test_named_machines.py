@@ -42,6 +42,7 @@ CLAIMS: dict[str, set[str]] = {
     "vmware-pvrdma100": {"pvrdma100"},
 }
 """Inventory -> machines and fabrics of the claims that are its own."""
+BRIEF = ("--json", "--format", "json")
 needs_ssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is not installed here")
 
 
@@ -99,7 +100,7 @@ def waive(desk: Path, criteria: set[str]) -> tuple[str, ...]:
 def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: str) -> None:
     declared, measurable, waived = SITES[site]
     copied(desk, site)
-    verdict = judged(toolkit(desk, "validate", "-i", site, "--json"))
+    verdict = judged(toolkit(desk, "validate", "-i", site, *BRIEF))
     (run,) = (desk / "runs").iterdir()
     assert verdict["profile"]["name"] == declared
     assert verdict["sign_off"] == "INCOMPLETE", verdict["reason"]
@@ -136,7 +137,7 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
     assert done.stdout.splitlines()[-1].startswith("VERIFIED: ")
 
 
-LOOK = ("validate", "-i", "c4140-2018", "--suite", "preflight", "--profile", "network-quick", "--json")
+LOOK = ("validate", "-i", "c4140-2018", "--suite", "preflight", "--profile", "network-quick", *BRIEF)
 
 
 def document(verdict: dict[str, Any]) -> VerdictDoc:
