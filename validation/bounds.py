@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from validation.model import Bound, LabLink
 
 if TYPE_CHECKING:
-    from validation.fabric import Fabric
+    from validation.fabric import Fabric, RdmaLatency
 
 CEILING_SLACK = 1.005
 """Readings up to 0.5 % above the ceiling are taken as clock and interval-edge error."""
@@ -20,6 +20,11 @@ TCP_HEADERS_BYTES = 52  # IPv4 20 (RFC 791) + TCP 20 (RFC 9293) + timestamps opt
 ETHERNET_FRAME_BYTES = 38  # preamble and SFD 8 + header 14 + FCS 4 + inter-packet gap 12 (IEEE 802.3)
 ROCE_WIRE_BYTES = 82  # Ethernet 38 + IPv4 20 + UDP 8 + BTH 12 + ICRC 4 (InfiniBand specification, annex A17)
 INFINIBAND_WIRE_BYTES = 26  # LRH 8 + BTH 12 + ICRC 4 + VCRC 2 (InfiniBand specification, volume 1)
+
+SMALLEST_FRAME_BYTES = 84  # on the wire: 64, with preamble and SFD 8 and inter-packet gap 12 (IEEE 802.3)
+PCI_US = 0.1
+"""Less than any card needs to be told of an operation and to write a byte to memory over PCI Express (about 0.5 us in
+practice). Project default."""
 
 LAB_FRACTION = 0.95
 """Share of a lab link's payload ceiling that a healthy link must reach: truth is met within 3 %, a sick link is far
@@ -171,20 +176,37 @@ def _rdma_bandwidth(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
 
 
 def _rdma_latency(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
-    """Upper limits in us: of writes and sends half of the round trip, of reads the whole, as perftest has it."""
-    for key, limit, words in (
-        ("rdma_write_latency", fabric.rdma_write_latency, "write and send"),
-        ("rdma_read_latency", fabric.rdma_read_latency, "read"),
-    ):
-        if limit is not None:
-            line = f"{words}: at most {limit.maximum_us:g} us ({limit.source})"
-            yield (
-                key,
-                Bound(
-                    metric="rdma_latency_us",
-                    unit="us",
-                    maximum=limit.maximum_us,
-                    derivation=(line,),
-                    source=limit.source,
-                ),
+    """Upper limits in us: of writes and sends half of the round trip, of reads the whole, as perftest has it.
+
+    Where nothing is published the limit is a share of the TCP round trip's; judging/rdma.py adds what the fabric's own
+    pairs say.
+    """
+    for key, words in (("rdma_write_latency", "write and send"), ("rdma_read_latency", "read")):
+        limit: RdmaLatency | None = getattr(fabric, key)
+        most = fabric.rdma_latency_us(key)
+        if limit is None or most is None:
+            continue
+        lines: tuple[str, ...] = (f"{words}: at most {most:g} us ({limit.source})",)
+        if limit.of_tcp_rtt is not None and fabric.tcp_rtt is not None:
+            lines = (
+                f"no latency is published for {fabric.name}: the limit is derived ({limit.source})",
+                f"{words}: {limit.of_tcp_rtt:g} x the {fabric.tcp_rtt.maximum_us:g} us that the round trip over TCP may "
+                f"take ({fabric.tcp_rtt.source}) = at most {most:g} us",
             )
+        least, how = rdma_least_us(fabric, key)
+        lines += (f"a reading below {how} = {least:.3g} us is a fault of the measurement",)
+        yield (
+            key,
+            Bound(metric="rdma_latency_us", unit="us", maximum=most, derivation=lines, source=limit.source),
+        )
+
+
+def rdma_least_us(fabric: Fabric, key: str) -> tuple[float, str]:
+    """The shortest RDMA latency in microseconds that can be, and how it follows: PCI Express and the packets' time on
+    the wire, one for a write or send, request and answer for a read.
+    """
+    packets = 2 if key == "rdma_read_latency" else 1
+    size = max(SMALLEST_FRAME_BYTES if fabric.link_layer == "Ethernet" else 0, fabric.rdma_wire_bytes)
+    least = PCI_US + packets * size * 8 / (fabric.data_gbps * 1000)
+    of = "a packet" if packets == 1 else "2 packets"
+    return least, f"{PCI_US:g} us of PCI Express and {of} of {size} bytes at {fabric.data_gbps:g} Gbit/s"

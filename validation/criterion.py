@@ -88,7 +88,7 @@ class Limit(Model):
         figures = fabric.figures()
         if self.fabric_key not in figures:
             return f"no figure is known for {fabric.name}"
-        return _filled(self.words, {key: figures.get(key) for key in _FIGURES})
+        return _filled(self.words, {key: figures.get(key) for key in _FIGURES}) + fabric.beside(self.fabric_key)
 
     @model_validator(mode="after")
     def _complete(self) -> Limit:

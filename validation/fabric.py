@@ -42,6 +42,25 @@ class LatencyBound(Model):
     provisional: bool = False
 
 
+class RdmaLatency(Model):
+    """Upper limit of an RDMA latency. Either `maximum_us`, a published figure, or where none is published `of_tcp_rtt`,
+    a share of the fabric's limit on the TCP round trip, and `times_median`: how many times the median of the fabric's
+    pairs one of them may take.
+    """
+
+    maximum_us: float | None = Field(default=None, gt=0)
+    of_tcp_rtt: float | None = Field(default=None, gt=0, le=1)
+    times_median: float | None = Field(default=None, gt=1)
+    source: str = Field(min_length=1)
+    provisional: bool = False
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> RdmaLatency:
+        if (self.maximum_us is None) == (self.of_tcp_rtt is None):
+            raise ValueError("either maximum_us (a published figure) or of_tcp_rtt (a share of the round trip's limit)")
+        return self
+
+
 class RemoteRatio(Model):
     """Remote over native training throughput that must be reached over this fabric."""
 
@@ -53,12 +72,13 @@ class RemoteRatio(Model):
 FigureKey = Literal[
     "tcp_bandwidth", "rdma_bandwidth", "tcp_rtt", "rdma_write_latency", "rdma_read_latency", "remote_ratio"
 ]
+RDMA_LATENCIES: tuple[FigureKey, ...] = ("rdma_write_latency", "rdma_read_latency")
+
 FIGURES: dict[FigureKey, str] = {
     "tcp_bandwidth": "fraction",
     "rdma_bandwidth": "fraction",
     "tcp_rtt": "maximum_us",
-    "rdma_write_latency": "maximum_us",
-    "rdma_read_latency": "maximum_us",
+    **dict.fromkeys(RDMA_LATENCIES, "maximum_us"),
     "remote_ratio": "minimum",
 }
 """Keys of a profile under which a figure stands -> the name of its number."""
@@ -100,8 +120,8 @@ class Fabric(Model):
     tcp_bandwidth: Expectation | None = None
     rdma_bandwidth: Expectation | None = None
     tcp_rtt: LatencyBound | None = None
-    rdma_write_latency: LatencyBound | None = None
-    rdma_read_latency: LatencyBound | None = None
+    rdma_write_latency: RdmaLatency | None = None
+    rdma_read_latency: RdmaLatency | None = None
     remote_ratio: RemoteRatio | None = None
     claims: dict[FigureKey, str] = Field(default={})
     sources: Sources
@@ -115,6 +135,10 @@ class Fabric(Model):
             raise ValueError("a fabric that needs RDMA states rdma_mtu and sources.rdma_mtu")
         if self.needs_rdma == (self.transport == "tcp"):
             raise ValueError("needs_rdma must be false for transport tcp and true for any other")
+        for key in RDMA_LATENCIES:
+            limit = getattr(self, key)
+            if limit is not None and limit.of_tcp_rtt is not None and self.tcp_rtt is None:
+                raise ValueError(f"{key}: of_tcp_rtt is a share of tcp_rtt, which has no figure; give {key} maximum_us")
         for expectation, ceiling in (
             (self.tcp_bandwidth, self.tcp_ceiling_gbps if self.link_layer == "Ethernet" else None),
             (self.rdma_bandwidth, self.rdma_ceiling_gbps),
@@ -153,8 +177,23 @@ class Fabric(Model):
 
     def figures(self) -> dict[str, float]:
         """The one number of each figure that this profile has, by key: shares, microseconds, and the MTU in bytes."""
-        stated = {key: getattr(self, key) for key in FIGURES}
-        return {"mtu": self.mtu, **{k: getattr(v, FIGURES[k]) for k, v in stated.items() if v is not None}}
+        stated = {key: getattr(self, key) for key in FIGURES if key not in RDMA_LATENCIES}
+        found = {k: getattr(v, FIGURES[k]) for k, v in stated.items() if v is not None}
+        limits = {key: self.rdma_latency_us(key) for key in RDMA_LATENCIES}
+        return {"mtu": self.mtu, **found, **{k: v for k, v in limits.items() if v is not None}}
+
+    def rdma_latency_us(self, key: str) -> float | None:
+        """The upper limit of an RDMA latency (`rdma_write_latency`, `rdma_read_latency`) in microseconds."""
+        limit: RdmaLatency | None = getattr(self, key)
+        if limit is None or limit.maximum_us is not None or self.tcp_rtt is None:
+            return None if limit is None else limit.maximum_us
+        return (limit.of_tcp_rtt or 1.0) * self.tcp_rtt.maximum_us
+
+    def beside(self, key: str) -> str:
+        """What holds beside the number of a figure, in words; "" where nothing does."""
+        limit = getattr(self, key, None)
+        times = limit.times_median if isinstance(limit, RdmaLatency) else None
+        return f", each at most {times:g} x the median of the fabric's pairs" if times is not None else ""
 
     def bounds(self, lab_link: LabLink | None = None) -> dict[str, Bound]:
         """Every bound of this fabric by the profile's key, with its derivation; see `bounds_of`."""

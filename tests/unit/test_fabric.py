@@ -130,7 +130,8 @@ def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_pa
     assert loaded.fabric.rdma_bandwidth is None
     assert loaded.fabric.rdma_read_latency == ours.rdma_read_latency is not None
     path.write_text(text.replace("line_rate_gbps: 100", "line_rate_gbps: 56"))
-    assert load_fabric(str(path)).rdma_read_latency is None  # published from 100 Gbit/s on
+    slower = load_fabric(str(path)).rdma_read_latency  # published from 100 Gbit/s on
+    assert (slower.maximum_us, slower.of_tcp_rtt, slower.provisional) == (None, 1, True)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +143,8 @@ def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_pa
         ("transport: roce", "transport: tcp", 1, "needs_rdma must be false"),
         ("mtu: 9000", "mtu: 600", 1, "floor at .* above the ceiling of"),
         ("notes:", "rdma_bandwidth: {fraction: 0.99, source: ours}\nnotes:", 1, "above the ceiling"),
+        ("notes:", "tcp_rtt: null\nnotes:", 1, "rdma_write_latency: of_tcp_rtt is a share of tcp_rtt, which has no"),
+        ("notes:", "rdma_read_latency: {source: ours}\nnotes:", 22, "either maximum_us .* or of_tcp_rtt"),
         ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "duplicate key: mtu"),
         ("mtu: 9000", "mtu: [9000", 8, "not valid YAML"),
         ("  source: project default; the", "  sauce: project default; the", 14, "sauce: unknown key"),

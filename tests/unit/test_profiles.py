@@ -118,9 +118,19 @@ def test_what_is_left_out_does_not_decide_unless_it_was_measured_and_failed() ->
 
 
 def test_a_criterion_without_a_figure_on_this_fabric_is_left_out_there_alone() -> None:
-    network = profile("network")
-    assert "tr.rdmalat" in network.not_owed(CRITERIA, load_fabric("roce40"))
-    assert "tr.rdmalat" not in network.not_owed(CRITERIA, load_fabric("roce100"))
+    network, fabric = profile("network"), load_fabric("roce40")
+    assert "tr.rdmalat" not in network.not_owed(CRITERIA, fabric)
+    assert "tr.rdmalat" in network.not_owed(CRITERIA, fabric.model_copy(update={"rdma_write_latency": None}))
+
+
+def test_the_network_of_every_rdma_fabric_can_be_accepted() -> None:
+    """Nothing that the network profile owes lacks a bound on any fabric of the package."""
+    for name in fabric_names():
+        fabric = load_fabric(name)
+        bounds = fabric.bounds()
+        for criterion_ in profile("network").owed_on(CRITERIA, fabric):
+            key = criterion_.bound.fabric_key
+            assert key is None or key in bounds, f"{name}: {criterion_.id} has no bound"
 
 
 def test_a_profile_in_a_rehearsal_decides_no_sign_off() -> None:

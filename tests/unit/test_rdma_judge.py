@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.rdma_case import CONTAINERS, TRANSPORT, VM_LAB, VM_PLAN, rdma, vms
+from tests.support.rdma_case import CONTAINERS, TRANSPORT, VM_LAB, VM_PLAN, machines, rdma, vms
 from tests.support.site import (
     ALL,
     REAL,
@@ -230,11 +230,68 @@ def test_better_than_the_line_is_a_fault_of_the_measurement() -> None:
     assert criterion(on_hardware(lambda m: 1.1), "tr.rdmabw").reason_code == "above-ceiling"
 
 
-def test_latency_without_a_published_figure_is_not_measured() -> None:
-    found = criterion(on_hardware(), "tr.rdmalat")
-    assert (found.verdict, found.reason_code) == ("not-measured", "no-bound")
-    assert "no bound published for roce40; measured 2 us" in found.reason
-    assert criterion(on_hardware(fabric="roce100"), "tr.rdmalat").verdict == "pass"
+def latency(us: Any, fabric: str = "roce40", nodes: int = 3) -> VerdictDoc:
+    """Real machines of which each RDMA latency is `us` of the measurement."""
+    topology = machines(nodes)
+    plan = plan_of(topology, TRANSPORT, fabric)
+
+    def one(m: Measurement) -> Result:
+        found = healthy_rdma(m) if m in rdma(plan) else healthy(m, link_gbps=39.0, facts=REAL_FACTS)
+        if m.kind != "rdma-latency":
+            return found
+        first = found.samples[0].model_copy(update={"value": us(m)})
+        return found.model_copy(update={"samples": (first, *found.samples[1:])})
+
+    return verdict_of(topology, plan, [one(m) for m in plan.measurements], fabric=fabric)
+
+
+WITH_RDMA = [name for name in fabric_names() if load_fabric(name).needs_rdma]
+
+
+@pytest.mark.parametrize("name", WITH_RDMA)
+def test_latency_can_pass_on_every_rdma_fabric(name: str) -> None:
+    found = criterion(latency(lambda m: 1.6, name), "tr.rdmalat")
+    assert (found.verdict, found.coverage) == ("pass", "18/18 results")
+    assert criterion(latency(lambda m: 60.0, name), "tr.rdmalat").reason_code == "above-maximum"
+
+
+def test_a_latency_limit_that_nobody_published_is_derived_step_by_step() -> None:
+    found = criterion(latency(lambda m: 2.0), "tr.rdmalat")
+    bound = next(j.bound for j in found.judgements if j.subject.endswith("(write)"))
+    words = "\n".join(bound.derivation)
+    for step in (
+        "no latency is published for roce40",
+        "0.5 x the 50 us that the round trip over TCP may take",
+        "= at most 25 us",
+        "84 bytes at 40 Gbit/s = 0.117 us is a fault of the measurement",
+        "median of the 6 pairs: 2 us; none may take more than 2 x 2 = 4 us",
+    ):
+        assert step in words
+    assert bound.maximum == 4.0
+    published = criterion(latency(lambda m: 2.0, "roce100"), "tr.rdmalat").judgements[0].bound
+    assert (published.maximum, len(published.derivation)) == (2.5, 2)
+
+
+def test_a_pair_that_takes_much_longer_than_the_others_fails_and_its_port_is_named() -> None:
+    verdict = latency(lambda m: 4.5 if "gpu2" in m.nodes else 2.0, nodes=4)
+    assert criterion(verdict, "tr.rdmalat").reason_code == "above-maximum"
+    assert [(f.subject, f.criteria) for f in verdict.findings] == [("gpu2/fab0", ("tr.rdmalat",))]
+    assert criterion(latency(lambda m: 3.9 if "gpu2" in m.nodes else 2.0, nodes=4), "tr.rdmalat").verdict == "pass"
+
+
+def test_of_two_machines_the_slow_direction_is_found() -> None:
+    one = criterion(latency(lambda m: 4.5 if m.nodes[0] == "gpu1" else 2.0, nodes=2), "tr.rdmalat")
+    assert {j.subject.split(">")[0] for j in one.judgements if j.verdict == "fail"} == {"gpu1/fab0"}
+
+
+def test_a_fleet_that_is_slow_as_a_whole_fails_by_the_round_trip() -> None:
+    found = criterion(latency(lambda m: 26.0), "tr.rdmalat")
+    assert {j.subject.split("(")[1] for j in found.judgements if j.verdict == "fail"} == {"write)", "send)"}
+
+
+def test_a_latency_below_the_wire_is_a_fault_of_the_measurement() -> None:
+    assert criterion(latency(lambda m: 0.16, "roce10"), "tr.rdmalat").reason_code == "above-ceiling"
+    assert criterion(latency(lambda m: 0.24, "roce10"), "tr.rdmalat").verdict == "pass"
 
 
 def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
@@ -247,7 +304,7 @@ def test_bounds_of_every_profile_have_a_floor_below_their_ceiling() -> None:
             if bound is not None:
                 assert bound.floor < bound.ceiling
     assert load_fabric("ib-edr").bounds()["rdma_read_latency"].maximum == 4.5
-    assert "rdma_write_latency" not in load_fabric("roce40").bounds()
+    assert load_fabric("roce40").bounds()["rdma_write_latency"].maximum == 25
 
 
 # --- TCP between emulated machines ------------------------------------------------------------------------------------

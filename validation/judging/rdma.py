@@ -7,12 +7,14 @@ a rate or a latency, is then reported and not judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from validation.analysis.stats import summarize
-from validation.bounds import BOTH_WAYS, CEILING_SLACK
+from validation.bounds import BOTH_WAYS, CEILING_SLACK, rdma_least_us
 from validation.criterion import Criterion
+from validation.fabric import RdmaLatency
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
@@ -146,10 +148,34 @@ def _quantity(measurement: Measurement) -> tuple[str, Subject]:
     return f"rdma_{op}_{what}", Subject.pair(source, destination, op, both)
 
 
-def _bound(case: Case, measurement: Measurement) -> Bound | None:
+def _key(measurement: Measurement) -> str:
+    """Under which key the fabric has its bound."""
     if measurement.kind == "rdma-latency":
-        return case.bounds.get("rdma_read_latency" if measurement.params.get("op") == "read" else "rdma_write_latency")
-    return case.bounds.get(BOTH_WAYS if measurement.params.get("bidirectional") else "rdma_bandwidth")
+        return "rdma_read_latency" if measurement.params.get("op") == "read" else "rdma_write_latency"
+    return BOTH_WAYS if measurement.params.get("bidirectional") else "rdma_bandwidth"
+
+
+def _bound(case: Case, measurement: Measurement, medians: Sequence[float]) -> Bound | None:
+    """The fabric's bound. Where its limit is derived and not published no pair may take much longer than the others:
+    `medians` are those of all pairs, by the same operation.
+    """
+    key = _key(measurement)
+    bound, limit = case.bounds.get(key), getattr(case.fabric, key, None)
+    times = limit.times_median if isinstance(limit, RdmaLatency) else None
+    if bound is None or bound.maximum is None or times is None or case.virtual:
+        return bound
+    if len(medians) < 2:
+        line = "only one pair was measured, so that there is none to compare it with"
+        return bound.model_copy(update={"derivation": (*bound.derivation, line)})
+    middle = statistics.median_low(medians)  # of two pairs the faster one: a mean would hide the other
+    most = min(bound.maximum, times * middle)
+    lines = (
+        *bound.derivation,
+        f"median of the {len(medians)} pairs: {middle:.4g} us; none may take more than {times:g} x {middle:.4g} = "
+        f"{times * middle:.4g} us",
+        f"limit: the lesser of the two, {most:.4g} us",
+    )
+    return bound.model_copy(update={"maximum": most, "derivation": lines})
 
 
 def judge_rdma(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -157,11 +183,26 @@ def judge_rdma(case: Case, criterion: Criterion) -> list[Judgement]:
     groups: dict[tuple[str, Subject], list[Measurement]] = {}
     for measurement in case.serving(criterion):
         groups.setdefault(_quantity(measurement), []).append(measurement)
-    return [_figure(case, criterion, metric, subject, mine) for (metric, subject), mine in groups.items()]
+    medians: dict[str, list[float]] = {}
+    for (metric, _), mine in groups.items():
+        values = [v for m in mine if (r := case.usable(m.id)) is not None for v in r.values(metric)]
+        if values and all(map(math.isfinite, values)):
+            medians.setdefault(metric, []).append(statistics.median(values))
+    return [
+        _figure(case, criterion, metric, subject, mine, medians.get(metric, []))
+        for (metric, subject), mine in groups.items()
+    ]
 
 
-def _figure(case: Case, criterion: Criterion, metric: str, subject: Subject, mine: list[Measurement]) -> Judgement:
-    bound, ids, unit = _bound(case, mine[0]), [m.id for m in mine], criterion.unit or ""
+def _figure(
+    case: Case,
+    criterion: Criterion,
+    metric: str,
+    subject: Subject,
+    mine: list[Measurement],
+    medians: Sequence[float],
+) -> Judgement:
+    bound, ids, unit = _bound(case, mine[0], medians), [m.id for m in mine], criterion.unit or ""
     gone = unusable(case, criterion, subject, ids, bound)
     if gone is not None:
         return gone
@@ -176,7 +217,8 @@ def _figure(case: Case, criterion: Criterion, metric: str, subject: Subject, min
     measured = f"measured {summary.median:.4g} {'Gbit/s' if unit == 'Gbit/s' else unit}"
     ceiling = bound.ceiling if bound is not None and not case.virtual else None  # virtual ports have no line
     most = ceiling * CEILING_SLACK if ceiling is not None else math.inf
-    wrong = impossible(values, unit, "rdma_latency_us" if unit == "us" else metric, most)
+    least = rdma_least_us(case.fabric, _key(mine[0]))[0] if unit == "us" else None
+    wrong = impossible(values, unit, metric, most, least)
     if wrong:
         return judgement(criterion, subject, "not-measured", "above-ceiling", wrong, ids, bound=bound, summary=summary)
     if case.virtual and criterion.rehearsal.judge == "not-judged":

@@ -27,9 +27,9 @@ LAB_SLACK, LINE_SLACK = 3.0, 1.25
 lab's host is stopped by other guests for whole intervals of 0.25 s; a port's socket buffers hold some 50 ms. Project
 default."""
 
-LEAST_US = {"tcp_rtt_us": 1.0, "rdma_latency_us": 0.1}
-"""Latencies that no stack reaches: a TCP round trip passes two kernels and two cards, an RDMA operation PCI Express
-(about 0.5 us alone). Below that the unit is another one, or nothing was measured. Project default."""
+LEAST_US = {"tcp_rtt_us": 1.0}
+"""A latency that no stack reaches: a TCP round trip passes two kernels and two cards. Below that the unit is another
+one, or nothing was measured. Project default."""
 
 FASTEST_STEP = 100.0
 """How much faster than the median one step of a job can be: the same work on the same machines. Where half of the steps
@@ -112,11 +112,13 @@ def _unit(criterion: Criterion) -> str:
     return STEPS if criterion.method in ("spread", "scaling") else criterion.unit or ""
 
 
-def impossible(values: Sequence[float], unit: str, metric: str, most: float = math.inf) -> str:
-    """In words which samples cannot be, "" where all can: below what is possible, or above `most`."""
+def impossible(
+    values: Sequence[float], unit: str, metric: str, most: float = math.inf, least: float | None = None
+) -> str:
+    """In words which samples cannot be, "" where all can: below `least`, or what is possible at all, or above `most`."""
     if unit in SHARES:
         least, most = 0.0, 1 + 1e-6
-    else:
+    elif least is None:
         least = LEAST_US.get(metric, math.ulp(0.0))
     if least <= min(values) and max(values) <= most:
         return ""
