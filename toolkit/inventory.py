@@ -83,6 +83,7 @@ class _HostVars(BaseModel):
     stack: dict[str, str] = {}
     elastic_ai_virtual: str | None = None
     elastic_ai_emulated: bool = False
+    elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
     fabric: str | None = Field(default=None, min_length=1)
@@ -259,6 +260,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         stack=given.stack,
         virtual=given.elastic_ai_virtual,
         emulated=given.elastic_ai_emulated,
+        hypervisor_host=given.elastic_ai_hypervisor_host,
     )
 
 
@@ -306,6 +308,7 @@ def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
         ("ansible_ssh_common_args",): given.ansible_ssh_common_args,
         ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,
         ("elastic_ai_virtual",): given.elastic_ai_virtual or "",
+        ("elastic_ai_hypervisor_host",): given.elastic_ai_hypervisor_host or "",
         **{("bom", name): str(value) for name, value in given.bom.items()},
         **{("stack", name): value for name, value in given.stack.items()},
     }

@@ -21,7 +21,8 @@ SCHEMA: Literal["elastic-ai-inventory/3"] = "elastic-ai-inventory/3"
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
-_MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "lab_link", "acceptance_profile"}
+_MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "elastic_ai_hypervisor_host"}
+_MODELLED |= {"lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
     {"fabric", "fabric_mtu", "ofed_soft_roce", "roce_enabled", "stack_release"}
@@ -63,6 +64,7 @@ class HostRecord(_Model):
     stack: dict[str, str]
     virtual: str | None
     emulated: bool
+    hypervisor_host: str | None
     ports: tuple[PortRecord, ...]
     variables: dict[str, Scalar]
     left_out: int
@@ -117,6 +119,7 @@ def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]
         stack=node.stack,
         virtual=node.virtual,
         emulated=node.emulated,
+        hypervisor_host=node.hypervisor_host,
         ports=tuple(
             PortRecord(interface=p.interface, address=f"{p.address}/{p.prefix}", rate_gbps=p.rate_gbps, rdma=p.rdma)
             for p in node.ports

@@ -18,6 +18,7 @@ from validation.judging.documents import Evidence, discounted
 from validation.judging.findings import findings
 from validation.judging.methods import METHODS
 from validation.judging.times import day_of
+from validation.judging.vm_hosts import over_the_fabric
 from validation.judging.waivers import apply_waivers
 from validation.model import (
     CriterionVerdict,
@@ -62,7 +63,10 @@ def judge(
     rehearsal = topology.virtual or bool(shown)
     case = discounted(case, evidence)
     judged = {
-        c.id: METHODS[c.method].judge(case, c) if c.kind is not None and case.applies(c) else [] for c in case.criteria
+        c.id: over_the_fabric(case, c, METHODS[c.method].judge(case, c))
+        if c.kind is not None and case.applies(c)
+        else []
+        for c in case.criteria
     }
     waived = apply_waivers(case, judged, waivers, day_of(info.run, info.created))
     debt = Debt.of(case, profile)

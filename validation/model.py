@@ -159,6 +159,7 @@ class Node(Model):
     stack: dict[str, str] = Field(default={})  # component -> version that must be there, e.g. {"os": "debian 12"}
     virtual: str | None = None  # by what: "systemd-nspawn", "qemu"; None = real hardware
     emulated: bool = False  # a virtual machine whose processor is emulated
+    hypervisor_host: str | None = None  # of a virtual machine: the host that it runs on; None = not declared
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:

@@ -25,6 +25,7 @@ ReasonCode = Literal[
     "missing-result",  # not-measured: planned, but no result exists
     "tool-failed",  # not-measured: the tool crashed, timed out, could not be parsed or the node was unreachable
     "missing-metric",  # not-measured: a result exists but lacks the metric
+    "not-the-fabric",  # not-measured: between virtual machines of one host, or nobody says that it was not
     "no-bound",  # not-measured: no bound is known for this fabric or platform
     "no-probe",  # not-measured: this release has no measurement for the criterion yet
     "not-selected",  # not-measured: its suite was not selected for this run

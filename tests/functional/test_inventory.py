@@ -119,6 +119,12 @@ def test_a_lab_of_virtual_machines(site: Path, emulated: bool) -> None:
     assert {(node.virtual, node.emulated) for node in topology.nodes} == {("qemu", emulated)}
 
 
+def test_the_host_of_a_virtual_machine(site: Path) -> None:
+    assert {node.hypervisor_host for node in read_inventory(site / "hosts.yml").nodes} == {None}
+    changed(site, "stack: {os: debian 12}", "elastic_ai_hypervisor_host: esx1")
+    assert {node.hypervisor_host for node in read_inventory(site / "hosts.yml").nodes} == {"esx1"}
+
+
 def test_a_port_that_carries_tcp_only(site: Path) -> None:
     assert [port.rdma for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == [True]
     changed(site, "10.1.0.2/24, rate_gbps: 1", "10.1.0.2/24, rate_gbps: 1, rdma: false")

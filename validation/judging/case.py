@@ -11,7 +11,19 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
 from validation.judging.denial import loss_of
-from validation.model import Bound, F, Judgement, Measurement, Plan, ReasonCode, Result, Subject, Topology, VerdictName
+from validation.model import (
+    Bound,
+    F,
+    Judgement,
+    Measurement,
+    Node,
+    Plan,
+    ReasonCode,
+    Result,
+    Subject,
+    Topology,
+    VerdictName,
+)
 
 CONTAINERS = frozenset(
     {
@@ -71,6 +83,19 @@ class Case:
     def planned(self) -> frozenset[str]:
         """Ids of all planned measurements."""
         return frozenset(m.id for m in self.plan.measurements)
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The nodes under test by name."""
+        return {node.name: node for node in self.topology.nodes}
+
+    @cached_property
+    def virtual_nodes(self) -> frozenset[str]:
+        """Nodes that are virtual machines by their own facts; one that says nothing is taken for one."""
+        facts = [m for m in self.plan.measurements if m.kind == "facts" and m.id in self.latest]
+        said = {m.nodes[0]: self.latest[m.id] for m in facts}
+        bare = {name for name, r in said.items() if (f := r.facts_of(NodeFacts)) is not None and f.virt == "none"}
+        return frozenset(self.nodes) - bare
 
     def applies(self, criterion: Criterion) -> bool:
         """True where the criterion has a meaning on this fabric."""

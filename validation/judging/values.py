@@ -115,7 +115,7 @@ def _unit(criterion: Criterion) -> str:
 def impossible(
     values: Sequence[float], unit: str, metric: str, most: float = math.inf, least: float | None = None
 ) -> str:
-    """In words which samples cannot be, "" where all can: below `least`, or what is possible at all, or above `most`."""
+    """In words which samples cannot be, "" where all can: below `least` (None: what is possible), or above `most`."""
     if unit in SHARES:
         least, most = 0.0, 1 + 1e-6
     elif least is None:

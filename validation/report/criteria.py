@@ -215,6 +215,7 @@ _CODES = {
     "missing-result": "no result",
     "tool-failed": "tool failed",
     "missing-metric": "metric lacking",
+    "not-the-fabric": "within one host",
     "no-bound": "no bound known",
     "no-probe": "no probe yet",
     "not-selected": "not selected",

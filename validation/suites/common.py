@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -74,12 +74,22 @@ def _port_pairs(a: Node, b: Node) -> list[tuple[Endpoint, Endpoint]]:
     ]
 
 
+def on_one_host(nodes: Iterable[Node], fabric: Fabric) -> str | None:
+    """The host on which all of these virtual machines run, where the inventory declares it of all of them, else None.
+
+    Only under the profile of a fabric between virtual machines.
+    """
+    found = {node.hypervisor_host for node in nodes}
+    return found.pop() if fabric.hypervisors and len(found) == 1 else None
+
+
 def pair_rounds(
-    topology: Topology, what: str, make: Callable[[Endpoint, Endpoint], Measurement], part: Part
+    topology: Topology, fabric: Fabric, what: str, make: Callable[[Endpoint, Endpoint], Measurement], part: Part
 ) -> list[list[Measurement]]:
     """Rounds over all ordered pairs of fabric ports, one measurement per node at a time; larger fleets are sampled.
 
-    What is not measured is said in `part.left_out`, each thing once.
+    Two virtual machines of one host are no pair: what they say to each other stays in their host. What is not measured
+    is said in `part.left_out`, each thing once.
     """
     nodes = [n for n in topology.nodes if n.ports]
     bare = sorted(n.name for n in topology.nodes if not n.ports)
@@ -100,13 +110,19 @@ def pair_rounds(
             f"{FULL_MESH_ENDPOINTS} a full mesh is not measured)",
         )
     rounds: list[list[Measurement]] = []
+    inside = {n.hypervisor_host for n in nodes if fabric.hypervisors and n.hypervisor_host}
+    for host in sorted(inside):
+        mine = [n.name for n in nodes if n.hypervisor_host == host]
+        if len(mine) > 1:
+            part.leave_out(f"pairs of {', '.join(mine)}: virtual machines of one host, {host}, are no pair of a fabric")
     for matching in matchings:
+        matching = [(a, b) for a, b in matching if not on_one_host((topology.node(a), topology.node(b)), fabric)]
         combinations = [_port_pairs(topology.node(a), topology.node(b)) for a, b in matching]
         for (a, b), found in zip(matching, combinations, strict=True):
             if not found:
                 part.leave_out(f"{a} and {b}: no two ports in the same subnet")
         # a node with several ports takes them one after another, so that no measurement disturbs another
-        for turn in range(max(map(len, combinations))):
+        for turn in range(max(map(len, combinations), default=0)):
             rounds.append([make(*found[turn]) for found in combinations if turn < len(found)])
     return rounds
 

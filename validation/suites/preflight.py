@@ -45,7 +45,7 @@ def plan(request: Request) -> Part:
         )
 
     if mtu:
-        part.rounds += pair_rounds(request.topology, "path-mtu", path_mtu, part)
+        part.rounds += pair_rounds(request.topology, request.fabric, "path-mtu", path_mtu, part)
     return part
 
 

@@ -176,7 +176,7 @@ class _Rounds:
                 timeout_s=round(4 * estimated + (5 if kind == "rdma-first-light" else 15), 1),
             )
 
-        for measurements in pair_rounds(self.topology, "RDMA", make, self.part):
+        for measurements in pair_rounds(self.topology, self.request.fabric, "RDMA", make, self.part):
             kept = [m for m in measurements if which is None or which(*m.endpoints)]
             if kept:
                 self.part.rounds.append(kept)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model import Measurement, Node
-from validation.suites.common import Part, Request
+from validation.suites.common import Part, Request, on_one_host
 
 WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
@@ -47,7 +47,10 @@ def plan(request: Request) -> Part:
         part.rounds.append([_job(request, "intra", head, [first], first.slots)])
     else:
         part.leave_out(f"training inside a node (tn.intra): {first.name} has one slot", "tn.intra")
-    if len(servers) >= 2:
+    host = on_one_host(servers, request.fabric)
+    if len(servers) >= 2 and host is not None:
+        part.leave_out(f"training across nodes (tn.inter): all GPU servers are virtual machines of {host}", "tn.inter")
+    elif len(servers) >= 2:
         each = min(n.slots for n in servers)
         if len({n.slots for n in servers}) > 1:
             part.leave_out(f"training across nodes: {each} slots of each GPU server, their numbers differ")

@@ -62,6 +62,6 @@ def plan(request: Request) -> Part:
                 timeout_s=4 * estimated + 30,
             )
 
-        part.rounds += pair_rounds(request.topology, kind, measurement, part)
+        part.rounds += pair_rounds(request.topology, request.fabric, kind, measurement, part)
     rdma.plan(request, part)
     return part
