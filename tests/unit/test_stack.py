@@ -219,3 +219,20 @@ def test_a_release_that_cannot_be_read_is_one_clear_error(tmp_path, text, reason
 def test_a_site_can_add_a_release_of_its_own(tmp_path):
     (tmp_path / "mine.yml").write_text("stack_data: {release: mine, sets: {debian12: {kernel: {series: '6.1'}}}}\n")
     assert stack.stack_data("mine", tmp_path)["sets"]["debian12"] == {"kernel": {"series": "6.1"}}
+
+
+def test_the_record_of_2019_has_each_machines_own_stack() -> None:
+    """Dell whitepaper 2019, table 4: driver, CUDA, cuDNN, NCCL, Open MPI, kernel."""
+
+    def told(name: str) -> tuple[str, ...]:
+        found = RELEASES["reference-2019"]["sets"][name]
+        assert found["record"] is True
+        keys = [("nvidia_driver", "version"), ("cuda", "toolkit"), ("cuda", "cudnn"), ("cuda", "nccl")]
+        keys += [("openmpi", "version"), ("kernel", "version"), ("os", "version")]
+        return tuple(found[part][key] for part, key in keys)
+
+    common = ("9.1.85", "7.1.3.16", "2.2.15", "3.0.1", "4.4.0-128", "16.04.4")
+    assert told("ubuntu1604") == ("396.26", *common)
+    assert told("ubuntu1604-r740") == ("390.46", *common)
+    eight = ("384.145", "9.0.176", "7.1.4", "2.2.13", "3.0.0", "4.4.0-130", "16.04.3")
+    assert told("ubuntu1604-8xv100") == eight
