@@ -190,8 +190,8 @@ def _rdma_latency(fabric: Fabric) -> Iterator[tuple[str, Bound]]:
         if limit.of_tcp_rtt is not None and fabric.tcp_rtt is not None:
             lines = (
                 f"no latency is published for {fabric.name}: the limit is derived ({limit.source})",
-                f"{words}: {limit.of_tcp_rtt:g} x the {fabric.tcp_rtt.maximum_us:g} us that the round trip over TCP may "
-                f"take ({fabric.tcp_rtt.source}) = at most {most:g} us",
+                f"{words}: {limit.of_tcp_rtt:g} x the {fabric.tcp_rtt.maximum_us:g} us that the round trip over TCP "
+                f"may take ({fabric.tcp_rtt.source}) = at most {most:g} us",
             )
         least, how = rdma_least_us(fabric, key)
         lines += (f"a reading below {how} = {least:.3g} us is a fault of the measurement",)

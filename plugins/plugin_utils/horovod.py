@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible.module_utils.parsing.convert_bool import boolean
 
 
 def training_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -23,6 +24,22 @@ def training_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str,
         return str(ports[0]["address"] if ports else own.get("ansible_host", name)).split("/")[0]
 
     return [address(name) for name in names]
+
+
+def training_over_rdma(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether training goes over RDMA: the first fabric port of each host has it by the inventory.
+
+    That is an InfiniBand port, or an Ethernet port of a host with `roce_enabled` or `ofed_soft_roce`; never one that is
+    declared TCP-only (`rdma: false`).
+    """
+
+    def has_rdma(own: Mapping[str, Any]) -> bool:
+        port = next(iter(own.get("fabric_ports") or []), {})
+        roce = any(boolean(own.get(name, False), strict=False) for name in ("roce_enabled", "ofed_soft_roce"))
+        return bool(port) and port.get("rdma", True) and (port.get("link_layer") == "infiniband" or roce)
+
+    found = [has_rdma(hostvars[name]) for name in names]
+    return bool(found) and all(found)
 
 
 def _suites(words: list[str], codename: str, wanted: str) -> list[str]:

@@ -217,7 +217,10 @@ def test_mpirun_is_told_to_use_the_fabric_and_the_training_sshd() -> None:
     line = " ".join(training_short.command_for(training_arguments()))
     assert line.startswith("mpirun -np 4 -H 10.0.0.1:2,10.0.0.2:2 --bind-to none --map-by slot")
     assert "--mca plm_rsh_args -p 50000 -F /etc/elastic-ai/training/ssh_config" in line
-    assert "--mca btl_tcp_if_include 10.0.0.0/24 --mca oob_tcp_if_include 10.0.0.0/24" in line
+    assert "--mca btl_tcp_if_include 10.0.0.0/24 --mca btl_base_verbose 1 " in line
+    assert "--mca oob_tcp_if_include 10.0.0.0/24" in line
+    many = make(training_short.Asked, {**vars(training_arguments()), "ranks": 65})
+    assert "verbose" not in " ".join(training_short.command_for(many)), "a line for each two ranks"
     assert "yield" not in line, "real nodes have their cores for themselves"
 
 

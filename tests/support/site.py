@@ -143,7 +143,22 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
 
         return ports_of(LAB, measurement, None)
     rate = RATES[str(measurement.params["label"])]
-    return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05))
+    return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05), facts=trained(measurement))
+
+
+def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str, Any]:
+    """Facts of a training job; `carriers`: what its log tells, by default what the fabric has."""
+    params, hosts = measurement.params, measurement.params["hosts"]
+    told: Iterable[Mapping[str, str]] = carriers
+    if not carriers and len(hosts) > 1:
+        ucx = {"library": "UCX", "transport": "rc_mlx5", "device": "mlx5_0:1"}
+        told = [{"library": "Open MPI", "transport": "tcp"} if params["transport"] == "tcp" else ucx]
+    return {
+        "type": "training", "world_size": params["ranks"], "batch": params["batch"], "warmup": params["warmup"],
+        "hosts": [name for name in hosts for _ in range(int(params["ranks_per_node"]))], "steps": params["steps"],
+        "loss_first": 2.3, "loss_last": 0.2, "parameters": 109698, "threads": 1, "python": "3.11.2", "torch": "1.13.1",
+        "horovod": "0.28.1", "mpi": "4.1.4", "carriers": list(told),
+    }  # fmt: skip
 
 
 def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rxe_fab0") -> Result:
@@ -300,7 +315,7 @@ def scaled(m):
     if m.kind != "training-short":
         return None
     rate = {"1": 500, "intra": 970, "inter": 1900}[m.params["label"]]
-    return result(m, around(rate, 100, "images/s", "images_per_s", 0.02))
+    return result(m, around(rate, 100, "images/s", "images_per_s", 0.02), facts=trained(m))
 
 
 def real_results(plan, facts=None, spoil=scaled):

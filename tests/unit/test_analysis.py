@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from validation.analysis.localise import localise
-from validation.analysis.scaling import efficiency
+from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import mad, median_ranks, summarize
 
 VALUES = st.lists(st.floats(0.1, 1e6), min_size=1, max_size=60)
@@ -74,10 +74,34 @@ def test_scaling_reproduces_the_whitepapers_figures():
 def test_scaling_has_an_interval_of_both_series():
     noisy = [100 + i % 20 for i in range(100)]
     e = efficiency([2 * v for v in noisy], noisy, 2)
-    assert e.low < e.value == 1 < e.high
+    assert e.value == pytest.approx(1)
+    assert e.low < e.value < e.high
+    assert efficiency([2.0] * 100, [1.0], 2).low == 1, "what does not vary has no width"
     for many, single, ranks in (([], [1.0], 2), ([1.0], [], 2), ([1.0], [0.0], 2), ([1.0], [1.0], 0)):
         with pytest.raises(ValueError, match="scaling"):
             efficiency(many, single, ranks)
+
+
+def test_a_rate_is_all_images_over_all_the_time():
+    """9 of 10 steps of 100 images take a second, one ten: 1000 images in 19 s, whatever the median says."""
+    stalled = [100.0] * 9 + [10.0]
+    assert average_rate(stalled) == pytest.approx(1000 / 19)
+    assert efficiency(stalled, [100.0] * 10, 1).value == pytest.approx(10 / 19)
+    for wrong in ([], [1.0, 0.0]):
+        with pytest.raises(ValueError, match="average rate"):
+            average_rate(wrong)
+
+
+def test_the_interval_of_scaling_covers_the_truth_about_as_often_as_it_says():
+    import random
+
+    generator, inside = random.Random(7), 0
+    for _ in range(300):
+        many = [190 / generator.gammavariate(25, 1 / 25) for _ in range(100)]
+        single = [100 / generator.gammavariate(100, 1 / 100) for _ in range(100)]
+        found = efficiency(many, single, 2)
+        inside += found.low <= 0.95 <= found.high
+    assert 0.91 <= inside / 300 <= 0.985
 
 
 def matrix(count, bad):

@@ -38,6 +38,7 @@ IDS = [
     "tn.short",
     "tn.intra",
     "tn.inter",
+    "tn.path",
     "tn.rdma",
     "tn.long",
     "tn.comm",

@@ -72,6 +72,23 @@ def test_training_goes_over_the_first_fabric_port_of_those_that_take_part() -> N
     assert HOROVOD["training_addresses"](servers, hostvars) == ["192.0.2.1", "10.0.0.2", "d"]
 
 
+def test_training_takes_rdma_where_every_server_has_it() -> None:
+    def hosts(*own: dict[str, Any], port: dict[str, Any] | None = None) -> dict[str, Any]:
+        return {str(n): {"fabric_ports": [{"address": "10.0.0.2/24", **(port or {})}], **o} for n, o in enumerate(own)}
+
+    def found(hostvars: dict[str, Any]) -> bool:
+        return bool(HOROVOD["training_over_rdma"](hostvars, hostvars))
+
+    assert found(hosts({"roce_enabled": True}, {"roce_enabled": "yes"}))
+    assert found(hosts({"ofed_soft_roce": True}))
+    assert found(hosts({}, port={"link_layer": "infiniband"}))
+    assert not found(hosts({"roce_enabled": True}, {}))
+    assert not found(hosts({"roce_enabled": "false"}))
+    assert not found(hosts({"roce_enabled": True}, port={"rdma": False}))
+    assert not found({"a": {"roce_enabled": True}})
+    assert not found({})
+
+
 def test_a_server_of_leases_that_the_run_does_not_reach_stays_as_recorded() -> None:
     found = {"gpus": [{"index": 0, "total_mib": 1000}], "problem": ""}
     hostvars: dict[str, Any] = {"g1.example.net": {"remoting_server_found": found}, "g2": {}, "g3": {}}

@@ -36,6 +36,7 @@ from validation.facts.remoting import (
     IsolationFacts,
     Remoting,
 )
+from validation.facts.training import Carrier, TrainingFacts
 from validation.model_base import Scalar
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "RDMA_MTUS",
     "AnyFacts",
     "Attempt",
+    "Carrier",
     "Components",
     "CopyDevice",
     "CopyFacts",
@@ -73,6 +75,7 @@ __all__ = [
     "RdmaPortsFacts",
     "Remoting",
     "SubnetManager",
+    "TrainingFacts",
 ]
 
 
@@ -89,6 +92,7 @@ AnyFacts = Annotated[
     | Annotated[CopyFacts, Tag("copies")]
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
+    | Annotated[TrainingFacts, Tag("training")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

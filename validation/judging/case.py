@@ -91,11 +91,10 @@ class Case:
 
     @cached_property
     def virtual_nodes(self) -> frozenset[str]:
-        """Nodes that are virtual machines by their own facts; one that says nothing is taken for one."""
-        facts = [m for m in self.plan.measurements if m.kind == "facts" and m.id in self.latest]
-        said = {m.nodes[0]: self.latest[m.id] for m in facts}
-        bare = {name for name, r in said.items() if (f := r.facts_of(NodeFacts)) is not None and f.virt == "none"}
-        return frozenset(self.nodes) - bare
+        """Nodes that are virtual machines by their own facts. A run without a node's facts is no acceptance anyway."""
+        facts = [self.latest[m.id] for m in self.plan.measurements if m.kind == "facts" and m.id in self.latest]
+        said = ((r.provenance.nodes, r.facts_of(NodeFacts)) for r in facts)
+        return frozenset(nodes[0] for nodes, f in said if nodes and f is not None and f.virt != "none")
 
     def applies(self, criterion: Criterion) -> bool:
         """True where the criterion has a meaning on this fabric."""

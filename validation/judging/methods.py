@@ -14,6 +14,7 @@ from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.mtu import judge_mtu
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.training_path import judge_path
 from validation.judging.values import judge_scaling, judge_values
 from validation.model import Judgement
 
@@ -46,6 +47,7 @@ METHODS = {
     ),
     "count": Method(judge_counts, "the largest sample, of which 0 is one too, against the bound"),
     "works": Method(judge_works, "every measurement of a pair of ports did what it should"),
+    "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
     "pcie": Method(judge_pcie, "links of cards against what card and slot are rated at, as the node's sysfs says"),

@@ -16,6 +16,8 @@ def _job(m: Measurement, topology: Topology) -> Job:
     params = {
         **{key: m.params[key] for key in ("ranks", "warmup", "steps", "batch")},
         "hosts": [f"{host.ports[0].address}:{m.params['ranks_per_node']}" for host in hosts],
+        "transport": str(m.params.get("transport", "tcp")),
+        "ends": [f"{host.ports[0].interface}@{host.ports[0].address}" for host in hosts],
         "networks": list(dict.fromkeys(network(node) for node in (launcher, *hosts))),
         "shared_cores": any(node.virtual for node in hosts),
         # mpirun ends its ranks in good order some seconds before the supervisor would kill it

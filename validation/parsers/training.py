@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, expect, json_object, number, plain, real, short
+from validation.parsers.carriers import carriers
+from validation.parsers.common import Parsed, ParseError, as_facts, expect, json_object, number, real, short
 from validation.probes import ProbeDoc
 
 AGREEMENT = 0.01
@@ -40,7 +42,10 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         # a step is reported to the microsecond, which matters where it is a short one
         if abs(rate * seconds - images) > AGREEMENT * images + rate * 1e-6:
             raise ParseError(f"training: step {position}: {rate:g} images/s do not fit {seconds:g} s")
-    facts = plain(doc["facts"] or report, drop=("step_s", "images_per_s", "losses"))
+    known = doc["facts"] or report
+    told = {key: known[key] for key in TrainingFacts.model_fields if key in known}
+    facts = as_facts(TrainingFacts, told, "training: rank 0's report")
+    facts = facts.model_copy(update={"carriers": carriers(doc["stdout"] + "\n" + doc["stderr"])})
     samples = [Sample(metric="images_per_s", value=rate, unit="images/s") for rate in rates]
     losses = report.get("losses")
     if losses is not None:  # older programs report the first and the last only

@@ -12,10 +12,13 @@ import ctypes
 import importlib
 import json
 import math
+import os
 import platform
 import signal
 import socket
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 IMAGE = (3, 32, 32)
@@ -100,6 +103,31 @@ def train(args: argparse.Namespace, torch: Any, hvd: Any) -> dict[str, Any]:
     }
 
 
+def take_device(transport: str, ends: str) -> None:
+    """Tell UCX and NCCL which RDMA device and GID belong to this node's port of `ends`, INTERFACE@ADDRESS of each host.
+
+    Before either of them starts, which is with Horovod. Fault in words where the port has no RDMA that works.
+    """
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+    from validation.probes import rdma
+
+    for end in ends.split(","):
+        interface, _, address = end.partition("@")
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            try:
+                own.bind((address, 0))  # succeeds for an address of this node alone
+            except OSError:
+                continue
+        device = rdma.look(interface, address, transport)
+        os.environ["UCX_NET_DEVICES"] = f"{device.name}:{device.port}"
+        os.environ["NCCL_IB_HCA"] = f"={device.name}:{device.port}"
+        if transport != "ib":
+            os.environ["UCX_IB_GID_INDEX"] = os.environ["NCCL_IB_GID_INDEX"] = str(device.gid_index)
+        return
+    raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")
+
+
 def main() -> None:
     """One rank."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,10 +135,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--time-limit-s", type=int, required=True)
+    parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--ends", default="")
     args = parser.parse_args()
     # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
+
+    if args.transport != "tcp":
+        take_device(args.transport, args.ends)
 
     # By name, for the controller that reads this file has neither of them.
     torch: Any = importlib.import_module("torch")

@@ -3,6 +3,9 @@
 Runs on the launching node, mpirun and its ranks in the nodes' training containers. They belong to an unprivileged user
 of their own and reach the other nodes through that user's key and the training sshd's port, never the operator's.
 
+Over TCP Open MPI is told so; over RDMA it has UCX and UCX no TCP, so that nothing can fall back to it unseen. What
+the libraries say of themselves at level *info* is in `stdout` and `stderr`, where the parser finds what they took.
+
 `stdout`: mpirun's output, in it one line of JSON from rank 0. `facts`: that line's fields: world_size, hosts (one per
 rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each step), images_per_s (list of float,
 whole job, one per measured step), losses (list of float, mean of the ranks, one per step with warm-up), loss_first,
@@ -15,9 +18,9 @@ import json
 import math
 import os
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
@@ -25,6 +28,8 @@ from validation.probes.tool import Ran, document, group, run_tool
 PROGRAM = Path(__file__).with_name("train_cnn.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
+TOLD_RANKS = 64  # up to here each rank tells what it takes to each other over TCP: a line for each two of them
 
 
 @dataclass
@@ -38,6 +43,8 @@ class Asked:
     steps: int  # measured steps
     batch: int  # images per rank and step
     time_limit_s: int = 300  # mpirun ends the job after that time
+    transport: Literal["tcp", "roce", "ib", "pvrdma"] = "tcp"  # what carries the training between nodes
+    ends: list[str] = field(default_factory=list)  # INTERFACE@ADDRESS: the fabric port of each host
     shared_cores: bool = False  # the nodes share cores: ranks yield when they wait
     ssh_port: int = 50000
     ssh_config: str = "/etc/elastic-ai/training/ssh_config"
@@ -46,20 +53,42 @@ class Asked:
 
 
 def command_for(args: Asked) -> list[str]:
-    """The whitepaper's mpirun line, over TCP and over the fabric alone."""
+    """The whitepaper's mpirun line, over the fabric alone: over RDMA where it has that, else over TCP."""
     networks = ",".join(args.networks)
     command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
-    command += ["--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+    command += mpi_transport(args, networks)
     # Without these Open MPI tries every interface that is up, docker0 included, which is the same on every node.
-    command += ["--mca", "btl_tcp_if_include", networks, "--mca", "oob_tcp_if_include", networks]
+    command += ["--mca", "oob_tcp_if_include", networks]
     if args.shared_cores:
         # Open MPI's ranks spin while they wait and know only of their own node: on virtual nodes of one host they
         # would take the cores from those that they wait for.
         command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["--timeout", str(args.time_limit_s), "-x", "OMP_NUM_THREADS=1"]
+    command += nccl_environment(args)
     command += [args.python, "-I", str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps)]
-    return [*command, "--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
+    command += ["--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
+    if args.transport != "tcp":
+        command += ["--transport", args.transport, "--ends", ",".join(args.ends)]
+    return command
+
+
+def mpi_transport(args: Asked, networks: str) -> list[str]:
+    """What Open MPI carries messages with. `any`: without it UCX is turned down on cards that are not Mellanox's."""
+    if args.transport == "tcp":
+        told = ["--mca", "btl_base_verbose", "1"] if args.ranks <= TOLD_RANKS else []
+        return ["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", networks, *told]
+    command = ["--mca", "pml", "ucx", "--mca", "btl", "self"]
+    command += ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"]
+    return [*command, "-x", f"UCX_TLS={UCX_TRANSPORTS}", "-x", "UCX_LOG_LEVEL=info"]
+
+
+def nccl_environment(args: Asked) -> list[str]:
+    """NCCL's variables, for training on GPUs. Each rank names its own node's device: train_cnn.py."""
+    interfaces = dict.fromkeys(end.partition("@")[0] for end in args.ends)
+    given = [f"NCCL_IB_DISABLE={int(args.transport == 'tcp')}", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET"]
+    given += [f"NCCL_SOCKET_IFNAME=={','.join(interfaces)}"] if interfaces else []
+    return [word for variable in given for word in ("-x", variable)]
 
 
 def in_container(enter: str, command: list[str]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from validation.analysis.scaling import efficiency
+from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import summarize
 from validation.kinds.record import names
 from validation.model import Measurement
@@ -26,8 +26,9 @@ _TITLES = {"1": "one rank", "intra": "inside a node", "inter": "across nodes"}
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """One training job. Rates in images/s for the whole job, of all its attempts; `low` and `high` are the 95 %
-    interval of their median, as the judge has them.
+    """One training job. Rates in images/s for the whole job, of all its attempts: `average` is all images over all the
+    time, as the published figures are, `rate` the median of the steps; `low` and `high` are the 95 % interval of the
+    median, as the judge has them.
     """
 
     measurement: str
@@ -36,6 +37,7 @@ class TrainingRow:
     hosts: str
     steps: int
     batch: str
+    average: float | None
     rate: float | None
     low: float | None
     high: float | None
@@ -67,6 +69,10 @@ def _rank(measurement: Measurement) -> tuple[int, str]:
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), label)
 
 
+def _positive(rates: list[float]) -> bool:
+    return bool(rates) and min(rates) > 0
+
+
 def training(documents: RunDocuments) -> Training | None:
     """All short training jobs of the plan, measured or not; None when none was planned."""
     planned = sorted((m for m in documents.plan.measurements if m.kind == KIND), key=_rank)
@@ -78,12 +84,13 @@ def training(documents: RunDocuments) -> Training | None:
         if result.measurement in rates and result.status == "ok":
             rates[result.measurement] += result.values(METRIC)
     single = next((rates[m.id] for m in planned if int(str(m.params.get("ranks", 0))) == 1), [])
-    base = summarize(single).median if single else None
+    base = average_rate(single) if _positive(single) else None
     rows = []
     for m in planned:
         values, ranks = rates[m.id], int(str(m.params.get("ranks", 0)))
         found = summarize(values) if values else None
-        scaled = efficiency(values, single, ranks).value if values and base and ranks > 1 else None
+        average = average_rate(values) if _positive(values) else None
+        scaled = efficiency(values, single, ranks).value if average and base and ranks > 1 else None
         latest = results.get(m.id)
         problem = None
         if not values:
@@ -96,20 +103,21 @@ def training(documents: RunDocuments) -> Training | None:
                 hosts=", ".join(names(m, "hosts") or m.nodes),
                 steps=len(values),
                 batch=str(m.params.get("batch", NONE)),
+                average=average,
                 rate=found.median if found else None,
                 low=found.low if found else None,
                 high=found.high if found else None,
                 relative_mad=found.mad / found.median if found and found.median else None,
                 efficiency=scaled,
-                formula=f"{number(found.median)} / ({ranks} \u00d7 {number(base)}) = {percent(scaled)}"
-                if found and base is not None and scaled is not None
+                formula=f"{number(average)} / ({ranks} \u00d7 {number(base)}) = {percent(scaled)}"
+                if average is not None and base is not None and scaled is not None
                 else None,
                 problem=problem,
             )
         )
     bars = [
-        ScalingBar(f"{r.title} ({r.ranks})", r.rate, r.ranks * base, r.efficiency)
+        ScalingBar(f"{r.title} ({r.ranks})", r.average, r.ranks * base, r.efficiency)
         for r in rows
-        if r.rate is not None and base is not None
+        if r.average is not None and base is not None
     ]
     return Training(rows=tuple(rows), figure=scaling(bars) if len(bars) > 1 else None)

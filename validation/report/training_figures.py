@@ -29,14 +29,14 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
     caption = "Speed-up over one rank, against the ideal and the published."
     rows: list[tuple[str, ...]] = []
     mine: list[tuple[float, float]] = []
-    measured = [r for r in (jobs.rows if jobs else ()) if r.rate is not None]
-    single = next((r.rate for r in measured if r.ranks == 1), None)
+    measured = [r for r in (jobs.rows if jobs else ()) if r.average is not None]
+    single = next((r.average for r in measured if r.ranks == 1), None)
     for row in measured:
-        if single and row.rate is not None:
-            mine.append((row.ranks, row.rate / single))
+        if single and row.average is not None:
+            mine.append((row.ranks, row.average / single))
             rows.append(
-                (f"this run, {row.title}", str(row.ranks), number(row.rate), number(row.rate / single),
-                 percent(row.rate / single / row.ranks), "measured")
+                (f"this run, {row.title}", str(row.ranks), number(row.average), number(row.average / single),
+                 percent(row.average / single / row.ranks), "measured")
             )  # fmt: skip
     lines = []
     for system, rates in scaling.items():
@@ -47,7 +47,11 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
             for n, r in rates.items()
         ]
     head = ("System", "Ranks (GPUs)", "Images/s", "Speed-up", "Efficiency", "Source")
-    table = DataTable("Scaling; published rows are reference points of other systems, not judged.", head, tuple(rows))
+    table = DataTable(
+        "Scaling, by all images over all the time. Published rows are reference points of other systems, not judged.",
+        head,
+        tuple(rows),
+    )
     if len(mine) < 2:
         why = "Not measured: no jobs of one rank and of several can be compared. The table has the published figures."
         return Figure("scaling-published", caption, None, table, why, ("tn.intra", "tn.inter"))

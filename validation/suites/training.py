@@ -40,6 +40,9 @@ def plan(request: Request) -> Part:
         )
         part.excused = True
         return part
+    if request.fabric.needs_rdma and _transport(request, servers) == "tcp":
+        bare = ", ".join(n.name for n in servers if not n.ports[0].rdma)
+        part.leave_out(f"training over RDMA (tn.path): the first fabric port of {bare} is TCP-only", "tn.path")
     head = next((n for n in request.topology.nodes if "heads" in n.groups), servers[0])
     first = servers[0]
     part.rounds.append([_job(request, "1", head, [first], 1)])
@@ -60,13 +63,20 @@ def plan(request: Request) -> Part:
     return part
 
 
+def _transport(request: Request, hosts: list[Node]) -> str:
+    """What carries training between these hosts: the fabric's RDMA where all of their ports have it, else TCP."""
+    return request.fabric.transport if all(host.ports[0].rdma for host in hosts) else "tcp"
+
+
 def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_node: int) -> Measurement:
     warmup = request.options.get("warmup", WARMUP_STEPS)
     steps = request.options.get("steps", MEASURED_STEPS)
     criteria = {"1": ("tn.short", "tn.intra", "tn.inter"), "intra": ("tn.short", "tn.intra")}.get(
         label, ("tn.short", "tn.inter")
     )
-    names = [n.name for n in hosts]
+    names, transport = [n.name for n in hosts], _transport(request, hosts)
+    if len(hosts) > 1 and transport != "tcp":
+        criteria = (*criteria, "tn.path")
     estimated = START_SECONDS + (warmup + steps) * SECONDS_PER_STEP
     return Measurement(
         id=f"training-short.{label}",
@@ -81,6 +91,7 @@ def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_
             "warmup": warmup,
             "steps": steps,
             "batch": request.options.get("batch", BATCH),
+            "transport": transport,
         },
         criteria=tuple(c for c in criteria if c in request.serving("training-short")),
         estimated_s=estimated,
