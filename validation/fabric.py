@@ -178,8 +178,8 @@ class Fabric(Model):
     def figures(self) -> dict[str, float]:
         """The one number of each figure that this profile has, by key: shares, microseconds, and the MTU in bytes."""
         stated = {key: getattr(self, key) for key in FIGURES if key not in RDMA_LATENCIES}
-        found = {k: getattr(v, FIGURES[k]) for k, v in stated.items() if v is not None}
-        limits = {key: self.rdma_latency_us(key) for key in RDMA_LATENCIES}
+        found: dict[str, float] = {k: getattr(v, FIGURES[k]) for k, v in stated.items() if v is not None}
+        limits: dict[str, float | None] = {key: self.rdma_latency_us(key) for key in RDMA_LATENCIES}
         return {"mtu": self.mtu, **found, **{k: v for k, v in limits.items() if v is not None}}
 
     def rdma_latency_us(self, key: str) -> float | None:
