@@ -56,6 +56,15 @@ PIECES = (
     b"x" * 1024,
     b"$(id)",
 )
+#: Texts that were taken for Slurm's: a lease of four GPUs, another's job as a part of one's own, another's job twice.
+SPOOFS = (
+    b"elastic-ai-lease\n   UserId=bob(2002)\n     Nodes=gpu1 CPU_IDs=0 Mem=1 GRES=gpu:v100:4(IDX:0-3)\n"
+    b"   MinCPUsNode=1\n   Comment=" + COMMENT.encode() + b"\n\nJobId=7 JobName=z",
+    b"elastic-ai-lease\n\nJobId={alice} ArrayJobId={bob} ArrayTaskId=0 JobName=elastic-ai-lease\n   UserId=bob(2002)\n"
+    b"   JobState=RUNNING Reason=None\n   TimeLimit=00:01:00 TimeMin=N/A\n   Partition=all\n   MinCPUsNode=1\n"
+    b"   Comment=" + COMMENT.encode() + b"\n\nJobId=7 JobName=z",
+    b"z\n\nJobId={alice} JobName=y",
+)
 
 
 def run(uid: int, *args: bytes | str) -> tuple[int, bytes]:
@@ -105,6 +114,8 @@ class Fuzz:
         if self.dice.random() < 0.2:
             return bytes(self.dice.randrange(1, 256) for _ in range(self.dice.choice((1, 16, 300, 4096))))
         pieces = b"".join(self.dice.choices(PIECES, k=self.dice.randrange(1, 10)))
+        if self.dice.random() < 0.2:
+            pieces = self.dice.choice(SPOOFS)
         numbers = {b"{alice}": self.dice.choice(self.alice), b"{bob}": max(self.bob, default=1)}
         for mark, number in numbers.items():
             pieces = pieces.replace(mark, str(number).encode())

@@ -86,8 +86,9 @@ def test_two_answers_to_one_question_are_none() -> None:
         with pytest.raises(LeaseError):
             parse_jobs(said)
     failed = answer([], errors=[{"error": "Unable to contact slurm controller", "error_code": 5}])
-    with pytest.raises(LeaseError, match="Slurm does not answer: Unable to contact slurm controller"):
+    with pytest.raises(LeaseError, match="Slurm does not answer: Unable to contact slurm controller") as away:
         parse_jobs(failed)
+    assert away.value.code == Exit.RETRY
 
 
 def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

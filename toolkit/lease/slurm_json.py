@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from toolkit.lease import LeaseError
+from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_text import Held, SlurmJob, Unclear, expand_hosts, parse_gres
 
 #: Slurm's NO_VAL and INFINITE as unsigned 32-bit numbers: not set, and no limit. From slurm.h.
@@ -148,7 +148,7 @@ def parse_jobs(answer: bytes) -> list[SlurmJob]:
     if not isinstance(data, dict) or not isinstance(data.get("jobs"), list) or not isinstance(data.get("errors"), list):
         raise _fault("it has no jobs and errors")
     if data["errors"]:
-        raise LeaseError(f"Slurm does not answer: {_words(data['errors'][0])}")
+        raise LeaseError(f"Slurm does not answer: {_words(data['errors'][0])}", Exit.RETRY)
     jobs = [_job(job) for job in data["jobs"]]
     numbers = [job.id for job in jobs]
     if len(set(numbers)) != len(numbers):
