@@ -12,6 +12,7 @@ from toolkit.exits import epilogue
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
     "bundle": ("toolkit.commands.bundle", "bundle"),
+    "check": ("toolkit.commands.check", "check"),
     "compare": ("toolkit.commands.compare", "compare"),
     "deploy": ("toolkit.commands.deploy", "deploy"),
     "engine": ("toolkit.commands.engine", "engine"),

@@ -39,6 +39,13 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or Ansible ended early or reached no node",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
+    "check": {
+        Exit.OK: "every check that concerns a node passed on it",
+        Exit.FAILED: "a check failed",
+        Exit.USAGE: f"{_USAGE}; nothing was checked",
+        Exit.INCOMPLETE: "no check failed, and one could not be run: a node that was not reached, a check that is gone",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "report": {
         Exit.OK: "everything that was asked for was written, whatever the verdict is",
         Exit.USAGE: f"{_USAGE}, or a format that was named cannot be made here (PDF without its libraries), "

@@ -13,12 +13,14 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault
+from validation.built import HowBuilt
 from validation.fabric import LoadedFabric
 from validation.files import replace
 from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
 from validation.reference import packaged
 from validation.runfiles import (
+    BUILT,
     CRITERIA,
     FABRIC,
     INVENTORY,
@@ -109,17 +111,20 @@ def begin(
     fabric: LoadedFabric,
     criteria: Iterable[Source],
     inventory: BaseModel | None = None,
+    built: HowBuilt | None = None,
     agreed: Mapping[str, str] | None = None,
 ) -> None:
     """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
 
-    `fabric` and `criteria` are what was planned by, `inventory` is what may be kept of the inventory, `agreed` the
-    acceptance profile and waivers, file name to text.
+    `fabric` and `criteria` are what was planned by, `inventory` is what may be kept of the inventory, `built` how the
+    site was built, `agreed` the acceptance profile and waivers, file name to text.
     """
     for name, text in (agreed or {}).items():
         write_text(run_dir / name, text)
     if inventory is not None:
         write_document(run_dir / INVENTORY, inventory)
+    if built is not None:
+        write_document(run_dir / BUILT, built)
     copy_rules(run_dir, fabric, criteria)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)

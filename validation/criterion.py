@@ -18,7 +18,7 @@ from validation.model import Model
 from validation.platform import QUANTITIES
 from validation.reference import Reference
 
-Suite = Literal["preflight", "transport", "compute", "training", "remoting", "operations"]
+Suite = Literal["preflight", "as-built", "transport", "compute", "training", "remoting", "operations"]
 
 
 _FIGURES = (*FIGURES, "mtu")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from validation.built import HowBuilt
 from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
@@ -21,10 +22,12 @@ RUN, TOPOLOGY, PLAN, RESULTS, VERDICT = "run.json", "topology.json", "plan.json"
 FABRIC, CRITERIA, INVENTORY = "fabric.yml", "criteria", "inventory.json"
 REFERENCE = "reference"
 """Folder of the claims of the reference architecture that the criteria point to."""
+BUILT = "built.json"
+"""How the site was built, by the record of the machine that provisioned it; not every run has it."""
 PROFILE, WAIVERS = "profile.yml", "waivers.yml"
 """What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
 
-TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, PROFILE, WAIVERS)
+TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, PROFILE, WAIVERS)
 """Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
 
 
@@ -61,6 +64,11 @@ class RunFiles:
     def plan(self) -> Plan:
         """plan.json."""
         return load_json(self.source(PLAN), Plan)
+
+    @cached_property
+    def built(self) -> HowBuilt | None:
+        """built.json; None where the run has none."""
+        return load_json(self.source(BUILT), HowBuilt) if (self.folder / BUILT).exists() else None
 
     @cached_property
     def fabric(self) -> Fabric:

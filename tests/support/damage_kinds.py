@@ -13,6 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.ib_documents import document as ib_document
 from tests.support.ib_documents import healthy_port
 from tests.support.raw_case import measured, reported
@@ -29,7 +30,7 @@ WALK = Path(__file__).parents[1] / "data/walk"
 RECORDED = Path(__file__).parents[1] / "data/kinds"
 KEPT = ("run.json", "topology.json", "plan.json", "inventory.json", "results.jsonl")
 MEMORY_GB_S = 200.0
-SUITES = ("preflight", "compute", "remoting", "operations")
+SUITES = ("preflight", "as-built", "compute", "remoting", "operations")
 
 
 def walked_run(run_dir: Path) -> Path:
@@ -94,6 +95,10 @@ def _document(m: Measurement) -> Any:
     p: dict[str, Any] = dict(m.params)
     if m.kind == "ib-fabric":
         return ib_document()
+    if m.kind == "as-built":
+        return checked(m.nodes[0], site().node(m.nodes[0]).groups)
+    if m.kind == "converged":
+        return converged(map(built, m.nodes))
     if m.kind == "memory-bandwidth":
         return _memory(p)
     if m.kind == "remoting-copy":

@@ -35,6 +35,9 @@ class LocalLauncher:
         self.running.append(remote)
         return remote
 
+    async def here(self, node: str, probe: Sequence[str]) -> Remote:
+        return await self.start(node, probe)
+
     async def alive(self, node: str) -> str | None:
         self.asked.append(node)
         return self.refuse.get(node)

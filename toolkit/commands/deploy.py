@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from toolkit.deploy import outcome, running
+from toolkit.deploy import outcome, record, running
 from toolkit.deploy.progress import make_progress
 from toolkit.deploy.site_state import Estimate, LastRun, SiteState
 from toolkit.deploy.stages import read_stages
@@ -17,6 +18,7 @@ from toolkit.exits import Exit, epilogue
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import ROOT, lab_inventory, refuse_absent_lab
 from toolkit.progress import duration
+from validation.built import Deployment
 
 
 @click.command(epilog=epilogue("deploy"))
@@ -27,13 +29,17 @@ from toolkit.progress import duration
     "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
 @click.option("--check", is_flag=True, help="Show what would change; change nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: what was done to each node.")
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
-def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_options: tuple[str, ...]) -> None:
+def deploy(
+    inventory: Path | None, limit: str | None, check: bool, as_json: bool, ansible_options: tuple[str, ...]
+) -> None:
     """Provision the nodes of an inventory: site.yml, by ansible-runner.
 
     Shows stage, role, nodes and the time that is left (from this site's last run), keeps the whole log in a file, and
     ends with one line for each node. Safe to run again at any time: what is done is not done twice. Ctrl-C stops
-    Ansible; the same command goes on. What stands after -- goes to ansible-playbook.
+    Ansible; the same command goes on. What stands after -- goes to ansible-playbook. Who deployed which commit when
+    and what it changed goes into this machine's record of the site, and from there into each validation.
 
     \b
     toolkit deploy                                      the virtual lab
@@ -54,7 +60,7 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
     state = SiteState(job.inventory)
     with state.locked():
         watch, estimate = DeployWatch(read_stages(site)), Estimate(state.read_last(check))
-        log = state.new_log()
+        log, began = state.new_log(), record.utc_now()
         click.echo(f"log: {log}", err=True)
         progress = make_progress(sys.stderr, watch, estimate)
         with log.open("x", encoding="utf-8") as handle:
@@ -66,7 +72,10 @@ def deploy(inventory: Path | None, limit: str | None, check: bool, ansible_optio
             if end.exit_code == Exit.OK and not limit:
                 state.write_last(check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
             handle.write("\n".join(("", *end.lines, end.error, "")))
-    _say(job, end, progress.elapsed_s, log)
+        done = record.deployment(job, watch, end, by is not None, began, record.utc_now())
+        if not check and watch.nodes:
+            _keep(state, done)
+    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), progress.elapsed_s, log)
     raise SystemExit(end.exit_code)
 
 
@@ -77,6 +86,14 @@ def _inventory(given: Path | None) -> Path:
         raise UsageFault(f"{given}: no such file or folder")
     refuse_absent_lab(given)
     return given.resolve()
+
+
+def _keep(state: SiteState, done: Deployment) -> None:
+    """Add to the site's record; what was done is done, so a record that cannot be written is said and no failure."""
+    try:
+        state.write_built(done)
+    except OSError as fault:
+        click.echo(f"this deployment is missing in the site's record: {fault}", err=True)
 
 
 def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Path) -> None:

@@ -52,7 +52,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
     "suites",
     multiple=True,
     metavar="NAME",
-    help=f"{', '.join(SUITES)}; repeatable.  [default: the profile's, else the first three]",
+    help=f"{', '.join(SUITES)}; repeatable.  [default: the profile's, else {', '.join(DEFAULT)}]",
 )
 @click.option(
     "--profile",

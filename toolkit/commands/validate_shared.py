@@ -12,6 +12,7 @@ import click
 
 from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
+from toolkit.deploy.site_state import how_built
 from toolkit.exits import Exit
 from toolkit.inventory import Site
 from toolkit.progress import make_console, make_progress
@@ -45,6 +46,7 @@ class Asked:
 def measured(asked: Asked, runs_dir: Path) -> Path:
     """Make a new run and measure it; the process ends where it is interrupted."""
     topology, fabric = asked.site.topology, asked.loaded.fabric
+    built = how_built(asked.inventory, topology)
     run_dir: Path | None = None
 
     async def work(launcher: Launcher) -> None:
@@ -56,8 +58,9 @@ def measured(asked: Asked, runs_dir: Path) -> Path:
             named = asked.plan.model_copy(update={"run": run_dir.name})
             info = _info(run_dir, topology, asked.inventory, asked.loaded, named, asked.agreement)
             rundir.begin(
-                run_dir, info, topology, named, asked.loaded, asked.sources, asked.site.record, asked.agreement.files
-            )
+                run_dir, info, topology, named, asked.loaded, asked.sources, asked.site.record, built,
+                asked.agreement.files,
+            )  # fmt: skip
             take_branding(asked.branding, run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await measure(launcher, run_dir, topology, named)

@@ -58,15 +58,11 @@ def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool)
         text = f"{outcome.upper()} at {reason.rstrip('.')}. Next: {address}, then: {again(job)}"
     elif interrupted:
         text = f"interrupted; {what}"
-    elif watch.stats is None or (watch.stage < len(watch.stages) - 1 and _somebody_failed(watch)):
+    elif not watch.reached_the_end(host):
         text = f"not finished: Ansible stopped in stage {watch.stage_name}; {what}"
     else:
         text = f"ok: {what}"
     return f"{host.ljust(width)}  {text}"
-
-
-def _somebody_failed(watch: DeployWatch) -> bool:
-    return any(watch.outcome(host) != "ok" for host in watch.nodes)
 
 
 def changes(node: NodeState, check: bool) -> str:

@@ -1,4 +1,4 @@
-"""What is kept of a site's deployments on this machine: logs, how long the steps took, and a lock.
+"""What is kept of a site's deployments on this machine: logs, a record, how long the steps took, and a lock.
 
 It lies under $XDG_STATE_HOME (~/.local/state), one folder for each inventory, so that it is found from any folder.
 """
@@ -17,8 +17,11 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import UsageFault
+from validation.built import Deployment, HowBuilt
+from validation.model import Topology
 
 _KEPT_LOGS = 20
+_KEPT_BUILT = 200  # deployments that a run takes over from the record
 
 
 class Step(BaseModel):
@@ -77,6 +80,33 @@ class SiteState:
             path = self.folder / f"{stamp}-{number}.log"
         return path
 
+    def write_built(self, done: Deployment) -> None:
+        """Add a deployment to the site's record. A disk that refuses is the operator's to know: OSError."""
+        with self._built.open("ab") as handle:
+            handle.write(done.model_dump_json().encode() + b"\n")
+
+    def read_built(self, since: str = "") -> HowBuilt:
+        """The site's record, the latest of it; lines that cannot be read are left out and counted.
+
+        `since`: only what began after that moment, ISO 8601 in UTC.
+        """
+        try:
+            lines = self._built.read_bytes().splitlines()
+        except OSError:
+            return HowBuilt()
+        found, left_out = [], 0
+        for line in lines:
+            try:
+                found.append(Deployment.model_validate_json(line, strict=True))
+            except ValidationError:
+                left_out += 1  # of another release, or torn
+        mine = [done for done in found if done.began >= since]
+        return HowBuilt(deployments=tuple(mine[-_KEPT_BUILT:]), left_out=left_out + max(0, len(mine) - _KEPT_BUILT))
+
+    @property
+    def _built(self) -> Path:
+        return self.folder / "built.jsonl"
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """One deployment of a site at a time. UsageFault while another one runs, or when the folder cannot be made."""
@@ -93,6 +123,15 @@ class SiteState:
             except OSError:
                 raise UsageFault(f"another deployment of this site is running; its log is in {self.folder}") from None
             yield
+
+
+def how_built(inventory: Path, topology: Topology) -> HowBuilt:
+    """The record of a site. Labs come and go at one place: of a lab only what came after its inventory was written."""
+    since = ""
+    if topology.lab_link is not None:
+        hosts = inventory / "hosts.yml" if inventory.is_dir() else inventory
+        since = datetime.fromtimestamp(hosts.stat().st_mtime, timezone.utc).isoformat(timespec="milliseconds")
+    return SiteState(inventory).read_built(since)
 
 
 class Estimate:

@@ -31,6 +31,7 @@ class NodeState:
     """One node: what it changed by role, and what stopped it."""
 
     changed: Counter[str] = field(default_factory=Counter)
+    tasks: list[str] = field(default_factory=list)  # that changed something, in words
     failure: Failure | None = None
     item: str = ""  # the words of the loop's item that failed
 
@@ -111,7 +112,9 @@ class DeployWatch:
             return
         self.running.pop(host, None)
         if kind == "runner_on_ok" and result.get("changed"):
-            node.changed[str(data.get("role") or self.stage_name)] += 1
+            role = str(data.get("role") or self.stage_name)
+            node.changed[role] += 1
+            node.tasks.append(f"{role}: {data.get('task') or self.task}")
         if kind == "runner_on_unreachable" or (kind == "runner_on_failed" and not data.get("ignore_errors")):
             place = ": ".join(str(part) for part in (data.get("role"), data.get("task")) if part)
             node.failure = Failure(place, node.item or message(result), kind == "runner_on_unreachable")
@@ -127,6 +130,12 @@ class DeployWatch:
         if failure is None:
             return "ok"
         return "unreachable" if failure.unreachable else "failed"
+
+    def reached_the_end(self, host: str) -> bool:
+        """Whether the run came to its last stage, so that nothing more was to be done to a node without a failure."""
+        if self.stats is None:
+            return False
+        return self.stage >= len(self.stages) - 1 or all(self.outcome(other) == "ok" for other in self.nodes)
 
     def complaint(self) -> str:
         """Ansible's own message why it ended before any node was at fault: once, on one line; "" when it said none."""

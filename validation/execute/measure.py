@@ -160,14 +160,16 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
         taken = Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
     finally:
         await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
-    said = [denied_on(remote.node, await remote.finish(), KINDS[m.kind].by_daemon) for remote in running]
-    taken.denied = tuple(denied for denied in said if denied is not None)
+    kind = KINDS[m.kind]
+    said = [denied_on(remote.node, await remote.finish(), kind.by_daemon) for remote in running]
+    taken.denied = () if kind.on_controller else tuple(denied for denied in said if denied is not None)
     return taken
 
 
 async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:
     if job.server_node is None or job.server is None:
-        remote = await launcher.start(job.node, _arguments(job.probe, m.timeout_s))
+        start = launcher.here if KINDS[m.kind].on_controller else launcher.start
+        remote = await start(job.node, _arguments(job.probe, m.timeout_s))
         running.append(remote)
         return read(m, job.node, await remote.finish())
     # Both ends start together, the measuring one held back, so that their start-up times do not add up.

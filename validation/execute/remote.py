@@ -9,11 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from validation.model import Node
+from validation.probes.controller import INVENTORY
 
 STOP_TIMEOUT_S = 12.0  # the supervisor's grace and kill time, and a slow connection
 _CHUNK_BYTES = 1 << 16
@@ -51,7 +54,7 @@ class Remote:
         self._end = asyncio.ensure_future(self._watch())
 
     @classmethod
-    async def spawn(cls, node: str, command: Sequence[str]) -> Remote:
+    async def spawn(cls, node: str, command: Sequence[str], env: Mapping[str, str] | None = None) -> Remote:
         """Start `command` locally in a session of its own: a terminal's Ctrl-C must not reach it before us."""
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -59,8 +62,15 @@ class Remote:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            env=env,
         )
         return cls(node, process)
+
+    @classmethod
+    async def here(cls, node: str, probe: Sequence[str], site: str) -> Remote:
+        """Start a probe on this machine, on behalf of a node; it finds the inventory `site` in its environment."""
+        command = [sys.executable, "-m", "validation.probes", "--controlled", *probe]
+        return await cls.spawn(node, command, {**os.environ, INVENTORY: site})
 
     async def _pump(self, stream: asyncio.StreamReader | None, into: bytearray, notice: bool) -> None:
         if stream is None:
@@ -121,6 +131,9 @@ class Launcher(Protocol):
 
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
         """Start a probe: the arguments of `python -m validation.probes`."""
+
+    async def here(self, node: str, probe: Sequence[str]) -> Remote:
+        """The same on this machine, on behalf of a node."""
 
     async def alive(self, node: str) -> str | None:
         """None when the node answers, after one try to connect again where it had gone; else one clear line."""

@@ -146,6 +146,12 @@ class SshLauncher:
         self._probes = {p for p in self._probes if not p.ended} | {remote}
         return remote
 
+    async def here(self, node: str, probe: Sequence[str]) -> Remote:
+        """Start a probe on this machine."""
+        remote = await Remote.here(node, probe, self._site)
+        self._probes = {p for p in self._probes if not p.ended} | {remote}
+        return remote
+
     async def alive(self, node: str) -> str | None:
         """None when the shared connection stands and answers, or could be opened again."""
         anchor = self._anchors.get(node)

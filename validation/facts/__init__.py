@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
+from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.node import (
     COMPONENTS,
@@ -43,9 +44,12 @@ __all__ = [
     "COMPONENTS",
     "RDMA_MTUS",
     "AnyFacts",
+    "AsBuiltFacts",
     "Attempt",
     "Carrier",
+    "CheckOutcome",
     "Components",
+    "ConvergedFacts",
     "CopyDevice",
     "CopyFacts",
     "CopyPair",
@@ -93,6 +97,8 @@ AnyFacts = Annotated[
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[TrainingFacts, Tag("training")]
+    | Annotated[AsBuiltFacts, Tag("as-built")]
+    | Annotated[ConvergedFacts, Tag("converged")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
+from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
 from validation.judging.counts import judge_counts
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -50,6 +51,8 @@ METHODS = {
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
+    "as-built": Method(judge_as_built, "the as-built checks of a node, as the plan lists them"),
+    "converged": Method(judge_converged, "what site.yml in check mode would change on a node"),
     "pcie": Method(judge_pcie, "links of cards against what card and slot are rated at, as the node's sysfs says"),
     "numa": Method(judge_numa, "NUMA nodes of GPUs against those of fabric ports, as the node's sysfs says"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),

@@ -36,8 +36,9 @@ class Kind:
     of this kind after which what needs it is tried all the same. `both_ends`: the serving end's document is part of the
     proof, and of the explanation of a failure. `repeat_by`: by hand it is repeated with the tool's own command line, or
     with the probe. `once`: no repeat makes it more precise, nothing of it is a figure with an interval. `by_daemon`:
-    a daemon does the work, so it cannot be told from the programs of others. `on_each`: suite compute takes it on each
-    node by itself.
+    a daemon does the work, so it cannot be told from the programs of others. `on_controller`: its probe runs on the
+    machine that runs the validation, and reaches the nodes by itself. `on_each`: suite compute takes it on each node by
+    itself.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Kind:
     repeat_by: Literal["tool", "probe"] = "tool"
     once: bool = False
     by_daemon: bool = False
+    on_controller: bool = False
     on_each: OnEach | None = None
 
 

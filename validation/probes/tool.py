@@ -65,7 +65,7 @@ def on_term_stop_the_tool() -> None:
     signal.signal(signal.SIGTERM, stop)
 
 
-def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/") -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, its output piped; raises Stopped after TERM, OSError as Popen does."""
     global _running
     if _stopped:
@@ -76,7 +76,7 @@ def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None) -> 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=env,
-        cwd="/",
+        cwd=cwd,
         start_new_session=True,
         preexec_fn=die_with_parent,
     )

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from validation.built import HowBuilt
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric
@@ -34,8 +35,9 @@ class RunDocuments:
 
     `results` are those of planned measurements; `unplanned` names the measurements of others, which count nowhere.
     `torn` says in words that the last line of results.jsonl was cut and dropped. `raw` tells for each raw log's path
-    whether the file still has the hash that was recorded. `customer`, `logo` (a data: URI) and `templates` (name ->
-    text) are the customer's words and what came with them. `reference`: the claims that the run began with.
+    whether the file still has the hash that was recorded. `built` is how the site was built. `customer`, `logo` (a
+    data: URI) and `templates` (name -> text) are the customer's words and what came with them. `reference`: the claims
+    that the run began with.
     """
 
     info: RunInfo
@@ -49,6 +51,7 @@ class RunDocuments:
     raw: dict[str, RawState]
     catalogue: dict[str, Criterion]
     profile: Profile | None = None
+    built: HowBuilt | None = None
     customer: Customer = field(default_factory=Customer)
     logo: str | None = None
     templates: dict[str, str] = field(default_factory=dict)
@@ -96,6 +99,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
         raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
         catalogue={c.id: c for c in criteria},
         profile=run.profile(criteria),
+        built=run.built,
         customer=customer,
         logo=logo_uri(run_dir / NAME, customer),
         templates=template_texts(run_dir / NAME, customer),

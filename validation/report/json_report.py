@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from validation.built import HowBuilt
 from validation.conformance import ClaimLine
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
@@ -200,6 +201,7 @@ class ReportDoc(Model):
     lab_link: LabLink | None
     nodes: tuple[NodeEntry, ...]
     conformance: ConformanceEntry
+    built: HowBuilt | None = Field(description="how the site was built; null: the run has no record of it")
     bounds: tuple[Bound, ...]
     criteria: tuple[CriterionEntry, ...]
     results: tuple[ResultEntry, ...]
@@ -375,6 +377,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         lab_link=documents.topology.lab_link,
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),
         conformance=_conformance(documents, verdict),
+        built=documents.built,
         bounds=tuple(bounds.positions),
         criteria=criteria,
         results=_results(documents),

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from validation.files import replace
 from validation.report import criteria, evidence, numbers
+from validation.report.built import built
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
 from validation.report.paging import paged
@@ -84,6 +85,7 @@ def view(documents: RunDocuments) -> dict[str, Any]:
         **figures_context(documents, verdict),
         **front_context(documents, verdict, rows),
         system=system(documents),
+        built=built(documents),
         kinds=evidence.kinds(documents),
         missing=evidence.missing(documents),
         annex=evidence.annex(documents),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Plan, Scalar, Topology
-from validation.suites import compute, operations, preflight, remoting, training, transport
+from validation.suites import asbuilt, compute, operations, preflight, remoting, training, transport
 from validation.suites.common import Part, PlanError, Request
 
 __all__ = ["DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
@@ -15,13 +15,15 @@ __all__ = ["DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "ma
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
     "preflight": preflight.plan,
+    "as-built": asbuilt.plan,
     "transport": transport.plan,
     "compute": compute.plan,
     "training": training.plan,
     "remoting": remoting.plan,
     "operations": operations.plan,
 }
-#: Measured unless others are named. Compute and remoting need the nodes to themselves, operations a time of work.
+#: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
+#: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
 
 OPTIONS: dict[str, str] = {

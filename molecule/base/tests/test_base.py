@@ -3,24 +3,8 @@
 import json
 
 
-def test_clock_service_runs_and_follows_the_head(host):
-    name = host.check_output("hostname")
-    chrony = host.service("chrony")
-    assert chrony.is_running
-    assert chrony.is_enabled
-    sources = host.check_output("chronyc -n -c sources")
-    head = host.check_output("getent hosts head").split()[0]
-    assert [line.split(",")[2] for line in sources.splitlines()] == ([] if name == "head" else [head])
-
-
 def test_a_container_never_sets_its_hosts_clock(host):
     assert "-x" in host.check_output("tr '\\0' ' ' < /proc/$(pidof -s chronyd)/cmdline").split()
-
-
-def test_limits_leave_logins_possible(host):
-    # A limit above what the node may set would refuse the session of every user but root.
-    limits = host.check_output("runuser -u nobody -- sh -c 'ulimit -Hl; ulimit -Hn'").split()
-    assert limits == host.check_output("sh -c 'ulimit -Hl; ulimit -Hn'").split()
 
 
 def test_a_settable_kernel_parameter_is_live_kept_and_remembered(host):

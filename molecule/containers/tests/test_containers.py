@@ -3,18 +3,6 @@
 import json
 
 
-def test_engine_runs_and_is_enabled(host):
-    docker = host.service("docker")
-    assert docker.is_running
-    assert docker.is_enabled
-
-
-def test_engine_runs_with_the_configuration_of_the_inventory(host):
-    configured = json.loads(host.file("/etc/docker/daemon.json").content_string)
-    live = host.check_output("docker info --format '{{json .DefaultRuntime}}'")
-    assert json.loads(live) == configured["default-runtime"]
-
-
 def test_a_container_really_runs(host):
     image = "elastic-ai-molecule"
     needed = "usr/bin/true usr/bin/false lib64/ld-linux-x86-64.so.2 lib/x86_64-linux-gnu/libc.so.6"

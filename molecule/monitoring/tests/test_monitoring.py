@@ -50,12 +50,6 @@ def test_prometheus_reads_every_node(host):
     assert host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml").rc == 0
 
 
-def test_prometheus_answers_on_the_head_alone(host):
-    listening = host.check_output("ss -Hltn 'sport = :9090'")
-    assert "127.0.0.1:9090" in listening
-    assert "*:9090" not in listening
-
-
 def test_the_pools_figures_follow_slurm(host):
     gpu1 = (("class", "v100"), ("node", "gpu1"))
     assert until(lambda: values(host, "elastic_ai_pool_gpus") == {gpu1: 4.0})

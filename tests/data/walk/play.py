@@ -16,6 +16,8 @@ from typing import Any
 
 from toolkit import acceptance
 from toolkit.cli import main
+from validation.built import Deployment, NodeBuilt
+from validation.checks import checks_of
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.model import Node
@@ -67,11 +69,36 @@ def document(kind: str, node: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def as_built(kind: str, node: str, nodes: Sequence[Node]) -> dict[str, Any]:
+    """A document of what is asked from the controller: every check passed, nothing would change; constructed."""
+    if kind == "converged":
+        now = utc_now()
+        said = [NodeBuilt(node=name.name, outcome="ok", ok=100, changed=0) for name in nodes]
+        found = Deployment(
+            inventory="site", who="recorded", began=now, ended=now, toolkit_version="0.1.0", commit="", modified=None,
+            check=True, stages=("base",), finished=True, nodes=tuple(said),
+        )  # fmt: skip
+        return {"stdout": found.model_dump_json(), "facts": {"exit": 0}}
+    names = checks_of(next(name.groups for name in nodes if name.name == node))
+    cases = [
+        f'<testcase classname="{file[:-3]}" name="{check}[ansible://{node}]" time="0" />'
+        for file, _, check in (name.partition("::") for name in names)
+    ]
+    counts = f'errors="0" failures="0" skipped="0" tests="{len(cases)}"'
+    text = f'<testsuites><testsuite name="pytest" {counts}>{"".join(cases)}</testsuite></testsuites>'
+    return {"stdout": text, "facts": {"node": node, "exit": 0, "checks_sha256": "0" * 64}}
+
+
 class Player:
     """A launcher whose nodes are all there and say what was recorded."""
 
+    def __init__(self) -> None:
+        """No node is known yet."""
+        self.nodes: list[Node] = []
+
     async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
         """Every node answers."""
+        self.nodes += nodes
         return {}
 
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
@@ -82,6 +109,12 @@ class Player:
         said = shlex.quote(json.dumps(document(kind, node)))
         hold = "read line; " if "--hold-s" in probe else ""
         return await Remote.spawn(node, ["sh", "-c", f"{hold}printf '%s\\n' {said}"])
+
+    async def here(self, node: str, probe: Sequence[str]) -> Remote:
+        """What was asked from this machine."""
+        kind = next(word for word in probe if word in ("as-built", "converged"))
+        said = {**document("facts", node), "kind": kind, "tool": kind, **as_built(kind, node, self.nodes)}
+        return await Remote.spawn(node, ["printf", "%s\\n", json.dumps(said)])
 
     async def alive(self, node: str) -> str | None:
         """It answers."""

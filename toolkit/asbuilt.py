@@ -1,0 +1,136 @@
+"""What `toolkit check` does: the as-built checks of each node, by the same probe and parser as in a validation."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
+
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit
+from validation.checks import tag_of
+from validation.execute import Launcher
+from validation.execute.measure import Taken, take
+from validation.facts import AsBuiltFacts, CheckOutcome
+from validation.kinds import job_for
+from validation.model import Node, Topology
+from validation.suites.asbuilt import AT_A_TIME, checks
+
+CRITERION = "pf.asbuilt"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of a node. `facts` None: its checks could not be run, as `error` says; `junit` is pytest's file."""
+
+    node: str
+    facts: AsBuiltFacts | None
+    error: str
+    junit: str
+
+    @property
+    def exit_code(self) -> Exit:
+        """FAILED where a check failed, INCOMPLETE where one could not be run, or none was."""
+        if self.facts is None:
+            return Exit.INCOMPLETE
+        if self.facts.of("failed"):
+            return Exit.FAILED
+        return Exit.INCOMPLETE if self.facts.of("not-run") or not self.facts.of("passed") else Exit.OK
+
+
+def chosen(topology: Topology, limit: str | None) -> tuple[Node, ...]:
+    """The nodes that `limit` names: names, groups or patterns of names, with commas; UsageFault where one fits none."""
+    if not limit:
+        return topology.nodes
+    kept: dict[str, Node] = {}
+    for part in filter(None, (word.strip() for word in limit.split(","))):
+        mine = [n for n in topology.nodes if part in (*n.groups, "all") or fnmatch.fnmatchcase(n.name, part)]
+        if not mine:
+            raise UsageFault(f"--limit {part}: no such node or group; there are: {_names(topology.nodes)}")
+        kept |= {node.name: node for node in mine}
+    if not kept:
+        raise UsageFault(f"--limit {limit!r}: names no node; there are: {_names(topology.nodes)}")
+    return tuple(node for node in topology.nodes if node.name in kept)
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    return ", ".join(node.name for node in nodes)
+
+
+async def check(
+    launcher: Launcher, topology: Topology, nodes: Sequence[Node], begun: Callable[[str], None],
+    ended: Callable[[Checked], None],
+) -> list[Checked]:  # fmt: skip
+    """Check the nodes, a few at a time; `begun` and `ended` are told of each."""
+    gate = asyncio.Semaphore(AT_A_TIME)
+
+    async def one(node: Node) -> Checked:
+        m = checks(node, (CRITERION,))
+        async with gate:
+            begun(node.name)
+            found = _checked(node.name, await take(m, job_for(m, topology), launcher))
+        ended(found)
+        return found
+
+    return list(await asyncio.gather(*(one(node) for node in nodes)))
+
+
+def _checked(node: str, taken: Taken) -> Checked:
+    facts = taken.facts if taken.status == "ok" and isinstance(taken.facts, AsBuiltFacts) else None
+    return Checked(node, facts, taken.error or "", taken.outputs[0][1] if facts is not None else "")
+
+
+def lines(found: Checked, inventory: Path, width: int = 0) -> list[str]:
+    """One line for the node, and one for each check that did not pass: what, where, and what to do next."""
+    name = found.node.ljust(width)
+    if found.facts is None:
+        again = shlex.join(["toolkit", "check", "-i", str(inventory), "--limit", found.node])
+        return [f"{name}  NOT CHECKED: {found.error}. Next: see that it is on and that ssh reaches it, then: {again}"]
+    passed, failed, not_run, beside = map(found.facts.of, ("passed", "failed", "not-run", "not-applicable"))
+    word = "FAILED" if failed else "INCOMPLETE" if found.exit_code != Exit.OK else "ok"
+    counted = [f"{len(passed)} checks passed", *([f"{len(failed)} failed"] if failed else [])]
+    counted += [f"{len(not_run)} could not be run"] if not_run else []
+    counted += [f"{len(beside)} do not concern it"] if beside else []
+    said = [f"{name}  {word}: {', '.join(counted)}"]
+    said += [f"{name}  FAILED {_words(check)}. Next: {_next(check, found.node, inventory)}" for check in failed]
+    said += [f"{name}  NOT RUN {_words(check)}" for check in not_run]
+    return said
+
+
+def _words(check: CheckOutcome) -> str:
+    return f"{check.name}: {check.words}".rstrip(": .")
+
+
+def _next(check: CheckOutcome, node: str, inventory: Path) -> str:
+    tag = tag_of(check.name)
+    tags = ["--", "--tags", tag] if tag else []
+    return shlex.join(["toolkit", "deploy", "-i", str(inventory), "--limit", node, *tags])
+
+
+def junit(found: Sequence[Checked]) -> str:
+    """One JUnit file over all nodes: a suite for each, pytest's own cases, an error for each check that is gone."""
+    root = Element("testsuites", {"name": "as built"})
+    for one in found:
+        suite = fromstring(one.junit).find("testsuite") if one.junit else None  # noqa: S314
+        if suite is None:
+            suite = Element("testsuite", {"tests": "1", "failures": "0", "errors": "1", "skipped": "0"})
+            _error(suite, "checks", f"could not be run: {one.error}")
+        suite.set("name", one.node)
+        there = {f"{(case.get('classname') or '').rpartition('.')[2]}.py::{(case.get('name') or '').partition('[')[0]}"
+                 for case in suite.iter("testcase")}  # fmt: skip
+        gone = [check for check in (one.facts.checks if one.facts else ()) if check.name not in there]
+        for check in gone:
+            _error(suite, check.name, check.words)
+        for key in ("tests", "errors"):
+            suite.set(key, str(int(suite.get(key) or 0) + len(gone)))
+        root.append(suite)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{tostring(root, encoding="unicode")}\n'
+
+
+def _error(suite: Element, name: str, words: str) -> None:
+    case = SubElement(suite, "testcase", {"classname": "as-built", "name": name, "time": "0"})
+    SubElement(case, "error", {"message": words}).text = words

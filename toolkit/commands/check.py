@@ -1,0 +1,75 @@
+"""`toolkit check`: do the nodes hold what site.yml was to give them?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from toolkit import acceptance, asbuilt
+from toolkit.exits import Exit, epilogue
+from toolkit.inventory import LAB, read_inventory
+from toolkit.progress import duration
+from toolkit.rundir import write_text
+from validation.execute import Launcher
+
+
+@click.command(epilog=epilogue("check"))
+@click.option(
+    "-i",
+    "--inventory",
+    type=click.Path(path_type=Path),
+    default=LAB,
+    show_default=True,
+    help="Ansible inventory, folder or file.",
+)
+@click.option("--limit", metavar="NODES", help="Only these: nodes, groups or patterns of names, with commas.")
+@click.option(
+    "--junit",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a JUnit file over all nodes.",
+)
+def check(inventory: Path, limit: str | None, junit: Path | None) -> None:
+    """Check that each node is as built: services, ports, modules, limits, mounts, versions.
+
+    The checks are plain pytest with pytest-testinfra (validation/asbuilt/): they read the inventory and look at the
+    nodes over ssh, change nothing, and run without this command too. One line for each node, and one for each check
+    that did not pass, with what puts it right.
+
+    \b
+    toolkit check                                        the virtual lab
+    toolkit check -i inventories/site --limit gpu3,heads
+    toolkit check -i inventories/site --junit as-built.xml
+    pytest --hosts=ansible://all --ansible-inventory=inventories/site validation/asbuilt    the same without us
+    """
+    topology = read_inventory(inventory)
+    nodes = asbuilt.chosen(topology, limit)
+    width, began = max(len(node.name) for node in nodes), time.monotonic()
+    done = 0
+
+    def begun(node: str) -> None:
+        click.echo(f"checking {node}", err=True)
+
+    def ended(found: asbuilt.Checked) -> None:
+        nonlocal done
+        done += 1
+        took = duration(time.monotonic() - began)
+        click.echo(f"[{done}/{len(nodes)}] {asbuilt.lines(found, inventory)[0]}   {took} elapsed", err=True)
+
+    async def work(launcher: Launcher) -> list[asbuilt.Checked]:
+        return await asbuilt.check(launcher, topology, nodes, begun, ended)
+
+    try:
+        found = acceptance.run_async(acceptance.with_launcher(str(inventory), work))
+    except acceptance.Interrupted:
+        click.echo(f"interrupted; {done} of {len(nodes)} nodes were checked, nothing was changed", err=True)
+        raise SystemExit(Exit.INTERRUPTED) from None
+    for one in found:
+        for line in asbuilt.lines(one, inventory, width):
+            click.echo(line)
+    if junit is not None:
+        write_text(junit, asbuilt.junit(found))
+    codes = {one.exit_code for one in found}
+    raise SystemExit(next((code for code in (Exit.FAILED, Exit.INCOMPLETE) if code in codes), Exit.OK))

@@ -1,0 +1,104 @@
+"""What a deployment did, as a document: from what the watch folded of Ansible's events, and who ran which commit."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+
+from toolkit.deploy.outcome import Ending
+from toolkit.deploy.running import Deployment as Job
+from toolkit.deploy.watch import DeployWatch
+from toolkit.exits import Exit
+from validation.built import MOST_TASKS, Deployment, NodeBuilt
+
+_PARTIAL = ("--tags", "-t", "--skip-tags", "--start-at-task")
+"""Options of ansible-playbook that leave parts of the site out; their values are names of tags and tasks."""
+_GIT_TIMEOUT_S = 20
+
+
+def utc_now() -> str:
+    """ISO 8601 in UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+
+
+def deployment(job: Job, watch: DeployWatch, end: Ending, interrupted: bool, began: str, ended: str) -> Deployment:
+    """The document. `began` and `ended` are ISO 8601 in UTC."""
+    partial = list(_partial(job.arguments))
+    commit, modified = _commit(job.playbook.parent)
+    return Deployment(
+        inventory=str(job.inventory),
+        who=who(),
+        began=began,
+        ended=ended,
+        toolkit_version=version("elastic-ai-toolkit"),
+        commit=commit,
+        modified=modified,
+        check=job.check,
+        limit=job.limit,
+        options=tuple(" ".join(words) for words in partial),
+        other_options=len(job.arguments) - sum(map(len, partial)),
+        stages=tuple(stage.name for stage in watch.stages),
+        finished=watch.stats is not None,
+        interrupted=interrupted and end.exit_code == Exit.INTERRUPTED,
+        error=end.error,
+        nodes=tuple(_node(watch, host) for host in sorted(watch.nodes)),
+    )
+
+
+def who() -> str:
+    """`anna@controller`, of who called sudo where somebody did."""
+    try:
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a number without a name
+        user = str(os.getuid())
+    return f"{user}@{platform.node()}"
+
+
+def _partial(arguments: Sequence[str]) -> Iterator[list[str]]:
+    rest = iter(arguments)
+    for word in rest:
+        name, given, _ = word.partition("=")
+        if name in _PARTIAL:
+            yield [word] if given else [word, next(rest, "")]
+
+
+def _commit(root: Path) -> tuple[str, bool | None]:
+    """The commit of the checkout, and whether files of it are not as committed; ("", None) where git cannot tell."""
+    said = []
+    for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
+        try:
+            ran = subprocess.run(
+                ["git", "-C", str(root), *words], capture_output=True, text=True, check=False, timeout=_GIT_TIMEOUT_S
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return "", None
+        if ran.returncode != 0:
+            return "", None
+        said.append(ran.stdout.strip())
+    return said[0], bool(said[1])
+
+
+def _node(watch: DeployWatch, host: str) -> NodeBuilt:
+    node, outcome = watch.nodes[host], watch.outcome(host)
+    roles, tasks = dict(node.changed), list(node.tasks)
+    recap = {key: counts.get(host, 0) for key, counts in (watch.stats or {}).items()}
+    beside = recap.get("changed", 0) - sum(roles.values())
+    if beside > 0:  # Ansible counts tasks that failed, and were to be ignored, as changed too
+        roles["ignored failures"] = beside
+        tasks.append("a task that failed and was to be ignored")
+    failure = f"{node.failure.place}: {node.failure.message}" if node.failure and outcome != "ok" else ""
+    return NodeBuilt(
+        node=host,
+        outcome=outcome if outcome != "ok" or watch.reached_the_end(host) else "not-finished",
+        ok=recap.get("ok", 0),
+        changed=sum(roles.values()),
+        roles=roles,
+        tasks=tuple(tasks[:MOST_TASKS]),
+        failure=failure,
+    )

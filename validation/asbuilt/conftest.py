@@ -1,0 +1,67 @@
+"""Which checks concern which node, and telling a check that could not be run from one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validation.asbuilt.site import Host, Site
+from validation.checks import GROUPS, checks_of
+from validation.parsers.asbuilt import COULD_NOT_RUN
+
+_FOLDER = Path(__file__).resolve().parent
+_answered: dict[str, str] = {}
+"""Node -> why no command can be run on it, "" where one could."""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep of the checks of this folder those that concern the node's groups; a check beyond the list concerns all."""
+    every = set(checks_of(GROUPS))
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        host = getattr(item, "callspec", None) and item.callspec.params.get("_testinfra_host")  # type: ignore[attr-defined]
+        name = f"{item.path.name}::{item.name.partition('[')[0]}"
+        ours = item.path.parent == _FOLDER and host is not None and hasattr(host.backend, "ansible_runner")
+        if ours and name in every:
+            site = Site(host)
+            concerns = name in checks_of([group for group in GROUPS if site.in_group(group)])
+            (kept if concerns else left).append(item)
+        else:
+            kept.append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Note in the JUnit file that a check ended by something else than a failed assertion: it found out nothing."""
+    excinfo = call.excinfo
+    if excinfo is not None and not excinfo.errisinstance((AssertionError, pytest.skip.Exception)):
+        said = " ".join(str(excinfo.value).split())
+        item.user_properties.append((COULD_NOT_RUN, f"{excinfo.type.__name__}: {said}"[:400]))
+    return (yield)
+
+
+@pytest.fixture(autouse=True)
+def _reached(host: Host) -> None:
+    """One try for each node: where it does not answer, its checks end at once."""
+    name = host.backend.get_pytest_id()
+    if name not in _answered:
+        try:
+            host.run_expect([0], "true")
+            _answered[name] = ""
+        except (RuntimeError, AssertionError) as fault:
+            _answered[name] = f"no command can be run on it: {' '.join(str(fault).split())}"[:300]
+    if _answered[name]:
+        raise ConnectionError(_answered[name])
+
+
+@pytest.fixture(scope="module")
+def site(host: Host) -> Site:
+    """What the inventory says of the node."""
+    return Site(host)

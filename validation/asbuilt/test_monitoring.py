@@ -1,0 +1,57 @@
+"""Figures of nodes, GPUs and pool: what role monitoring promises."""
+
+from __future__ import annotations
+
+from validation.asbuilt.site import EVERYWHERE, Host, Site, deaf, listening, not_applicable
+
+NODE_EXPORTER_PORT = 9100
+"""Registered for it: github.com/prometheus/prometheus/wiki/Default-port-allocations."""
+
+
+def _watched(site: Site) -> None:
+    site.only_with("monitoring")
+    if site.system.startswith("el"):
+        not_applicable("no package of Prometheus is known for this system")
+
+
+def _off(host: Host, *units: str) -> list[str]:
+    return [name for name in units if not host.service(name).is_running or not host.service(name).is_enabled]
+
+
+def test_exporter_of_the_node_listens(host: Host, site: Site) -> None:
+    """At the address that the inventory says."""
+    _watched(site)
+    off = _off(host, "prometheus-node-exporter")
+    assert not off, "prometheus-node-exporter does not run, or is not enabled"
+    lost = deaf(host, NODE_EXPORTER_PORT, str(site.wants("monitoring_listen")) or "*")
+    assert not lost, f"nothing listens at {', '.join(lost)}"
+
+
+def test_exporter_of_gpus_runs(host: Host, site: Site) -> None:
+    """On GPU servers."""
+    _watched(site)
+    off = _off(host, "elastic-ai-gpu-metrics")
+    assert not off, "elastic-ai-gpu-metrics does not run, or is not enabled"
+
+
+def test_prometheus_listens_where_it_should_and_nowhere_else(host: Host, site: Site) -> None:
+    """On the head: it answers to whoever reaches it."""
+    _watched(site)
+    if not site.is_head:
+        not_applicable(f"the head is {site.head}")
+    off = _off(host, "prometheus", "elastic-ai-pool-metrics")
+    assert not off, f"does not run, or is not enabled: {', '.join(off)}"
+    wanted = str(site.wants("monitoring_prometheus_listen"))
+    address, _, port = wanted.rpartition(":")
+    found = listening(host, port)
+    right = bool(found) and found <= EVERYWHERE if address in ("", *EVERYWHERE) else found == {address}
+    assert right, f"prometheus listens at {', '.join(sorted(found)) or 'no address'} (port {port}), wanted {wanted}"
+
+
+def test_rules_of_alerts_are_valid(host: Host, site: Site) -> None:
+    """As Prometheus itself reads them."""
+    _watched(site)
+    if not site.is_head:
+        not_applicable(f"the head is {site.head}")
+    said = host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml")
+    assert said.rc == 0, said.stderr.strip() or said.stdout.strip()

@@ -1,0 +1,101 @@
+"""Judging whether a site is as it was to be built: its checks, and what site.yml would change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from validation.analysis.stats import Summary
+from validation.criterion import Criterion
+from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.judging.case import Case, facts_for, judgement
+from validation.model import Bound, Judgement
+
+_NAMED = 3
+"""How many checks or tasks stand in the words of a judgement; all of them stand in the facts. Project default."""
+
+
+def judge_as_built(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Every node: all its checks passed, but for those that the inventory leaves it out of."""
+    bound = Bound(
+        metric="checks_not_passed",
+        unit="count",
+        maximum=0,
+        derivation=("the checks of validation/asbuilt/ that concern the node, as the plan lists them",),
+        source=criterion.source,
+    )
+    judged = []
+    for measurement in case.serving(criterion):
+        node = measurement.nodes[0]
+        facts = facts_for(case, criterion, node, measurement.id, AsBuiltFacts, bound)
+        if isinstance(facts, AsBuiltFacts):
+            facts = _as_built(criterion, facts, node, measurement.id, bound)
+        judged.append(facts)
+    return judged
+
+
+def _as_built(criterion: Criterion, facts: AsBuiltFacts, node: str, id_: str, bound: Bound) -> Judgement:
+    passed, failed, not_run, beside = map(facts.of, ("passed", "failed", "not-run", "not-applicable"))
+    counted = (f"{len(passed)} passed", f"{len(failed)} failed", f"{len(not_run)} not run")
+    text = ", ".join(counted) + (f", {len(beside)} not applicable" if beside else "")
+    asked = len(facts.checks) - len(beside)
+
+    if failed:
+        why = f"{len(failed)} of {asked} checks failed: {_named(failed)}"
+        return judgement(
+            criterion, node, "fail", "not-equal", why, [id_], summary=_count(len(failed), asked), text=text, bound=bound
+        )
+    if not_run or not passed:
+        why = f"{len(not_run)} of {asked} checks were not run: {_named(not_run)}" if not_run else "no check was run"
+        return judgement(criterion, node, "not-measured", "missing-metric", why, [id_], text=text, bound=bound)
+    why = f"all {asked} checks passed" + (f"; {len(beside)} do not concern it" if beside else "")
+    return judgement(
+        criterion, node, "pass", "within-bounds", why, [id_], summary=_count(0, asked), text=text, bound=bound
+    )
+
+
+def _count(value: int, of: int) -> Summary:
+    """A number that was counted: it has no interval."""
+    return Summary(median=value, mad=0.0, low=value, high=value, count=of)
+
+
+def _named(checks: Sequence[CheckOutcome]) -> str:
+    said = "; ".join(f"{check.name}: {check.words}" if check.words else check.name for check in checks[:_NAMED])
+    return said + (f"; and {len(checks) - _NAMED} more" if len(checks) > _NAMED else "")
+
+
+def judge_converged(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Every node: site.yml in check mode would change nothing."""
+    bound = Bound(
+        metric="changed_tasks",
+        unit="count",
+        maximum=0,
+        derivation=("tasks that site.yml in check mode says it would change on the node",),
+        source=criterion.source,
+    )
+    judged = []
+    for measurement in case.serving(criterion):
+        for node in measurement.nodes:
+            facts = facts_for(case, criterion, node, measurement.id, ConvergedFacts, bound)
+            if isinstance(facts, ConvergedFacts):
+                facts = _converged(criterion, facts, node, measurement.id, bound)
+            judged.append(facts)
+    return judged
+
+
+def _converged(criterion: Criterion, facts: ConvergedFacts, node: str, id_: str, bound: Bound) -> Judgement:
+    found = facts.node(node)
+    if found is None or found.outcome in ("unreachable", "not-finished"):
+        why = "nothing was said of it" if found is None else f"{found.outcome}: {found.failure}".rstrip(": ")
+        return judgement(criterion, node, "not-measured", "missing-metric", why, [id_], bound=bound)
+    text = f"{found.changed} of {found.ok} tasks would change something ({facts.version})"
+    if found.outcome == "failed":
+        why = f"site.yml in check mode failed at {found.failure}"
+        return judgement(criterion, node, "fail", "not-working", why, [id_], text=text, bound=bound)
+    summary = _count(found.changed, found.ok)
+    if found.changed:
+        named = "; ".join(found.tasks[:_NAMED])
+        more = f"; and {found.changed - _NAMED} more" if found.changed > _NAMED else ""
+        why = f"site.yml would change {found.changed}: {named}{more}"
+        return judgement(criterion, node, "fail", "not-equal", why, [id_], summary=summary, text=text, bound=bound)
+    why = f"site.yml would change nothing in {found.ok} tasks"
+    return judgement(criterion, node, "pass", "within-bounds", why, [id_], summary=summary, text=text, bound=bound)

@@ -1,0 +1,36 @@
+"""What is asked of the nodes from the machine that runs the validation: the as-built checks, site.yml in check mode."""
+
+from __future__ import annotations
+
+from validation.kinds.record import Kind
+from validation.model import Call, Job, Measurement, Topology
+from validation.parsers import asbuilt
+
+
+def _checks(m: Measurement, topology: Topology) -> Job:
+    node = topology.node(m.nodes[0])
+    return Job(node=node.name, probe=Call(probe=m.kind, params={"node": node.name, "sudo": node.ssh.user != "root"}))
+
+
+def _converged(m: Measurement, topology: Topology) -> Job:
+    return Job(node=m.nodes[0], probe=Call(probe=m.kind, params={}))
+
+
+KINDS = (
+    Kind(
+        name="as-built",
+        title="As-built checks of a node",
+        job=_checks,
+        parse=asbuilt.checks,
+        once=True,
+        on_controller=True,
+    ),
+    Kind(
+        name="converged",
+        title="What site.yml would change, in check mode",
+        job=_converged,
+        parse=asbuilt.converged,
+        once=True,
+        on_controller=True,
+    ),
+)

@@ -1,0 +1,39 @@
+"""What the probes share that run on the machine which runs the validation, beside the inventory, and not on a node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from validation.probes.tool import Ran, finish_tool, start_tool
+
+INVENTORY = "ELASTIC_AI_INVENTORY"
+"""Variable of the environment that names the inventory: it is no part of a plan, which is of the nodes alone."""
+ROOT = Path(__file__).resolve().parents[2]
+_ALTERING = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "ANSIBLE_LIMIT", "ANSIBLE_RUN_TAGS", "ANSIBLE_SKIP_TAGS")
+"""Variables by which a caller could leave out checks or tasks without a word."""
+
+
+def inventory() -> str:
+    """The inventory's absolute path; ValueError where nobody named one."""
+    named = os.environ.get(INVENTORY, "")
+    if not named:
+        raise ValueError(f"{INVENTORY} does not name the inventory")
+    return str(Path(named).resolve())
+
+
+def environment() -> dict[str, str]:
+    """What Ansible's commands and pytest find: themselves on the path, the checkout's settings, a locale of UTF-8."""
+    env = {name: value for name, value in os.environ.items() if name not in _ALTERING}
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}"
+    if (ROOT / "ansible.cfg").is_file():
+        env.setdefault("ANSIBLE_CONFIG", str(ROOT / "ansible.cfg"))
+    return {**env, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+
+
+def run_here(command: Sequence[str], **more: str) -> Ran:
+    """Run a command of this Python's environment to its end, in the folder of the caller; `more` is its environment."""
+    process = start_tool(command, {**environment(), **more}, cwd=str(Path.cwd()))
+    return finish_tool(command, process)
