@@ -28,7 +28,7 @@ from validation.model import Measurement, Platform, Result, Topology
 
 WALK = Path(__file__).parents[1] / "data/walk"
 RECORDED = Path(__file__).parents[1] / "data/kinds"
-KEPT = ("run.json", "topology.json", "plan.json", "inventory.json", "results.jsonl")
+KEPT = ("run.json", "topology.json", "plan.json", "inventory.json", "built.json", "results.jsonl")
 MEMORY_GB_S = 200.0
 SUITES = ("preflight", "as-built", "compute", "remoting", "operations")
 

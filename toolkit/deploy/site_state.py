@@ -17,6 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import UsageFault
+from toolkit.lab.standing import standing_inventory
+from toolkit.lab_inventory import listed_lab
 from validation.built import Deployment, HowBuilt
 from validation.model import Topology
 
@@ -127,9 +129,10 @@ class SiteState:
 
 def how_built(inventory: Path, topology: Topology) -> HowBuilt:
     """The record of a site. Labs come and go at one place: of a lab only what came after its inventory was written."""
-    since = ""
-    if topology.lab_link is not None:
-        hosts = inventory / "hosts.yml" if inventory.is_dir() else inventory
+    since, lab = "", listed_lab(inventory)
+    if lab is not None or topology.lab_link is not None:
+        hosts = standing_inventory(lab) if lab is not None else inventory
+        hosts = hosts / "hosts.yml" if hosts.is_dir() else hosts
         since = datetime.fromtimestamp(hosts.stat().st_mtime, timezone.utc).isoformat(timespec="milliseconds")
     return SiteState(inventory).read_built(since)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import machines, tool_texts
+from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
 from toolkit.cli import main
@@ -87,6 +88,16 @@ class Player:
         if serves:
             kind, asked = asked["tool"], asked["asked"]
         return Recorded(node, self.document(kind, asked, node, serves), serves)
+
+    async def here(self, node: str, probe: Sequence[str]) -> Remote:
+        """What is asked from this machine: every as-built check passes, and site.yml would change nothing."""
+        now = {key: utc_now() for key in ("started", "ended")}
+        said = (
+            checked(node, self.nodes[node].groups, **now)
+            if "as-built" in probe
+            else converged(map(built, self.nodes), **now)
+        )
+        return Recorded(node, {**said, "command": ["constructed"]}, False)
 
     async def alive(self, node: str) -> str | None:
         """It answers."""
