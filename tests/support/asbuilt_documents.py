@@ -46,10 +46,10 @@ def junit(node: str, names: Iterable[str], ended: Ended | None = None) -> str:
     return '<?xml version="1.0" encoding="utf-8"?>' + tostring(root, encoding="unicode")
 
 
-def checked(node: str, groups: Collection[str] = GPU, ended: Ended | None = None, **changes: Any) -> Any:
-    """What the probe as-built says of a node whose checks all passed, but for those in `ended`."""
-    text = junit(node, checks_of(groups), ended)
-    bad = int(any(tag != "skipped" for tag, _ in (ended or {}).values()))
+def checked(node: str, groups: Collection[str] = GPU, spoilt: Ended | None = None, **changes: Any) -> Any:
+    """What the probe as-built says of a node whose checks all passed, but for those in `spoilt`."""
+    text = junit(node, checks_of(groups), spoilt)
+    bad = int(any(tag != "skipped" for tag, _ in (spoilt or {}).values()))
     facts = {"node": node, "checks_sha256": SHA256, "exit": bad}
     return doc("as-built", text, facts, tool="pytest", **changes)
 

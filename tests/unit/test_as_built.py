@@ -95,7 +95,7 @@ def test_what_became_of_each_check_is_told() -> None:
         NAMES[3]: ("skipped", "unconditional skip"),
         NAMES[4]: ("error", "failed on setup with ConnectionError: no answer"),
     }
-    samples, facts = read(checked("gpu1", ended=ended))
+    samples, facts = read(checked("gpu1", spoilt=ended))
     told = {check.name: (check.outcome, check.words) for check in facts.checks}
     assert told[ONE] == ("failed", "chrony does not run")
     assert told[TWO] == ("not-run", "Unresolved: fabric_mtu is a template")
@@ -141,7 +141,7 @@ def test_a_file_that_contradicts_itself_is_none(change: Any, words: str) -> None
 
 
 def test_an_exit_status_that_the_file_contradicts_is_refused() -> None:
-    document = checked("gpu1", ended={ONE: ("failure", "no")})
+    document = checked("gpu1", spoilt={ONE: ("failure", "no")})
     with pytest.raises(ParseError, match="pytest ended with 0, which its JUnit file contradicts"):
         read({**document, "facts": {**document["facts"], "exit": 0}})
 
@@ -213,7 +213,7 @@ def test_a_site_as_it_was_to_be_built_passes() -> None:
 
 
 def test_a_failed_check_fails_its_node_by_name_and_no_other() -> None:
-    found = judged({"as-built.gpu1": checked("gpu1", ended={ONE: ("failure", "chrony does not run")})})
+    found = judged({"as-built.gpu1": checked("gpu1", spoilt={ONE: ("failure", "chrony does not run")})})
     one = found["pf.asbuilt gpu1"]
     assert (one.verdict, one.value) == ("fail", 1)
     assert one.reason == f"1 of {len(NAMES)} checks failed: {ONE}: chrony does not run"
@@ -222,14 +222,14 @@ def test_a_failed_check_fails_its_node_by_name_and_no_other() -> None:
 
 @pytest.mark.parametrize("ended", [("error", "no answer"), ("stopped", "RuntimeError: 255"), ("skipped", "later")])
 def test_a_check_that_could_not_be_run_is_no_pass(ended: tuple[str, str]) -> None:
-    one = judged({"as-built.gpu1": checked("gpu1", ended={ONE: ended})})["pf.asbuilt gpu1"]
+    one = judged({"as-built.gpu1": checked("gpu1", spoilt={ONE: ended})})["pf.asbuilt gpu1"]
     assert (one.verdict, one.reason_code) == ("not-measured", "missing-metric")
     assert ONE in one.reason
 
 
 def test_a_node_of_which_every_check_was_left_out_has_not_passed() -> None:
     left = {name: ("skipped", "not applicable: so we say") for name in NAMES}
-    assert judged({"as-built.gpu1": checked("gpu1", ended=left)})["pf.asbuilt gpu1"].verdict == "not-measured"
+    assert judged({"as-built.gpu1": checked("gpu1", spoilt=left)})["pf.asbuilt gpu1"].verdict == "not-measured"
 
 
 def test_without_a_result_nothing_is_said() -> None:
@@ -259,7 +259,7 @@ def test_what_would_change_fails_its_node_and_one_that_was_not_reached_is_not_me
 
 
 def of(node: str, ended: Any = None) -> asbuilt.Checked:
-    document = checked(node, ended=ended)
+    document = checked(node, spoilt=ended)
     _, facts = read(document)
     return asbuilt.Checked(node, facts, "", document["stdout"])
 
