@@ -9,7 +9,8 @@ import click
 
 from toolkit import acceptance, asbuilt
 from toolkit.exits import Exit, epilogue
-from toolkit.inventory import LAB, read_inventory
+from toolkit.inventory import read_inventory
+from toolkit.lab.spec import LAB
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from validation.execute import Launcher
