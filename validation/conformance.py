@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from validation.model import CriterionVerdict, Judgement, Measurement, Model, Node, Plan, Topology, VerdictDoc
-from validation.reference import Claim, Machine, Reference
+from validation.reference import Claim, Machine, Reference, declared_as
 
 State = Literal["confirmed", "missed", "rehearsed", "not-measured", "elsewhere"]
 MACHINE = "pf.bom"
@@ -87,11 +87,7 @@ def conformance(verdict: VerdictDoc, reference: Reference, topology: Topology, p
 
 def is_machine(machine: Machine, node: Node) -> bool:
     """True where the inventory declares the node as this machine."""
-    declared = node.bom.model_dump()
-    return all(
-        declared.get(key) == wanted if isinstance(wanted, int) else wanted in str(declared.get(key) or "")
-        for key, wanted in machine.match.items()
-    )
+    return declared_as(machine.match, node.bom)
 
 
 @dataclass(frozen=True)

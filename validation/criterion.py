@@ -40,6 +40,11 @@ def _looked_up(data: dict[str, Any], reference: Reference) -> dict[str, Any]:
             if data.get("value") is not None:
                 raise ValueError("the value is the claim's; remove value, or claim")
             data = {**data, "value": reference.claim(data["claim"]).limit}
+        if data.get("of_machines"):
+            if data.get("value") is not None:
+                raise ValueError("the values are those of the claims in of_machines; remove value and claim")
+            found = _of_machines(data["of_machines"], reference)
+            data = {**data, "value": min(each.value for each in found), "machines": found}
         if isinstance(data.get("words"), str):
             data = {**data, "words": _CLAIM.sub(lambda m: reference.claim(m[1]).printed, data["words"])}
     except ConfigError as fault:
@@ -47,22 +52,53 @@ def _looked_up(data: dict[str, Any], reference: Reference) -> dict[str, Any]:
     return data
 
 
+class OfMachine(Model):
+    """The figure of a claim for the machine that it was made on, and what a bill of materials says of that one."""
+
+    claim: str
+    machine: str
+    match: dict[str, int | str]
+    value: float
+    printed: str
+
+
+def _of_machines(ids: Any, reference: Reference) -> tuple[OfMachine, ...]:
+    claims = [reference.claim(str(id_)) for id_ in ids]
+    silent = [claim.id for claim in claims if not claim.machines]
+    if silent:
+        raise ValueError(f"of_machines: {silent[0]} is of no machine in particular; give value or claim")
+    return tuple(
+        OfMachine(
+            claim=claim.id,
+            machine=reference.machines[key].short,
+            match=reference.machines[key].match,
+            value=claim.limit,
+            printed=claim.printed,
+        )
+        for claim in claims
+        for key in claim.machines
+    )
+
+
 class Limit(Model):
     """The bound of a criterion.
 
     `words` is how the report states it; its numbers are those of the bound: `{value}`, `{percent}` (100 x value), or a
     figure of the fabric profile by its key; `{claim:ID}` is what a document prints (validation/reference.py). `claim`
-    in place of `value`: that claim's figure, less favourable by its rounding. `kind`: `fabric` = derived from the
-    fabric profile's key `fabric_key`, `minimum`/`maximum` = `value` in the criterion's unit, `exact` = equality with
-    what is declared, `report` = no bound, the value is reported, `platform` = between `value` (a share) and the whole
-    of what the node's declared platform can do of `platform_key` (validation/platform.py). `provisional` = our
-    judgement, to be calibrated, not a published figure.
+    in place of `value`: that claim's figure, less favourable by its rounding. `of_machines`: claims of machines, of
+    which the one holds that the inventory declares, and of other machines the least (`machines` is made of them).
+    `kind`: `fabric` = derived from the fabric profile's key `fabric_key`, `minimum`/`maximum` = `value` in the
+    criterion's unit, `exact` = equality with what is declared, `report` = no bound, the value is reported, `platform` =
+    between `value` (a share) and the whole of what the node's declared platform can do of `platform_key`
+    (validation/platform.py). `provisional` = our judgement, to be calibrated, not a published figure.
     """
 
     kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report"]
     words: str = Field(min_length=1)
     value: float | None = None
     claim: str | None = None
+    of_machines: tuple[str, ...] = ()
+    machines: tuple[OfMachine, ...] = ()
     fabric_key: str | None = None
     platform_key: str | None = None
     provisional: bool = False

@@ -201,12 +201,28 @@ class Fabric(Model):
 
 
 class _Default(Model):
-    """A figure of `_defaults.yml`."""
+    """A figure of `_defaults.yml`; of a `claim` that was made on another fabric, `because` says why it is taken."""
 
-    key: Literal["tcp_bandwidth", "rdma_bandwidth", "tcp_rtt", "rdma_write_latency", "rdma_read_latency"]
+    key: FigureKey
     transports: tuple[str, ...]
     from_gbps: float = 0
-    figure: dict[str, float | str | bool]
+    figure: dict[str, float | str | bool] = Field(default={})
+    claim: str | None = None
+    because: str = ""
+
+    @model_validator(mode="after")
+    def _one_figure(self) -> _Default:
+        if bool(self.figure) == (self.claim is not None) or bool(self.claim) != bool(self.because):
+            raise ValueError("either figure, or claim with because: why another fabric's figure is taken")
+        return self
+
+    def stated(self) -> dict[str, float | str | bool]:
+        """The figure as a profile states it. Another fabric's is derived, never published of this one."""
+        if self.claim is None:
+            return self.figure
+        claim = packaged().claim(self.claim)
+        source = f"{self.because} ({packaged().source(claim)})"
+        return {FIGURES[self.key]: claim.limit, "source": source, "provisional": True}
 
 
 class _Defaults(Model):
@@ -282,7 +298,7 @@ def _with_defaults(source: Source) -> Source:
             claimed = _of_claims(source, stated)
             stated = {**stated, **claimed}
             more = claimed | {
-                default.key: default.figure
+                default.key: default.stated()
                 for default in _defaults()
                 if default.key not in stated
                 and stated.get("transport") in default.transports

@@ -63,6 +63,15 @@ class Machine(Model):
         return self
 
 
+def declared_as(match: Mapping[str, int | str], bom: Bom) -> bool:
+    """True where a bill of materials says all of `match`: a number that is equal, or a text that is part of it."""
+    declared = bom.model_dump()
+    return all(
+        declared.get(key) == wanted if isinstance(wanted, int) else wanted in str(declared.get(key) or "")
+        for key, wanted in match.items()
+    )
+
+
 class Ratio(Model):
     """A figure that follows from two others: `of` / (`times` x `over`)."""
 

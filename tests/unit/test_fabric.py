@@ -144,10 +144,10 @@ def test_a_profile_has_the_figures_of_its_transport_unless_it_states_them(tmp_pa
         ("mtu: 9000", "mtu: 600", 1, "floor at .* above the ceiling of"),
         ("notes:", "rdma_bandwidth: {fraction: 0.99, source: ours}\nnotes:", 1, "above the ceiling"),
         ("notes:", "tcp_rtt: null\nnotes:", 1, "rdma_write_latency: of_tcp_rtt is a share of tcp_rtt, which has no"),
-        ("notes:", "rdma_read_latency: {source: ours}\nnotes:", 22, "either maximum_us .* or of_tcp_rtt"),
+        ("notes:", "rdma_read_latency: {source: ours}\nnotes:", 18, "either maximum_us .* or of_tcp_rtt"),
         ("mtu: 9000", "mtu: 9000\nmtu: 1500", 8, "duplicate key: mtu"),
         ("mtu: 9000", "mtu: [9000", 8, "not valid YAML"),
-        ("  source: project default; the", "  sauce: project default; the", 14, "sauce: unknown key"),
+        ("  transport: Dell", "  transprt: Dell", 15, "transprt: unknown key; did you mean transport"),
     ],
 )
 def test_a_malformed_profile_names_file_and_line(tmp_path, old, new, line, words):

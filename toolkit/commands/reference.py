@@ -111,7 +111,7 @@ def show(claim_id: str, as_json: bool) -> None:
 
 def _users(claim: Claim, criteria: Sequence[Criterion], fabrics: Sequence[Fabric]) -> list[str]:
     """Criteria whose bound, and profiles of which a figure, is the claim's."""
-    bounds = [f"bound of {c.id}" for c in criteria if c.bound.claim == claim.id]
+    bounds = [f"bound of {c.id}" for c in criteria if claim.id in (c.bound.claim, *c.bound.of_machines)]
     return bounds + [f"{key} of {f.name}" for f in fabrics for key, id_ in f.claims.items() if id_ == claim.id]
 
 

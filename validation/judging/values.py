@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
-from validation.criterion import Criterion
+from validation.criterion import Criterion, Limit, OfMachine
 from validation.judging.attempts import Attempt, decide, too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
 from validation.kinds.record import names
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.platform import platform_bound, undeclared
+from validation.reference import declared_as
 
 EMULATED_SHARE = 0.04
 """Share of a lab link's rate below which even an emulated machine's link is sick: under emulation two virtual machines
@@ -57,6 +58,13 @@ def bound_of(case: Case, criterion: Criterion, measurement: Measurement | None =
     value, nominal = limit.value, None
     source = criterion.source + (" (provisional)" if limit.provisional else "")
     lines: tuple[str, ...] = (f"{limit.words} ({source})",)
+    mine = _machine(case, limit, measurement)
+    if mine is not None:
+        value = mine.value
+        lines = (
+            f"the inventory declares {mine.machine}, of which {criterion.source} prints {mine.printed}",
+            f"floor = {value:g}: that figure ({mine.claim}), less favourable by its rounding",
+        )
     if case.virtual and rehearsal.judge == "limit" and rehearsal.value is not None:
         value, nominal = rehearsal.value, f"on hardware: {limit.words}"
         lines = (f"rehearsal: {'at most' if limit.kind == 'maximum' else 'at least'} {value:g}: {rehearsal.why}",)
@@ -71,6 +79,13 @@ def bound_of(case: Case, criterion: Criterion, measurement: Measurement | None =
         source=source,
         nominal=nominal,
     )
+
+
+def _machine(case: Case, limit: Limit, measurement: Measurement | None) -> OfMachine | None:
+    """Which of a bound's machines all hosts of a job are declared to be; None where they are none of them."""
+    hosts = [case.nodes[name] for name in names(measurement, "hosts")] if measurement is not None else []
+    found = (m for m in limit.machines if hosts and all(declared_as(m.match, host.bom) for host in hosts))
+    return next(found, None)
 
 
 def subject_of(measurement: Measurement) -> Subject:
@@ -313,9 +328,9 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
     many = [m for m in jobs if m.params.get("ranks") != 1]
     if not single or not many:
         return []
-    bound = bound_of(case, criterion)
     judged = []
     for job in many:
+        bound = bound_of(case, criterion, job)
         subject = _where(names(job, "hosts"))
         evidence = (single[0].id, job.id)
         gone = unusable(case, criterion, subject, evidence, bound)
