@@ -222,6 +222,17 @@ def test_connections_of_strangers_do_not_keep_it_alive_or_fill_it(start: Start) 
         stranger.close()
 
 
+def test_connections_that_prove_nothing_do_not_keep_the_owner_out(start: Start) -> None:
+    """Anybody on the owner's machine may connect; after a cut of some seconds the owner has to come back in."""
+    lease = start(first_s=8.0)
+    strangers = [socket.create_connection(("127.0.0.1", lease.instance["agent_port"])) for _ in range(40)]
+    sock, nonce = lease.connect()
+    sock.sendall(f"owner {wire.proof(TOKEN, 'owner', nonce)}\n".encode())
+    assert sock.recv(200).startswith(b"welcome ")
+    for one in (*strangers, sock):
+        one.close()
+
+
 def test_time_is_up_whether_anybody_is_there_or_not(start: Start) -> None:
     lease = start(mode="hold", deadline=time.time() + 1.5)
     assert lease.ended() == "its time is over"

@@ -37,6 +37,12 @@ def submit(lab: Lab, name: str, comment: str = COMMENT, user: str = "bob") -> tu
     return run_as(lab, user, f"{SUBMIT} -J {shlex.quote(name)} --comment={shlex.quote(comment)}")
 
 
+def running(lab: Lab, said: str) -> None:
+    """The job that sbatch told of has passed its Prolog."""
+    until(lambda: lab.ssh("head", f"squeue -h -j {said.split()[-1]} -o %T").strip(), "RUNNING", 60)
+    time.sleep(2)
+
+
 def end(lab: Lab) -> None:
     """Bob's jobs are over, and both servers still take jobs."""
     shell(lab, "head", "scancel -u bob; scancel -u alice")
@@ -62,7 +68,7 @@ def test_control_characters_are_refused_by_the_controller(pool: Lab) -> None:  #
 def test_a_name_gives_nobody_a_gpu(one_fence: Lab, name: str) -> None:
     code, out = submit(one_fence, name)
     assert code == 0, out
-    time.sleep(4)
+    running(one_fence, out)
     assert shell(one_fence, "gpu1", "ls /run/elastic-ai/leases").strip() == ""
     end(one_fence)
 
@@ -71,8 +77,8 @@ def test_a_name_gives_nobody_a_gpu(one_fence: Lab, name: str) -> None:
 def test_a_name_that_is_no_utf8_drains_no_server(one_fence: Lab) -> None:
     code, out = run_as(one_fence, "bob", f"{SUBMIT} -J $(printf '\\377\\376x')")
     assert code == 0, out
+    running(one_fence, out)
     assert run_as(one_fence, "alice", "toolkit lease list")[0] == 0
-    time.sleep(3)
     end(one_fence)
 
 

@@ -31,7 +31,9 @@ RETURN_S = 3.0
 ENGINE_S = 15.0
 TICK_S = 0.5
 MAX_CONNECTIONS = 32
-UNPROVEN_S = 5.0
+#: Connections that have not proved yet that they have the token: the newest stay, for the owner proves within
+#: milliseconds, and whoever on his machine only waits must not keep him out.
+MAX_UNPROVEN, UNPROVEN_S = 16, 5.0
 
 
 @dataclass
@@ -130,6 +132,9 @@ class Agent:
 
     def _accept(self, server: socket.socket) -> None:
         sock, _address = server.accept()
+        waiting = [peer for peer in self.peers.values() if not peer.owner]  # the oldest first
+        if len(waiting) >= MAX_UNPROVEN:
+            self._drop(waiting[0])
         if len(self.peers) >= MAX_CONNECTIONS:
             sock.close()
             return

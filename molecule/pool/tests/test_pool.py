@@ -76,6 +76,14 @@ def test_more_gpus_than_there_are_is_refused_and_more_than_are_free_waits(head):
     assert "gres/gpu=2" in accounted(head, waiting)
 
 
+def test_control_characters_in_the_texts_of_a_job_are_refused(host):
+    for option in ("-J", "--comment"):
+        refused = host.run("sbatch --parsable " + option + " \"$(printf 'a\\nb')\" --wrap true")
+        assert refused.rc != 0
+        assert "control characters" in refused.stderr
+    assert host.run("srun -n1 sh -c \"$(printf 'echo one\\necho two')\"").stdout.split() == ["one", "two"]
+
+
 def test_accounting_knows_parts_of_gpus(head):
     job = head.check_output("sbatch --parsable --wait --gres=shard:7 --wrap true")
     until(lambda: accounted(head, job).split("|")[0], "COMPLETED")
