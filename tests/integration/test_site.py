@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 
 import pytest
-from conftest import NODES, Change, Provisioned
+from conftest import NODES, Change, Provisioned, Run, toolkit
 
 
 def by_host(changes: Iterable[Change], what: Callable[[Change], Iterable[str]]) -> dict[str, set[str]]:
@@ -63,6 +63,29 @@ def test_check_mode_runs_on_provisioned_nodes_and_sees_nothing_to_do(provisioned
     done = provisioned.lab.playbook("--check")
     assert done.returncode == 0, done.stdout[-3000:]
     assert set(re.findall(r"changed=(\d+)", done.stdout)) == {"0"}, done.stdout[-3000:]
+
+
+def test_the_site_is_as_built_by_checks_that_know_nothing_of_the_roles(provisioned: Provisioned):
+    done = toolkit("check", "-i", provisioned.lab.inventory, timeout_s=900)
+    assert done.returncode == 0, done.stdout
+    assert [line.split()[1] for line in done.stdout.splitlines()] == ["ok:"] * len(NODES)
+
+
+def test_a_service_that_was_stopped_is_named_by_them(provisioned: Provisioned):
+    provisioned.lab.ssh("gpu1", "systemctl", "stop", "slurmd")
+    try:
+        done = toolkit("check", "-i", provisioned.lab.inventory, "--limit", "gpu1", timeout_s=900)
+    finally:
+        provisioned.lab.ssh("gpu1", "systemctl", "start", "slurmd")
+    assert done.returncode == 1, done.stdout
+    assert "gpu1  FAILED test_pool.py::test_node_daemon_runs: slurmd does not run. Next: " in done.stdout
+
+
+def test_a_validation_finds_it_as_built_and_converged(provisioned: Provisioned, validate: Callable[..., Run]):
+    verdict = validate("--fabric", "tcp10", "--suite", "preflight", "--suite", "as-built").verdict
+    found = {c["id"]: (c["verdict"], c["coverage"], c["reason"]) for c in verdict["criteria"]}
+    for id_ in ("pf.asbuilt", "pf.converged"):
+        assert found[id_][:2] == ("pass", f"{len(NODES)}/{len(NODES)} nodes"), found[id_]
 
 
 def test_every_role_recorded_its_result_and_labelled_what_is_not_real(provisioned: Provisioned):

@@ -11,6 +11,7 @@ from toolkit import acceptance, asbuilt
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
 from toolkit.lab.spec import LAB
+from toolkit.lab_inventory import lab_inventory
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from validation.execute import Launcher
@@ -21,8 +22,8 @@ from validation.execute import Launcher
     "-i",
     "--inventory",
     type=click.Path(path_type=Path),
-    default=LAB,
-    show_default=True,
+    default=lab_inventory,
+    show_default=str(LAB),
     help="Ansible inventory, folder or file.",
 )
 @click.option("--limit", metavar="NODES", help="Only these: nodes, groups or patterns of names, with commas.")
