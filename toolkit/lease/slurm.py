@@ -95,7 +95,7 @@ def _jobs(*options: str) -> list[SlurmJob]:
     if done.returncode != 0:
         words = said(_told(done))
         if re.search(r"json|openapi|serializer", words, re.IGNORECASE):
-            raise LeaseError(f"this Slurm cannot answer in JSON, which leases need (22.05 or later): {words}")
+            raise LeaseError(f"this Slurm cannot answer in JSON, which leases need (21.08 or later): {words}")
         raise SlurmError(f"Slurm does not answer: {words}", Exit.RETRY)
     return parse_jobs(done.stdout)
 

@@ -1,8 +1,8 @@
 """Slurm's jobs as `squeue --json` prints them, read strictly.
 
 A user chooses the name, the comment and the paths of a job. In Slurm's text for people such words can pass for Slurm's
-own; in JSON they stay within one string, whatever they are. Two forms are read: plain values (Slurm 22.05,
-openapi/v0.0.38) and {set, infinite, number} objects with lists of states (23.02 and later, data_parser).
+own; in JSON they stay within one string, whatever they are. Two forms are read: plain values (Slurm 21.08 and 22.05,
+openapi/v0.0.37 and v0.0.38) and {set, infinite, number} objects with lists of states (23.02 and later, data_parser).
 
 What no user can bring about (a key that is missing, of another type or there twice, two jobs of one number) makes the
 whole answer one LeaseError. What a user might is that job's alone: `SlurmJob.problem`.
@@ -46,7 +46,7 @@ def _clean(text: str) -> str:
 
 def _value(job: Mapping[str, Any], key: str) -> Any:
     if key not in job:
-        raise _fault(f"a job has no {key}; this release of Slurm does not say enough for leases (22.05 and later do)")
+        raise _fault(f"a job has no {key}; this release of Slurm does not say enough for leases (21.08 and later do)")
     return job[key]
 
 
