@@ -159,9 +159,10 @@ class _Site:
         criterion = self.criteria.get(by.criterion)
         if criterion is None:
             return _Found("not-measured", f"{by.criterion} is no criterion of this run")
-        if not criterion.judgements:
+        applied = [j for j in criterion.judgements if j.reason_code != "not-applicable"]
+        if not applied:
             return _Found("not-measured", criterion.reason)
-        mine = [j for j in criterion.judgements if self._worked(j, by.where)]
+        mine = [j for j in applied if self._worked(j, by.where)]
         if not mine:
             asked = ", ".join(f"{key} {value}" for key, value in by.where.items())
             return _Found("not-measured", f"{by.criterion} was measured, but not with {asked}")

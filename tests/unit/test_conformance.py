@@ -110,12 +110,15 @@ def test_the_whole_interval_reaches_the_published_figure_or_does_not(
 
 
 def test_the_least_favourable_of_several_decides_and_is_shown(reference: Reference) -> None:
-    two = (judgement(6.0), judgement(9.0, about=Subject.node("gpu2"), evidence=("m2",)))
-    found = conformance(verdict(tr_local=two), reference, SITE, plan())
+    three = (judgement(6.0), judgement(8.0), judgement(9.0, about=Subject.node("gpu2"), evidence=("m2",)))
+    found = conformance(verdict(tr_local=three), reference, SITE, plan())
     line = found.claims[0]
     assert (line.state, line.value, line.subject, line.evidence) == ("missed", 9.0, "gpu2", ("m1", "m2"))
-    assert line.reason.startswith("1 of 2: 9 us")
+    assert line.reason.startswith("2 of 3: 9 us")
     assert "at most 7.5 confirms it" in line.reason
+    ratios = tuple(judgement(value, unit="ratio") for value in (0.93, 0.91, 0.92))
+    line = conformance(verdict(tn_inter=ratios), reference, SITE, plan(model="resnet50")).claims[1]
+    assert (line.state, line.value) == ("confirmed", 0.91)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +126,12 @@ def test_the_least_favourable_of_several_decides_and_is_shown(reference: Referen
 )
 def test_without_a_published_figure_the_criterion_decides(reference: Reference, was: str, state: str) -> None:
     assert of(reference, verdict(rm_isolate=(judgement(None, verdict=was),)))["holds"] == state
+
+
+def test_where_a_criterion_has_no_meaning_it_says_nothing_of_a_claim(reference: Reference) -> None:
+    bare = judgement(None, verdict="not-applicable", reason_code="not-applicable", about=Subject.node("client1"))
+    assert of(reference, verdict(rm_isolate=(bare, judgement(None))))["holds"] == "confirmed"
+    assert of(reference, verdict(rm_isolate=(bare,)))["holds"] == "not-measured"
 
 
 def test_a_waiver_lifts_no_claim(reference: Reference) -> None:

@@ -106,7 +106,7 @@ def show(claim_id: str, as_json: bool) -> None:
     console.print(Text(claim.id, style="bold"))
     console.print(Text(claim.statement), soft_wrap=True)
     for name, words in _lines(claim, known, criteria, fabrics):
-        console.print(Text(f"{name + ':':<14}{words}"), soft_wrap=True)
+        console.print(Text(f"{name + ':':<15}{words}"), soft_wrap=True)
 
 
 def _users(claim: Claim, criteria: Sequence[Criterion], fabrics: Sequence[Fabric]) -> list[str]:
@@ -136,8 +136,8 @@ def _lines(
         lines.append(("value", f"{claim.value:g}{to} {published.unit}, {sense}{within}"))
         ratio = published.ratio
         if ratio is not None:
-            times = f"{ratio.times} x " if ratio.times != 1 else ""
-            lines.append(("follows from", f"{ratio.of} / ({times}{ratio.over})"))
+            below = f"({ratio.times} x {ratio.over})" if ratio.times != 1 else ratio.over
+            lines.append(("follows from", f"{ratio.of} / {below}"))
         lines += [("base", published.base)] if published.base else []
         lines += [("base there", published.printed_base)] if published.printed_base else []
     if by is not None:
