@@ -116,6 +116,8 @@ def test_from_the_plan_of_an_inventory_to_a_signed_acceptance(desk: Path, site: 
     assert (verdict["sign_off"], done.returncode) == ("ACCEPTED", 0), verdict["reason"]
     assert of(verdict, "waived") == waived
     assert of(verdict, "pass") >= {"pf.bom", "pf.stack", "pf.mtu", "tr.netlat"}
+    if site != "vmware-vmxnet3-10":  # all other fabrics of the documents have RDMA, and it has a bound on each
+        assert of(verdict, "pass") >= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat"}
 
     claims = json.loads((run / "report.json").read_text())["conformance"]
     assert not claims["rehearsal"]
@@ -186,3 +188,19 @@ def test_one_node_of_the_other_configuration_is_named_alone(desk: Path) -> None:
     assert set(reasons(verdict, "pf.bom")) == {"gpu2"}
     found = document(verdict).findings
     assert {f.subject for f in found if "pf.bom" in f.criteria} == {"gpu2"}
+
+
+def test_two_virtual_machines_of_one_host_are_no_pair_of_a_fabric(desk: Path) -> None:
+    """What they say to each other never leaves the host; and no machine can tell where it runs."""
+    hosts = copied(desk, "vmware-roce100") / "hosts.yml"
+    text, there = hosts.read_text(), "          elastic_ai_hypervisor_host: esx2\n"
+    assert there in text
+    hosts.write_text(text.replace(there, there.replace("esx2", "esx1")))
+    done = toolkit(desk, "validate", "-i", "vmware-roce100", *BRIEF)
+    assert done.returncode == 2
+    assert "pairs of client1, gpu1: virtual machines of one host, esx1, are no pair of a fabric" in done.stderr
+    hosts.write_text(text.replace(there, ""))
+    verdict = judged(toolkit(desk, "validate", "-i", "vmware-roce100", *waive(desk, VIRTUAL), *BRIEF))
+    assert verdict["sign_off"] == "INCOMPLETE"
+    codes = {c["id"]: c["reason_code"] for c in verdict["criteria"]}
+    assert {codes[id_] for id_ in ("pf.mtu", "tr.rdmabw", "tr.tcpbw", "tr.netlat")} == {"not-the-fabric"}
