@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.browser import browser  # noqa: F401 - a fixture
+from tests.support.lease_lab import left, shell, until
 from tests.support.snapshot import snapshot
 from tests.support.traces import traces
 from toolkit.lab.host import VM_TOOLS
@@ -162,3 +163,22 @@ def validation_of(inventory: Path, runs: Path, *args: str) -> Run:
 def validate(provisioned: Provisioned, tmp_path: Path):
     """A function that validates the lab and returns the verdict."""
     return functools.partial(validation_of, provisioned.lab.inventory, tmp_path / "runs")
+
+
+@pytest.fixture(scope="module")
+def pool(provisioned: Provisioned) -> Iterator[Lab]:
+    """The lab with two users on all nodes, who are gone afterwards."""
+    lab = provisioned.lab
+    for node in NODES:
+        for uid, name in ((2001, "alice"), (2002, "bob")):
+            lab.ssh(node, f"id {name} 2>/dev/null || useradd -m -u {uid} {name}")
+    yield lab
+    for node in NODES:
+        shell(lab, node, "userdel -rf alice; userdel -rf bob; rm -f /root/lease_*.py /root/stop; ls /home")
+
+
+@pytest.fixture
+def nothing_left(pool: Lab) -> Iterator[None]:
+    """After the test nothing of any lease is left."""
+    yield
+    until(lambda: left(pool), {}, 60)

@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shlex
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NODES, Lab, Provisioned
+from conftest import Lab
+
+from tests.support.lease_lab import LEFT, SERVERS, json_in, left, put, run_as, shell, until
 
 SUPPORT = Path(__file__).parents[1] / "support"
-SERVERS = ("gpu1", "gpu2")
 #: What the wishes of lease_storm.py come to.
 SHARDS = {
     "-n 1": 140, "-p 1/7": 20, "-p 1/2": 70, "-n 2 -p 1/4": 70, "-n 3 -p 1/7": 60, "-p 5/20": 35, "-n 2": 280,
     "-m 100": 55,
 }  # fmt: skip
-#: Shell on a GPU server: everything that a lease could leave. Nothing when nothing is left.
-LEFT = """
-ls /run/elastic-ai/leases
-systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
-nft list set inet elastic_ai_lease allowed | grep elements
-pgrep -fa 'elastic-ai-refserver|lease-server/bin/agent'
-ss -Htln 'sport >= :21000 and sport <= :21999'
-ls -d /run/elastic-ai-lease-* /run/private/elastic-ai-lease-* 2>/dev/null
-python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['used_mib']]" \
-    < <(/usr/lib/elastic-ai/lease-server/bin/inventory)
-true
-"""
-
 #: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
 CUT = """
 peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
@@ -43,68 +29,6 @@ nft -f - <<< "table inet cut {
   chain out { type filter hook output priority -20; ip daddr $peer drop; }
 }"
 """
-
-
-def put(lab: Lab, node: str, path: Path) -> str:
-    """Bring a program to a node; its path there."""
-    text = base64.b64encode(path.read_bytes()).decode()
-    lab.ssh(node, f"echo {text} | base64 -d > /root/{path.name}")
-    return f"/root/{path.name}"
-
-
-def shell(lab: Lab, node: str, script: str) -> str:
-    """Run a script with bash."""
-    return lab.ssh(node, f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | bash")
-
-
-def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
-    """Wait for a value."""
-    end = time.monotonic() + limit_s
-    while True:
-        seen = what()
-        if seen == wanted:
-            return
-        assert time.monotonic() < end, f"{seen!r}, and not {wanted!r}, after {limit_s} s"
-        time.sleep(0.5)
-
-
-def left(lab: Lab) -> dict[str, str]:
-    """What leases left on the servers, by server."""
-    said = {node: shell(lab, node, LEFT).strip() for node in SERVERS}
-    return {node: words for node, words in said.items() if words}
-
-
-@pytest.fixture(scope="module")
-def pool(provisioned: Provisioned) -> Iterator[Lab]:
-    """The lab with two users on all nodes, who are gone afterwards."""
-    lab = provisioned.lab
-    for node in NODES:
-        for uid, name in ((2001, "alice"), (2002, "bob")):
-            lab.ssh(node, f"id {name} 2>/dev/null || useradd -m -u {uid} {name}")
-    yield lab
-    for node in NODES:
-        shell(lab, node, "userdel -rf alice; userdel -rf bob; rm -f /root/lease_*.py /root/stop; ls /home")
-
-
-@pytest.fixture
-def nothing_left(pool: Lab) -> Iterator[None]:
-    """After the test nothing of any lease is left."""
-    yield
-    until(lambda: left(pool), {}, 60)
-
-
-def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:
-    """Exit code, and stdout and stderr together."""
-    script = f"cd /; runuser -u {user} -- {command} 2>&1; code=$?; echo; echo exit $code"
-    *lines, last = shell(lab, node, script).rstrip().splitlines()
-    if lines and not lines[-1]:
-        del lines[-1]
-    return int(last.split()[1]), "\n".join(lines)
-
-
-def json_in(text: str) -> Any:
-    """The JSON document among other lines."""
-    return json.JSONDecoder().raw_decode(text[re.search(r"^\{", text, re.M).start() :])[0]  # type: ignore[union-attr]
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Lab
-from test_lease import json_in, nothing_left, pool, put, run_as, shell, until  # noqa: F401 # fixtures of the pool
+
+from tests.support.lease_lab import json_in, put, run_as, shell, until
 
 SUPPORT = Path(__file__).parents[1] / "support"
 COMMENT = json.dumps({"elastic-ai-lease": 1, "clients": ["10.0.0.1"], "host": "x", "mode": "hold"})
@@ -24,7 +25,7 @@ CONF, PLUGIN = "/etc/slurm/slurm.conf", "JobSubmitPlugins=lua"
 
 
 @pytest.fixture
-def one_fence(pool: Lab) -> Iterator[Lab]:  # noqa: F811
+def one_fence(pool: Lab) -> Iterator[Lab]:
     """The controller takes names with line ends: as it does where it has no plugin for Lua."""
     assert PLUGIN in pool.ssh("head", f"cat {CONF}")
     restart = "systemctl restart slurmctld && until scontrol ping | grep -q UP; do sleep 0.5; done"
@@ -51,7 +52,7 @@ def end(lab: Lab) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-def test_control_characters_are_refused_by_the_controller(pool: Lab) -> None:  # noqa: F811
+def test_control_characters_are_refused_by_the_controller(pool: Lab) -> None:
     for name, comment in ((TAKES_ALL, COMMENT), ("train", "a\nb"), ("a\x1bb", "")):
         code, out = submit(pool, name, comment)
         assert code != 0, out

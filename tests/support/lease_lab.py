@@ -1,0 +1,76 @@
+"""What the tests of leases on the lab do there: users, their commands, and what leases left."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Lab(Protocol):
+    """A lab, as far as it is needed here."""
+
+    def ssh(self, node: str, *command: str) -> str:
+        """What the command said on the node."""
+
+
+SERVERS = ("gpu1", "gpu2")
+#: Shell on a GPU server: everything that a lease could leave. Nothing when nothing is left.
+LEFT = """
+ls /run/elastic-ai/leases
+systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
+nft list set inet elastic_ai_lease allowed | grep elements
+pgrep -fa 'elastic-ai-refserver|lease-server/bin/agent'
+ss -Htln 'sport >= :21000 and sport <= :21999'
+ls -d /run/elastic-ai-lease-* /run/private/elastic-ai-lease-* 2>/dev/null
+python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['used_mib']]" \
+    < <(/usr/lib/elastic-ai/lease-server/bin/inventory)
+true
+"""
+
+
+def put(lab: Lab, node: str, path: Path) -> str:
+    """Bring a program to a node; its path there."""
+    text = base64.b64encode(path.read_bytes()).decode()
+    lab.ssh(node, f"echo {text} | base64 -d > /root/{path.name}")
+    return f"/root/{path.name}"
+
+
+def shell(lab: Lab, node: str, script: str) -> str:
+    """Run a script with bash."""
+    return lab.ssh(node, f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | bash")
+
+
+def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
+    """Wait for a value."""
+    end = time.monotonic() + limit_s
+    while True:
+        seen = what()
+        if seen == wanted:
+            return
+        assert time.monotonic() < end, f"{seen!r}, and not {wanted!r}, after {limit_s} s"
+        time.sleep(0.5)
+
+
+def left(lab: Lab) -> dict[str, str]:
+    """What leases left on the servers, by server."""
+    said = {node: shell(lab, node, LEFT).strip() for node in SERVERS}
+    return {node: words for node, words in said.items() if words}
+
+
+def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:
+    """Exit code, and stdout and stderr together."""
+    script = f"cd /; runuser -u {user} -- {command} 2>&1; code=$?; echo; echo exit $code"
+    *lines, last = shell(lab, node, script).rstrip().splitlines()
+    if lines and not lines[-1]:
+        del lines[-1]
+    return int(last.split()[1]), "\n".join(lines)
+
+
+def json_in(text: str) -> Any:
+    """The JSON document among other lines."""
+    return json.JSONDecoder().raw_decode(text[re.search(r"^\{", text, re.M).start() :])[0]  # type: ignore[union-attr]
