@@ -49,14 +49,14 @@ options:
     default: []
     suboptions:
       when: {description: leave the entry out unless this is true; read on the controller, type: bool, default: true}
-      path: {description: absolute path; with a trailing slash the folder of all files that O(files[].template) or
-        O(files[].src) list, type: path, required: true}
+      path: {description: "absolute path; with a trailing slash the folder of all files that O(files[].template) or
+        O(files[].src) list", type: path, required: true}
       content: {description: text; a mapping or list is written as sorted JSON, type: raw}
       template: {description: instead of content a template of the role; read on the controller, type: raw}
       vars: {description: variables for that template; read on the controller, type: dict, default: {}}
       src: {description: instead of content a file of the role; read on the controller, type: raw}
-      relative_to: {description: folder below which the files that O(files[].src) lists keep their folders; read on the
-        controller, type: path}
+      relative_to: {description: "folder below which the files that O(files[].src) lists keep their folders; read on the
+        controller", type: path}
       state: {description: V(absent) puts the original back where the ledger has one and else removes the file,
         type: str, choices: [present, absent], default: present}
       owner: {description: user, type: str, default: root}
