@@ -233,7 +233,7 @@ def test_scaling_on_virtual_nodes_is_reported_but_not_judged():
 
 
 @pytest.mark.parametrize(
-    ("inter", "code"), [(1900, "within-bounds"), (1700, "below-floor"), (1800, "too-noisy"), (2300, "above-ceiling")]
+    ("inter", "code"), [(1900, "within-bounds"), (1700, "below-floor"), (1787, "too-noisy"), (2300, "above-ceiling")]
 )
 def test_scaling_on_hardware(inter, code):
     plan = plan_of(REAL)
