@@ -20,7 +20,8 @@ TAKES_ALL = (
     f"   MinCPUsNode=1\n   Comment={COMMENT}\n\nJobId=7 JobName=z"
 )
 QUOTES = 'elastic-ai-lease", "gres_detail": ["gpu:v100:4(IDX:0-3)"], "x": "'
-SUBMIT = "sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 -t 5 -o /dev/null -D / --wrap 'sleep 20'"
+#: Sleeps longer than any test takes; end() cancels it.
+SUBMIT = "sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 -t 5 -o /dev/null -D / --wrap 'sleep 120'"
 CONF, PLUGIN = "/etc/slurm/slurm.conf", "JobSubmitPlugins=lua"
 
 
