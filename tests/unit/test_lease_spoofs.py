@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any, ClassVar
 
 import pytest
@@ -192,3 +193,10 @@ def test_what_users_write_changes_no_other_field_of_any_job(spoofs: dict[str, st
     if "name" in spoofs:
         assert (seen[2].name == "elastic-ai-lease") == (spoofs["name"] == "elastic-ai-lease")
     seen[2].name.encode("utf-8")  # it can be printed
+
+
+def test_a_reason_that_names_servers_is_one_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Slurm 22.05 says after a restart of its controller, while servers have not answered yet."""
+    said = "23 PENDING ReqNodeNotAvail, UnavailableNodes:gpu[1-2]\n"
+    monkeypatch.setattr(slurm, "run", lambda args: CompletedProcess(args, 0, said, ""))
+    assert [(s.id, s.state, s.reason) for s in slurm.states(23)] == [(23, "PENDING", "ReqNodeNotAvail")]

@@ -144,10 +144,11 @@ def states(lease: int) -> list[JobState]:
         if complaint_of(done.stderr) is Complaint.NO_JOB:
             return []
         raise SlurmError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
-    rows = [line.split() for line in done.stdout.splitlines() if line.strip()]
+    rows = [line.split(maxsplit=2) for line in done.stdout.splitlines() if line.strip()]
     if not all(len(row) == 3 and row[0].isdigit() for row in rows):
         raise LeaseError(f"Slurm says of lease {lease} what cannot be read: {done.stdout[:80]!r}")
-    return [JobState(int(number), state, reason) for number, state, reason in rows]
+    # A reason may go on: "ReqNodeNotAvail, UnavailableNodes:gpu[1-2]", as after a restart of the controller.
+    return [JobState(int(number), state, reason.partition(",")[0].strip()) for number, state, reason in rows]
 
 
 def turn(lease: int) -> tuple[int | None, str]:
