@@ -50,7 +50,7 @@ def walked_run(run_dir: Path) -> Path:
     (run,) = (desk / "runs").iterdir()
     run_dir.mkdir()
     for path in run.iterdir():
-        if path.is_dir() and path.name in ("raw", "criteria"):
+        if path.is_dir() and path.name in ("raw", "criteria", "reference"):
             shutil.copytree(path, run_dir / path.name)
         elif path.name in KEPT or path.suffix == ".yml":
             shutil.copy(path, run_dir / path.name)
