@@ -1,4 +1,4 @@
-"""Exit codes of all commands. docs/exit-codes.md and the end of each command's --help are made from this module.
+"""Exit codes of all commands. docs/exit-codes.md, README's table and the end of each command's --help are made from it.
 
 Standard library only: machines of the pool import it.
 """
@@ -27,11 +27,11 @@ ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of wha
 #: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {
-        Exit.OK: "accepted, or rehearsed with all judged criteria passing",
-        Exit.FAILED: "a criterion failed (of several fabrics: of any of them)",
+        Exit.OK: "accepted (a waiver may have lifted what failed), or rehearsed with all judged criteria passing",
+        Exit.FAILED: "a criterion failed (of several fabrics: of any of them); the suspect node, port or link is named",
         Exit.USAGE: f"{_USAGE}; nothing was judged",
         Exit.INCOMPLETE: "incomplete: a planned measurement is missing, or an owed criterion could not be judged",
-        Exit.INTERRUPTED: f"{_INTERRUPTED}; finished measurements are kept",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; finished measurements are kept, and `--resume RUN` continues there",
     },
     "deploy": {
         Exit.OK: "every node is in the wanted state (--check: could be brought there)",
@@ -98,6 +98,21 @@ def epilogue(command: str) -> str:
     """The last paragraph of `toolkit COMMAND --help`."""
     meanings = {**MEANINGS[command], **ANY}
     return "Exit codes: " + "; ".join(f"{int(code)} {text}" for code, text in sorted(meanings.items())) + "."
+
+
+#: What `toolkit validate` prints as the state of the sign-off, by its exit code.
+SIGN_OFF = {
+    Exit.OK: "`ACCEPTED` or `REHEARSAL`",
+    Exit.FAILED: "`REJECTED`, or a rehearsal that would be",
+    Exit.INCOMPLETE: "`INCOMPLETE`, or a rehearsal that would be",
+}
+
+
+def verdict_table() -> str:
+    """README's table: what a run of `toolkit validate` ends with."""
+    meanings = sorted({**MEANINGS["validate"], **ANY}.items())
+    rows = [f"| {int(code)} | {SIGN_OFF.get(code, 'none')} | {text} |" for code, text in meanings]
+    return "\n".join(["| exit | sign-off | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def markdown_tables() -> str:

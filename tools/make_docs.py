@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the parts of docs/ that are made from data: exit codes, a bound, what to do when a criterion fails.
+"""Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from toolkit import exits  # noqa: E402 - after the path
+from toolkit.lease import engines  # noqa: E402
 from validation.catalogue import load_criteria  # noqa: E402
 from validation.fabric import load_fabric  # noqa: E402
 from validation.model import LabLink  # noqa: E402
@@ -48,10 +49,18 @@ def tcp_bounds() -> str:
     )
 
 
+def engine_table() -> str:
+    """What each remoting engine is for."""
+    rows = [f"| `{n}` | {e.MEANT_FOR} | {e.HOLDS_PARTS} |" for n, e in ((n, engines.load(n)) for n in engines.NAMES)]
+    return "\n".join(["| engine | for | how a part of a GPU is held |", "|---|---|---|", *rows]) + "\n"
+
+
 #: page -> (source, how its generated part is made)
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
+    "README.md": ("toolkit/exits.py", exits.verdict_table),
     "docs/exit-codes.md": ("toolkit/exits.py", exits.markdown_tables),
     "docs/verdicts.md": ("validation/fabrics/", tcp_bounds),
+    "docs/pool.md": ("toolkit/lease/engines/", engine_table),
     "docs/troubleshooting.md": ("validation/criteria/*.yml", remedies),
 }
 

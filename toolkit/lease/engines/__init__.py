@@ -94,6 +94,9 @@ class Gpus:
 class Engine(Protocol):
     """What an adapter module has."""
 
+    #: For docs/pool.md: what the engine is for, and what holds a part of a GPU.
+    MEANT_FOR: str
+    HOLDS_PARTS: str
     #: Servers that one client process can join; None where there is no limit.
     MAX_SERVERS: int | None
     #: Whether a program's kernels run at all.

@@ -14,6 +14,8 @@ from pathlib import Path
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import Command, Gpus, Server, Start
 
+MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its appliances give out the GPUs"
+HOLDS_PARTS = "by Bitfusion"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = True
 PORT = 56001

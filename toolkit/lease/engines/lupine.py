@@ -13,6 +13,8 @@ from pathlib import Path
 
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
+MEANT_FOR = "production; by its documentation, not yet run by us on a GPU"
+HOLDS_PARTS = "MPS (`remoting_server_enforcement: mps`), else parts are refused"
 #: Seven address arenas of 1 TiB; the eighth server would be dropped without an error.
 MAX_SERVERS: int | None = 7
 RUNS_KERNELS = True

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
+MEANT_FOR = "labs and calibration; `toolkit engine build` makes it. Memory and copies, no kernels"
+HOLDS_PARTS = "memory, by the engine itself"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = False
 MIB = 1 << 20
