@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.engine_run import MIB, UUIDS, describe, local, wait_for
+from tests.support.engine_run import MIB, ROOT, UUIDS, describe, local, wait_for
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
@@ -172,6 +172,17 @@ said([n.value, out, short, by_uuid, absent, none, bad, version, nvml.nvmlDeviceG
     )
     said, _ = local(tmp_path, devices, CUDA_VISIBLE_DEVICES="").run(script)  # which is CUDA's alone
     assert said == [2, ["Emulated V100", UUIDS[1]], 7, True, 6, [3, 3, 3], [2, 2], "0.0-emulated", 1]
+
+
+def test_programs_know_an_emulated_device_by_its_library(tmp_path: Path):
+    devices = describe(tmp_path, name="H200") | {"PYTHONPATH": f"{ROOT}:{ROOT}/roles/monitoring/files"}
+    script = """
+import gpu_metrics
+from toolkit.lease import nvml
+samples, _ = gpu_metrics.reading()
+said([[gpu.emulated for gpu in nvml.gpus()], sorted({labels["emulated"] for _, labels, _ in samples if labels})])
+"""
+    assert local(tmp_path, devices).run(script)[0] == [[True, True], ["true"]]
 
 
 @pytest.mark.parametrize(

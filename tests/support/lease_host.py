@@ -173,7 +173,9 @@ class FakeSystemd:
 class FakeGpus:
     """Four emulated GPUs. `broken` is raised instead."""
 
-    found: list[Gpu] = field(default_factory=lambda: [Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0) for i in range(4)])
+    found: list[Gpu] = field(
+        default_factory=lambda: [Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0, True) for i in range(4)]
+    )
     users: dict[str, list[int]] = field(default_factory=dict)
     broken: Exception | None = None
 

@@ -244,6 +244,15 @@ def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
         assert wanted in given
 
 
+def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: FakeHost, conf: ServerConf) -> None:
+    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
+    instance.start(host, job(), conf)
+    assert host.endpoint(41)["devices"][0]["emulated"] is False
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={2048 << 20}"} <= set(given)
+    assert not any("elastic-ai-devices" in value for value in given)
+
+
 def test_the_reason_of_a_lease_follows_no_link(tmp_path: Path) -> None:
     folder = tmp_path / "elastic-ai-lease-41"
     folder.mkdir()

@@ -22,6 +22,8 @@ from typing import Any
 HOST = "H"
 SMALL_BYTES = 4
 DEFAULT_BYTES = 64 << 20
+#: As in toolkit/lease/nvml.py, which a program that runs as a file by itself does not import.
+EMULATED = "elasticAiEmulated"
 
 
 class CudaError(Exception):
@@ -222,13 +224,14 @@ class Bench:
                     continue
                 pairs.append(self.pair(source, target))
                 told(pairs[-1])
+        known = servers(self.cuda)
         return {
             "tool": "elastic-ai-copybench",
             "label": self.options.label,
             "host": os.uname().nodename,
-            "emulated": any(d.name.startswith("Emulated") for d in self.devices),
+            "emulated": hasattr(self.cuda.library, EMULATED) or any(server["emulated"] for server in known),
             "devices": [{"name": d.name, "uuid": d.uuid, "memory_bytes": d.memory_bytes} for d in self.devices],
-            "servers": servers(self.cuda),
+            "servers": known,
             "pairs": pairs,
             "sync_latency_us": [self.sync_latency(i) for i in range(len(self.devices))],
             "verified": not self.wrong,

@@ -236,7 +236,7 @@ def inventory(host: Host | None = None) -> int:
     """Print this server's GPUs as JSON; with the reason in place of them when there are none."""
     host = host or this_host()
     try:
-        gpus = [asdict(gpu) | {"emulated": gpu.emulated} for gpu in host.gpus.gpus()]
+        gpus = [asdict(gpu) for gpu in host.gpus.gpus()]
         print(json.dumps({"gpus": gpus, "problem": ""}))
     except LeaseError as fault:
         print(json.dumps({"gpus": [], "problem": str(fault)}))

@@ -76,7 +76,7 @@ def devices_of(host: Host, held: list[Held], conf: ServerConf, lower_mib: int) -
         limit = None if shards == of else memory_limit_mib(gpu.memory_mib, shards, of)
         if lower_mib:
             limit = min(lower_mib, limit or gpu.memory_mib)
-        devices.append(LeasedGpu(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit))
+        devices.append(LeasedGpu(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit, gpu.emulated))
     return devices
 
 
@@ -234,7 +234,7 @@ def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, An
         "token": token,
         "heartbeat_s": instance["heartbeat_s"],
         "grace_s": instance["grace_s"],
-        "devices": [device | {"emulated": LeasedGpu(**device).emulated} for device in instance["devices"]],
+        "devices": instance["devices"],
     }
 
 

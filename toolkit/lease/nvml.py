@@ -15,23 +15,22 @@ from toolkit.lease import LeaseError
 
 LIBRARY = "libnvidia-ml.so.1"
 MIB = 1 << 20
+#: What the libraries of emulated devices export, and no driver of NVIDIA's (toolkit/engine/devices/emulated.h).
+EMULATED = "elasticAiEmulated"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down."""
+    """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down. emulated: host
+    memory stands in for it."""
 
     index: int
     uuid: str
     name: str
     memory_mib: int
     used_mib: int
-
-    @property
-    def emulated(self) -> bool:
-        """Whether host memory stands in for it."""
-        return self.name.startswith("Emulated")
+    emulated: bool = False
 
 
 class _Memory(ctypes.Structure):
@@ -97,6 +96,7 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
         name=_text(library.nvmlDeviceGetName, handle),
         memory_mib=memory.total // MIB,
         used_mib=memory.used // MIB,
+        emulated=hasattr(library, EMULATED),
     )
 
 

@@ -63,7 +63,7 @@ def name_of(job: str) -> str:
 def properties(instance: dict[str, Any], folder: Path) -> list[str]:
     """Everything that the unit is, beyond its command."""
     job = instance["job"]
-    indices = [device["index"] for device in instance["devices"] if not device["name"].startswith("Emulated")]
+    indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
     devices = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{i}" for i in indices)] if indices else []
     identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
     return [

@@ -38,9 +38,14 @@ def ask(*words: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
     return found
 
 
+def gpus_of(servers: Sequence[str]) -> list[dict[str, Any]]:
+    """GPUs of these servers, as `toolkit gpus` knows them."""
+    return [gpu for gpu in ask("gpus")["gpus"] if gpu["node"] in servers]
+
+
 def pool_of(servers: Sequence[str]) -> list[dict[str, Any]]:
-    """GPUs of these servers, as `toolkit gpus` knows them; Unmet where one has none or somebody uses one."""
-    gpus = [gpu for gpu in ask("gpus")["gpus"] if gpu["node"] in servers]
+    """The same; Unmet where one has none or somebody uses one."""
+    gpus = gpus_of(servers)
     for server in servers:
         if not any(gpu["node"] == server for gpu in gpus):
             raise Unmet(f"{server} has no GPUs in the pool")

@@ -100,7 +100,7 @@ class Tenant:
         if len(seen) != 1:
             raise remoting.Unmet(f"a lease of one part shows {len(seen)} devices")
         self.facts |= {"uuid": seen[0]["uuid"], "total_bytes": seen[0]["total_bytes"]}
-        self.facts["emulated"] = str(seen[0]["name"]).startswith("Emulated")
+        self.facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([self.args.server]))
         may = self.found("take", "0.9")
         if may["code"]:
             raise remoting.Unmet(f"a tenant cannot take nine tenths of its own part (CUDA error {may['code']})")

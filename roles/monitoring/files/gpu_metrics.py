@@ -4,8 +4,8 @@
     gpu_metrics.py --output FILE.prom [--interval S] [--once]
 
 Needs the driver's libnvidia-ml.so.1 and nothing else: Debian 12 has no pynvml, and nine functions of NVML are enough.
-What a GPU does not support is left out, never shown as 0. GPUs whose name begins with "Emulated" are the lab's, and
-carry emulated="true". NVML is opened for each reading and closed after it, so that the driver can be replaced.
+What a GPU does not support is left out, never shown as 0. A lab's GPUs, which host memory stands in for, carry
+emulated="true". NVML is opened for each reading and closed after it, so that the driver can be replaced.
 """
 
 import ctypes
@@ -15,6 +15,7 @@ from textfile import run_command
 
 LIBRARY = "libnvidia-ml.so.1"
 TEMPERATURE_GPU = 0  # nvml.h: NVML_TEMPERATURE_GPU
+EMULATED = "elasticAiEmulated"  # exported by the emulated devices' library, and by no driver of NVIDIA's
 NAME_BYTES = 96  # nvml.h: NVML_DEVICE_NAME_V2_BUFFER_SIZE; a UUID needs as much
 
 
@@ -121,9 +122,9 @@ def reading():
     samples = []
     try:
         with Nvml() as nvml:
+            emulated = str(hasattr(nvml.lib, EMULATED)).lower()
             for index, handle in nvml.devices():
                 name = nvml.text("nvmlDeviceGetName", handle)
-                emulated = str(name.startswith("Emulated")).lower()
                 labels = {"gpu": index, "uuid": nvml.text("nvmlDeviceGetUUID", handle), "emulated": emulated}
                 samples.append(("elastic_ai_gpu_info", {**labels, "name": name}, 1))
                 samples += [(metric, labels, value) for metric, value in gpu(nvml, handle).items()]

@@ -117,6 +117,10 @@ static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
     return r.failed ? -1 : count;
 }
 
+__attribute__((visibility("default"))) int elasticAiEmulated(void) {
+    return 1;
+}
+
 int config_read(struct gpu gpus[MAX_GPUS]) {
     static char text[65536];
     const char *path = getenv("ELASTIC_AI_EMULATED_GPUS");

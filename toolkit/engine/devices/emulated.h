@@ -10,7 +10,7 @@
 #define EMULATED_CUDA_VERSION 12040 /* the API level that the emulated driver has: 12.4 */
 
 struct gpu {
-    char name[96]; /* always begins with "Emulated" */
+    char name[96]; /* begins with "Emulated", for people; programs ask for elasticAiEmulated */
     uint8_t uuid[16];
     char uuid_text[48]; /* GPU-... */
     char pci_bus_id[32]; /* 00000000:1A:00.0 */
@@ -22,6 +22,10 @@ struct gpu {
 /* config.c: the GPUs of /etc/elastic-ai-emulated/gpus.json (or $ELASTIC_AI_EMULATED_GPUS); their number, or -1 after a
  * sentence on stderr. */
 int config_read(struct gpu gpus[MAX_GPUS]);
+
+/* config.c: exported by both libraries and by no driver of NVIDIA's. That it is there says that the devices are emulated,
+ * whatever they are called; it returns 1. */
+int elasticAiEmulated(void);
 
 /* state.c: what all processes of the node hold, in /dev/shm/elastic-ai-devices (or $ELASTIC_AI_EMULATED_STATE). What a
  * process held is gone with the process, however it ended. */

@@ -19,6 +19,7 @@ const char *driver_load(void) {
     if (!driver.name) return snprintf(why, sizeof why, "the driver has no %s", #name), why;
     DRIVER(DRIVER_FIND)
 #undef DRIVER_FIND
+    driver.emulated = dlsym(library, "elasticAiEmulated") != NULL;
     CUresult status = driver.cuInit(0);
     if (status) {
         snprintf(why, sizeof why, "the driver's cuInit returned %d", status);

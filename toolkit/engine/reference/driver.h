@@ -2,6 +2,8 @@
 #ifndef ELASTIC_AI_DRIVER_H
 #define ELASTIC_AI_DRIVER_H
 
+#include <stdbool.h>
+
 #include "../shared/cu.h"
 
 #define DRIVER(X) \
@@ -18,6 +20,7 @@ struct driver {
 #define DRIVER_FIELD(name) __typeof__(&name) name;
     DRIVER(DRIVER_FIELD)
 #undef DRIVER_FIELD
+    bool emulated; /* it is that of emulated devices: devices/emulated.h */
 };
 extern struct driver driver;
 const char *driver_load(void); /* NULL, or why not */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "accounts.h"
+#include "driver.h"
 #include "options.h"
 #include "session.h"
 
@@ -42,7 +43,6 @@ static void put_string(struct text *t, const char *s, size_t length) {
 
 size_t environment(char *to, size_t size) {
     struct text t = {to, size};
-    bool emulated = false;
     put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"uid\": %u, ",
         ENGINE_RELEASE, getppid(), getuid());
     put(&t, "\"memory_limit_bytes\": ");
@@ -57,9 +57,8 @@ size_t environment(char *to, size_t size) {
         for (int b = 0; b < 16; b++) put(&t, "%s%02x", b == 4 || b == 6 || b == 8 || b == 10 ? "-" : "", d->uuid[b]);
         put(&t, "\", \"memory_bytes\": %llu, \"used_bytes\": %llu}", (unsigned long long)d->total_bytes,
             (unsigned long long)account_used(i));
-        emulated |= !strncmp(d->name, "Emulated", 8);
     }
-    put(&t, "], \"emulated\": %s, \"environment\": {", emulated ? "true" : "false");
+    put(&t, "], \"emulated\": %s, \"environment\": {", driver.emulated ? "true" : "false");
     bool first = true;
     for (char **e = environ; *e; e++) {
         const char *equals = strchr(*e, '=');

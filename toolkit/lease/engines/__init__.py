@@ -25,7 +25,8 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 @dataclass(frozen=True)
 class LeasedGpu:
-    """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all)."""
+    """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all).
+    emulated: host memory stands in for it."""
 
     index: int
     uuid: str
@@ -34,11 +35,7 @@ class LeasedGpu:
     shards: int
     of: int
     limit_mib: int | None = None
-
-    @property
-    def emulated(self) -> bool:
-        """Whether host memory stands in for it."""
-        return self.name.startswith("Emulated")
+    emulated: bool = False
 
     @property
     def whole(self) -> bool:
