@@ -27,7 +27,7 @@ def test_down_clears_what_a_killed_up_left(after_s: float):
 
 
 def test_up_again_leaves_a_healthy_lab_alone(lab: Lab):
-    boot = lab.ssh("gpu1", "cat", "/proc/sys/kernel/random/boot_id")
+    boot = toolkit("lab", "ssh", "--name", lab.name, "gpu1", "--", "cat", "/proc/sys/kernel/random/boot_id").stdout
     again = toolkit("lab", "up", "--name", lab.name, "--inventory", lab.inventory)
     assert again.returncode == 0
     assert "up already" in again.stderr

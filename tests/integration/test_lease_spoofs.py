@@ -7,6 +7,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Lab
@@ -20,12 +21,14 @@ TAKES_ALL = (
     f"   MinCPUsNode=1\n   Comment={COMMENT}\n\nJobId=7 JobName=z"
 )
 QUOTES = 'elastic-ai-lease", "gres_detail": ["gpu:v100:4(IDX:0-3)"], "x": "'
-#: Sleeps longer than any test takes; end() cancels it.
-SUBMIT = "sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 -t 5 -o /dev/null -D / --wrap 'sleep 120'"
+#: What the shell makes each name of: the last is no UTF-8.
+NAMES = (*map(shlex.quote, (TAKES_ALL, QUOTES, "elastic-ai-lease ", "elastic-ai-lease\n")), "$(printf '\\377\\376x')")
+#: Sleeps longer than any test takes; end() cancels it. It shares its core, so that several run at the same time.
+SUBMIT = "sbatch --parsable -w gpu1 --gres=shard:1 --mem=16 --oversubscribe -t 5 -o /dev/null -D / --wrap 'sleep 120'"
 CONF, PLUGIN = "/etc/slurm/slurm.conf", "JobSubmitPlugins=lua"
 
 
-@pytest.fixture
+@pytest.fixture(scope="class")
 def one_fence(pool: Lab) -> Iterator[Lab]:
     """The controller takes names with line ends: as it does where it has no plugin for Lua."""
     assert PLUGIN in pool.ssh("head", f"cat {CONF}")
@@ -35,13 +38,15 @@ def one_fence(pool: Lab) -> Iterator[Lab]:
     shell(pool, "head", f"sed -i 's/^#{PLUGIN}$/{PLUGIN}/' {CONF}; {restart}")
 
 
-def submit(lab: Lab, name: str, comment: str = COMMENT, user: str = "bob") -> tuple[int, str]:
-    return run_as(lab, user, f"{SUBMIT} -J {shlex.quote(name)} --comment={shlex.quote(comment)}")
+def submit(lab: Lab, name: str, comment: str = COMMENT) -> tuple[int, str]:
+    """Bob's job of that name, as the shell reads it."""
+    return run_as(lab, "bob", f"{SUBMIT} -J {name} --comment={shlex.quote(comment)}")
 
 
-def running(lab: Lab, said: str) -> None:
-    """The job that sbatch told of has passed its Prolog."""
-    until(lambda: lab.ssh("head", f"squeue -h -j {said.split()[-1]} -o %T").strip(), "RUNNING", 60)
+def running(lab: Lab, jobs: list[str]) -> None:
+    """Jobs, as sbatch told of them, have passed their Prolog."""
+    numbers = ",".join(said.split()[-1] for said in jobs)
+    until(lambda: set(lab.ssh("head", f"squeue -h -j {numbers} -o %T").split()), {"RUNNING"}, 60)
     time.sleep(2)
 
 
@@ -52,10 +57,20 @@ def end(lab: Lab) -> None:
     assert "drain" not in lab.ssh("head", "sinfo -h -o %T")
 
 
+def fuzzed(lab: Lab) -> dict[str, Any]:
+    """What random texts in every field of bob's jobs came to."""
+    program = put(lab, "client1", SUPPORT / "lease_fuzz.py")
+    found: dict[str, Any] = json_in(lab.ssh("client1", f"python3 {program} /usr/lib/elastic-ai/lease 120 1"))
+    assert found["wrong"] == []
+    assert found["refused"] > 20, found
+    end(lab)
+    return found
+
+
 @pytest.mark.usefixtures("nothing_left")
 def test_control_characters_are_refused_by_the_controller(pool: Lab) -> None:
     for name, comment in ((TAKES_ALL, COMMENT), ("train", "a\nb"), ("a\x1bb", "")):
-        code, out = submit(pool, name, comment)
+        code, out = submit(pool, shlex.quote(name), comment)
         assert code != 0, out
         assert "control characters" in out
     code, number = submit(pool, "train", "")
@@ -66,58 +81,48 @@ def test_control_characters_are_refused_by_the_controller(pool: Lab) -> None:
 
 
 @pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("name", [TAKES_ALL, QUOTES, "elastic-ai-lease ", "elastic-ai-lease\n"])
-def test_a_name_gives_nobody_a_gpu(one_fence: Lab, name: str) -> None:
-    code, out = submit(one_fence, name)
-    assert code == 0, out
-    running(one_fence, out)
-    assert shell(one_fence, "gpu1", "ls /run/elastic-ai/leases").strip() == ""
-    end(one_fence)
+def test_random_texts_in_every_field_change_nothing(pool: Lab) -> None:
+    fuzzed(pool)  # the controller refuses most
 
 
-@pytest.mark.usefixtures("nothing_left")
-def test_a_name_that_is_no_utf8_drains_no_server(one_fence: Lab) -> None:
-    code, out = run_as(one_fence, "bob", f"{SUBMIT} -J $(printf '\\377\\376x')")
-    assert code == 0, out
-    running(one_fence, out)
-    assert run_as(one_fence, "alice", "toolkit lease list")[0] == 0
-    end(one_fence)
+@pytest.mark.usefixtures("one_fence", "nothing_left")
+class TestOneFence:
+    """What the other parts of the pool do with texts that the controller let through."""
 
+    def test_a_name_gives_nobody_a_gpu_and_drains_no_server(self, pool: Lab) -> None:
+        jobs = []
+        for name in NAMES:
+            code, out = submit(pool, name)
+            assert code == 0, out
+            jobs.append(out)
+        running(pool, jobs)
+        assert shell(pool, "gpu1", "ls /run/elastic-ai/leases").strip() == ""
+        assert run_as(pool, "alice", "toolkit lease list")[0] == 0
+        end(pool)
 
-@pytest.mark.usefixtures("nothing_left")
-def test_nobody_elses_job_is_changed_or_hidden(one_fence: Lab) -> None:
-    lab = one_fence
-    code, out = run_as(lab, "alice", "toolkit lease request -n 1 -p 1/2 --hours 2 --json")
-    assert code == 0, out
-    lease = json_in(out)["lease"]
-    code, out = submit(lab, "train", "")
-    assert code == 0, out
-    bobs = out.split()[-1]
-    adopts = (
-        f"elastic-ai-lease\n\nJobId={lease} ArrayJobId={bobs} ArrayTaskId=0 JobName=elastic-ai-lease\n"
-        "   UserId=bob(2002) X\n   JobState=RUNNING Reason=None\n   TimeLimit=00:01:00 TimeMin=N/A\n   Partition=all\n"
-        f"   MinCPUsNode=1\n   Comment={COMMENT}\n\nJobId=7 JobName=z"
-    )
-    limit = f"squeue -h -j {lease} -o %l"
-    before = lab.ssh("head", limit)
-    for field in ("JobName", "Comment"):
-        changed = f"scontrol update JobId={bobs} {field}={shlex.quote(adopts)}"
-        assert run_as(lab, "bob", changed)[0] == 0
-        for number in (bobs, lease):
-            assert run_as(lab, "bob", f"sudo -n /usr/lib/elastic-ai/lease/bin/extend {number} 1")[0] != 0
-        assert lab.ssh("head", limit) == before
-        seen = json_in(shell(lab, "head", "toolkit lease list --all --json"))["leases"]
-        assert [(one["lease"], one["user"]) for one in seen] == [(lease, "alice")]
-    end(lab)
+    def test_nobody_elses_job_is_changed_or_hidden(self, pool: Lab) -> None:
+        code, out = run_as(pool, "alice", "toolkit lease request -n 1 -p 1/2 --hours 2 --json")
+        assert code == 0, out
+        lease = json_in(out)["lease"]
+        code, out = submit(pool, "train", "")
+        assert code == 0, out
+        bobs = out.split()[-1]
+        adopts = (
+            f"elastic-ai-lease\n\nJobId={lease} ArrayJobId={bobs} ArrayTaskId=0 JobName=elastic-ai-lease\n"
+            "   UserId=bob(2002) X\n   JobState=RUNNING Reason=None\n   TimeLimit=00:01:00 TimeMin=N/A\n"
+            f"   Partition=all\n   MinCPUsNode=1\n   Comment={COMMENT}\n\nJobId=7 JobName=z"
+        )
+        limit = f"squeue -h -j {lease} -o %l"
+        before = pool.ssh("head", limit)
+        for field in ("JobName", "Comment"):
+            changed = f"scontrol update JobId={bobs} {field}={shlex.quote(adopts)}"
+            assert run_as(pool, "bob", changed)[0] == 0
+            for number in (bobs, lease):
+                assert run_as(pool, "bob", f"sudo -n /usr/lib/elastic-ai/lease/bin/extend {number} 1")[0] != 0
+            assert pool.ssh("head", limit) == before
+            seen = json_in(shell(pool, "head", "toolkit lease list --all --json"))["leases"]
+            assert [(one["lease"], one["user"]) for one in seen] == [(lease, "alice")]
+        end(pool)
 
-
-@pytest.mark.usefixtures("nothing_left")
-@pytest.mark.parametrize("fences", ["one_fence", "pool"])
-def test_random_texts_in_every_field_change_nothing(fences: str, request: pytest.FixtureRequest) -> None:
-    lab = request.getfixturevalue(fences)
-    program = put(lab, "client1", SUPPORT / "lease_fuzz.py")
-    found = json_in(lab.ssh("client1", f"python3 {program} /usr/lib/elastic-ai/lease 120 1"))
-    assert found["wrong"] == []
-    assert found["refused"] > 20, found
-    assert fences == "pool" or found["taken"] > 20, found  # with both fences most are refused
-    end(lab)
+    def test_random_texts_in_every_field_change_nothing(self, pool: Lab) -> None:
+        assert fuzzed(pool)["taken"] > 20

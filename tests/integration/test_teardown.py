@@ -7,7 +7,7 @@ import re
 import pytest
 from conftest import Provisioned
 
-from tests.support.snapshot import differences, snapshot
+from tests.support.snapshot import differences, snapshot, snapshots
 
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
 LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")
@@ -35,7 +35,8 @@ def test_teardown_predicts_in_check_mode_and_touches_nothing(provisioned: Provis
 def test_teardown_leaves_the_nodes_as_they_were(provisioned: Provisioned) -> None:
     done = provisioned.lab.playbook(name="playbooks/teardown.yml")
     assert done.returncode == 0, done.stdout[-6000:]
-    left = {node: differences(before, snapshot(provisioned.lab, node)) for node, before in provisioned.before.items()}
+    after = snapshots(provisioned.lab, tuple(provisioned.before))
+    left = {node: differences(before, after[node]) for node, before in provisioned.before.items()}
     assert left == {node: [] for node in provisioned.before}
 
 

@@ -6,7 +6,8 @@ import base64
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -45,6 +46,12 @@ def shell(lab: Lab, node: str, script: str) -> str:
     return lab.ssh(node, f"echo {base64.b64encode(script.encode()).decode()} | base64 -d | bash")
 
 
+def on_each(lab: Lab, nodes: Sequence[str], script: str) -> dict[str, str]:
+    """Run a script with bash on several nodes at the same time; what each said."""
+    with ThreadPoolExecutor(len(nodes)) as workers:
+        return dict(zip(nodes, workers.map(lambda node: shell(lab, node, script), nodes), strict=True))
+
+
 def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
     """Wait for a value."""
     end = time.monotonic() + limit_s
@@ -58,8 +65,7 @@ def until(what: Callable[[], Any], wanted: Any, limit_s: float = 30) -> None:
 
 def left(lab: Lab) -> dict[str, str]:
     """What leases left on the servers, by server."""
-    said = {node: shell(lab, node, LEFT).strip() for node in SERVERS}
-    return {node: words for node, words in said.items() if words}
+    return {node: said.strip() for node, said in on_each(lab, SERVERS, LEFT).items() if said.strip()}
 
 
 def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:

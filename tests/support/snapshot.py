@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 # Paths that change by themselves or by any package installation, with no meaning for how a node is set up.
@@ -89,6 +91,12 @@ def snapshot(lab: Lab, node: str) -> dict[str, Any]:
         lab.ssh(node, f"python3 -c {shlex.quote(SCRIPT)} {shlex.quote(json.dumps(IGNORED))}")
     )
     return answer
+
+
+def snapshots(lab: Lab, nodes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Those of several nodes, taken at the same time."""
+    with ThreadPoolExecutor(len(nodes)) as workers:
+        return dict(zip(nodes, workers.map(lambda node: snapshot(lab, node), nodes), strict=True))
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

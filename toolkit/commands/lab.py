@@ -256,9 +256,7 @@ def ssh(name: str, node: str, command: tuple[str, ...]) -> None:
     """A shell on NODE, or COMMAND run there: `toolkit lab ssh gpu1 -- systemctl status docker`."""
     become_root()
     spec = labs.load(name)
-    target = f"root@{spec.management_address(spec.node(node))}"
-    checks = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
-    os.execvp("ssh", ["ssh", "-i", str(spec.dir / "id_ed25519"), *checks, target, *command])
+    os.execvp("ssh", [*labs.ssh_words(spec, spec.node(node)), *command])
 
 
 def fault_help() -> str:

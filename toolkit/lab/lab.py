@@ -262,6 +262,12 @@ def status(name: str) -> list[NodeStatus]:
         return list(pool.map(look, spec.nodes))
 
 
+def ssh_words(spec: LabSpec, node: NodeSpec) -> list[str]:
+    """ssh to a node as root, to be followed by a command. Every lab has host keys of its own, so none is kept."""
+    checks = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
+    return ["ssh", "-i", str(spec.dir / "id_ed25519"), *checks, f"root@{spec.management_address(node)}"]
+
+
 def read_faults(spec: LabSpec) -> dict[str, str]:
     """Planted faults by node name."""
     path = spec.dir / "faults.json"
