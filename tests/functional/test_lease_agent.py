@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,11 @@ open(options["--port-file"], "w").write(options["--port"])
 while True:
     server.accept()[0].close()
 """
+
+
+def in_s(seconds: float, code: wire.EndCode = wire.EndCode.TIME) -> wire.Deadline:
+    """As root writes it."""
+    return wire.Deadline(time.time() + seconds, time.monotonic() + seconds, code)
 
 
 def free_port() -> int:
@@ -81,7 +88,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(engine.format(python=sys.executable, token=TOKEN))
         program.chmod(0o755)
-        deadline = changes.get("deadline")
+        deadline = changes.pop("deadline", wire.Deadline())
         instance: dict[str, Any] = {
             "job": "41",
             "lease": 41,
@@ -95,12 +102,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             "release": "r1",
             "engine_dir": str(tmp_path / "engine"),
             "mps_pipe": "",
-            "deadline": None,
+            "deadline": deadline.until,
             "deadline_file": str(tmp_path / "deadline"),
             "grace_s": 1.0,
             "first_s": 5.0,
         } | changes
-        (tmp_path / "deadline").write_text("-" if deadline is None else str(deadline))
+        (tmp_path / "deadline").write_text(deadline.text())
         (tmp_path / "token").write_text(TOKEN + "\n")
         (tmp_path / "instance").write_text(json.dumps(instance))
         notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -234,16 +241,24 @@ def test_connections_that_prove_nothing_do_not_keep_the_owner_out(start: Start) 
 
 
 def test_time_is_up_whether_anybody_is_there_or_not(start: Start) -> None:
-    lease = start(mode="hold", deadline=time.time() + 1.5)
+    lease = start(mode="hold", deadline=in_s(1.5))
     assert lease.ended() == "its time is over"
 
 
 def test_an_extension_reaches_it(start: Start) -> None:
-    lease = start(mode="hold", deadline=time.time() + 1.5)
-    (lease.folder / "deadline").write_text(f"{time.time() + 60}\n")
+    lease = start(mode="hold", deadline=in_s(1.5))
+    (lease.folder / "deadline").write_text(in_s(60).text())
     time.sleep(2.5)
     assert lease.process.poll() is None
-    (lease.folder / "deadline").write_text(f"{time.time() - 1}\n")
+    (lease.folder / "deadline").write_text(in_s(-1).text())
+    assert lease.ended() == "its time is over"
+
+
+def test_a_step_of_the_clock_ends_no_lease(start: Start) -> None:
+    """Until when a lease is good is for people; what ends it is a span that no setting of a clock changes."""
+    lease = start(mode="hold", deadline=wire.Deadline(time.time() - 3600, time.monotonic() + 3, wire.EndCode.TIME))
+    time.sleep(1.5)
+    assert lease.process.poll() is None
     assert lease.ended() == "its time is over"
 
 
@@ -336,7 +351,7 @@ def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, host: Fake
 
 
 def test_a_lease_that_ends_first_is_said_and_the_program_ends(start: Start, host: FakeHost) -> None:
-    lease = start(mode="hold", deadline=time.time() + 1.5)
+    lease = start(mode="hold", deadline=in_s(1.5))
     told: list[str] = []
     assert (
         running.start_and_wait(host, ["sleep", "60"], [lease.endpoint], told.append, patience_s=0.5)
@@ -345,3 +360,61 @@ def test_a_lease_that_ends_first_is_said_and_the_program_ends(start: Start, host
     assert told == ["lease 41 has ended: its time is over"]
     with pytest.raises(LeaseError, match="does not answer"):
         running.start_and_wait(host, ["true"], [lease.endpoint], told.append)
+
+
+@pytest.mark.parametrize(
+    ("code", "chosen", "ends", "words"),
+    [
+        (wire.EndCode.PREEMPTED, signal.SIGUSR1, 7, "a job of higher priority needs its GPUs"),
+        (wire.EndCode.ADMINISTRATOR, None, 128 + signal.SIGTERM, "the administrator ended it"),
+    ],
+)
+def test_a_grace_reaches_the_program(
+    start: Start, host: FakeHost, code: wire.EndCode, chosen: signal.Signals | None, ends: int, words: str
+) -> None:
+    """Its signal comes while it still has its GPUs, and the reason before the signal."""
+    lease = start()
+    program = "trap 'exit 7' USR1; touch $0; while :; do sleep 0.1; done"
+    told: list[str] = []
+
+    def warn() -> None:
+        while not (host.folder / "started").exists():
+            time.sleep(0.05)
+        (lease.folder / "deadline").write_text(in_s(30, code).text())
+
+    thread = threading.Thread(target=warn)
+    thread.start()
+    argv = ["sh", "-c", program, str(host.folder / "started")]
+    assert running.start_and_wait(host, argv, [lease.endpoint], told.append, chosen) == ends
+    thread.join()
+    (line,) = told
+    name = (chosen or signal.SIGTERM).name
+    assert re.fullmatch(rf"lease 41 ends in (29|30) s: {words}; the program is sent {name}", line)
+
+
+def test_a_program_that_takes_no_notice_has_its_grace_and_then_hears_the_same_reason(
+    start: Start, host: FakeHost
+) -> None:
+    lease = start(deadline=in_s(1.5, wire.EndCode.PREEMPTED))  # already on its way when the program starts
+    told: list[str] = []
+    argv = ["sh", "-c", "trap '' USR1; while :; do sleep 0.1; done"]
+    ended = running.start_and_wait(host, argv, [lease.endpoint], told.append, signal.SIGUSR1, patience_s=0.5)
+    assert ended == 128 + signal.SIGTERM
+    assert [line.partition(": ")[2] for line in told] == [
+        "a job of higher priority needs its GPUs; the program is sent SIGUSR1",
+        "a job of higher priority needs its GPUs",
+    ]
+    assert lease.ended() == "a job of higher priority needs its GPUs"
+
+
+def test_a_lease_that_ends_without_notice_sends_the_chosen_signal_at_once(start: Start, host: FakeHost) -> None:
+    lease = start(mode="hold", deadline=in_s(1.5))
+    told: list[str] = []
+    argv = ["sh", "-c", "trap 'exit 7' USR1; while :; do sleep 0.1; done"]
+    assert running.start_and_wait(host, argv, [lease.endpoint], told.append, signal.SIGUSR1) == 7
+    assert told == ["lease 41 has ended: its time is over"]
+
+
+def test_a_program_whose_parent_died_before_it_could_ask_to_follow_it_does_not_start() -> None:
+    done = subprocess.run(["echo", "started"], preexec_fn=partial(running._die_with, 1), capture_output=True)
+    assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, b"")

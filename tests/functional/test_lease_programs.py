@@ -16,9 +16,11 @@ from toolkit.lease import LeaseError, slurm
 
 def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Path) -> None:
     code = (
-        "import subprocess, sys, threading; from toolkit.lease import running\n"
-        "p = subprocess.Popen(sys.argv[1:], preexec_fn=running._die_with_parent)\n"
-        "with running._signals_to(p): sys.exit(running._wait(p, threading.Event(), lambda: None))"
+        "import os, subprocess, sys, threading; from functools import partial\n"
+        "from toolkit.lease import host, running\n"
+        "p = subprocess.Popen(sys.argv[1:], preexec_fn=partial(running._die_with, os.getpid()))\n"
+        "watch = running._Watch(host.Host(), 1, (), threading.Event(), print, None, 10)\n"
+        "with running._signals_to(p): sys.exit(watch.wait(p))"
     )
     root = Path(__file__).parents[2]
 

@@ -91,8 +91,10 @@ def test_a_lease_is_kept_used_twice_extended_and_released(pool: Lab) -> None:
     assert code == 0, out
     after = json_in(run_as(pool, "alice", f"toolkit lease show {lease} --json")[1])["until"]
     assert after - before == 3600
-    deadlines = "cat /run/elastic-ai/leases/*/deadline"
-    until(lambda: {float(w) for n in SERVERS for w in shell(pool, n, f"{deadlines}; true").split()}, {after}, 60)
+    deadlines = "cat /run/elastic-ai/leases/*/deadline; true"
+    until(
+        lambda: {json.loads(w)["until"] for n in SERVERS for w in shell(pool, n, deadlines).splitlines()}, {after}, 60
+    )
     assert run_as(pool, "bob", f"toolkit lease extend {lease} --hours 1") == (2, f"error: lease {lease} is alice's")
     code, out = run_as(pool, "bob", f"toolkit lease release {lease}")
     assert (code, "it is alice's" in out) == (2, True)
@@ -117,8 +119,59 @@ def test_an_administrator_takes_a_lease_back(pool: Lab) -> None:
         (lease,) = json_in(shell(pool, "head", leases))["leases"]
         shell(pool, "head", f"toolkit lease release {lease['lease']}")
         code, out = running.result(60)
-    assert "has ended: it was taken back" in out
+    assert "has ended: the administrator ended it" in out
     assert code == 128 + 15
+
+
+#: A program that needs some seconds to end well, and can do so by a signal.
+SAVES = "bash -c 'trap \"sleep 2; echo saved; exit 7\" USR1; while :; do sleep 0.2; done'"
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_administrators_grace_reaches_the_program_while_it_has_its_gpus(pool: Lab) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 --signal USR1 -- {SAVES}")
+        leases = "toolkit lease list --all --json"
+        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
+        (lease,) = json_in(shell(pool, "head", leases))["leases"]
+        time.sleep(3)
+        assert "ends in 90 s" in shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
+        code, out = running.result(90)
+    assert re.search(r"ends in [4-9]\d s: the administrator ended it; the program is sent SIGUSR1", out), out
+    assert (code, "saved" in out) == (7, True)
+
+
+#: bob's leases give way to alice's after a notice of this policy.
+PREEMPTS = """
+slurm_pool:
+  users:
+    urgent: {users: [alice], priority: 100, preempts: [patient]}
+    patient: {users: [bob]}
+  preemption: {after_minutes: 0, grace_s: 90}
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.usefixtures("nothing_left")
+def test_a_preempted_lease_has_its_grace_and_hears_why(pool: Lab, tmp_path: Path) -> None:
+    (tmp_path / "pool.yml").write_text(PREEMPTS)
+    try:
+        done = pool.playbook("-e", f"@{tmp_path / 'pool.yml'}", name="playbooks/pool.yml")
+        assert done.returncode == 0, done.stdout[-3000:]
+        with ThreadPoolExecutor(2) as worker:
+            first = worker.submit(run_as, pool, "bob", f"toolkit run -n 8 --signal USR1 -- {SAVES}")
+            until(lambda: "RUNNING" in pool.ssh("head", "squeue -h -o %T"), True, 90)
+            time.sleep(5)
+            second = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -- true")
+            code, out = first.result(180)
+            assert re.search(
+                r"ends in \d+ s: a job of higher priority needs its GPUs; the program is sent SIGUSR1", out
+            )
+            assert (code, "saved" in out) == (7, True), out
+            assert second.result(180)[0] == 0
+    finally:
+        done = pool.playbook(name="playbooks/pool.yml")
+    assert done.returncode == 0, done.stdout[-3000:]
 
 
 @pytest.mark.usefixtures("nothing_left")

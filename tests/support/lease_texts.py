@@ -17,7 +17,10 @@ COMMENT = (
 #: 2026-11-21 15:00 UTC.
 START = 1795273200
 #: Numbers that data_parser wraps; job_id and user_id are plain in both forms.
-_WRAPPED = ("array_job_id", "array_task_id", "end_time", "start_time", "submit_time", "time_limit", "het_job_id")
+_WRAPPED = (
+    "array_job_id", "array_task_id", "end_time", "start_time", "submit_time", "time_limit", "het_job_id",
+    "preempt_time",
+)  # fmt: skip
 #: Fields of a job that its user shapes, in both forms.
 USERS_FIELDS = (
     "name", "comment", "current_working_directory", "command", "dependency", "features", "batch_features", "licenses",
@@ -65,6 +68,7 @@ def slurm_job(
         "end_time": end,
         "time_limit": minutes,
         "submit_time": START,
+        "preempt_time": 0,
         "current_working_directory": "/",
         "standard_output": "/dev/null",
         "tres_per_node": "gres:shard:70",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
-from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
+from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
 from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
@@ -17,7 +18,7 @@ from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, SlurmJob, parse_nodes
-from toolkit.lease.wire import EndCode, Ending
+from toolkit.lease.wire import WORDS, EndCode, Ending
 
 POOL = node_text("gpu1", "IDLE") + node_text("gpu2", "IDLE")
 NODES = parse_nodes(POOL)
@@ -212,7 +213,9 @@ def test_an_endpoint_that_is_not_there_yet_is_waited_for_and_one_that_never_come
     ("heard", "slurms", "words"),
     [
         (Ending(EndCode.TIME, "its time is over"), "CANCELLED", "its time is over"),
-        (Ending(EndCode.TAKEN_BACK, "it was taken back"), "PREEMPTED", "a job of higher priority needed the GPUs"),
+        (Ending(EndCode.TAKEN_BACK, "it was taken back"), "PREEMPTED", "a job of higher priority needs its GPUs"),
+        (Ending(EndCode.PREEMPTED, WORDS[EndCode.PREEMPTED]), "CANCELLED", WORDS[EndCode.PREEMPTED]),
+        (Ending(EndCode.ADMINISTRATOR, WORDS[EndCode.ADMINISTRATOR]), "CANCELLED", WORDS[EndCode.ADMINISTRATOR]),
         (Ending(EndCode.LOST, "gpu1 did not answer for 1 s"), "NODE_FAIL", "gpu1 failed"),
         (Ending(EndCode.LOST, "gpu1 did not answer for 1 s"), "RUNNING", "gpu1 did not answer for 1 s"),
         (None, "RUNNING", "unknown"),
@@ -226,6 +229,43 @@ def test_slurm_knows_best_why_a_lease_was_lost_but_for_its_time_and_its_client(
 
     host = FakeHost(slurm=FakeSlurm(said=[slurm_job(state=slurms)]))
     assert running.lost_words(host, 41, [Keeper()]) == words  # type: ignore[list-item]
+
+
+def test_why_is_known_before_slurm_has_done_with_the_job() -> None:
+    """While the Epilog runs its state is COMPLETING, whatever ended it."""
+
+    class Keeper:
+        ending = Ending(EndCode.TAKEN_BACK, "it was taken back")
+
+    for more, words in (
+        ({"preempt_time": START}, WORDS[EndCode.PREEMPTED]),
+        ({"admin_comment": ended_text("the administrator ended it")}, "the administrator ended it"),
+        ({}, "it was taken back"),
+    ):
+        host = FakeHost(slurm=FakeSlurm(said=[slurm_job(state="COMPLETING", **more)]))
+        assert running.lost_words(host, 41, [Keeper()]) == words  # type: ignore[list-item]
+
+
+def test_an_administrators_end_is_in_the_record_and_may_have_a_grace() -> None:
+    (lease,) = manage.leases(jobs_of(slurm_job()))  # alice's, and we are not
+    host = FakeHost()
+    manage.release(host, lease)
+    note = 'AdminComment={"elastic-ai-lease-ended": "the administrator ended it"}'
+    assert (host.slurm.commands, host.slurm.cancelled) == ([["scontrol", "update", "JobId=41", note]], [41])
+    host = FakeHost()
+    manage.release(host, lease, 120)
+    assert host.slurm.commands == [["scontrol", "update", "JobId=41", w] for w in (note, "EndTime=now+120")]
+    assert host.slurm.cancelled == []
+    host = FakeHost(slurm=FakeSlurm(answers={"scontrol": (1, "Access/permission denied for job 41")}))
+    with pytest.raises(LeaseError, match="lease 41 was not released: it is alice's"):
+        manage.release(host, lease, 120)
+
+
+def test_signals_are_named_as_people_name_them() -> None:
+    assert [running.parse_signal(n) for n in ("USR1", "sigusr1", "10")] == [signal.SIGUSR1] * 3
+    for wrong, words in (("NOPE", "no such signal"), ("999", "no such signal"), ("STOP", "cannot end")):
+        with pytest.raises(LeaseError, match=f"--signal {wrong}: .*{words}"):
+            running.parse_signal(wrong)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.lease_host import FakeHost
-from tests.support.lease_texts import COMMENT, Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, hooks, instance, static, unit
+from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
+from toolkit.lease import LeaseError, hooks, instance, static, unit, wire
+from toolkit.lease.job_comment import ended_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, SlurmJob
 
@@ -197,8 +198,45 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     ]
     assert host.slurm.cancelled == [43]
     assert ("10.0.0.9", 30999) not in host.firewall.open
-    until = float((host.run_dir / "41" / "deadline").read_text())
-    assert until == 4102444800  # seconds since the epoch: an hour that a clock shows twice cannot be mistaken
+    moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
+    # Seconds since the epoch: an hour that a clock shows twice cannot be mistaken.
+    assert (moved.until, moved.code) == (4102444800, wire.EndCode.TIME)
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"preempt_time": START}, wire.EndCode.PREEMPTED),
+        ({"admin_comment": ended_text("the administrator ended it")}, wire.EndCode.ADMINISTRATOR),
+        ({}, wire.EndCode.TIME),
+    ],
+)
+@pytest.mark.parametrize("minutes", [60, None])  # None: without a limit, Slurm's end is a year away
+def test_an_end_before_its_time_reaches_the_agent_with_its_reason(
+    host: FakeHost, conf: ServerConf, more: Job, code: wire.EndCode, minutes: int | None
+) -> None:
+    now = int(host.clock.time())
+    instance.start(host, job(end=now + 3600, minutes=minutes), conf)
+    host.slurm.said = [said(end=now + 60, minutes=minutes, **more)]
+    host.slurm.answers["squeue"] = f"41 RUNNING {now + 60}\n"
+    assert hooks.sweep(host) == 0
+    moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
+    assert (moved.until, moved.code) == (now + 60, code)
+    assert moved.due is not None
+    assert 55 < moved.due - host.clock.monotonic() <= 60
+    host.slurm.said = [[]]  # it is not asked for again while nothing changes
+    (host.run_dir / "41" / "deadline").unlink()
+    assert hooks.sweep(host) == 0
+    assert not (host.run_dir / "41" / "deadline").exists()
+
+
+def test_a_lease_that_its_epilog_takes_away_during_the_sweep(host: FakeHost, conf: ServerConf) -> None:
+    instance.start(host, job(), conf)
+    folder = host.run_dir / "41"
+    assert instance.end_instance(host, "41") == []
+    hooks._sweep_one(host, "41", folder, None)
+    instance.move_end(host, "41", 60.0, wire.Deadline())
+    assert not folder.exists()
 
 
 def test_a_flush_of_all_rules_ends_no_lease(host: FakeHost, conf: ServerConf) -> None:

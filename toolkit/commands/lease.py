@@ -192,10 +192,22 @@ def extend(number: int, hours: float) -> None:
 @click.option("--static", help="A static lease (without Slurm) of this server.")
 @click.argument("names", nargs=-1, metavar="[LEASE]...")
 @click.option("--all", "everything", is_flag=True, help="All your leases.")
-def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool) -> None:
-    """Give leases back. An administrator releases anybody's: that takes it back."""
+@click.option(
+    "--grace", "grace_s", type=int, default=0, help="By an administrator: tell the program, and wait so long."
+)
+def release(inventory: Path | None, static: str | None, names: tuple[str, ...], everything: bool, grace_s: int) -> None:
+    """Give leases back. An administrator releases anybody's, at once or with --grace SECONDS.
+
+    \b
+    toolkit lease release 42
+    toolkit lease release 42 --grace 120      its program is told, gets its signal, and has two minutes
+    """
     if bool(names) == everything:
         raise LeaseError("name the leases to release, or give --all")
+    if not 0 <= grace_s <= 24 * 3600:
+        raise LeaseError(f"--grace {grace_s}: give seconds, up to a day")
+    if static is not None and grace_s:
+        raise LeaseError("--grace needs Slurm, which static leases do without")
     if static is not None:
         for name in names:
             click.echo(lease_static.release(inventory, static, name))
@@ -203,7 +215,8 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     if not all(name.isdigit() for name in names):
         raise LeaseError("leases are named by number; toolkit lease list shows yours")
     numbers = [int(name) for name in names]
-    if on_head(inventory, ["lease", "release", *map(str, numbers), *(["--all"] if everything else [])]):
+    flags = [*(["--all"] if everything else []), *(["--grace", str(grace_s)] if grace_s else [])]
+    if on_head(inventory, ["lease", "release", *map(str, numbers), *flags]):
         return
     host = this_host()
     mine = [i for i in manage.leases(host.slurm.jobs()) if i.state != "ended" and i.jobs[0].user == manage.me()]
@@ -213,8 +226,8 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
             click.echo(f"lease {item.id} has already ended: {ask.ended_words(item.over or item.jobs[0])}")
             continue
         try:
-            manage.release(host, item)
-            click.echo(f"lease {item.id}: released")
+            manage.release(host, item, grace_s)
+            click.echo(f"lease {item.id}: " + (f"ends in {grace_s} s" if grace_s else "released"))
         except LeaseError as fault:
             say(f"error: {fault}")
             problems += 1

@@ -30,6 +30,7 @@ def pass_on(words: list[str]) -> NoReturn:
 @request_options
 @click.option("--lease", type=int, help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
+@click.option("--signal", "signal_name", help="What the program is sent before its lease ends early.  [default: TERM]")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     count: int,
@@ -40,6 +41,7 @@ def run(
     hours: float | None,
     lease: int | None,
     static: str | None,
+    signal_name: str | None,
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM here with GPUs of the pool: ask, wait, run, give back.
@@ -49,22 +51,26 @@ def run(
     toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
     toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
     toolkit run --lease 42 -- python train.py    on a lease that is there
+    toolkit run --signal USR1 -- python train.py when GPUs are taken back: SIGUSR1, then the pool's grace
     """
     running.find_program(program)
+    chosen = running.parse_signal(signal_name) if signal_name is not None else None
     host = this_host()
     elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
+    if elsewhere is not None and chosen is not None:
+        raise LeaseError("--signal: this machine's engine runs programs by its own client, which gives no notice")
     if elsewhere is not None:
         share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
         where = tuple(servers.split(",")) if servers else ()
         pass_on(elsewhere(program, engines.Gpus(count, share, memory, where)))
     if static is not None:
-        sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say))
+        sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say, chosen))
     if not shutil.which("sbatch"):
         raise LeaseError("Slurm is not installed here: use toolkit run on a machine of the pool, where the program is")
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
     if lease is not None:
-        sys.exit(running.run_on(host, lease, program, say))
+        sys.exit(running.run_on(host, lease, program, say, chosen))
     request, parts = make_request(host, count, part, memory, servers, gpu_class, hours, "run")
     running.check_servers(host, len(parts))
-    sys.exit(running.run(host, request, parts, program, say))
+    sys.exit(running.run(host, request, parts, program, say, chosen))

@@ -23,7 +23,7 @@ from typing import Any
 from toolkit.lease import LeaseError, wire
 from toolkit.lease.engines import LeasedGpu, Start, load
 from toolkit.lease.network import listening
-from toolkit.lease.wire import EndCode, Ending
+from toolkit.lease.wire import WORDS, Deadline, EndCode, Ending
 
 #: A client that ends closes its connection; this long it may take to come back, as after a short failure of its own.
 RETURN_S = 3.0
@@ -48,9 +48,9 @@ class _Peer:
 
 
 class Expiry:
-    """When the lease ends. Times by the monotonic clock, the deadline by the wall clock, as Slurm's."""
+    """When the lease ends. All by the monotonic clock: a step of the other ends nobody's lease."""
 
-    def __init__(self, mode: str, deadline: float | None, grace_s: float, first_s: float) -> None:
+    def __init__(self, mode: str, deadline: Deadline, grace_s: float, first_s: float) -> None:
         """`first_s` is how long the owner may take to come at all."""
         self.mode, self.deadline, self.grace_s = mode, deadline, grace_s
         self._last = time.monotonic() + first_s - grace_s  # as if heard so late that grace ends after first_s
@@ -66,8 +66,8 @@ class Expiry:
 
     def over(self) -> Ending | None:
         """Why the lease ends now, None while it goes on."""
-        if self.deadline is not None and time.time() >= self.deadline:
-            return Ending(EndCode.TIME, "its time is over")
+        if self.deadline.due is not None and time.monotonic() >= self.deadline.due:
+            return Ending(self.deadline.code, WORDS[self.deadline.code])
         if self.mode == "run":
             now = time.monotonic()
             if self._closed is not None and now - self._closed > RETURN_S:
@@ -83,11 +83,12 @@ class Agent:
     def __init__(self, instance: dict[str, Any], token: str, runtime: Path, token_file: Path) -> None:
         """Nothing is started yet."""
         self.instance, self.token, self.runtime = instance, token, runtime
-        self.expiry = Expiry(instance["mode"], instance["deadline"], instance["grace_s"], instance["first_s"])
+        self._deadline_file = Path(instance["deadline_file"])
+        deadline = wire.parse_deadline(self._deadline_file.read_text())
+        self.expiry = Expiry(instance["mode"], deadline, instance["grace_s"], instance["first_s"])
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
         self.ending: Ending | None = None
-        self._deadline_file = Path(instance["deadline_file"])
         self._start = Start(
             engine_dir=Path(instance["engine_dir"]),
             release=instance["release"],
@@ -103,7 +104,8 @@ class Agent:
 
     def stop(self, *_signal: object) -> None:
         """SIGTERM: the server takes the lease back."""
-        self.ending = self.ending or Ending(EndCode.TAKEN_BACK, "it was taken back")
+        code = self.expiry.deadline.code if self.expiry.deadline.early else EndCode.TAKEN_BACK
+        self.ending = self.ending or Ending(code, WORDS[code])
 
     def start_engine(self) -> None:
         """Start the engine's server and wait until it listens. LeaseError when it does not."""
@@ -174,7 +176,15 @@ class Agent:
             self._drop(peer)
 
     def _until(self) -> str:
-        return "-" if self.expiry.deadline is None else f"{self.expiry.deadline:.0f}"
+        until = self.expiry.deadline.until
+        return "-" if until is None else f"{until:.0f}"
+
+    def _announce(self, peer: _Peer) -> None:
+        """An end before its time, to an owner, as soon as it is known."""
+        deadline = self.expiry.deadline
+        if deadline.early and deadline.due is not None:
+            left_s = max(deadline.due - time.monotonic(), 0)
+            self._say(peer, f"ends {left_s:.0f} {deadline.code.value} {WORDS[deadline.code]}")
 
     def _line(self, peer: _Peer, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -183,6 +193,7 @@ class Agent:
                 peer.owner = True
                 self.expiry.heard()
                 self._say(peer, f"welcome {self._until()} {wire.proof(self.token, 'agent', peer.nonce)}")
+                self._announce(peer)
             else:
                 print("refused a connection without the token", file=sys.stderr, flush=True)
                 self._drop(peer)
@@ -193,12 +204,15 @@ class Agent:
             self._drop(peer)
 
     def _read_deadline(self) -> None:
-        """The deadline as root last wrote it: an extension reaches the lease this way."""
+        """The deadline as root last wrote it: an extension, or an early end, reaches the lease this way."""
         try:
-            text = self._deadline_file.read_text().strip()
-            self.expiry.deadline = None if text == "-" else float(text)
-        except (OSError, ValueError):
+            deadline = wire.parse_deadline(self._deadline_file.read_text())
+        except (OSError, ValueError, TypeError):
             return  # what was known stays in force
+        before, self.expiry.deadline = self.expiry.deadline, deadline
+        if deadline != before:
+            for peer in [p for p in self.peers.values() if p.owner]:
+                self._announce(peer)
 
     def serve(self) -> None:
         """Go on until there is a reason to end."""

@@ -18,6 +18,7 @@ from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
 from toolkit.lease.text import several
+from toolkit.lease.wire import WORDS, EndCode
 
 #: Host memory of the job itself, MiB: a shell that sleeps. What the instance may have is the server's matter.
 JOB_MEMORY_MIB = 16
@@ -175,12 +176,14 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
 def ended_words(job: SlurmJob) -> str:
     """Why a lease's job is over."""
     left = ended_reason(job.admin_comment)
+    if job.preempted and job.state not in ("CANCELLED", "NODE_FAIL"):
+        left = left or WORDS[EndCode.PREEMPTED]
     by_state = {
-        "TIMEOUT": "its time is over",
-        "PREEMPTED": "a job of higher priority needed the GPUs",
+        "TIMEOUT": WORDS[EndCode.TIME],
+        "PREEMPTED": WORDS[EndCode.PREEMPTED],
         "NODE_FAIL": f"{', '.join(job.nodes) or 'its server'} failed",
-        "CANCELLED": "it was taken back",
-        "DEADLINE": "its time is over",
+        "CANCELLED": WORDS[EndCode.TAKEN_BACK],
+        "DEADLINE": WORDS[EndCode.TIME],
     }
     return left or by_state.get(job.state, f"Slurm says {job.state.lower()}{f' ({job.reason})' if job.reason else ''}")
 

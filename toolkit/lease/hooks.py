@@ -14,13 +14,15 @@ import syslog
 import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from toolkit.lease import JOB_NAME, LeaseError, instance
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.job_comment import ended_text
+from toolkit.lease.job_comment import ended_reason, ended_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, epoch, index_list
 from toolkit.lease.unit import PROGRAMS
+from toolkit.lease.wire import WORDS, EndCode
 
 #: A lease that could not start is read by its owner within this time, and then taken out of the queue.
 ERROR_READ_S = 30
@@ -183,18 +185,37 @@ def _never_started(host: Host, node: str) -> list[str]:
     return [number for number, start in starts.items() if start is not None and now - start > PROLOG_S]
 
 
+def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None:
+    """A lease whose end is another in Slurm's record; an earlier one has a reason, which Slurm is asked for."""
+    until, code = end, EndCode.TIME
+    if end < data["slurm_end"]:
+        until = min(end, data["deadline"] or end)
+        try:
+            job = host.slurm.job(int(job_id))
+        except LeaseError as fault:
+            tell(f"lease {data['lease']}: ends earlier, and Slurm does not say why ({fault}); asked again next time")
+            return
+        if job is not None and job.preempted:
+            code = EndCode.PREEMPTED
+        elif job is not None and ended_reason(job.admin_comment):
+            code = EndCode.ADMINISTRATOR
+    instance.move_end(host, job_id, end, instance.due_at(host, until, code))
+    why = "" if code is EndCode.TIME else f": {WORDS[code]}"
+    tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(until))}{why}")
+
+
 def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
     data = instance.known(host).get(job_id, {})
-    age_s = host.clock.time() - folder.stat().st_mtime
+    try:
+        age_s = host.clock.time() - folder.stat().st_mtime
+    except FileNotFoundError:
+        return  # its Epilog was here meanwhile
     if not data:
         if age_s > ERROR_READ_S:
             give_back(host, job_id, int(job_id), "it could not start")
         return
     if end is not None and data.get("slurm_end") is not None and abs(end - data["slurm_end"]) > 1:
-        data |= {"slurm_end": end, "deadline": end}
-        instance.write_deadline(folder, end)
-        instance._write(folder / instance.INSTANCE, json.dumps(data), 0o400)
-        tell(f"lease {data['lease']}: goes on until {time.strftime('%F %T', time.localtime(end))}")
+        _move_end(host, job_id, data, end)
     if age_s > ERROR_READ_S and not host.systemd.active(job_id):
         give_back(host, job_id, int(data["lease"]), "its instance is gone")
 

@@ -24,6 +24,7 @@ from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_commen
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.unit import UnitFailed, name_of
+from toolkit.lease.wire import Deadline, EndCode
 
 MIB = 1 << 20
 #: How long an ended instance may take until nothing of it is left.
@@ -142,6 +143,12 @@ def deadline_of(host: Host, request: JobComment, end: float | None) -> float | N
     return min(ends, default=None)
 
 
+def due_at(host: Host, until: float | None, code: EndCode = EndCode.TIME) -> Deadline:
+    """The deadline that is so far away by the clocks as they are now."""
+    due = None if until is None else host.clock.monotonic() + until - host.clock.time()
+    return Deadline(until, due, code)
+
+
 def _memory_bytes(devices: list[LeasedGpu], conf: ServerConf) -> int:
     """Host memory of the instance; that of emulated devices comes out of it."""
     emulated = sum(d.limit_mib or d.memory_mib for d in devices if d.emulated)
@@ -166,6 +173,7 @@ def describe(
     request: JobComment,
     held: list[Held],
     end: float | None,
+    slurm_end: float | None,
     conf: ServerConf,
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
@@ -195,7 +203,7 @@ def describe(
         "engine_dir": str(conf.engine_dir),
         "mps_pipe": str(mps) if mps else "",
         "deadline": deadline_of(host, request, end),
-        "slurm_end": end,
+        "slurm_end": slurm_end,
         "deadline_file": str(folder / DEADLINE),
         "grace_s": conf.grace_s,
         "heartbeat_s": conf.heartbeat_s,
@@ -245,7 +253,7 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     if job.problem:
         _refuse(host, job_id, job.uid, conf, job.problem)
     held = [part for part in job.held if part.node == conf.node]
-    begin(host, job_id, job.lease, job.uid, job.comment, held, job.until, conf)
+    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end)
 
 
 def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
@@ -259,23 +267,31 @@ def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, aga
 
 
 def begin(
-    host: Host, job_id: str, lease: int, uid: int, comment: str, held: list[Held], end: float | None, conf: ServerConf
+    host: Host,
+    job_id: str,
+    lease: int,
+    uid: int,
+    comment: str,
+    held: list[Held],
+    conf: ServerConf,
+    end: float | None = None,
+    slurm_end: float | None = None,
 ) -> None:
-    """As `start`, from what is known of the request."""
+    """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is."""
     folder = host.run_dir / job_id
     try:
         end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
         close_ports(host, conf)
         with locked(host):
-            instance = describe(host, job_id, lease, uid, request, held, end, conf)
+            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, conf)
             folder.mkdir(mode=0o711)
             folder.chmod(0o711)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)
             host.firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
         token = secrets.token_urlsafe(32)
         _write(folder / TOKEN, token + "\n", 0o400)
-        write_deadline(folder, instance["deadline"])
+        write_deadline(folder, due_at(host, instance["deadline"]))
         host.systemd.start(instance, folder)
         _write(folder / ENDPOINT, json.dumps(endpoint_of(instance, token, conf.node)), 0o400, uid)
     except (LeaseError, OSError, KeyError, ValueError) as fault:
@@ -284,9 +300,20 @@ def begin(
         _refuse(host, job_id, uid, conf, words, isinstance(fault, AlreadyTaken))
 
 
-def write_deadline(folder: Path, deadline: float | None) -> None:
-    """Tell the agent until when the lease is good."""
-    _write(folder / DEADLINE, f"{'-' if deadline is None else deadline}\n", 0o444)
+def write_deadline(folder: Path, deadline: Deadline) -> None:
+    """Tell the agent until when the lease is good, and why it ends then."""
+    _write(folder / DEADLINE, deadline.text(), 0o444)
+
+
+def move_end(host: Host, job_id: str, slurm_end: float, deadline: Deadline) -> None:
+    """Another end for a lease that is here; nothing where it has ended meanwhile."""
+    folder = host.run_dir / job_id
+    with locked(host):
+        data = known(host).get(job_id)
+        if data:
+            write_deadline(folder, deadline)
+            data |= {"slurm_end": slurm_end, "deadline": deadline.until}
+            _write(folder / INSTANCE, json.dumps(data), 0o400)
 
 
 def end_instance(host: Host, job_id: str) -> list[str]:
@@ -309,7 +336,8 @@ def end_instance(host: Host, job_id: str) -> list[str]:
     host.systemd.stop(job_id)
     left += verify_gone(host, job_id, ours, ports)
     if not left:
-        shutil.rmtree(folder, ignore_errors=True)
+        with locked(host):
+            shutil.rmtree(folder, ignore_errors=True)
         if folder.exists():
             left.append(f"{folder} is still there")
     return left

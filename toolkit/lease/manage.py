@@ -12,10 +12,11 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError, slurm
 from toolkit.lease.host import Host, this_host
-from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.pool import is_lease, where_text
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, SlurmJob, duration_s
+from toolkit.lease.wire import WORDS, EndCode
 
 EXTEND = Path("/usr/lib/elastic-ai/lease/bin/extend")
 
@@ -87,10 +88,26 @@ def find(host: Host, lease: int) -> Lease:
     return found[0]
 
 
-def release(host: Host, lease: Lease) -> None:
-    """Give a lease back. LeaseError when it is another's."""
+def _update(host: Host, job: SlurmJob, words: str) -> None:
+    done = host.slurm.run(["scontrol", "update", f"JobId={job.id}", words])
+    if done.returncode != 0:
+        raise SlurmError(slurm.said(done))
+
+
+def release(host: Host, lease: Lease, grace_s: int = 0) -> None:
+    """Give a lease back. LeaseError when it is another's. An administrator's word is left in its record, and with
+    `grace_s` its program is told and goes on for so many seconds."""
+    left = [job for job in lease.jobs if not job.ended]
+    ours = lease.jobs[0].user == me()
     try:
-        host.slurm.cancel(lease.id)
+        if not ours or grace_s:
+            for job in left:
+                _update(host, job, f"AdminComment={ended_text(WORDS[EndCode.ADMINISTRATOR])}")
+        if grace_s and all(job.state == "RUNNING" for job in left):
+            for job in left:
+                _update(host, job, f"EndTime=now+{grace_s}")
+        else:
+            host.slurm.cancel(lease.id)
     except LeaseError as fault:
         others = isinstance(fault, SlurmError) and fault.kind is Complaint.NOT_PERMITTED
         words = f"it is {lease.jobs[0].user}'s" if others else str(fault)

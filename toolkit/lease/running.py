@@ -12,6 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from toolkit.lease import Exit, LeaseError, ask
@@ -19,19 +21,36 @@ from toolkit.lease.endpoint import LeaseEndpoint, check_engine, endpoints_of, pr
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
+from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
 
 Say = Callable[[str], None]
 #: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
 LOST_S = 10.0
+#: How long after a program failed the end of its lease may be heard of: the server says it before it ends.
+SETTLES_S = 0.3
 _PR_SET_PDEATHSIG = 1
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
     """In the child: end when `toolkit run` is killed, because nobody then keeps its lease."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent:  # killed before it was asked for
+        os._exit(128 + signal.SIGTERM)
+
+
+def parse_signal(name: str) -> signal.Signals:
+    """The signal that --signal names: USR1, SIGUSR1 or 10. LeaseError where there is none, or it ends nothing."""
+    word = name.upper().removeprefix("SIG")
+    try:
+        found = signal.Signals(int(word)) if word.isdigit() else signal.Signals[f"SIG{word}"]
+    except (KeyError, ValueError):
+        raise LeaseError(f"--signal {name}: no such signal; give one such as TERM, INT or USR1") from None
+    if found in (signal.SIGSTOP, signal.SIGTSTP):
+        raise LeaseError(f"--signal {name}: a program that is stopped cannot end")
+    return found
 
 
 def find_program(argv: Sequence[str]) -> str:
@@ -79,43 +98,81 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait(
-    process: subprocess.Popen[bytes], lost: threading.Event, tell: Callable[[], None], patience_s: float = LOST_S
-) -> int:
-    """The program's exit code, 128 + number for a signal. When the lease is lost: say so, and see that it ends."""
-    since: float | None = None
-    while True:
-        try:
-            code = process.wait(0.2)
-            return code if code >= 0 else 128 - code
-        except subprocess.TimeoutExpired:
-            pass
-        if lost.is_set():
-            if since is None:
-                since = time.monotonic()
-                tell()
-            elif time.monotonic() - since > 2 * patience_s:
-                process.kill()
-            elif time.monotonic() - since > patience_s:
-                process.terminate()
+@dataclass
+class _Watch:
+    """A program and its lease: what befalls the one is said, and the other is told."""
+
+    host: Host
+    lease: int
+    keepers: Sequence[Keeper]
+    lost: threading.Event
+    say: Say
+    chosen: signal.Signals | None
+    patience_s: float
+    told: bool = False
+
+    def wait(self, process: subprocess.Popen[bytes]) -> int:
+        """The program's exit code, 128 + number for a signal. When the lease is lost: say so, and see that it ends."""
+        since: float | None = None
+        while True:
+            try:
+                code = process.wait(0.2)
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                if since is None and code != 0 and self.lost.wait(SETTLES_S):
+                    self._say_lost()  # its last call failed because the lease had ended
+                return code if code >= 0 else 128 - code
+            if self.lost.is_set():
+                if since is None:
+                    since = time.monotonic()
+                    self._say_lost()
+                    if self.chosen is not None and not self.told:
+                        process.send_signal(self.chosen)
+                elif time.monotonic() - since > 2 * self.patience_s:
+                    process.kill()
+                elif time.monotonic() - since > self.patience_s:
+                    process.terminate()
+            elif not self.told:
+                self._warn(process)
+
+    def _warn(self, process: subprocess.Popen[bytes]) -> None:
+        """At the start of a grace: one line, and the signal."""
+        notice = next((keeper.notice for keeper in self.keepers if keeper.notice), None)
+        if notice is None:
+            return
+        self.told, sent = True, self.chosen or signal.SIGTERM
+        words = f"lease {self.lease} ends in {notice.left_s:.0f} s: {notice.ending.words}"
+        self.say(f"{words}; the program is sent {sent.name}")
+        process.send_signal(sent)
+
+    def _say_lost(self) -> None:
+        self.say(f"lease {self.lease} has ended: {lost_words(self.host, self.lease, self.keepers)}")
 
 
 def lost_words(host: Host, lease: int, keepers: Sequence[Keeper]) -> str:
-    """Why the lease ended: Slurm's word where there is one, else what the connection told."""
+    """Why the lease ended: the server's word where it knows, else Slurm's, else what the connection told."""
     heard = next((keeper.ending for keeper in keepers if keeper.ending), Ending(EndCode.LOST, "unknown"))
-    if heard.code in (EndCode.TIME, EndCode.CLIENT):
+    if heard.code in (EndCode.TIME, EndCode.CLIENT, EndCode.PREEMPTED, EndCode.ADMINISTRATOR):
         return heard.words
     try:
-        over = next((job for job in host.slurm.job_parts(lease) if job.ended), None)
+        jobs = host.slurm.job_parts(lease)
     except LeaseError:
         return heard.words
+    over = next((job for job in jobs if job.ended or job.preempted or ended_reason(job.admin_comment)), None)
     return ask.ended_words(over) if over else heard.words
 
 
 def start_and_wait(
-    host: Host, argv: Sequence[str], endpoints: Sequence[LeaseEndpoint], say: Say, patience_s: float = LOST_S
+    host: Host,
+    argv: Sequence[str],
+    endpoints: Sequence[LeaseEndpoint],
+    say: Say,
+    chosen: signal.Signals | None = None,
+    patience_s: float = LOST_S,
 ) -> int:
-    """Run the program on the endpoints of one lease, which it neither asks for nor gives back."""
+    """Run the program on the endpoints of one lease, which it neither asks for nor gives back. chosen: the signal that
+    it is sent when the lease is about to end, or has ended without notice."""
     lease = endpoints[0].lease
     check_engine(endpoints, host.engine_dir)
     for endpoint in endpoints:
@@ -128,19 +185,14 @@ def start_and_wait(
             environment = {**os.environ, **environment, "ELASTIC_AI_LEASE": str(lease)}
             try:
                 process = subprocess.Popen(  # no thread runs yet
-                    argv, executable=find_program(argv), env=environment, preexec_fn=_die_with_parent
+                    argv, executable=find_program(argv), env=environment, preexec_fn=partial(_die_with, os.getpid())
                 )
             except OSError as fault:
                 raise LeaseError(f"{argv[0]}: {fault.strerror}") from None
             with _signals_to(process):
                 for keeper in keepers:
                     keeper.start()
-                return _wait(
-                    process,
-                    lost,
-                    lambda: say(f"lease {lease} has ended: {lost_words(host, lease, keepers)}"),
-                    patience_s,
-                )
+                return _Watch(host, lease, keepers, lost, say, chosen, patience_s).wait(process)
         finally:
             for keeper in keepers:
                 keeper.end()
@@ -168,18 +220,25 @@ def _give_back(host: Host, lease: int, say: Say) -> None:
         say(f"lease {lease}: Slurm cannot cancel it now ({fault}); its servers end it without this machine")
 
 
-def run(host: Host, request: ask.LeaseRequest, parts: Sequence[Sequence[str]], argv: Sequence[str], say: Say) -> int:
+def run(
+    host: Host,
+    request: ask.LeaseRequest,
+    parts: Sequence[Sequence[str]],
+    argv: Sequence[str],
+    say: Say,
+    chosen: signal.Signals | None = None,
+) -> int:
     """Ask, wait, run, give back; the exit code."""
     lease, endpoints = ask.obtain(host, request, parts, say)
     try:
         say(f"lease {lease}: {describe(endpoints)}")
-        return start_and_wait(host, argv, endpoints, say)
+        return start_and_wait(host, argv, endpoints, say, chosen)
     finally:
         with ask.uninterrupted():
             _give_back(host, lease, say)
 
 
-def run_on(host: Host, lease: int, argv: Sequence[str], say: Say) -> int:
+def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal.Signals | None = None) -> int:
     """Run on a lease that is there, and leave it there."""
     jobs = host.slurm.job_parts(lease)
     over = next((job for job in jobs if job.ended), None)
@@ -188,4 +247,4 @@ def run_on(host: Host, lease: int, argv: Sequence[str], say: Say) -> int:
         raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
     if any(job.state != "RUNNING" for job in jobs):
         raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
-    return start_and_wait(host, argv, endpoints_of(host, jobs), say)
+    return start_and_wait(host, argv, endpoints_of(host, jobs), say, chosen)

@@ -92,6 +92,8 @@ class SlurmJob:
     task: int = 0
     nodes: tuple[str, ...] = ()
     qos: str = ""
+    #: Slurm takes it back for another job; `end` is then the end of its grace.
+    preempted: bool = False
     #: Why it cannot be told what the job holds; "" where `held` says it.
     problem: str = ""
 

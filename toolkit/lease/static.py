@@ -51,7 +51,7 @@ def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any
     comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", wanted["what"], int(wanted["seconds"]))
     held = choose(host, int(wanted["count"]), int(wanted["shards"]), conf, known)
     try:
-        instance.begin(host, job_id, number, 0, comment.text(), held, None, conf)
+        instance.begin(host, job_id, number, 0, comment.text(), held, conf)
     except LeaseError:
         instance.end_instance(host, job_id)
         raise

@@ -3,14 +3,15 @@
 Both sides send lines of ASCII. Agent: `elastic-ai-lease 2 NONCE`. Owner: `owner ANSWER`, where ANSWER is
 HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE),
 so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
-seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it ends the lease, it says
-`end CODE WORDS`.
+seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it learns that the lease ends
+early, it says `ends SECONDS CODE WORDS`, and when it ends it, `end CODE WORDS`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -27,7 +28,18 @@ class EndCode(Enum):
     CLIENT = "client"
     TAKEN_BACK = "taken-back"
     ENGINE = "engine"
+    PREEMPTED = "preempted"
+    ADMINISTRATOR = "administrator"
     LOST = "lost"  # the client's own word: the server does not answer any more
+
+
+#: The sentence for each end that has only one.
+WORDS = {
+    EndCode.TIME: "its time is over",
+    EndCode.TAKEN_BACK: "it was taken back",
+    EndCode.PREEMPTED: "a job of higher priority needs its GPUs",
+    EndCode.ADMINISTRATOR: "the administrator ended it",
+}
 
 
 @dataclass(frozen=True)
@@ -38,11 +50,56 @@ class Ending:
     words: str
 
 
+@dataclass(frozen=True)
+class Notice:
+    """An end that is announced: `left_s` seconds from when it was said."""
+
+    ending: Ending
+    left_s: float
+
+
 def parse_end(rest: str) -> Ending:
     """The ending in what follows `end`; LOST where its code is none of ours."""
     code, _, words = rest.partition(" ")
     known = {one.value: one for one in EndCode}
     return Ending(known[code], words) if code in known else Ending(EndCode.LOST, rest)
+
+
+def parse_notice(rest: str) -> Notice | None:
+    """The notice in what follows `ends`; None where it is none."""
+    seconds, _, ending = rest.partition(" ")
+    return Notice(parse_end(ending), float(seconds)) if re.fullmatch(r"[0-9]{1,9}", seconds) else None
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Until when a lease is good, as root tells its agent by a file that holds one JSON document.
+
+    until: seconds since the epoch, for people; None without an end. due: the same moment by the server's monotonic
+    clock, which alone ends the lease, so that a step of the other does not. code: why it ends then.
+    """
+
+    until: float | None = None
+    due: float | None = None
+    code: EndCode = EndCode.TIME
+
+    @property
+    def early(self) -> bool:
+        """Whether the lease ends before its time."""
+        return self.code is not EndCode.TIME
+
+    def text(self) -> str:
+        """The file's content."""
+        return json.dumps({"until": self.until, "due": self.due, "code": self.code.value}) + "\n"
+
+
+def parse_deadline(text: str) -> Deadline:
+    """What `text` says. ValueError where it says nothing of the kind."""
+    data = json.loads(text)
+    if not isinstance(data, dict) or set(data) != {"until", "due", "code"}:
+        raise ValueError("not a deadline")
+    until, due = (None if data[key] is None else float(data[key]) for key in ("until", "due"))
+    return Deadline(until, due, EndCode(data["code"]))
 
 
 def proof(token: str, side: str, nonce: str) -> str:
