@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from validation.campaign.model import Campaign, Cell, Row, Section
 from validation.campaign.sections import PARTS
 from validation.report import numbers
 from validation.report.claims import CHIPS, STATES
 from validation.report.criteria import code_words, slug
+from validation.report.pages import environment
 from validation.report.svg.drawing import Figure
 from validation.report.svg.plots import Span, interval_chart
 
@@ -104,27 +105,9 @@ def _span(label: str, row: Row, cell: Cell) -> Span:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("validation.campaign", "templates"), PackageLoader("validation.report", "templates")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        slug=slug,
-        quantity=numbers.quantity,
-        interval=numbers.interval,
-        unit=numbers.unit_text,
-        typeset=numbers.typeset,
-        moment=numbers.moment,
-        kind=kind,
-        said=said,
-    )
-    environment.globals.update(states=STATES, chips=CHIPS)
-    return environment
+    made = environment("validation.campaign", kind=kind, said=said)
+    made.globals.update(states=STATES, chips=CHIPS)
+    return made
 
 
 def as_html(campaign: Campaign) -> str:
@@ -133,7 +116,13 @@ def as_html(campaign: Campaign) -> str:
     return (
         _environment()
         .get_template("campaign.html")
-        .render(c=campaign, sections=sections, tone=_tone(campaign), numbered=_numbered(campaign))
+        .render(
+            c=campaign,
+            rehearsal=campaign.rehearsal,
+            sections=sections,
+            tone=_tone(campaign),
+            numbered=_numbered(campaign),
+        )
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup
 
 from validation.compare.model import Comparison, Figure
 from validation.report import numbers
-from validation.report.criteria import FAMILIES, slug
+from validation.report.criteria import FAMILIES
+from validation.report.pages import environment
 from validation.report.svg.colour import ALARM, GREEN, INK, MUTED, PAPER
 from validation.report.svg.drawing import element, path, svg
 
@@ -134,26 +135,7 @@ def bar(figure: Figure, widest: float) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("validation.compare", "templates"), PackageLoader("validation.report", "templates")]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        slug=slug,
-        quantity=numbers.quantity,
-        interval=numbers.interval,
-        typeset=numbers.typeset,
-        moment=numbers.moment,
-        change_text=change_text,
-        noise_text=noise_text,
-    )
-    environment.globals.update(plural=numbers.plural)
-    return environment
+    return environment("validation.compare", change_text=change_text, noise_text=noise_text)
 
 
 def as_html(comparison: Comparison) -> str:
@@ -169,6 +151,7 @@ def as_html(comparison: Comparison) -> str:
         .get_template("compare.html")
         .render(
             c=comparison,
+            rehearsal=comparison.rehearsal,
             families=families,
             changed=[x for x in comparison.criteria if x.verdict != "same"],
             figures=[(f, bar(f, widest)) for f in figures],

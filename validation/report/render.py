@@ -10,13 +10,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
 
 from validation.files import replace
 from validation.report import criteria, evidence, numbers
 from validation.report.built import built
 from validation.report.documents import RunDocuments, read_run
 from validation.report.figures import figures_context
+from validation.report.pages import environment
 from validation.report.paging import paged
 from validation.report.summary import verdict_of
 from validation.report.summary_page import front_context
@@ -36,28 +37,16 @@ def css_string(text: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("validation.report", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
+    made = environment(
+        "validation.report",
         css_string=css_string,
-        slug=criteria.slug,
-        quantity=numbers.quantity,
         number=numbers.number,
-        interval=numbers.interval,
         code_words=criteria.code_words,
         percent=numbers.percent,
         duration=numbers.duration,
-        moment=numbers.moment,
-        unit=numbers.unit_text,
-        typeset=numbers.typeset,
     )
-    environment.globals.update(plural=numbers.plural, tally_colours=TALLY_COLOURS)
-    return environment
+    made.globals.update(tally_colours=TALLY_COLOURS)
+    return made
 
 
 def view(documents: RunDocuments) -> dict[str, Any]:
