@@ -22,10 +22,10 @@ from toolkit.lease.wire import WORDS, EndCode
 
 #: Host memory of the job itself, MiB: a shell that sleeps. What the instance may have is the server's matter.
 JOB_MEMORY_MIB = 16
-#: How often a client asks while its turn may be the next, and while others are before it; how often for its place.
-#: Three questions and one a minute for each client that waits in a long queue.
+#: How often a client asks while its turn may be the next, so much less often for each that is before it, and at least;
+#: how often for its place, the same way. In a long queue three and a half times a minute (benchmarks/waiting.py).
 POLL_FIRST_S, POLL_LAST_S, POLL_FAR_S = 0.25, 2.0, 20.0
-TURN_NEAR_S, TURN_S = 10.0, 60.0
+TURN_NEAR_S, TURN_S = 10.0, 120.0
 #: How long a controller that does not answer is waited for; jobs in the queue keep their places meanwhile.
 AWAY_S = 300.0
 #: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
@@ -249,7 +249,7 @@ class _Waiting:
         now = self.host.clock.monotonic()
         if now - self.began <= 1:
             return
-        if self.looked is None or now - self.looked >= (TURN_S if self.far else TURN_NEAR_S):
+        if self.looked is None or now - self.looked >= min(TURN_NEAR_S * self.before, TURN_S):
             self.looked, (self.place, self.start) = now, self.host.slurm.turn(self.lease)
         words = f"lease {self.lease}: waits for {self.text}"
         words += f", place {self.place} in the queue" if self.place else ""
@@ -270,15 +270,16 @@ class _Waiting:
             self.told = words
 
     @property
-    def far(self) -> bool:
-        """Whether its turn is not the next."""
-        return self.place is not None and self.place > 1
+    def before(self) -> int:
+        """Its place, 1 where its turn may be the next."""
+        return self.place or 1
 
     def rest(self, starting: bool) -> None:
         """Until the next question."""
+        if self.before > 1 and not starting:
+            self.pause = min(POLL_LAST_S * self.before, POLL_FAR_S)
         self.host.clock.sleep(self.pause)
-        longest = POLL_FAR_S if self.far and not starting else POLL_LAST_S
-        self.pause = min(self.pause * 1.5, longest)
+        self.pause = min(self.pause * 1.5, POLL_LAST_S)
 
 
 def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: int = 1) -> list[SlurmJob]:
