@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-import socket
-import struct
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine_run import TOKEN, built, client_of, server, wait_for
+from tests.support.engine_run import built, client_of, server, wait_for
+from tests.support.engine_wire import admitted, asked, reply, request
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
@@ -210,57 +207,14 @@ said([find("cuMemAlloc", 12000), find("cuMemAlloc", 12000, False), find("cuCtxCr
     ]
 
 
-def hello(release: str = "test", token: str = TOKEN) -> bytes:
-    """As struct hello in wire.h."""
-    return struct.pack("<8sII64s64s256s", b"EAIREF1\n", 1, 1, release.encode(), b"test", token.encode())
-
-
-def request(op: int, *arguments: int, size: int = 0, context: int = 0, flags: int = 1) -> bytes:
-    """As struct request in wire.h."""
-    return struct.pack("<IIIIQQ6Q", op, flags, 1, 0, size, context, *(arguments + (0,) * 6)[:6])
-
-
-def reply(sock: socket.socket) -> tuple[int, bytes]:
-    """Status and payload."""
-    head = read(sock, 32)
-    _, status, size, _, _ = struct.unpack("<IiQQQ", head)
-    return status, read(sock, size)
-
-
-def read(sock: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        got = sock.recv(size - len(data))
-        assert got, "closed"
-        data += got
-    return data
-
-
-@contextmanager
-def admitted(port: int) -> Iterator[socket.socket]:
-    """A connection of a client with the right token, after the server's welcome."""
-    with socket.create_connection(("127.0.0.1", port)) as sock:
-        sock.settimeout(20)
-        sock.sendall(hello())
-        devices = struct.unpack_from("<I", read(sock, 8 + 8 + 64 + 120 + 8), 8 + 8 + 64 + 120 + 4)[0]
-        read(sock, devices * (128 + 16 + 32 + 8 + 160 * 8))
-        yield sock
-
-
 def test_a_primary_context_retained_twice_does_not_pass_the_memory_limit(tmp_path: Path):
     """It is one context: giving it back once must not give back the accounts of memory that it still holds."""
     limit = 64 << 20
     with server(tmp_path, "--memory-limit", str(limit)) as s, admitted(s.port) as sock:
-
-        def asked(*words: int, **more: int) -> tuple[int, int]:
-            sock.sendall(request(*words, **more))
-            head = read(sock, 32)
-            return struct.unpack_from("<Ii", head)[1], struct.unpack_from("<Q", head, 16)[0]
-
         for _ in range(3):
-            first, _second = asked(2, 0, 0)[1], asked(2, 0, 0)[1]
-            assert asked(6, limit, context=first)[0] == 0
-            assert asked(4, first)[0] == 0
+            first, _second = asked(sock, 2, 0, 0)[1], asked(sock, 2, 0, 0)[1]
+            assert asked(sock, 6, limit, context=first)[0] == 0
+            assert asked(sock, 4, first)[0] == 0
         with server(tmp_path / "all", devices=s.devices) as whole:  # the same devices, without a limit
             free, total = client_of(whole).run("start(); said(info())")[0]
         assert total - free <= limit

@@ -20,7 +20,7 @@ from pathlib import Path
 from toolkit.errors import BuildError
 
 SOURCES = Path(__file__).parent
-PROTOCOL = "1"  # WIRE_PROTOCOL in reference/wire.h
+PROTOCOL = "2"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
@@ -28,7 +28,7 @@ FLAGS = (
 SERVER = tuple(
     f"reference/{n}.c"
     for n in (
-        *("server", "options", "report", "accounts", "child"),
+        *("server", "door", "options", "report", "accounts", "child"),
         *("session", "ops", "copy", "handles", "driver", "environment", "wire"),
     )
 )

@@ -1,8 +1,7 @@
-/* One connection: hello, then requests in order until the client goes. */
+/* One connection of a client that has shown its token: welcome, then requests in order until the client goes. */
 #define _GNU_SOURCE
 #include "child.h"
 
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -16,7 +15,7 @@
 #include "report.h"
 #include "session.h"
 
-#define HELLO_TIMEOUT_S 5
+#define SEND_TIMEOUT_S 5
 
 static void describe(int device, struct device_info *info) {
     CUuuid uuid;
@@ -32,30 +31,21 @@ static void describe(int device, struct device_info *info) {
         info->attribute_status[a] = driver.cuDeviceGetAttribute(&info->attribute[a], a, d);
 }
 
-/* Ends the child unless the client may stay. */
+/* Loads the driver and tells the client what there is; ends the child where there is nothing. */
 static void greet(const char *peer) {
-    struct hello hello;
     struct welcome welcome = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .release = ENGINE_RELEASE};
-    struct timeval limit = {HELLO_TIMEOUT_S, 0}, none = {0, 0};
-    setsockopt(session.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    struct timeval limit = {SEND_TIMEOUT_S, 0}, none = {0, 0};
     setsockopt(session.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    alarm(2 * HELLO_TIMEOUT_S); /* also for one that sends a byte a second */
-    if (read_all(session.fd, &hello, sizeof hello) || memcmp(hello.magic, welcome.magic, sizeof hello.magic)) session_end(1);
-    bool known = equal_secret(hello.token, options.token, WIRE_TOKEN);
-    explicit_bzero(hello.token, WIRE_TOKEN);
-    explicit_bzero(options.token, WIRE_TOKEN); /* what a client could make this process leak does not hold it */
-    hello.release[sizeof hello.release - 1] = '\0';
-    const char *why;
+    welcome.verdict = STARTING;
+    if (write_all(session.fd, &welcome, sizeof welcome)) session_end(1);
+    welcome.verdict = WELCOME;
+    alarm(STARTING_S);
+    const char *why = driver_load();
     int devices = 0;
-    if (!known) welcome.verdict = WRONG_TOKEN;
-    else if (hello.protocol != WIRE_PROTOCOL || strcmp(hello.release, ENGINE_RELEASE)) welcome.verdict = WRONG_RELEASE;
-    else if ((why = driver_load()) || driver.cuDeviceGetCount(&devices)) {
+    if (why || driver.cuDeviceGetCount(&devices)) {
         welcome.verdict = NO_DRIVER;
         snprintf(welcome.why, sizeof welcome.why, "%s", why ? why : "cuDeviceGetCount failed");
-    }
-    if (welcome.verdict) {
-        static const char *const said[] = {"", "release differs", "token refused", "no driver"};
-        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%s\"}", peer, said[welcome.verdict]);
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"no driver\"}", peer);
         write_all(session.fd, &welcome, sizeof welcome);
         session_end(3);
     }
@@ -66,7 +56,6 @@ static void greet(const char *peer) {
     size_t bytes = sizeof *session.info * (size_t)session.devices;
     if (write_both(session.fd, &welcome, sizeof welcome, session.info, bytes)) session_end(1);
     alarm(0);
-    setsockopt(session.fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
     setsockopt(session.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
 }
 

@@ -1,4 +1,4 @@
-/* One connection, from hello to its end. */
+/* One connection, from welcome to its end. */
 #ifndef ELASTIC_AI_CHILD_H
 #define ELASTIC_AI_CHILD_H
 

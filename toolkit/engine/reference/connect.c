@@ -120,7 +120,8 @@ static CUresult unreachable(const struct connection *c, const char *why) {
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
-static CUresult greet(struct connection *c) {
+/* The time that the server's driver takes to start is added to *until: it is none of the network's. */
+static CUresult greet(struct connection *c, int64_t *until) {
     struct hello hello = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .pid = (uint32_t)getpid()};
     struct welcome welcome;
     snprintf(hello.release, sizeof hello.release, "%s", ENGINE_RELEASE);
@@ -128,6 +129,13 @@ static CUresult greet(struct connection *c) {
     memcpy(hello.token, tokens[c->number], WIRE_TOKEN);
     int failed = write_all(c->fd, &hello, sizeof hello) || read_all(c->fd, &welcome, sizeof welcome);
     explicit_bzero(&hello, sizeof hello);
+    if (!failed && welcome.verdict == STARTING && !memcmp(welcome.magic, WIRE_MAGIC, sizeof welcome.magic)) {
+        struct timeval patience = {STARTING_S, 0};
+        int64_t began = now_ms();
+        setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        failed = read_all(c->fd, &welcome, sizeof welcome);
+        *until += now_ms() - began;
+    }
     if (failed) {
         if (errno == 0 || errno == ECONNRESET || errno == EPIPE)
             return unreachable(c, "it closed the connection; it may not allow this machine's address, or be full");
@@ -161,23 +169,23 @@ static CUresult greet(struct connection *c) {
     return CUDA_SUCCESS;
 }
 
-static CUresult connect_one(struct connection *c, int64_t until) {
+static CUresult connect_one(struct connection *c, int64_t *until) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found = NULL;
     int error = getaddrinfo(c->host, c->port, &hints, &found);
     if (error) return unreachable(c, gai_strerror(error));
     c->fd = -1;
     errno = ETIMEDOUT;
-    for (struct addrinfo *a = found; a && c->fd < 0; a = a->ai_next) c->fd = reach(a, until);
+    for (struct addrinfo *a = found; a && c->fd < 0; a = a->ai_next) c->fd = reach(a, *until);
     error = errno;
     freeaddrinfo(found);
     if (c->fd < 0) return unreachable(c, strerror(error));
-    int64_t left = until - now_ms();
+    int64_t left = *until - now_ms();
     struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1}, none = {0, 0};
     if (left <= 0) limit = (struct timeval){0, 1};
     setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     tune_socket(c->fd);
-    CUresult status = greet(c);
+    CUresult status = greet(c, until);
     if (status) {
         close(c->fd);
         c->fd = -1;
@@ -200,7 +208,7 @@ CUresult connect_all(void) {
     CUresult status = read_servers();
     if (!status) status = read_tokens();
     for (int i = 0; i < connection_count && !status; i++) {
-        status = connect_one(&connections[i], until);
+        status = connect_one(&connections[i], &until);
         if (status)
             for (int j = 0; j < i; j++) close(connections[j].fd), connections[j].fd = -1;
     }

@@ -1,4 +1,5 @@
-/* elastic-ai-refserver: accepts, forks a child per connection, accounts for their memory. No threads. */
+/* elastic-ai-refserver: accepts, forks a child per connection that shows the token, accounts for their memory. No
+ * threads. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,8 +21,11 @@
 
 #include "accounts.h"
 #include "child.h"
+#include "door.h"
 #include "options.h"
 #include "report.h"
+
+#define ACCEPTS 64 /* connections between two looks at children and signals */
 
 static pid_t children[MAX_CHILDREN]; /* 0: free */
 
@@ -47,7 +51,7 @@ static int listen_on(int *port) {
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     if (fd < 0) fail("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 64)) fail(options.bind);
+    if (bind(fd, found->ai_addr, found->ai_addrlen) || listen(fd, 256)) fail(options.bind);
     freeaddrinfo(found);
     struct sockaddr_storage at;
     socklen_t size = sizeof at;
@@ -85,7 +89,13 @@ static bool allowed(const struct in6_addr *address) {
     return false;
 }
 
-static void start_child(int fd, int child, const char *peer, int listener, int signals, const sigset_t *old_mask) {
+static void start_child(int fd, const char *peer, int listener, int signals, const sigset_t *old_mask) {
+    int child = 0;
+    while (child < MAX_CHILDREN && children[child]) child++;
+    if (child == MAX_CHILDREN) {
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%d connections are open\"}", peer, MAX_CHILDREN);
+        return;
+    }
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) {
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"fork: %s\"}", peer, strerror(errno));
@@ -96,6 +106,7 @@ static void start_child(int fd, int child, const char *peer, int listener, int s
         if (getppid() != parent) _exit(1); /* it ended before the line above */
         close(listener);
         close(signals);
+        door_leave();
         sigprocmask(SIG_SETMASK, old_mask, NULL);
         serve(fd, child, peer);
     }
@@ -103,25 +114,30 @@ static void start_child(int fd, int child, const char *peer, int listener, int s
     report("{\"event\": \"client\", \"peer\": \"%s\", \"pid\": %d}", peer, pid);
 }
 
-static void accept_one(int listener, int signals, const sigset_t *old_mask) {
+static void serve_proven(int listener, int signals, const sigset_t *old_mask) {
+    char peer[INET6_ADDRSTRLEN];
+    for (int fd; (fd = door_proven(now_s(), peer)) >= 0; close(fd)) start_child(fd, peer, listener, signals, old_mask);
+}
+
+/* False: nobody (else) is there. */
+static bool accept_one(int listener) {
     struct sockaddr_storage from;
     socklen_t size = sizeof from;
     int fd = accept4(listener, (struct sockaddr *)&from, &size, SOCK_CLOEXEC);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM) usleep(10000);
-        return;
+        return errno == EINTR || errno == ECONNABORTED;
     }
     struct in6_addr address;
     char peer[INET6_ADDRSTRLEN];
     peer_name(&from, &address, peer, sizeof peer);
-    int child = 0;
-    while (child < MAX_CHILDREN && children[child]) child++;
-    if (!allowed(&address))
+    if (allowed(&address)) {
+        door_open(fd, &address, peer, now_s());
+    } else {
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"address not allowed\"}", peer);
-    else if (child == MAX_CHILDREN)
-        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%d connections are open\"}", peer, MAX_CHILDREN);
-    else start_child(fd, child, peer, listener, signals, old_mask);
-    close(fd);
+        close(fd);
+    }
+    return true;
 }
 
 static int reap(void) {
@@ -177,22 +193,25 @@ int main(int argc, char **argv) {
 
     double idle_since = now_s();
     for (;;) {
-        struct pollfd waits[2] = {{.fd = listener, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
-        int timeout_ms = -1;
-        int busy = reap();
-        if (busy) idle_since = now_s();
-        else if (options.idle_timeout_s) {
-            double left_s = idle_since + options.idle_timeout_s - now_s();
-            if (left_s <= 0) stop("idle");
-            timeout_ms = (int)(left_s * 1000) + 1;
+        struct pollfd waits[2 + MAX_WAITING] = {{.fd = listener, .events = POLLIN}, {.fd = signals, .events = POLLIN}};
+        nfds_t entries = 2 + (nfds_t)door_polls(waits + 2);
+        double until_s = door_until_s();
+        if (reap()) {
+            idle_since = now_s();
+        } else if (options.idle_timeout_s) {
+            double idle_until_s = idle_since + options.idle_timeout_s;
+            if (idle_until_s <= now_s()) stop("idle");
+            if (!until_s || idle_until_s < until_s) until_s = idle_until_s;
         }
-        if (poll(waits, 2, timeout_ms) < 0 && errno != EINTR) fail("poll");
+        double left_s = until_s - now_s();
+        if (poll(waits, entries, !until_s ? -1 : left_s > 0 ? (int)(left_s * 1000) + 1 : 0) < 0 && errno != EINTR)
+            fail("poll");
         struct signalfd_siginfo got;
         while (read(signals, &got, sizeof got) == sizeof got)
             if (got.ssi_signo != SIGCHLD) stop(got.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT");
-        if (waits[0].revents) {
-            reap(); /* so that a row is free and cleared before it is given out again */
-            accept_one(listener, signals, &old_mask);
-        }
+        reap(); /* so that a row is free and cleared before it is given out again */
+        serve_proven(listener, signals, &old_mask);
+        /* Who comes with its hello is looked at before the next one could take its place. */
+        for (int i = 0; i < ACCEPTS && accept_one(listener); i++) serve_proven(listener, signals, &old_mask);
     }
 }

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC "EAIREF1\n"
-#define WIRE_PROTOCOL 1
+#define WIRE_PROTOCOL 2
 #define WIRE_TOKEN 256
 #define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
 #define MAX_DEVICES 16
@@ -24,7 +24,10 @@ struct hello {
     char token[WIRE_TOKEN]; /* padded with zeros */
 };
 
-enum { WELCOME = 0, WRONG_RELEASE = 1, WRONG_TOKEN = 2, NO_DRIVER = 3 };
+/* STARTING comes first where token and release are right, at once; then, when the driver has started, WELCOME or
+ * NO_DRIVER. A driver without persistence mode starts for seconds, by GPU. */
+enum { WELCOME = 0, WRONG_RELEASE = 1, WRONG_TOKEN = 2, NO_DRIVER = 3, STARTING = 4 };
+#define STARTING_S 60 /* the longest from one to the other */
 
 struct welcome {
     char magic[8];

@@ -1,0 +1,95 @@
+"""Connections without the lease's token: they are few, for seconds, and never in the way of who has it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_run import Server, client_of, server, wait_for
+from tests.support.engine_wire import admitted, asked, hello, welcomed
+from toolkit.engine import build
+
+pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+WAITING = 16  # MAX_WAITING in door.h
+TOKEN_S = 3.0
+
+
+def strangers(stack: ExitStack, port: int, number: int, address: str = "127.0.0.1") -> list[socket.socket]:
+    """Connections that say nothing."""
+    found = []
+    for _ in range(number):
+        found.append(stack.enter_context(socket.create_connection(("127.0.0.1", port), source_address=(address, 0))))
+    return found
+
+
+def reasons(s: Server) -> list[str]:
+    return [e["why"] for e in s.events() if e["event"] == "refused"]
+
+
+def is_open(sock: socket.socket) -> bool:
+    sock.setblocking(False)
+    try:
+        return bool(sock.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+def test_200_idle_connections_do_not_keep_the_owner_out(tmp_path: Path) -> None:
+    with server(tmp_path) as s, ExitStack() as stack:
+        crowd = strangers(stack, s.port, 200)
+        began = time.monotonic()
+        with admitted(s.port) as owner:
+            assert time.monotonic() - began < TOKEN_S / 2, "he did not wait for theirs to end"
+            assert asked(owner, 2, 0, 0)[0] == 0
+            assert sum(map(is_open, crowd)) < WAITING + 1
+            assert [e["pid"] for e in s.events() if e["event"] == "client"] == [s.child()], "he alone has a process"
+            assert reasons(s).count("too many connections wait without a token") == 200 - WAITING + 1
+
+
+def test_an_address_that_holds_most_loses_its_own_and_nobody_waits_for_ever(tmp_path: Path) -> None:
+    """Another machine's flood does not push out a client that is slow with its hello; who says nothing is closed."""
+    with server(tmp_path, "--allow", "127.0.0.1,127.0.0.2") as s, ExitStack() as stack:
+        slow, silent = strangers(stack, s.port, 2)
+        slow.sendall(hello()[:100])
+        crowd = strangers(stack, s.port, 60, "127.0.0.2")
+        wait_for(lambda: len(reasons(s)) >= 60 + 2 - WAITING)
+        assert is_open(silent)
+        slow.settimeout(10)
+        slow.sendall(hello()[100:])
+        assert welcomed(slow) == 2
+        wait_for(lambda: not is_open(silent) and not any(map(is_open, crowd)), TOKEN_S + 5)
+        assert reasons(s).count("no token in time") == WAITING - 1
+
+
+def test_no_more_than_128_clients_with_the_token(tmp_path: Path) -> None:
+    with server(tmp_path) as s, ExitStack() as stack:
+        for _ in range(128):
+            stack.enter_context(admitted(s.port))
+        one_more = strangers(stack, s.port, 1)[0]
+        one_more.sendall(hello())
+        assert one_more.recv(1) == b""
+        assert reasons(s) == ["128 connections are open"]
+
+
+@pytest.mark.rest
+def test_a_driver_that_starts_slowly_is_waited_for(tmp_path: Path) -> None:
+    """Without persistence mode a server's GPUs start for longer than any client waits for an address to answer."""
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    first = "    int count = config_read(gpus);"
+    text = (build.SOURCES / "devices/cuda.c").read_text().replace(first, f"    sleep(8);\n{first}")
+    assert "sleep(8)" in text
+    (slow / "cuda.c").write_text(f"#include <unistd.h>\n{text}")
+    sources = [str(slow / "cuda.c"), *(str(build.SOURCES / s) for s in build.DRIVER if s != "devices/cuda.c")]
+    flags = [*build.FLAGS, "-shared", f"-I{build.SOURCES / 'devices'}", '-DRUNS_NO_KERNELS="x"']
+    subprocess.run(["gcc", *flags, "-o", str(slow / "libcuda.so.1"), *sources], check=True)
+    with server(tmp_path, LD_LIBRARY_PATH=str(slow)) as a, server(tmp_path / "b", LD_LIBRARY_PATH=str(slow)) as b:
+        script = "cuda.cuInit(0); n = c_int(); cuda.cuDeviceGetCount(byref(n)); said(n.value)"
+        assert client_of(a, b).run(script) == (4, "")

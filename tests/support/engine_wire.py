@@ -1,0 +1,71 @@
+"""The reference engine's protocol, spoken by hand: what no honest client's library would send."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.engine_run import TOKEN
+
+PROTOCOL = 2
+HELLO = struct.Struct("<8sII64s64s256s")
+WELCOME = struct.Struct("<8sII64s120siI")
+DEVICE_BYTES = 128 + 16 + 32 + 8 + 160 * 8
+REQUEST = struct.Struct("<IIIIQQ6Q")
+REPLY = struct.Struct("<IiQQQ")
+STARTING = 4
+
+
+def hello(release: str = "test", token: str = TOKEN) -> bytes:
+    """As struct hello in wire.h."""
+    return HELLO.pack(b"EAIREF1\n", PROTOCOL, 1, release.encode(), b"test", token.encode())
+
+
+def request(op: int, *arguments: int, size: int = 0, context: int = 0, flags: int = 1, seq: int = 1) -> bytes:
+    """As struct request in wire.h."""
+    return REQUEST.pack(op, flags, seq, 0, size, context, *(arguments + (0,) * 6)[:6])
+
+
+def read(sock: socket.socket, size: int) -> bytes:
+    """All of it, or AssertionError."""
+    data = b""
+    while len(data) < size:
+        got = sock.recv(size - len(data))
+        assert got, "closed"
+        data += got
+    return data
+
+
+def reply(sock: socket.socket) -> tuple[int, bytes]:
+    """Status and payload."""
+    _, status, size, _, _ = REPLY.unpack(read(sock, REPLY.size))
+    return status, read(sock, size)
+
+
+def asked(sock: socket.socket, *words: int, **more: int) -> tuple[int, int]:
+    """Status and first value of a request without payload."""
+    sock.sendall(request(*words, **more))
+    _, status, _, value, _ = REPLY.unpack(read(sock, REPLY.size))
+    return status, value
+
+
+def welcomed(sock: socket.socket) -> int:
+    """Take the server's welcomes; the number of its devices."""
+    verdict = STARTING
+    while verdict == STARTING:
+        _, _, verdict, _, why, _, devices = WELCOME.unpack(read(sock, WELCOME.size))
+    assert verdict == 0, (verdict, why)
+    read(sock, devices * DEVICE_BYTES)
+    return int(devices)
+
+
+@contextmanager
+def admitted(port: int) -> Iterator[socket.socket]:
+    """A connection of a client with the right token, after the server's welcome."""
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.settimeout(20)
+        sock.sendall(hello())
+        welcomed(sock)
+        yield sock
