@@ -65,7 +65,19 @@ def built() -> Path:
     return folder
 
 
-def describe(folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100") -> dict[str, str]:
+@cache
+def sanitized() -> Path:
+    """As `built`, bin/ and devices/ under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    folder = Path(tempfile.mkdtemp(prefix="eai-engine-test-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    build.compile_engine(folder, "test", sanitized_server=True)
+    build.compile_devices(folder / "devices", sanitized=True)
+    return folder
+
+
+def describe(
+    folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100", **more: int
+) -> dict[str, str]:
     """Two emulated GPUs of their own; the environment in which the emulated driver finds them."""
     entries = [
         {
@@ -74,6 +86,7 @@ def describe(folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated 
             "memory_bytes": memory_bytes,
             "sm_count": 80,
             "pci_bus_id": f"00000000:1{i}:00.0",
+            **more,
         }
         for i, u in enumerate(UUIDS)
     ]
@@ -103,19 +116,26 @@ class Server:
 
 
 @contextmanager
-def server(folder: Path, *options: str, devices: dict[str, str] | None = None, **settings: str) -> Iterator[Server]:
+def server(
+    folder: Path,
+    *options: str,
+    devices: dict[str, str] | None = None,
+    programs: Callable[[], Path] = built,
+    **settings: str,
+) -> Iterator[Server]:
     """A server on a free port of loopback; it and its children are gone afterwards."""
     folder.mkdir(exist_ok=True)
     devices = devices or describe(folder)
     token = folder / "token"
     token.write_text(f"{TOKEN}\n")
     port_file = folder / "port"
-    command = [str(built() / "bin/elastic-ai-refserver"), "--port-file", str(port_file), "--token-file", str(token)]
+    command = [str(programs() / "bin/elastic-ai-refserver"), "--port-file", str(port_file)]
+    command += ["--token-file", str(token)]
     if "--allow" not in options:
         command += ["--allow", "127.0.0.1"]
     with (folder / "events").open("w") as events:
         command += ["--report-fd", str(events.fileno()), *options]
-        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(built() / "devices"), **devices, **settings}
+        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(programs() / "devices"), **devices, **settings}
         process = subprocess.Popen(command, env=environment, pass_fds=[events.fileno()], text=True)
     try:
         wait_for(port_file.exists)

@@ -25,6 +25,10 @@ FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
 )  # fmt: skip
+#: For tests: both stop the program at their first finding.
+SANITIZERS = (
+    "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
+)  # fmt: skip
 SERVER = tuple(
     f"reference/{n}.c"
     for n in (
@@ -84,7 +88,10 @@ def default_release() -> str:
     return f"{version('elastic-ai-toolkit')}-{source_hash()[:8]}"
 
 
-def _compile(target: Path, sources: tuple[str, ...], options: tuple[str, ...]) -> None:
+def _compile(target: Path, sources: tuple[str, ...], options: tuple[str, ...], sanitized: bool = False) -> None:
+    if sanitized:
+        # the program that loads a library has the sanitizers' own functions
+        options = (*SANITIZERS, *(o for o in options if o != "-Wl,-z,defs"))
     command = ["gcc", *FLAGS, "-o", str(target), *(str(SOURCES / s) for s in sources), *options]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -98,8 +105,8 @@ def _library(soname: str) -> tuple[str, ...]:
     return ("-shared", f"-Wl,-soname,{soname}", "-Wl,-z,defs")
 
 
-def compile_engine(folder: Path, release: str) -> list[Path]:
-    """Server and client library in `folder`/bin and `folder`/lib. Raises BuildError."""
+def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -> list[Path]:
+    """Server and client library in `folder`/bin and `folder`/lib; for tests a server under sanitizers. BuildError."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+~-]{0,62}", release):
         raise BuildError(f"release '{release}': use up to 63 letters, digits and .+~-, a letter or digit first")
     named = f'-DENGINE_RELEASE="{release}"'
@@ -109,7 +116,7 @@ def compile_engine(folder: Path, release: str) -> list[Path]:
     refusal = f'-DRUNS_NO_KERNELS="{ENGINE_REFUSES}"'
     with ThreadPoolExecutor(2) as pool:
         jobs = [
-            pool.submit(_compile, server, SERVER, (named, "-pie", "-ldl")),
+            pool.submit(_compile, server, SERVER, (named, "-pie", "-ldl"), sanitized_server),
             pool.submit(_compile, client, CLIENT, (named, refusal, *_library("libcuda.so.1"))),
         ]
         for job in jobs:
@@ -117,12 +124,13 @@ def compile_engine(folder: Path, release: str) -> list[Path]:
     return [server, client]
 
 
-def compile_devices(folder: Path) -> list[Path]:
-    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`. Raises BuildError."""
+def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
+    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`; sanitized ones are for programs that are
+    so. Raises BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
     cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
-    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1")))
-    _compile(nvml, NVML, _library("libnvidia-ml.so.1"))
+    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1")), sanitized)
+    _compile(nvml, NVML, _library("libnvidia-ml.so.1"), sanitized)
     return [cuda, nvml]
 
 

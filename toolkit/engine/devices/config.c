@@ -76,6 +76,10 @@ static void value(struct reader *r, struct gpu *g, const char *key) {
     } else if (!strcmp(key, "memory_bytes")) {
         g->memory_bytes = strtoull(text, &end, 10);
         r->failed |= *end != '\0' || !g->memory_bytes || text[0] == '-';
+    } else if (!strcmp(key, "reserved_bytes") || !strcmp(key, "context_bytes")) {
+        uint64_t *to = key[0] == 'r' ? &g->reserved_bytes : &g->context_bytes;
+        *to = strtoull(text, &end, 10);
+        r->failed |= *end != '\0' || text[0] == '-';
     } else if (!strcmp(key, "sm_count")) {
         g->sm_count = (int)strtol(text, &end, 10);
         r->failed |= *end != '\0' || g->sm_count < 1;
@@ -110,6 +114,7 @@ static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
         } while (!r.failed && is(&r, ','));
         need(&r, '}');
         if (!g->name[0] || !g->uuid_text[0] || !g->memory_bytes || !g->pci_bus_id[0]) r.failed = true;
+        if (g->reserved_bytes >= g->memory_bytes) r.failed = true;
         count++;
     } while (!r.failed && is(&r, ','));
     need(&r, ']');

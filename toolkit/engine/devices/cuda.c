@@ -116,7 +116,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
     const struct gpu *gpu;
     if (!bytes) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
-    *bytes = gpu->memory_bytes;
+    *bytes = gpu->memory_bytes - gpu->reserved_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -175,9 +175,27 @@ static CUresult push(struct context *context) {
     return CUDA_SUCCESS;
 }
 
+/* What a context takes of the device is taken and given with its life. */
+static bool context_begin(struct context *c) {
+    const struct gpu *g = &gpus[c->gpu];
+    if (!state_take(c->gpu, g->context_bytes, g->memory_bytes - g->reserved_bytes)) return false;
+    state_count(COUNTED_CONTEXTS, 1);
+    return c->alive = true;
+}
+
+static void context_end(struct context *c) {
+    c->alive = false; /* it stays: other threads may have it current */
+    memory_forget(c);
+    state_give(c->gpu, gpus[c->gpu].context_bytes);
+    state_count(COUNTED_CONTEXTS, -1);
+    state_count(COUNTED_STREAMS, -c->streams);
+    state_count(COUNTED_EVENTS, -c->events);
+    c->streams = c->events = 0;
+}
+
 static struct context *context_make(CUdevice device) {
     struct context *c = calloc(1, sizeof *c);
-    if (c) *c = (struct context){CONTEXT, visible[device], device, true};
+    if (c) *c = (struct context){.kind = CONTEXT, .gpu = visible[device], .device = device};
     return c;
 }
 
@@ -188,13 +206,13 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     pthread_mutex_lock(&primary_lock);
     if (!primary[device].context) primary[device].context = context_make(device);
     struct context *c = primary[device].context;
-    if (c) {
-        c->alive = true;
+    bool fine = c && (primary[device].users || context_begin(c));
+    if (fine) {
         primary[device].users++;
         *context = (CUcontext)c;
     }
     pthread_mutex_unlock(&primary_lock);
-    return c ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return fine ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
@@ -202,12 +220,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     CUresult status = CUDA_SUCCESS;
     TRY(gpu_of(device, &gpu));
     pthread_mutex_lock(&primary_lock);
-    if (!primary[device].users) {
-        status = CUDA_ERROR_INVALID_CONTEXT;
-    } else if (!--primary[device].users) {
-        primary[device].context->alive = false;
-        memory_forget(primary[device].context);
-    }
+    if (!primary[device].users) status = CUDA_ERROR_INVALID_CONTEXT;
+    else if (!--primary[device].users) context_end(primary[device].context);
     pthread_mutex_unlock(&primary_lock);
     return status;
 }
@@ -227,7 +241,10 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
     struct context *c = context_make(device);
-    if (!c) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!c || !context_begin(c)) {
+        free(c);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *context = (CUcontext)c;
     return push(c);
 }
@@ -240,8 +257,7 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     struct context *c = context_of(context);
     if (!c || !c->alive) return CUDA_ERROR_INVALID_CONTEXT;
     if (depth && stack[depth - 1] == c) depth--;
-    c->alive = false; /* it stays: other threads may have it current */
-    memory_forget(c);
+    context_end(c);
     return CUDA_SUCCESS;
 }
 

@@ -14,6 +14,7 @@ struct context {
     int gpu; /* of the node */
     CUdevice device; /* of this process */
     bool alive;
+    int streams, events; /* of it, for the accounts of objects */
 };
 
 extern struct gpu gpus[MAX_GPUS];

@@ -15,7 +15,9 @@ struct gpu {
     char uuid_text[48]; /* GPU-... */
     char pci_bus_id[32]; /* 00000000:1A:00.0 */
     unsigned pci_domain, pci_bus, pci_device;
-    uint64_t memory_bytes;
+    uint64_t memory_bytes; /* as NVML has it: with the driver's own */
+    uint64_t reserved_bytes; /* of these, the driver's own */
+    uint64_t context_bytes; /* what a context takes */
     int sm_count, capability_major, capability_minor;
 };
 
@@ -27,6 +29,9 @@ int config_read(struct gpu gpus[MAX_GPUS]);
  * whatever they are called; it returns 1. */
 int elasticAiEmulated(void);
 
+/* Objects of a process in the driver. */
+enum counted { COUNTED_CONTEXTS, COUNTED_STREAMS, COUNTED_EVENTS, COUNTED };
+
 /* state.c: what all processes of the node hold, in /dev/shm/elastic-ai-devices (or $ELASTIC_AI_EMULATED_STATE). What a
  * process held is gone with the process, however it ended. */
 struct holder {
@@ -34,6 +39,7 @@ struct holder {
     uint64_t bytes;
 };
 int state_open(void); /* 0, or -1 with errno */
+void state_count(enum counted what, int by); /* objects that this process has in the driver */
 bool state_take(int gpu, uint64_t bytes, uint64_t of); /* false: more than `of` would be in use */
 void state_give(int gpu, uint64_t bytes);
 uint64_t state_used(int gpu);

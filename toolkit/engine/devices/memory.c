@@ -43,7 +43,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     if (!pointer || !bytes || bytes > SIZE_MAX / 2) return CUDA_ERROR_INVALID_VALUE;
     if (!c) return CUDA_ERROR_INVALID_CONTEXT;
     struct block b = {.bytes = rounded(bytes, 512), .mapped = rounded(bytes, bytes < HUGE ? 4096 : HUGE), .context = c};
-    if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     /* Taken from the host as it is touched, zeroed by the kernel: nobody sees what another one left. */
     b.host = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_rwlock_wrlock(&lock);
@@ -102,7 +102,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     struct context *c = current();
     if (!free_bytes || !total_bytes) return CUDA_ERROR_INVALID_VALUE;
     if (!c) return CUDA_ERROR_INVALID_CONTEXT;
-    uint64_t used = state_used(c->gpu), total = gpus[c->gpu].memory_bytes;
+    uint64_t used = state_used(c->gpu), total = gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes;
     *total_bytes = total;
     *free_bytes = used < total ? total - used : 0;
     return CUDA_SUCCESS;

@@ -167,13 +167,13 @@ DEVICE(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t device, int *major, int
 
 DEVICE(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *to),
        if (!to) return INVALID_ARGUMENT;
-       uint64_t used = state_used(i);
+       uint64_t used = state_used(i) + gpus[i].reserved_bytes; /* as NVML's first version counts it */
        *to = (nvmlMemory_t){gpus[i].memory_bytes, gpus[i].memory_bytes - used, used}; return OK;)
 
 DEVICE(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *to),
        if (!to) return INVALID_ARGUMENT;
-       uint64_t used = state_used(i);
-       *to = (nvmlMemory_v2_t){to->version, gpus[i].memory_bytes, 0, gpus[i].memory_bytes - used, used}; return OK;)
+       uint64_t used = state_used(i), total = gpus[i].memory_bytes, reserved = gpus[i].reserved_bytes;
+       *to = (nvmlMemory_v2_t){to->version, total, reserved, total - reserved - used, used}; return OK;)
 
 /* Copies are all that an emulated device does: they are its work, and its memory's. */
 DEVICE(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t *to),

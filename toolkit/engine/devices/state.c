@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PATH "/dev/shm/elastic-ai-devices"
-#define MAGIC 0x45414902u
+#define MAGIC 0x45414903u
 #define ROWS 512
 #define LOCK_ALL 0 /* offsets of locks; the rows' are behind */
 #define LOCK_ROW 1
@@ -29,7 +29,7 @@ struct state {
     } gpu[MAX_GPUS];
     struct {
         int32_t pid; /* 0: free */
-        uint32_t unused;
+        int32_t objects[COUNTED];
         uint64_t used[MAX_GPUS];
     } row[ROWS];
 };
@@ -147,6 +147,13 @@ void state_give(int gpu, uint64_t bytes) {
     if (!state || mine < 0) return;
     lock();
     state->row[mine].used[gpu] -= bytes;
+    unlock();
+}
+
+void state_count(enum counted what, int by) {
+    if (!state) return;
+    lock();
+    if (mine >= 0 || have_row()) state->row[mine].objects[what] += by;
     unlock();
 }
 

@@ -36,6 +36,8 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
     struct stream *s = malloc(sizeof *s);
     if (!s) return CUDA_ERROR_OUT_OF_MEMORY;
     *s = (struct stream){STREAM, current()};
+    __atomic_fetch_add(&s->context->streams, 1, __ATOMIC_RELAXED);
+    state_count(COUNTED_STREAMS, 1);
     *stream = (CUstream)s;
     return CUDA_SUCCESS;
 }
@@ -46,6 +48,8 @@ CUresult cuStreamDestroy_v2(CUstream stream) {
     if ((uintptr_t)stream <= 2) return CUDA_ERROR_INVALID_HANDLE;
     TRY(stream_check(stream));
     ((struct stream *)stream)->kind = 0;
+    __atomic_fetch_sub(&((struct stream *)stream)->context->streams, 1, __ATOMIC_RELAXED);
+    state_count(COUNTED_STREAMS, -1);
     free(stream);
     return CUDA_SUCCESS;
 }
@@ -65,6 +69,8 @@ CUresult cuEventCreate(CUevent *event, unsigned flags) {
     struct event *e = malloc(sizeof *e);
     if (!e) return CUDA_ERROR_OUT_OF_MEMORY;
     *e = (struct event){EVENT, current(), flags, 0};
+    __atomic_fetch_add(&e->context->events, 1, __ATOMIC_RELAXED);
+    state_count(COUNTED_EVENTS, 1);
     *event = (CUevent)e;
     return CUDA_SUCCESS;
 }
@@ -73,6 +79,8 @@ CUresult cuEventDestroy_v2(CUevent event) {
     struct event *e = event_of(event);
     if (!e) return CUDA_ERROR_INVALID_HANDLE;
     e->kind = 0;
+    __atomic_fetch_sub(&e->context->events, 1, __ATOMIC_RELAXED);
+    state_count(COUNTED_EVENTS, -1);
     free(e);
     return CUDA_SUCCESS;
 }

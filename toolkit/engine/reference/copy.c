@@ -9,7 +9,7 @@
 #include "driver.h"
 #include "session.h"
 
-#define SLOTS 4
+#define SLOTS STAGING_EVENTS
 
 struct staging {
     void *host[SLOTS];

@@ -5,6 +5,8 @@
 #include "handles.h"
 #include "wire.h"
 
+#define STAGING_EVENTS 4 /* of the driver, in each context that copies */
+
 void copy_in(const struct request *r);
 void copy_out(const struct request *r);
 void staging_free(struct handle *context); /* the context must be current */

@@ -1,4 +1,5 @@
-/* What the server says of itself: devices, limits, and the CUDA settings that it was started with. */
+/* What the server says of itself: devices, limits, what the asking client has there, and the CUDA settings that it was
+ * started with. */
 #define _GNU_SOURCE
 #include "environment.h"
 
@@ -9,7 +10,9 @@
 #include <unistd.h>
 
 #include "accounts.h"
+#include "copy.h"
 #include "driver.h"
+#include "handles.h"
 #include "options.h"
 #include "session.h"
 
@@ -48,6 +51,10 @@ size_t environment(char *to, size_t size) {
     put(&t, "\"memory_limit_bytes\": ");
     if (options.memory_limit) put(&t, "%llu", (unsigned long long)options.memory_limit);
     else put(&t, "null");
+    put(&t, ", \"context_bytes\": %llu, ", (unsigned long long)options.context_bytes);
+    put(&t, "\"objects\": {\"contexts\": %llu, \"streams\": %llu, \"events\": %llu, \"staging_events\": %llu}",
+        (unsigned long long)handles_count(CONTEXT), (unsigned long long)handles_count(STREAM),
+        (unsigned long long)handles_count(EVENT), (unsigned long long)contexts_that_copy() * STAGING_EVENTS);
     put(&t, ", \"devices\": [");
     for (int i = 0; i < session.devices; i++) {
         const struct device_info *d = &session.info[i];

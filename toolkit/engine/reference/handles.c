@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "accounts.h"
+#include "options.h"
 
 static struct handle *handles; /* number n is entry n - 1 */
 static uint64_t handle_room, free_hint;
@@ -41,10 +42,22 @@ void handle_drop(uint64_t number) {
     if (number - 1 < free_hint) free_hint = number - 1;
 }
 
-uint64_t primary_find(int device) {
+uint64_t context_find(int device) {
     for (uint64_t i = 0; i < handle_room; i++)
-        if (handles[i].kind == CONTEXT && handles[i].primary && handles[i].device == device) return i + 1;
+        if (handles[i].kind == CONTEXT && handles[i].device == device) return i + 1;
     return 0;
+}
+
+uint64_t handles_count(enum handle_kind kind) {
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < handle_room; i++) found += handles[i].kind == kind;
+    return found;
+}
+
+uint64_t contexts_that_copy(void) {
+    uint64_t found = 0;
+    for (uint64_t i = 0; i < handle_room; i++) found += handles[i].kind == CONTEXT && handles[i].staging;
+    return found;
 }
 
 /* Index of the first memory above `at`. */
@@ -89,6 +102,7 @@ void context_forget(uint64_t number, int child) {
         else memories[kept++] = memories[i];
     }
     memory_count = kept;
+    account_give(child, context->device, options.context_bytes);
     for (uint64_t i = 0; i < handle_room; i++)
         if ((handles[i].kind == STREAM || handles[i].kind == EVENT) && handles[i].context == number) handle_drop(i + 1);
     handle_drop(number);

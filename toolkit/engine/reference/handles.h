@@ -29,9 +29,12 @@ struct memory {
 uint64_t handle_add(enum handle_kind kind, void *real, int device, uint64_t context);
 struct handle *handle_get(uint64_t number, enum handle_kind kind); /* NULL: no such */
 void handle_drop(uint64_t number);
-/* Number of the primary context of `device`, 0 while the client has none: two numbers would be two accounts of it. */
-uint64_t primary_find(int device);
-/* Forgets all that lived in a context, and gives back what its memory was accounted for. */
+/* Number of the client's context on `device`, 0 while it has none. There is one at most: two numbers of the primary one
+ * would be two accounts of it, and more contexts would take memory without end. */
+uint64_t context_find(int device);
+uint64_t handles_count(enum handle_kind kind);
+uint64_t contexts_that_copy(void);
+/* Forgets a context and all that lived in it, and gives back what these were accounted for. */
 void context_forget(uint64_t number, int child);
 void memory_add(CUdeviceptr at, uint64_t bytes, uint64_t context);
 /* The memory that holds all of [at, at + bytes); NULL: none does. */

@@ -40,22 +40,35 @@ static CUresult event_of(const struct request *r, CUevent *event) {
 
 /* Contexts. */
 
-static CUresult primary_retain(const struct request *r, uint64_t *value) {
+/* A context on `device`, for which there is none yet; it counts, and is accounted for before it is made. */
+static CUresult context_make(const struct request *r, int device, bool primary, uint64_t *number) {
     CUcontext context = NULL;
+    if (!account_take(session.child, device, options.context_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult status = primary ? driver.cuDevicePrimaryCtxRetain(&context, device)
+                              : driver.cuCtxCreate_v2(&context, (unsigned)r->arg[0], device);
+    if (status) {
+        account_give(session.child, device, options.context_bytes);
+        return status;
+    }
+    *number = handle_add(CONTEXT, context, device, 0);
+    handle_get(*number, CONTEXT)->primary = primary;
+    return CUDA_SUCCESS;
+}
+
+static CUresult primary_retain(const struct request *r, uint64_t *value) {
     if (r->arg[1] >= (uint64_t)session.devices) return CUDA_ERROR_INVALID_DEVICE;
-    value[0] = primary_find((int)r->arg[1]);
-    if (value[0]) return CUDA_SUCCESS; /* held already, once: the driver would only count */
-    TRY(driver.cuDevicePrimaryCtxRetain(&context, (int)r->arg[1]));
-    value[0] = handle_add(CONTEXT, context, (int)r->arg[1], 0);
-    handle_get(value[0], CONTEXT)->primary = true;
+    uint64_t there = context_find((int)r->arg[1]);
+    if (!there) return context_make(r, (int)r->arg[1], true, value);
+    if (!handle_get(there, CONTEXT)->primary) return CUDA_ERROR_NOT_SUPPORTED;
+    value[0] = there; /* held already, once: the driver would only count */
     return CUDA_SUCCESS;
 }
 
 static CUresult context_create(const struct request *r, uint64_t *value) {
-    CUcontext context = NULL;
     if (r->arg[1] >= (uint64_t)session.devices) return CUDA_ERROR_INVALID_DEVICE;
-    TRY(driver.cuCtxCreate_v2(&context, (unsigned)r->arg[0], (int)r->arg[1]));
-    session.current = value[0] = handle_add(CONTEXT, context, (int)r->arg[1], 0); /* cuCtxCreate made it current */
+    if (context_find((int)r->arg[1])) return CUDA_ERROR_NOT_SUPPORTED;
+    TRY(context_make(r, (int)r->arg[1], false, value));
+    session.current = value[0]; /* cuCtxCreate made it current */
     return CUDA_SUCCESS;
 }
 

@@ -15,7 +15,7 @@ struct options options = {.bind = "127.0.0.1", .report_fd = -1};
 
 static const char usage[] =
     "usage: elastic-ai-refserver --token-file FILE --allow IP[,IP...] [--bind ADDR] [--port N] [--port-file FILE]\n"
-    "           [--memory-limit BYTES] [--idle-timeout SECONDS] [--report-fd N]\n"
+    "           [--memory-limit BYTES] [--context-bytes BYTES] [--idle-timeout SECONDS] [--report-fd N]\n"
     "       elastic-ai-refserver --version\n"
     "\n"
     "The reference engine's server (release " ENGINE_RELEASE "): memory and copies of this machine's CUDA devices,\n"
@@ -28,6 +28,7 @@ static const char usage[] =
     "  --token-file FILE    first line: the token, 16 to 255 characters\n"
     "  --allow IP,...       clients' addresses; all others are turned away\n"
     "  --memory-limit BYTES of each device, for all connections together\n"
+    "  --context-bytes BYTES what a context takes of a device (0); it counts against the limit\n"
     "  --idle-timeout S     end after S seconds without a connection\n"
     "  --report-fd N        events as JSON lines\n";
 
@@ -81,12 +82,12 @@ static void read_token(void) {
 
 void read_options(int argc, char **argv) {
     static const struct option known[] = {
-        {"bind", required_argument, NULL, 'b'},         {"port", required_argument, NULL, 'p'},
-        {"port-file", required_argument, NULL, 'f'},    {"token-file", required_argument, NULL, 't'},
-        {"allow", required_argument, NULL, 'a'},        {"memory-limit", required_argument, NULL, 'm'},
-        {"idle-timeout", required_argument, NULL, 'i'}, {"report-fd", required_argument, NULL, 'r'},
-        {"help", no_argument, NULL, 'h'},               {"version", no_argument, NULL, 'v'},
-        {NULL, 0, NULL, 0},
+        {"bind", required_argument, NULL, 'b'},          {"port", required_argument, NULL, 'p'},
+        {"port-file", required_argument, NULL, 'f'},     {"token-file", required_argument, NULL, 't'},
+        {"allow", required_argument, NULL, 'a'},         {"memory-limit", required_argument, NULL, 'm'},
+        {"context-bytes", required_argument, NULL, 'c'}, {"idle-timeout", required_argument, NULL, 'i'},
+        {"report-fd", required_argument, NULL, 'r'},     {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},             {NULL, 0, NULL, 0},
     };
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
@@ -96,6 +97,7 @@ void read_options(int argc, char **argv) {
         case 't': options.token_file = optarg; break;
         case 'a': allow(optarg); break;
         case 'm': options.memory_limit = number("memory-limit", optarg, 1, UINT64_MAX / 2); break;
+        case 'c': options.context_bytes = number("context-bytes", optarg, 0, UINT64_MAX / 2); break;
         case 'i': options.idle_timeout_s = (int)number("idle-timeout", optarg, 1, 1000000); break;
         case 'r':
             options.report_fd = (int)number("report-fd", optarg, 1, 1 << 20);

@@ -13,6 +13,7 @@ struct options {
     const char *bind, *port_file, *token_file;
     int port, report_fd, idle_timeout_s;
     uint64_t memory_limit; /* bytes per device over all children; 0: none */
+    uint64_t context_bytes; /* what a context takes of a device, as measured; counts against the limit */
     struct in6_addr allowed[MAX_ALLOWED]; /* IPv4 as mapped addresses */
     int allowed_count;
     char token[WIRE_TOKEN];

@@ -1,0 +1,64 @@
+"""A client with a token that means harm, under AddressSanitizer and UndefinedBehaviorSanitizer, on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_fuzz import assert_equal, attack, honest, until
+from tests.support.engine_run import MIB, describe, sanitized, server
+from toolkit.engine import build
+
+pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+LIMIT, CONTEXT = 8 * MIB, 300_032
+CASES = 60
+LONG_S = 120.0
+ENDS = (0, 1)  # of a connection's process: its client went, or broke the protocol
+
+
+def attacked(folder: Path, seeds: Iterable[int]) -> int:
+    """All cases against one lease beside another; how many there were."""
+    devices = describe(folder, 64 * MIB, context_bytes=CONTEXT)
+    limits = ["--memory-limit", str(LIMIT), "--context-bytes", str(CONTEXT)]
+    log = {"ASAN_OPTIONS": f"log_path={folder}/found:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
+    count = 0
+    with (
+        server(folder / "a", *limits, devices=devices, programs=sanitized, **log) as lease,
+        server(folder / "b", *limits, devices=devices, programs=sanitized, **log) as other,
+        honest(lease) as beside,
+        honest(other) as neighbour,
+    ):
+        for seed in seeds:
+            try:
+                attack(lease, seed, LIMIT)
+                for one, at in ((beside, lease), (neighbour, other)):
+                    one.check()
+                    assert_equal(at, one.told())
+            except Exception as fault:
+                found = "".join(path.read_text() for path in folder.glob("found.*"))
+                raise AssertionError(f"seed {seed}: {fault}\n{found}") from fault
+            count += 1
+        ends = {event["status"] for event in lease.events() if event["event"] == "gone"}
+    assert ends <= set(ENDS), f"a connection's process ended with {ends}"
+    assert not list(folder.glob("found.*"))
+    return count
+
+
+def test_accounts_survive_a_hostile_client(tmp_path: Path) -> None:
+    """Memory of a lease, contexts, streams and events are what the driver counts, whatever a client sends."""
+    assert attacked(tmp_path, range(CASES)) == CASES
+
+
+@pytest.mark.rest
+def test_accounts_survive_a_hostile_client_for_longer(tmp_path: Path) -> None:
+    """As above, with other seeds, for minutes."""
+    assert attacked(tmp_path, until(LONG_S, 1_000_000)) > CASES
+
+
+def test_the_sanitizers_are_there(tmp_path: Path) -> None:
+    """Without them the other tests would find half."""
+    program = sanitized() / "bin/elastic-ai-refserver"
+    assert b"__asan_init" in program.read_bytes()
+    assert b"__ubsan_handle" in program.read_bytes()

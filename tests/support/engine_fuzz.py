@@ -1,0 +1,283 @@
+"""A client of the reference engine that has a token and means harm: seeded cases over the real protocol.
+
+A case is a connection on which requests go out that are right, nearly right, repeated, out of order or cut off. After
+it the server's accounts must equal what the emulated driver has counted by itself, and nobody else may have noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.engine_run import Server, wait_for
+from tests.support.engine_wire import REPLY, REQUEST, admitted, asked, hello, read, request, welcomed
+
+ENVIRONMENT, RETAIN, CREATE, DESTROY, CTX_SYNC, ALLOC, FREE, INFO, HTOD, DTOH, DTOD, PEER, MEMSET = range(1, 14)
+STREAM_CREATE, STREAM_DESTROY, STREAM_QUERY, STREAM_SYNC, STREAM_WAIT = range(14, 19)
+EVENT_CREATE, EVENT_DESTROY, EVENT_RECORD, EVENT_QUERY, EVENT_SYNC, EVENT_ELAPSED = range(19, 25)
+LAST_OP = EVENT_ELAPSED
+EVIL = [0, 1, 2, 3, 77, 511, 512, 513, 1 << 31, 1 << 32, 1 << 47, (1 << 63) - 1, 1 << 63, (1 << 64) - 512, (1 << 64) - 1]
+MARK = 0xFFFFFFFF  # sequence number of the question that ends a batch
+HANGS_S = 30.0
+#: struct state of devices/state.c: before the rows, and a row: pid, objects by kind, bytes by GPU.
+STATE_HEAD, ROW = 8 + 16 * 32, struct.Struct("<i3i16Q")
+REFUSED_FIELDS = 8  # words of a request that a mutation may replace: flags, payload, context, arguments
+
+
+@dataclass
+class Row:
+    """What the emulated driver counts of one process."""
+
+    contexts: int
+    streams: int
+    events: int
+    used: tuple[int, ...]
+
+
+def rows(state: Path) -> dict[int, Row]:
+    """By process, those of processes that have ended included until somebody asks the driver."""
+    data, found = state.read_bytes(), {}
+    for at in range(STATE_HEAD, len(data) - ROW.size + 1, ROW.size):
+        pid, contexts, streams, events, *used = ROW.unpack_from(data, at)
+        if pid:
+            found[pid] = Row(contexts, streams, events, tuple(used))
+    return found
+
+
+@dataclass
+class Known:
+    """What a client has been given; some of it is gone again, which is the point."""
+
+    contexts: list[int] = field(default_factory=list)
+    pointers: list[int] = field(default_factory=list)
+    streams: list[int] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+
+    def learn(self, op: int, value: int) -> None:
+        """The reply of a request that makes something."""
+        made = {RETAIN: self.contexts, CREATE: self.contexts, ALLOC: self.pointers}
+        made |= {STREAM_CREATE: self.streams, EVENT_CREATE: self.events}
+        if op in made and value and value not in made[op]:
+            made[op].append(value)
+
+
+class Hostile:
+    """Requests of one connection, by a seed."""
+
+    def __init__(self, seed: int, limit_bytes: int) -> None:
+        """The seed decides everything that is sent."""
+        self.chance, self.limit, self.known = random.Random(seed), limit_bytes, Known()
+
+    def _one(self, known: list[int]) -> int:
+        if known and self.chance.random() < 0.9:
+            return self.chance.choice(known)
+        return self.chance.choice(EVIL)
+
+    def _size(self) -> int:
+        chance = self.chance.random()
+        if chance < 0.05:
+            return self.chance.choice(EVIL)
+        return self.chance.randrange(1, self.limit if chance < 0.2 else 70_000)
+
+    def _place(self) -> int:
+        return (self._one(self.known.pointers) + self.chance.choice((0, 0, 0, 4, 512, 65536))) % (1 << 64)
+
+    def words(self) -> tuple[int, list[int]]:
+        """An operation and its arguments, mostly right."""
+        op = self.chance.choices(
+            range(1, LAST_OP + 2), [1, 6, 5, 3, 2, 16, 6, 2, 10, 8, 8, 4, 8, 6, 3, 2, 2, 2, 6, 3, 3, 2, 2, 2, 1]
+        )[0]
+        one, known, stream = self._one, self.known, self.chance.choice([0, self._one(self.known.streams)])
+        arguments = {
+            RETAIN: lambda: [0, self.chance.choice((0, 0, 1, 2))],
+            CREATE: lambda: [0, self.chance.choice((0, 1, 1, 2))],
+            DESTROY: lambda: [one(known.contexts)],
+            ALLOC: lambda: [self._size()],
+            FREE: lambda: [one(known.pointers)],
+            HTOD: lambda: [self._place(), self.chance.randrange(0, 70_000), stream],
+            DTOH: lambda: [self._place(), self._size(), stream],
+            DTOD: lambda: [self._place(), self._place(), self._size(), stream],
+            PEER: lambda: [self._place(), one(known.contexts), self._place(), one(known.contexts), self._size(), stream],
+            MEMSET: lambda: [self._place(), 7, self._size(), self.chance.choice((1, 4)), stream],
+            STREAM_CREATE: lambda: [0, 0],
+            STREAM_WAIT: lambda: [one(known.streams), one(known.events)],
+            EVENT_CREATE: lambda: [self.chance.choice((0, 2))],
+            EVENT_RECORD: lambda: [one(known.events), stream],
+            EVENT_ELAPSED: lambda: [one(known.events), one(known.events)],
+        }
+        if op in arguments:
+            return op, arguments[op]()
+        return op, [one(known.streams if op in (STREAM_DESTROY, STREAM_QUERY, STREAM_SYNC) else known.events)]
+
+    def message(self, seq: int) -> tuple[int, bytes]:
+        """One request in step with those before and after it: whatever it says, its payload is as long as it says."""
+        op, arguments = self.words()
+        size = arguments[1] if op == HTOD else 0
+        flags = self.chance.choices((1, 3, 0, 2), (60, 25, 10, 5))[0]
+        fields = [flags, size, self._one(self.known.contexts) if self.chance.random() < 0.9 else 0, *arguments]
+        for _ in range(self.chance.choices((0, 1, 3), (75, 20, 5))[0]):
+            at = self.chance.randrange(min(len(fields), REFUSED_FIELDS))
+            if at != 1:  # the payload's size
+                old = fields[at]
+                fields[at] = self.chance.choice((old ^ 1 << self.chance.randrange(64), self.chance.choice(EVIL)))
+        if self.chance.random() < 0.02 and op != HTOD:
+            op = self.chance.choice((0, LAST_OP + 1, 99, 1 << 31))
+        fields[0] &= 0xFFFFFFFF
+        sent = request(op, *fields[3:], size=size, context=fields[2], flags=fields[0], seq=seq)
+        return op, sent + self.chance.randbytes(size)
+
+    def batch(self) -> tuple[dict[int, int], bytes]:
+        """Requests by their numbers, some twice, some in another order; the question of what the server has, last."""
+        made = [self.message(seq) for seq in range(1, self.chance.randrange(4, 48))]
+        if self.chance.random() < 0.3:
+            made += [self.chance.choice(made) for _ in range(self.chance.randrange(1, 8))]
+        if self.chance.random() < 0.3:
+            self.chance.shuffle(made)
+        ops = {REQUEST.unpack_from(sent)[2]: op for op, sent in made}
+        return ops, b"".join(sent for _, sent in made) + request(ENVIRONMENT, seq=MARK)
+
+    def torn(self) -> bytes:
+        """Requests whose lengths do not hold, cut off anywhere."""
+        data = bytearray(self.batch()[1])
+        for _ in range(self.chance.randrange(1, 6)):
+            data[self.chance.randrange(len(data))] ^= 1 << self.chance.randrange(8)
+        return bytes(data[: self.chance.randrange(len(data))])
+
+    def bad_hello(self) -> bytes:
+        """A hello with other bits, cut off or with something behind it."""
+        data = bytearray(hello() + self.chance.randbytes(self.chance.randrange(64)))
+        for _ in range(self.chance.randrange(1, 4)):
+            data[self.chance.randrange(len(data))] ^= 1 << self.chance.randrange(8)
+        return bytes(data[: self.chance.randrange(len(data))])
+
+
+def exchange(sock: socket.socket, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Send and receive at once, so that neither side waits for the other: sequence number, status, value and payload of
+    each reply, until the server or the marked reply ends it. AssertionError where nothing moves any more."""
+    sock.setblocking(False)
+    sent, got = 0, bytearray()
+    while True:
+        readable, writable, _ = select.select([sock], [sock] if sent < len(data) else [], [], HANGS_S)
+        assert readable or writable, f"the server hangs, {len(data) - sent} bytes not taken"
+        try:
+            if writable:
+                sent += sock.send(data[sent : sent + 65536])
+            piece = sock.recv(1 << 20) if readable else None
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        if piece == b"":
+            return
+        got += piece or b""
+        while len(got) >= REPLY.size:
+            seq, status, size, value, _ = REPLY.unpack_from(got)
+            if len(got) < REPLY.size + size:
+                break
+            yield seq, status, value, bytes(got[REPLY.size : REPLY.size + size])
+            del got[: REPLY.size + size]
+            if seq == MARK:
+                return
+
+
+class Honest:
+    """Somebody else with a lease, or with a program in the same one: what he wrote stays, and he can work."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes a context and writes a pattern."""
+        self.sock = sock
+        self.context = asked(sock, RETAIN, 0, 0)[1]
+        self.pointer = asked(sock, ALLOC, 4096, context=self.context)[1]
+        assert asked(sock, MEMSET, self.pointer, 0x5A, 4096, 1, flags=3, context=self.context)[0] == 0
+
+    def check(self) -> None:
+        """His data are there, and another allocation works."""
+        self.sock.settimeout(HANGS_S)
+        self.sock.sendall(request(DTOH, self.pointer, 4096, context=self.context))
+        _, status, size, _, _ = REPLY.unpack(read(self.sock, REPLY.size))
+        assert (status, read(self.sock, size)) == (0, b"\x5a" * 4096)
+        status, pointer = asked(self.sock, ALLOC, 512, context=self.context)
+        assert status == 0
+        assert asked(self.sock, FREE, pointer)[0] == 0
+
+    def told(self) -> dict[str, Any]:
+        """What the server says that it has."""
+        self.sock.sendall(request(ENVIRONMENT))
+        _, _, size, _, _ = REPLY.unpack(read(self.sock, REPLY.size))
+        return dict(json.loads(read(self.sock, size)))
+
+
+@contextmanager
+def honest(server: Server) -> Iterator[Honest]:
+    """Such a one on a server."""
+    with admitted(server.port) as sock:
+        yield Honest(sock)
+
+
+def children(server: Server) -> set[int]:
+    """Processes of its connections that have not ended."""
+    events = server.events()
+    return {e["pid"] for e in events if e["event"] == "client"} - {e["pid"] for e in events if e["event"] == "gone"}
+
+
+def assert_equal(server: Server, told: dict[str, Any]) -> None:
+    """The accounts of the server's memory are those of the emulated driver."""
+    here, counted = children(server), rows(Path(server.devices["ELASTIC_AI_EMULATED_STATE"]))
+    for device, about in enumerate(told["devices"]):
+        taken = sum(row.used[device] for pid, row in counted.items() if pid in here)
+        assert about["used_bytes"] == taken, f"device {device}: {about['used_bytes']} accounted for, {taken} taken"
+        assert taken <= told["memory_limit_bytes"]
+
+
+def attack(server: Server, seed: int, limit_bytes: int) -> None:
+    """One case. AssertionError where accounts and driver differ."""
+    hostile = Hostile(seed, limit_bytes)
+    before = children(server)
+    with socket.create_connection(("127.0.0.1", server.port)) as sock:
+        sock.settimeout(HANGS_S)
+        if hostile.chance.random() < 0.1:
+            sock.sendall(hostile.bad_hello())
+            return
+        sock.sendall(hello())
+        welcomed(sock)
+        pid = (children(server) - before).pop()
+        for _ in range(hostile.chance.randrange(1, 5)):
+            ops, data = hostile.batch()
+            end = None
+            for seq, status, value, body in exchange(sock, data):
+                if seq == MARK:
+                    end = json.loads(body)
+                elif status == 0:
+                    hostile.known.learn(ops[seq], value)
+            assert end is not None, "a request that is in step ended the connection"
+            row, objects = rows(Path(server.devices["ELASTIC_AI_EMULATED_STATE"])).get(pid), end["objects"]
+            here = (objects["contexts"], objects["streams"], objects["events"] + objects["staging_events"])
+            assert here == ((row.contexts, row.streams, row.events) if row else (0, 0, 0)), (here, row)
+            assert objects["contexts"] <= len(end["devices"])
+            assert_equal(server, end)
+        if hostile.chance.random() < 0.4:
+            sock.setblocking(True)
+            sock.settimeout(HANGS_S)
+            try:
+                sock.sendall(hostile.torn())
+                sock.shutdown(socket.SHUT_WR)
+                while sock.recv(1 << 20):
+                    pass
+            except OSError as fault:
+                assert not isinstance(fault, TimeoutError), "the server hangs"
+    wait_for(lambda: children(server) == before, HANGS_S)
+
+
+def until(seconds: float, first_seed: int) -> Iterator[int]:
+    """Seeds, for so long."""
+    end, seed = time.monotonic() + seconds, first_seed
+    while time.monotonic() < end:
+        yield seed
+        seed += 1
