@@ -75,9 +75,7 @@ def sanitized() -> Path:
     return folder
 
 
-def describe(
-    folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100", **more: int
-) -> dict[str, str]:
+def describe(folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100", **more: int) -> dict[str, str]:
     """Two emulated GPUs of their own; the environment in which the emulated driver finds them."""
     entries = [
         {
@@ -135,7 +133,12 @@ def server(
         command += ["--allow", "127.0.0.1"]
     with (folder / "events").open("w") as events:
         command += ["--report-fd", str(events.fileno()), *options]
-        environment = {"PATH": os.environ["PATH"], "LD_LIBRARY_PATH": str(programs() / "devices"), **devices, **settings}
+        environment = {
+            "PATH": os.environ["PATH"],
+            "LD_LIBRARY_PATH": str(programs() / "devices"),
+            **devices,
+            **settings,
+        }
         process = subprocess.Popen(command, env=environment, pass_fds=[events.fileno()], text=True)
     try:
         wait_for(port_file.exists)
