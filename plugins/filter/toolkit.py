@@ -15,7 +15,10 @@ CODE = "ansible_collections.elastic_ai.toolkit.plugins.plugin_utils"
 #: Module of plugin_utils -> the filters that it has.
 FILTERS = {
     "docker": "docker_packages docker_daemon docker_daemon_differs",
-    "fabric": "port_mtu fabric_before port_commands fabric_port_files fabric_ports_off sysctls_off",
+    "fabric": (
+        "port_mtu port_manager connection_uuid fabric_before port_commands fabric_port_files fabric_ports_off "
+        "ports_to_activate sysctls_off"
+    ),
     "gpu": (
         "gpu_list nvswitch_list upstream_version driver_candidates driver_plan driver_verdict "
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "

@@ -15,6 +15,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims
+
 DOCUMENTATION = r"""
 module: node_preflight
 short_description: Observe what decides whether a node can be provisioned
@@ -45,6 +47,8 @@ systemd: {description: whether systemd is the init, returned: always, type: bool
 memory_mib: {description: memory, returned: always, type: int}
 disks: {description: by path - existing folder above it and its device and free_mib, returned: always, type: dict}
 links: {description: IPv4 addresses by network interface, returned: always, type: dict}
+network: {description: running network managers and files that configure ports and NetworkManager's state of each port,
+  returned: always, type: dict}
 links_error: {description: why the interfaces could not be listed, returned: always, type: str}
 headers: {description: of the running kernel - present or installable or missing or unknown, returned: always,
   type: str}
@@ -56,6 +60,7 @@ offset_at_most_s: {description: upper limit of the clock's offset; it includes t
   type: float}
 """
 
+MANAGERS = ("NetworkManager", "systemd-networkd")
 SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # Where DKMS of Debian and EL, and Ubuntu's, keep the certificate that they sign modules with.
 MOK_FILES = ("/var/lib/dkms/mok.pub", "/var/lib/shim-signed/mok/MOK.der")
@@ -87,16 +92,29 @@ def read_disks(paths: list[str]) -> dict[str, dict[str, Any]]:
     return disks
 
 
-def read_links(module: AnsibleModule) -> tuple[dict[str, list[str]], str]:
-    """IPv4 addresses by interface, and why they could not be listed."""
+def read_links(module: AnsibleModule) -> tuple[list[dict[str, Any]], str]:
+    """The interfaces as `ip` lists them, and why they could not be listed."""
     code, out, err = module.run_command(["ip", "-json", "address", "show"])
     if code != 0:
-        return {}, err.strip()
-    links = {link["ifname"]: link for link in json.loads(out) if "ifname" in link}
+        return [], err.strip()
+    return [link for link in json.loads(out) if "ifname" in link], ""
+
+
+def addresses(links: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """IPv4 addresses by interface."""
     return {
-        name: [entry["local"] for entry in link.get("addr_info", []) if entry.get("family") == "inet"]
-        for name, link in links.items()
-    }, ""
+        link["ifname"]: [entry["local"] for entry in link.get("addr_info", []) if entry.get("family") == "inet"]
+        for link in links
+    }
+
+
+def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str, Any]:
+    """Who configures the ports: managers that run, files, and what NetworkManager says of each port."""
+    running = [name for name in MANAGERS if module.run_command(["systemctl", "is-active", "--quiet", name])[0] == 0]
+    said = ""
+    if "NetworkManager" in running and shutil.which("nmcli"):
+        said = module.run_command(["nmcli", "-t", "-f", "DEVICE,STATE", "device"])[1]
+    return {"running": running, "claims": read_claims(links), "networkmanager": device_states(said)}
 
 
 def read_headers(module: AnsibleModule) -> str:
@@ -173,8 +191,9 @@ def main() -> None:
         systemd=Path("/run/systemd/system").is_dir(),
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         disks=read_disks(module.params["disk_paths"]),
-        links=links,
+        links=addresses(links),
         links_error=links_error,
+        network=read_network(module, links),
         headers=read_headers(module),
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
         mok_enrolled=read_mok_enrolled(module),

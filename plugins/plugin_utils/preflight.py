@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import numbers
 
 Json = Mapping[str, Any]
@@ -184,6 +185,7 @@ CHECKS = (
     disk_reasons,
     name_reasons,
     address_reasons,
+    claim_reasons,
     clock_reasons,
     kernel_reasons,
     key_reasons,
@@ -202,4 +204,4 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         notes.append("kernel module nouveau is loaded; role kernel switches it off, which takes a reboot")
     if built_modules(observed, wanted) and observed["headers"] == "unknown":
         notes.append("whether headers of the running kernel can be installed is not known before lists are fetched")
-    return notes
+    return notes + claim_notes(observed, wanted)

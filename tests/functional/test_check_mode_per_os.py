@@ -27,10 +27,8 @@ FOREIGN = {
     "el": r"-dev$|^linux-(headers|image|modules)|^python3-venv$"
     r"|^(iproute2|iputils-ping|procps|g\+\+|openssh-client|openmpi-bin|rdmacm-utils|ibverbs-utils|slurm-wlm|docker\.io)$",
 }
-# EL 9 has no systemd-networkd of its own, through which role fabric configures the ports; until the role brings it
-# from EPEL, the node of EL 9 is checked without fabric ports, and so without these roles' part.
-# Nor is there a package of Prometheus, and role monitoring says so there.
-WITHOUT_PORTS = {"el9": {"fabric", "roce", "monitoring"}}
+# EL 9 has no package of Prometheus, and role monitoring says so there.
+WITHOUT = {"el9": {"monitoring"}}
 
 
 @dataclass(frozen=True)
@@ -84,14 +82,13 @@ def keys(folder: Path) -> dict[str, Any]:
 
 def inventory(system: str, folder: Path, variables: dict[str, Any]) -> Path:
     """That of a node that is head and GPU server in one, so that it meets every role and every table."""
-    port = {"interface": "ens31np0", "address": "10.80.0.11/24", "rate_gbps": 400}
     common = {
         "ansible_connection": "canned",
         "ansible_host": "192.0.2.11",
         "ansible_user": "root",
         "canned_log": str(folder / "log"),
         "canned_recording": str(REPO / f"tests/data/facts/os/{system}.json"),
-        "fabric_ports": [] if system in WITHOUT_PORTS else [port],
+        "fabric_ports": [{"interface": "ens31np0", "address": "10.80.0.11/24", "rate_gbps": 400}],
         "roce_enabled": True,
         "stack_release": "reference-2019" if system == "ubuntu2204" else "current",
         "horovod_image": "registry.example.net/training:1",  # only a head with Debian builds one out of nothing
@@ -153,7 +150,7 @@ def test_no_role_renders_nothing(runs: dict[str, Run], system: str) -> None:
     """What one system gets, every system gets: a role whose table lacks a system would stand out here."""
     whole = set().union(*(run.owners() for run in runs.values()))
     assert len(whole) > 10, "hardly a role says whose files and packages it brings"
-    assert whole - runs[system].owners() - WITHOUT_PORTS.get(system, set()) == set()
+    assert whole - runs[system].owners() - WITHOUT.get(system, set()) == set()
 
 
 def test_what_is_rendered_is_whole(runs: dict[str, Run], system: str) -> None:
@@ -190,3 +187,10 @@ def test_the_package_manager_of_the_system_is_asked(runs: dict[str, Run], system
     sets = (args for args in runs[system].of("package_ledger") if args["wanted"])
     for args, asked in zip(dnf, sets, strict=True):
         assert {f"{name}-{version}".rstrip("-") for name, version in asked["wanted"].items()} <= set(args["name"])
+
+
+def test_the_ports_go_to_the_network_manager_of_the_system(runs: dict[str, Run], system: str) -> None:
+    files = {entry["path"] for args in runs[system].of("managed_files") for entry in args.get("files") or []}
+    keyfile = "/etc/NetworkManager/system-connections/elastic-ai-ens31np0.nmconnection" in files
+    networkd = "/etc/systemd/network/05-elastic-ai-ens31np0.network" in files
+    assert (keyfile, networkd) == ((True, False) if system == "el9" else (False, True))

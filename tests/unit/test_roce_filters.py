@@ -187,17 +187,21 @@ def node(mtu: int, text: str = "", enabled: bool = False) -> dict[str, Any]:
 
 def test_the_first_reading_of_a_port_is_kept() -> None:
     before = FILTERS["fabric_before"]
-    first = before(node(1500), "/x", ["net.ipv4.tcp_mtu_probing"])
+    first = before(node(1500), "/x", ["net.ipv4.tcp_mtu_probing"], "systemd-networkd")
     assert first["ports"] == {"eth0": {"mtu": 1500, "txqueuelen": 1000, "up": False, "addresses": []}}
-    assert first["networkd_enabled"] is False
+    assert first["manager_enabled"] is False
     # Our own settings are not taken for what was there before.
-    assert before(node(9000, json.dumps(first), enabled=True), "/x", ["net.ipv4.tcp_mtu_probing"]) == first
+    assert (
+        before(node(9000, json.dumps(first), enabled=True), "/x", ["net.ipv4.tcp_mtu_probing"], "systemd-networkd")
+        == first
+    )
 
 
 def test_a_port_gets_back_what_it_had() -> None:
     before = {"ports": {"eth0": {"mtu": 1500, "txqueuelen": 1000, "up": True, "addresses": ["10.0.0.1/24"]}}}
-    assert FILTERS["port_commands"](before).splitlines() == [
+    assert FILTERS["port_commands"](before, "systemd-networkd").splitlines() == [
         "address flush dev eth0 scope global",
         "link set dev eth0 mtu 1500 txqueuelen 1000 up",
         "address add 10.0.0.1/24 dev eth0",
     ]
+    assert FILTERS["port_commands"](before, "NetworkManager") == "link set dev eth0 mtu 1500 txqueuelen 1000\n"

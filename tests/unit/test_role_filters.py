@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.node_modules import load_filters
 
 FABRIC, HOROVOD, REMOTING = (load_filters(name) for name in ("fabric", "horovod", "remoting"))
-NETWORK = "/etc/systemd/network/70-elastic-ai-"
+NETWORK = "/etc/systemd/network/05-elastic-ai-"
 
 
 def node(**link: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def test_each_port_has_its_files_and_no_other_stays() -> None:
         {"interface": "ib0.8001", "pkey": "0x8001", "parent": "ib0"},
         {"interface": "ib0.8002", "pkey": "0x8002", "parent": "ib0"},
     ]
-    files = FABRIC["fabric_port_files"](ports, [f"{NETWORK}fab0.network", f"{NETWORK}old.network"])
+    files = FABRIC["fabric_port_files"](ports, [f"{NETWORK}fab0.network", f"{NETWORK}old.network"], "systemd-networkd")
     assert [(file["path"].removeprefix(NETWORK), file.get("template", "")) for file in files] == [
         ("fab0.network", "port.network.j2"),
         ("ib0.8001.network", "port.network.j2"),
@@ -35,6 +35,14 @@ def test_each_port_has_its_files_and_no_other_stays() -> None:
     ]
     assert [child["interface"] for child in files[5]["vars"]["fabric_children"]] == ["ib0.8001", "ib0.8002"]
     assert files[6]["state"] == "absent"
+
+
+def test_only_ports_that_differ_are_activated_anew() -> None:
+    ports = [{"interface": "fab0", "address": "10.0.0.1/24"}]
+    activate, path = FABRIC["ports_to_activate"], "/etc/NetworkManager/system-connections/elastic-ai-fab0.nmconnection"
+    assert activate(node(), ports, 9000, 10000, []) == []
+    assert activate(node(), ports, 9000, 10000, [path]) == ["fab0"]
+    assert activate(node(mtu=1500), ports, 9000, 10000, []) == ["fab0"]
 
 
 def test_a_port_that_is_not_as_declared_is_named_with_what_differs() -> None:

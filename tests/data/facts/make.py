@@ -263,6 +263,18 @@ def node_state(system: str, hardware: str) -> Json:
     }
 
 
+def network(system: str) -> Json:
+    """Who configures the ports: the installer's choice, which is NetworkManager, netplan or ifupdown."""
+    running = {"el9": ["NetworkManager"], "ubuntu2204": ["systemd-networkd"], "ubuntu2404": ["systemd-networkd"]}
+    file, rendered = "/etc/netplan/50-cloud-init.yaml", "/run/systemd/network/10-netplan-eno1.network"
+    claim = {"port": "eno1", "manager": "netplan", "file": file, "rendered": rendered, "dhcp": True}
+    return {
+        "running": running.get(system, []),
+        "claims": [{**claim, "addresses": [], "member_of": ""}] if system.startswith("ubuntu") else [],
+        "networkmanager": {"eno1": "connected", "lo": "unmanaged"} if system == "el9" else {},
+    }
+
+
 def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
     """What node_preflight reads of a freshly installed machine without Secure Boot."""
     name_of_system, version = SYSTEMS[system][:2]
@@ -278,6 +290,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "links_error": "",
         "memory_mib": memory_mib(hardware),
         "mok_enrolled": [],
+        "network": network(system),
         "node_time_s": 1795243071.0,
         "offset_at_most_s": 0.02,
         "os": {"id": name_of_system.lower(), "version": major, "rhel_like": system.startswith("el")},

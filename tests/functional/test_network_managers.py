@@ -1,0 +1,147 @@
+"""Ports that a site's own network manager knows too: what role fabric writes, read by the managers themselves."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.node_modules import load
+from tests.support.nodes_network import keyfile, networkd, port_files
+
+claims: Any = load("plugins/module_utils/network.py")
+
+# As cloud-init and the installer of Ubuntu leave it: the ports by name, and whatever else there is by its kind of name.
+NETPLAN = """\
+network:
+  version: 2
+  renderer: networkd
+  ethernets:
+    fab0: {dhcp4: true, optional: true}
+    others:
+      match: {name: "en*"}
+      dhcp4: true
+"""
+PORTS = [
+    {"interface": "fab0", "address": "10.78.0.11/24"},
+    {"interface": "ens31np0", "address": "10.79.0.11/24", "mtu": 4200},
+]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, for a network namespace of its own")
+
+
+def netplan(root: Path, text: str = NETPLAN) -> None:
+    """What netplan generates below `root`."""
+    (root / "etc/netplan").mkdir(parents=True)
+    (root / "etc/netplan/50-cloud-init.yaml").write_text(text, encoding="utf-8")
+    (root / "etc/netplan/50-cloud-init.yaml").chmod(0o600)
+    subprocess.run(["netplan", "generate", "--root-dir", str(root)], check=True, capture_output=True)
+
+
+@needs_root
+def test_the_roles_files_win_over_netplans(tmp_path: Path) -> None:
+    """Real netplan, real systemd-networkd: it takes the first file by name, whatever its folder."""
+    netplan(tmp_path)
+    port_files(tmp_path, PORTS, "systemd-networkd")
+    live = networkd(tmp_path, ["fab0", "ens31np0"], "10.79.0.11")
+    assert [live.addresses(str(port["interface"])) for port in PORTS] == [[port["address"]] for port in PORTS]
+    assert {link["ifname"]: link["mtu"] for link in live.links if "ens" in link["ifname"]}["ens31np0"] == 4200
+
+
+@needs_root
+@pytest.mark.parametrize("own", [True, False])
+def test_a_boot_waits_for_fabric_ports_only_where_there_are_no_others(tmp_path: Path, own: bool) -> None:
+    """By systemd's own command: online with a rail unplugged where the system has a port of its own beside ours, and
+    where systemd-networkd is there for ours alone too (before 254 it never is if no port is required)."""
+    port_files(tmp_path, PORTS, "systemd-networkd", __fabric_own_networkd=own)
+    if not own:
+        netplan(tmp_path, "network: {version: 2, ethernets: {mgmt0: {addresses: [192.0.2.9/24], accept-ra: false}}}\n")
+    ports = ["fab0", "ens31np0"] if own else ["fab0", "-ens31np0", "mgmt0"]
+    assert networkd(tmp_path, ports, "10.79.0.11" if own else "192.0.2.9").online
+
+
+def test_what_netplan_claims_is_found_with_the_file_that_a_person_edits(tmp_path: Path) -> None:
+    netplan(tmp_path)
+    links = [{"ifname": name, "address": "52:54:00:00:00:01"} for name in ("lo", "fab0", "ens31np0", "ib0")]
+    found = claims.read_claims(links, tmp_path)
+    assert [(c["port"], c["manager"], c["file"], c["dhcp"]) for c in found] == [
+        ("fab0", "netplan", "/etc/netplan/50-cloud-init.yaml", True),
+        ("ens31np0", "netplan", "/etc/netplan/50-cloud-init.yaml", True),
+    ]
+    assert found[0]["rendered"] == "/run/systemd/network/10-netplan-fab0.network"
+
+
+def test_a_port_in_a_bond_of_netplans_is_found(tmp_path: Path) -> None:
+    netplan(tmp_path, "network: {version: 2, ethernets: {fab0: {}}, bonds: {bond7: {interfaces: [fab0]}}}\n")
+    (found,) = claims.read_claims([{"ifname": "fab0"}], tmp_path)
+    assert (found["member_of"], found["manager"]) == ("bond7", "netplan")
+
+
+OTHERS = {
+    "etc/NetworkManager/system-connections/fab0.nmconnection": (
+        "[connection]\nid=fab0\ntype=ethernet\ninterface-name=fab0\nmaster=bond7\n[ipv4]\nmethod=auto\n",
+        {"manager": "NetworkManager", "dhcp": True, "member_of": "bond7"},
+    ),
+    "etc/sysconfig/network-scripts/ifcfg-fab0": (
+        'DEVICE="fab0"\nBOOTPROTO=none\nIPADDR=192.0.2.9\nPREFIX=24\n',
+        {"manager": "NetworkManager", "dhcp": False, "addresses": ["192.0.2.9/24"]},
+    ),
+    "etc/network/interfaces.d/fab": (
+        "auto fab0\niface fab0 inet static\n    address 192.0.2.9/24\n",
+        {"manager": "ifupdown", "dhcp": False, "addresses": ["192.0.2.9/24"]},
+    ),
+    "etc/systemd/network/20-wired.network": (
+        "[Match]\nName=!en* !ib*\nMACAddress=52:54:00:AA:00:01\n[Network]\nDHCP=ipv4\n",
+        {"manager": "systemd-networkd", "dhcp": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("path", OTHERS)
+def test_each_manager_is_found_by_its_own_files(tmp_path: Path, path: str) -> None:
+    text, expected = OTHERS[path]
+    for file in (path, "usr/sbin/ifup", "etc/systemd/network/05-elastic-ai-fab0.network"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    (found,) = claims.read_claims([{"ifname": "fab0", "address": "52:54:00:aa:00:01"}, {"ifname": "enp1"}], tmp_path)
+    assert {key: found[key] for key in expected} == expected
+    assert (found["port"], found["file"]) == ("fab0", f"/{path}")
+
+
+def test_networkmanager_itself_accepts_what_the_role_writes(tmp_path: Path) -> None:
+    """Read and normalized by libnm, as the daemon does it."""
+    ports = [
+        *PORTS,
+        {"interface": "ib0", "address": "10.80.0.11/24", "link_layer": "infiniband", "ipoib_mode": "connected"},
+        {"interface": "ib0.8001", "address": "10.81.0.11/24", "link_layer": "infiniband", "pkey": "0x8001",
+         "parent": "ib0"},
+    ]  # fmt: skip
+    files = port_files(tmp_path, ports, "NetworkManager")
+    assert {oct(file.stat().st_mode)[-3:] for file in files} == {"600"}  # the daemon refuses others
+    said = {file.stem.removeprefix("elastic-ai-"): keyfile(file) for file in files}
+    for port in ports:
+        text = said[str(port["interface"])]
+        address, prefix = str(port["address"]).split("/")
+        assert f"'address': <'{address}'>" in text
+        assert f"'prefix': <{prefix}>" in text
+        assert "'autoconnect-priority': <999>" in text
+        assert "'never-default': <true>" in text
+    assert "'mtu': <9000>" in said["fab0"]
+    assert "'mtu': <4200>" in said["ens31np0"]
+    assert "'transport-mode': <'connected'>" in said["ib0"]
+    assert "'mtu': <65520>" in said["ib0"]
+    assert "'p-key': <32769>" in said["ib0.8001"]
+    assert "'parent': <'ib0'>" in said["ib0.8001"]
+    assert len({json.dumps(text.partition("'uuid': ")[2][:40]) for text in said.values()}) == len(ports)
+
+
+def test_what_networkmanager_holds_is_read_from_its_own_listing() -> None:
+    listing = "fab0:connected\nens31np0:connecting (getting IP configuration)\nvlan\\:5:unmanaged\n"
+    assert claims.device_states(listing) == {
+        "fab0": "connected",
+        "ens31np0": "connecting (getting IP configuration)",
+        "vlan:5": "unmanaged",
+    }
