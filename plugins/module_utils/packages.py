@@ -93,6 +93,8 @@ def refusals(
 ) -> list[str]:
     """Every reason why a simulated transaction may not run."""
     reasons = []
+    # What only the package manager names, but goes with a pinned package, is of the same source and so of its version.
+    pinned = {version for version in wanted.values() if version}
     for action in forbidden(plan, patterns):
         path = chain_to(action.name, wanted, depends)
         pulls = f"{path[0]} pulls it ({' -> '.join(path)})" if len(path) > 1 else f"{', '.join(wanted)} needs it"
@@ -104,7 +106,7 @@ def refusals(
                 f"would {action}, but {action.name} is on hold and not by the toolkit: release it"
                 f" (apt-mark unhold or dnf versionlock delete) or choose the version that is installed"
             )
-        elif action.kind == "downgrade" and not wanted.get(action.name):
+        elif action.kind == "downgrade" and not wanted.get(action.name) and action.version not in pinned:
             reasons.append(f"would {action}, which no pinned version asks for")
     return reasons
 

@@ -127,24 +127,22 @@ def driver_plan(
 
     options: flavour (auto|open|proprietary), user_space_only, mps, kernel, in_container, fabric_manager_version and
     revision ('' takes the table's). Returns gpus, nvswitches, flavour, packages (name: version to pin or ''), before
-    (likewise, to be installed first), unwanted (installed together with those they would break the driver),
-    fabric_manager and faults.
+    (likewise, to be installed first), pin (what apt's preferences have to say of every part of the driver, '' where the
+    newest is wanted), unwanted (installed together with those they would break the driver), fabric_manager and faults.
     """
     pci = list(pci)
     gpus, switches = gpu_list(pci), nvswitch_list(pci)
     kernel = str(options["kernel"])
     flavour, faults = "", []
     keys = ["user_space"] + (["mps"] if options["mps"] else [])
-    pin = names_of(table, "pin", version, kernel)
-    # apt follows a pinning package only once it is installed; where versions are asked for exactly it need not lead.
-    exact = is_exact(version) and _suffix(table, "user_space", version, str(options.get("revision") or "")) is not None
-    before = [] if exact else pin
+    pinning = names_of(table, "pin", version, kernel)
+    before: list[str] = []
     if not options["user_space_only"]:
         has_open = bool(names_of(table, "open", version, kernel))
         flavour, faults = module_flavour(gpus, str(options["flavour"]), version, has_open)
         keys.append(flavour)
         # In a container the running kernel is the host's: it has no headers here, and nothing is built against it.
-        before += [] if options["in_container"] else names_of(table, "headers", version, kernel)
+        before = [] if options["in_container"] else names_of(table, "headers", version, kernel)
     fabric_manager = bool(switches) and not options["user_space_only"]
     if fabric_manager:
         manager_version = str(options["fabric_manager_version"] or version)
@@ -153,7 +151,7 @@ def driver_plan(
         if not names_of(table, "fabric_manager", version, kernel):
             faults.append("this provider has no Fabric Manager, which the NVSwitches of this node need")
         keys.append("fabric_manager")
-    packages = dict.fromkeys(pin, "") if exact else {}
+    packages = dict.fromkeys(pinning, "")
     for key in keys:
         suffix = _suffix(table, key, version, str(options.get("revision") or ""))
         pinned = is_exact(version) and suffix is not None
@@ -167,6 +165,7 @@ def driver_plan(
         "flavour": flavour,
         "packages": packages,
         "before": dict.fromkeys(before, ""),
+        "pin": f"version {version}{'-' if is_exact(version) else '.'}*" if pinning else "",
         "unwanted": [n for n in names_of(table, other, version, kernel) if n not in packages] if other else [],
         "fabric_manager": fabric_manager,
         "faults": faults,
@@ -243,7 +242,10 @@ def cuda_packages(
     if cudnn:
         built = str(table.get("cudnn8_built_for", {}).get(cudnn, f"{major}.{minor}"))
         old = cudnn.split(".")[0] == "8"
-        for name in table.get("cudnn8" if old else "cudnn", []):
+        names = list(table.get("cudnn8" if old else "cudnn", []))
+        if numbers(cudnn) >= numbers(str(table.get("cudnn_headers_from", cudnn))) and not old:
+            names += table.get("cudnn_headers", [])
+        for name in names:
             wanted[name.format(**words)] = f"{cudnn}-1+cuda{built}" if old else f"{cudnn}-1"
     if nccl:
         built = str(nccl_built_for.get(f"{nccl}/{major}", f"{major}.{minor}"))

@@ -178,16 +178,16 @@ def test_headers_are_those_of_the_running_kernel_and_none_in_a_container():
     assert plan("cuda", "debian12", "580.126.20", [], user_space_only=True)["before"] == {}
 
 
-def test_a_pin_leads_where_the_packages_versions_can_not_be_told_exactly():
+def test_every_part_of_the_driver_is_pinned_whether_or_not_its_packages_versions_can_be_told() -> None:
     unknown = plan("cuda", "ubuntu2204", "580.126.16", [V100], in_container=True)
-    assert unknown["before"] == {"nvidia-driver-pinning-580.126.16": ""}
-    assert set(unknown["packages"].values()) == {""}
+    assert (unknown["pin"], set(unknown["packages"].values())) == ("version 580.126.16-*", {""})
     branch = plan("cuda", "debian12", "580", [V100], in_container=True)
-    assert branch["before"] == {"nvidia-driver-pinning-580": ""}
+    assert branch["pin"] == "version 580.*"
     told = plan("cuda", "ubuntu2204", "580.126.16", [V100], in_container=True, revision="-1ubuntu1")
-    assert told["before"] == {}
     assert told["packages"]["nvidia-dkms-580"] == "580.126.16-1ubuntu1"
-    assert "nvidia-driver-pinning-580.126.16" in told["packages"]
+    for found, name in ((unknown, "580.126.16"), (branch, "580"), (told, "580.126.16")):
+        assert (found["before"], found["packages"][f"nvidia-driver-pinning-{name}"]) == ({}, "")
+    assert plan("cuda", "debian12", "", [V100])["pin"] == plan("distribution", "debian12", "535", [V100])["pin"] == ""
 
 
 def test_user_space_alone_has_no_modules_and_no_flavour():

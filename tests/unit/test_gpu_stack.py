@@ -31,6 +31,7 @@ def test_cuda_packages_have_their_makers_versions():
         "cuda-toolkit-13-0": "13.0.2-1",
         "libcudnn9-cuda-13": "9.13.0.50-1",
         "libcudnn9-dev-cuda-13": "9.13.0.50-1",
+        "libcudnn9-headers-cuda-13": "9.13.0.50-1",
         # NCCL is built for one CUDA release of a major version, here not the toolkit's.
         "libnccl2": "2.30.4-1+cuda13.2",
         "libnccl-dev": "2.30.4-1+cuda13.2",
@@ -44,6 +45,8 @@ def test_cuda_packages_have_their_makers_versions():
     }
     assert cuda("ubuntu2204", "12.9.1", "9.10.2.21", "2.30.4")["libnccl2"] == "2.30.4-1+cuda12.9"
     assert cuda("el9", "13.0.2", "9.13.0.50", "2.30.4")["libcudnn9-devel-cuda-13"] == "9.13.0.50-1"
+    assert cuda("el9", "13.0.2", "9.13.0.50", "2.30.4")["libcudnn9-headers-cuda-13"] == "9.13.0.50-1"
+    assert "libcudnn9-headers-cuda-12" not in cuda("debian13", "12.4.1", "9.1.1.17", "2.21.5")
 
 
 def test_a_cuda_release_without_its_last_number_is_not_pinned_and_none_means_any():
@@ -57,7 +60,8 @@ def test_every_stack_release_pins_what_the_role_can_name():
         for os_key, parts in data["sets"].items():
             if not parts.get("record"):
                 packages = cuda(os_key, parts["cuda"]["toolkit"], parts["cuda"]["cudnn"], parts["cuda"]["nccl"])
-                assert len(packages) == 5, (path.name, os_key)
+                headers = gpu.numbers(parts["cuda"]["cudnn"]) >= gpu.numbers("9.10")
+                assert len(packages) == 5 + headers, (path.name, os_key)
                 assert all(packages.values()), (path.name, os_key)
 
 
@@ -87,6 +91,9 @@ def test_dcgm_packages_carry_their_epoch():
         "datacenter-gpu-manager-4-core": "1:4.6.0-1",
         "datacenter-gpu-manager-4-cuda12": "1:4.6.0-1",
         "datacenter-gpu-manager-4-cuda13": "1:4.6.0-1",
+        "datacenter-gpu-manager-4-proprietary": "1:4.6.0-1",
+        "datacenter-gpu-manager-4-proprietary-cuda12": "1:4.6.0-1",
+        "datacenter-gpu-manager-4-proprietary-cuda13": "1:4.6.0-1",
     }
     assert gpu.upstream_version("1:4.6.0-1") == "4.6.0"
 

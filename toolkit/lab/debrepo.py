@@ -102,11 +102,15 @@ def make_repositories(fakes: list[FakeRepository], root: Path, secret: Path) -> 
     with _gpg_home() as gpg:
         run([*gpg, "--import", str(secret)])
         for one in fakes:
+            built: dict[str, Path] = {}
             for system in sorted({s for p in one.packages for s in p.os}):
-                _make_repository(one, system, root / one.repo / system, architecture, gpg)
+                _make_repository(one, system, root / one.repo / system, architecture, gpg, built)
 
 
-def _make_repository(fakes: FakeRepository, system: str, root: Path, architecture: str, gpg: list[str]) -> None:
+def _make_repository(
+    fakes: FakeRepository, system: str, root: Path, architecture: str, gpg: list[str], built: dict[str, Path]
+) -> None:
+    """One system's repository; `built` has the packages of the systems before, most of which are the same."""
     suite = fakes.layout == "suite"
     pool = root / "pool" if suite else root
     pool.mkdir(parents=True)
@@ -114,9 +118,14 @@ def _make_repository(fakes: FakeRepository, system: str, root: Path, architectur
     def entry(package: Package) -> str:
         # As in the vendors' pools the epoch is no part of the file's name.
         deb = pool / f"{package.name}_{package.version.split(':')[-1]}_{architecture}.deb"
-        control = _build(fakes, package, deb, architecture)
+        same = built.setdefault(package.model_dump_json(exclude={"os"}), deb)
+        if same is deb:
+            _build(fakes, package, deb, architecture)
+        else:
+            deb.hardlink_to(same)
         place = f"pool/{deb.name}" if suite else f"./{deb.name}"
         digest = hashlib.sha256(deb.read_bytes()).hexdigest()
+        control = _control(fakes, package, architecture)
         return f"{control}Filename: {place}\nSize: {deb.stat().st_size}\nSHA256: {digest}\n"
 
     with ThreadPoolExecutor(2) as workers:
@@ -161,16 +170,15 @@ def _control(fakes: FakeRepository, package: Package, architecture: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _build(fakes: FakeRepository, package: Package, deb: Path, architecture: str) -> str:
-    """Make one package; its control text."""
-    control = _control(fakes, package, architecture)
+def _build(fakes: FakeRepository, package: Package, deb: Path, architecture: str) -> None:
+    """Make one package."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         meta = tree / "DEBIAN"
         meta.mkdir(parents=True)
         for directory in (tree, meta):
             directory.chmod(0o755)
-        (meta / "control").write_text(control)
+        (meta / "control").write_text(_control(fakes, package, architecture))
         for script, text in package.scripts.items():
             (meta / script).write_text(text)
             (meta / script).chmod(0o644 if script == "triggers" else 0o755)
@@ -191,4 +199,3 @@ def _build(fakes: FakeRepository, package: Package, deb: Path, architecture: str
             run(["env", f"SOURCE_DATE_EPOCH={EPOCH}", *build])
         except LabError as e:
             raise LabError(f"toolkit/lab/vendor/{fakes.repo}.yml: {package.name} {package.version}: {e}") from e
-    return control

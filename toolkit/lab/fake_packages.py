@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Literal
@@ -19,7 +20,8 @@ from validation.load import ConfigError, load_yaml
 #: Suites of Debian-like systems by their key in the roles' tables.
 CODENAMES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu2204": "jammy", "ubuntu2404": "noble"}
 #: Debian policy 5.6.1 and 5.6.12.
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+NAME = r"[a-z0-9][a-z0-9+.-]+"
+Name = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 Version = Annotated[str, StringConstraints(pattern=r"^(\d+:)?\d[A-Za-z0-9.+~-]*$")]
 System = Literal["debian12", "debian13", "ubuntu2204", "ubuntu2404"]
 OneLine = Annotated[str, StringConstraints(pattern=r"^[^\n]*$")]
@@ -47,11 +49,16 @@ class PackagedFile(StrictModel):
 
 
 class Package(StrictModel):
-    """One version of one package, on those systems whose repository has it."""
+    """One version of one package, or several that differ in nothing else, on those systems whose repository has it.
+
+    Where `versions` are given, {version} in any text is that version, {upstream} the same without epoch and packaging
+    suffix, and {branch} its first number.
+    """
 
     os: list[System] = Field(min_length=1)
-    name: Name
-    version: Version
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.{}-]+$")]
+    version: Version = ""
+    versions: list[Version] = []
     depends: OneLine = ""
     pre_depends: OneLine = ""
     recommends: OneLine = ""
@@ -61,6 +68,41 @@ class Package(StrictModel):
     provides: OneLine = ""
     files: dict[str, PackagedFile] = {}
     scripts: dict[Literal["preinst", "postinst", "prerm", "postrm", "triggers"], str] = {}
+
+    @model_validator(mode="after")
+    def _version_or_versions(self) -> Package:
+        if bool(self.version) == bool(self.versions):
+            raise ValueError("give either version or versions")
+        for one in self.each():
+            if not re.fullmatch(NAME, one.name):
+                raise ValueError(f"no name of a package: {one.name}")
+        return self
+
+    def each(self) -> list[Package]:
+        """One package for each of the versions."""
+        return [self._of(version) for version in self.versions] or [self]
+
+    def _of(self, version: str) -> Package:
+        upstream = re.sub(r"^\d+:", "", version).split("-")[0]
+        words = {"{version}": version, "{upstream}": upstream, "{branch}": upstream.split(".")[0]}
+
+        def filled(text: str) -> str:
+            for word, value in words.items():
+                text = text.replace(word, value)
+            return text
+
+        return self.model_copy(update={"version": version, "versions": [], **self._texts(filled)})
+
+    def _texts(self, filled: Callable[[str], str]) -> dict[str, object]:
+        """Every text of the package, filled in."""
+        return {
+            **{key: filled(getattr(self, key)) for key in ("name", *RELATIONS)},
+            "files": {
+                filled(path): file.model_copy(update={"content": file.content and filled(file.content)})
+                for path, file in self.files.items()
+            },
+            "scripts": {script: filled(text) for script, text in self.scripts.items()},
+        }
 
     @field_validator("files")
     @classmethod
@@ -83,7 +125,7 @@ class FakeRepository(StrictModel):
     @model_validator(mode="after")
     def _each_once(self) -> FakeRepository:
         seen: set[tuple[str, str, str]] = set()
-        for package in self.packages:
+        for package in (one for entry in self.packages for one in entry.each()):
             for system in package.os:
                 key = (system, package.name, package.version)
                 if key in seen:
@@ -92,8 +134,8 @@ class FakeRepository(StrictModel):
         return self
 
     def of(self, system: str) -> list[Package]:
-        """The packages of one system."""
-        return [p for p in self.packages if system in p.os]
+        """The packages of one system, each of its versions by itself."""
+        return [one for entry in self.packages if system in entry.os for one in entry.each()]
 
 
 def data_files() -> list[Path]:
