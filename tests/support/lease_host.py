@@ -192,16 +192,17 @@ class FakeGpus:
 
 @dataclass
 class FakeNetwork:
-    """A server with an address, a bridge and loopback; `busy` ports are listened on."""
+    """A server with an address, a bridge and loopback; `busy` ports are listened on; `routes`: from where to where."""
 
     own: set[str] = field(default_factory=lambda: {"127.0.0.1", "172.17.0.1", "10.77.1.13"})
     busy: set[int] = field(default_factory=set)
+    routes: dict[str, str] = field(default_factory=dict)
 
     def own_addresses(self) -> set[str]:
         return self.own
 
-    def client_addresses(self) -> tuple[str, ...]:
-        return ("10.0.0.2",)
+    def source_address(self, server: str) -> str:
+        return self.routes.get(server, "")
 
     def listening(self, port: int) -> bool:
         return port in self.busy

@@ -26,7 +26,7 @@ ls /run/elastic-ai/leases
 systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
 nft list set inet elastic_ai_lease allowed | grep elements
 pgrep -fa 'elastic-ai-refserver|lease-server/bin/agent'
-ss -Htln 'sport >= :21000 and sport <= :21999'
+ss -Htln 'sport >= :21000 and sport <= :23999'
 ls -d /run/elastic-ai-lease-* /run/private/elastic-ai-lease-* 2>/dev/null
 python3 -c "import json; [print(g) for g in json.load(open(0))['gpus'] if g['used_mib']]" \
     < <(/usr/lib/elastic-ai/lease-server/bin/inventory)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
-from toolkit.lease import Exit, LeaseError, ask, manage, pool, running, slurm
+from toolkit.lease import Exit, LeaseError, ask, manage, network, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
@@ -329,14 +329,35 @@ def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
     host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
     with pytest.raises(LeaseError, match="give one of them"):
         lease_shared.make_request(host, 1, "0.5", 100, None, "", None, "run")
-    facts = {"gpu1": {"gpus": [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]}}
-    host.pool_conf.write_text(json.dumps({"servers": facts}))
+    gpus = [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]
+    host.pool_conf.write_text(json.dumps({"servers": {"gpu1": {"gpus": gpus, "address": "10.78.1.13"}}}))
+    host.network.routes["10.78.1.13"] = "10.78.1.12"
     request, parts = lease_shared.make_request(host, 1, None, 100, None, "", 2, "run")
     assert (request.part.shards, parts[0][-1], "--time=120" in parts[0]) == (55, "--gres=shard:55", True)
     assert json.loads(COMMENT)["elastic-ai-lease"] == 1
     for hours in (0, -1, 1e9):
         with pytest.raises(LeaseError, match="--hours"):
             lease_shared.make_request(host, 1, None, None, None, "", hours, "run")
+
+
+def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> None:
+    servers = {"gpu1": {"address": "10.78.1.13"}, "gpu2": {"address": "10.79.1.14"}, "gpu3": {"problem": "no driver"}}
+    nodes = NODES + parse_nodes(node_text("gpu3"))
+    host = FakeHost()
+    with pytest.raises(LeaseError, match=r"no route to 10\.78\.1\.13, 10\.79\.1\.14"):
+        ask.clients_for(host, nodes, servers)
+    host.network.routes |= {"10.78.1.13": "10.78.1.12"}
+    assert ask.clients_for(host, nodes, servers) == ("10.78.1.12",)
+    host.network.routes |= {"10.79.1.14": "10.79.1.12"}
+    assert ask.clients_for(host, nodes, servers) == ("10.78.1.12", "10.79.1.12")
+    assert ask.clients_for(host, nodes[1:], servers) == ("10.79.1.12",)
+    with pytest.raises(LeaseError, match=r"was not told .* run site\.yml"):
+        ask.clients_for(host, nodes, {"gpu3": {"problem": "no driver"}})
+    many = {f"gpu{i}": {"address": f"10.0.{i}.1"} for i in range(9)}
+    host.network.routes |= {f"10.0.{i}.1": f"10.0.{i}.2" for i in range(9)}
+    with pytest.raises(LeaseError, match="from 9 addresses; name some servers by -l"):
+        ask.clients_for(host, parse_nodes("".join(map(node_text, many))), many)
+    assert [network.source_address(a) for a in ("127.0.0.1", "300.1.1.1")] == ["127.0.0.1", ""]
 
 
 def test_a_program_that_is_not_there_is_found_before_any_gpu_is_asked_for() -> None:

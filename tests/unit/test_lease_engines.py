@@ -13,7 +13,6 @@ from toolkit.lease.engines import (
     LeasedGpu,
     Server,
     Start,
-    bitfusion,
     installed,
     load,
     lupine,
@@ -85,12 +84,6 @@ def test_bitfusion_is_asked_in_its_own_words() -> None:
     assert asked[4:-2] == ["-m", "4096", "-l", "10.0.0.1:56001"]
     with pytest.raises(LeaseError, match="host or host:port"):
         elsewhere(["a"], Gpus(1, servers=("a b",)))
-    assert "- addresses: [10.0.0.1:56001]" in bitfusion.servers_conf(["10.0.0.1"])
-    # As published logs show it.
-    said = "[INFO] Locked 1 GPUs with partial memory 0.5, configuration saved to '/tmp/bitfusion125236687'"
-    assert bitfusion.parse_locked(said) == (1, 0.5, "/tmp/bitfusion125236687")
-    with pytest.raises(LeaseError):
-        bitfusion.parse_locked("no GPU")
 
 
 def test_engines_that_are_not_there(tmp_path: Path) -> None:

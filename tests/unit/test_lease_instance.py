@@ -91,6 +91,12 @@ def test_a_gpu_is_never_given_out_twice(host: FakeHost, conf: ServerConf) -> Non
         with pytest.raises(LeaseError, match="already has leases for 140 of 140 shards"):
             instance.start(host, job(43, gres=gres), conf)
     assert set(host.systemd.units) == {"41", "42"}
+    two = {"devices": [{"uuid": "GPU-1", "shards": 35}] * 2}  # two quarters of one lease
+    three_quarters = instance.devices_of(host, [Held("gpu1", 1, 105)], conf, 0)
+    with pytest.raises(LeaseError, match=r"70 of 140 shards \(jobs 44\); 105 more"):
+        instance.refuse_overlap(three_quarters, {"44": two})
+    with pytest.raises(LeaseError, match=r"0 of 140 shards .*; 210 more"):
+        instance.refuse_overlap(three_quarters * 2, {})
 
 
 @pytest.mark.parametrize(
@@ -123,8 +129,11 @@ def test_no_engine_no_driver_no_ports(host: FakeHost, conf: ServerConf) -> None:
     with pytest.raises(LeaseError, match="all ports for leases"):
         instance.start(host, job(), replace(conf, ports=(31000, 31000)))
     host.network.busy |= set(range(31001, 31100))  # by somebody else
-    with pytest.raises(LeaseError, match="all ports for leases"):
+    words = r"gpu1: all ports for leases \(31000-31099\) are in use; they are enough for 50 leases at a time"
+    with pytest.raises(LeaseError, match=words):
         instance.start(host, job(), conf)
+    first, last = ServerConf("gpu1", "127.0.0.1").ports
+    assert (last - first + 1) // 2 >= 8 * 140  # eight GPUs, all in the smallest parts
     host.network.busy.clear()
     with pytest.raises(LeaseError, match="no MPS daemon"):
         instance.start(host, job(), replace(conf, enforcement="mps", mps_pipe="/x"))
@@ -334,14 +343,17 @@ def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, con
         "seconds": 60,
     }
     first = static.start(host, wanted, conf)
-    assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 0])
-    assert static.start(host, wanted | {"count": 3, "shards": 140}, conf)["job"] == "s2"
-    with pytest.raises(LeaseError, match="gpu1 does not have that much free: 0 GPUs"):
-        static.start(host, wanted | {"count": 1, "shards": 7}, conf)
+    # Not twice GPU 0: CUDA_VISIBLE_DEVICES=u,u is one device.
+    assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 1])
+    assert static.start(host, wanted | {"shards": 140}, conf)["job"] == "s2"
+    free = r"free of 0: 1/2, 1: 1/2, 2: 0, 3: 0"
+    for more in ({"count": 3, "shards": 7}, {"count": 1, "shards": 71}):
+        with pytest.raises(LeaseError, match=rf"does not have that much free on {more['count']} GPUs? \({free}\)"):
+            static.start(host, wanted | more, conf)
     assert set(host.systemd.units) == {"s1", "s2"}
     assert [(row["lease"], row["where"]) for row in static.listed(instance.known(host), "gpu1")] == [
-        ("s1", "gpu1:0"),
-        ("s2", "gpu1:1-3"),
+        ("s1", "gpu1:0-1"),
+        ("s2", "gpu1:2-3"),
     ]
     assert instance.end_instance(host, "s1") == []
     assert static.start(host, wanted, conf)["job"] == "s3"

@@ -127,4 +127,4 @@ def make_request(
     ask.refuse_impossible(request, nodes)
     if share.note:
         say(share.note)
-    return request, ask.options(request, nodes, everyone, gpus, host.network.client_addresses())
+    return request, ask.options(request, nodes, everyone, gpus, ask.clients_for(host, nodes, known))

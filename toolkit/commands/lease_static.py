@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import subprocess
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import LeaseError
+from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.text import clock
 
@@ -25,7 +26,7 @@ def _node(inventory: Path | None, name: str) -> Any:
         raise LeaseError("static leases are granted by the administrator, on the machine that provisions") from None
     inventory = inventory or lab_inventory()
     topology = read_inventory(inventory)
-    node = next((n for n in topology.nodes if n.name == name), None)
+    node = next((n for n in topology.nodes if name in (n.name, n.name.split(".")[0])), None)
     if node is None:
         raise LeaseError(f"{name}: no such host in {inventory}")
     return node
@@ -57,15 +58,17 @@ def request(
     """Start an instance on `server` for `user` on `client`; the sentence to print."""
     if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
         raise LeaseError(f"--user {user}: not a user's name")
-    share = parse_part(part) if part else GpuPart(140, 140)
     node, machine = _node(inventory, server), _node(inventory, client)
-    addresses = _ssh(machine, "ip -4 -oneline address show scope global")
-    clients = list(dict.fromkeys(re.findall(r"inet ([0-9.]+)/", addresses)))
+    conf = json.loads(_ssh(node, f"sudo -n cat {SERVER_CONF}"))
+    of = int(conf["shards_per_gpu"])
+    share = parse_part(part, of) if part else GpuPart(max(of, 1), max(of, 1))
+    route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(conf['address'])}"))
+    clients = [str(route[0]["prefsrc"])]
     wanted = {
         "count": count,
         "shards": share.shards,
         "clients": clients,
-        "host": client.split(".")[0],
+        "host": client.split(".")[0][:64],
         "what": f"{count} x {share.text} GPU",
         "seconds": max(round(hours * 3600), 1),
     }
@@ -96,8 +99,14 @@ def release(inventory: Path | None, server: str, name: str) -> str:
     short = name.removeprefix(f"{server}-")
     if not re.fullmatch(r"s\d{1,6}", short):
         raise LeaseError(f"{name}: static leases have names like {server}-s1")
-    _ask(_node(inventory, server), ["end", short])
-    return f"lease {server}-{short}: released"
+    node, full = _node(inventory, server), f"{server}-{short}"
+    host = next((row["host"] for row in _ask(node, ["list"]) if row["lease"] == short), "")
+    _ask(node, ["end", short])
+    try:
+        _ssh(_node(inventory, host), f"sudo -n rm -f {FOLDER}/{full}.json")
+    except LeaseError as fault:
+        return f"lease {full}: released; its file on {host} stays there, and opens nothing any more ({fault})"
+    return f"lease {full}: released"
 
 
 def endpoint_text(name: str) -> str:

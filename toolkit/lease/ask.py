@@ -5,15 +5,16 @@ from __future__ import annotations
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.fraction import GpuPart
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import JobComment, ended_reason
+from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, ended_reason
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
@@ -80,6 +81,20 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
     if request.count > fits:
         most = "" if request.part.whole else f", which is {fits} such parts"
         raise LeaseError(f"{request.text} requested, the pool has {several(gpus, 'GPU')} ({detail}){most}")
+
+
+def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses from which this machine reaches these servers, as they are described in `servers` (pool.json): they
+    alone are admitted. LeaseError where it reaches none."""
+    told = [str(servers.get(node.name, {}).get("address", "")) for node in nodes]
+    if not any(told):
+        raise LeaseError("this machine was not told where the pool's servers listen; run site.yml")
+    found = tuple(dict.fromkeys(a for a in map(host.network.source_address, filter(None, told)) if a))
+    if not found:
+        raise LeaseError(f"this machine has no route to {', '.join(filter(None, told))}, where the servers listen")
+    if len(found) > MAX_CLIENTS:
+        raise LeaseError(f"this machine reaches the servers from {len(found)} addresses; name some servers by -l")
+    return found
 
 
 def _apart(request: LeaseRequest) -> list[str]:

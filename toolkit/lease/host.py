@@ -121,8 +121,8 @@ class Network(Protocol):
     def own_addresses(self) -> set[str]:
         """All IPv4 addresses."""
 
-    def client_addresses(self) -> tuple[str, ...]:
-        """Those by which a GPU server may see this machine."""
+    def source_address(self, server: str) -> str:
+        """The address from which this machine reaches a server; "" without a route."""
 
     def listening(self, port: int) -> bool:
         """Whether something listens on a TCP port."""

@@ -84,16 +84,18 @@ def devices_of(host: Host, held: list[Held], conf: ServerConf, lower_mib: int) -
 def refuse_overlap(devices: list[LeasedGpu], others: dict[str, dict[str, Any]]) -> None:
     """Slurm counts shares; this is the second look, so that a GPU is never given out twice."""
     for device in devices:
-        given = {
-            job_id: other["shards"]
+        given = [
+            (job_id, other["shards"])
             for job_id, instance in others.items()
             for other in instance.get("devices", [])
             if other["uuid"] == device.uuid
-        }
-        if sum(given.values()) + device.shards > device.of:
+        ]
+        taken = sum(shards for _, shards in given)
+        wanted = sum(one.shards for one in devices if one.uuid == device.uuid)
+        if taken + wanted > device.of:
             raise AlreadyTaken(
-                f"GPU {device.index} already has leases for {sum(given.values())} of {device.of} shards (jobs "
-                f"{', '.join(sorted(given))}); {device.shards} more are more than one GPU"
+                f"GPU {device.index} already has leases for {taken} of {device.of} shards (jobs "
+                f"{', '.join(sorted({job_id for job_id, _ in given}))}); {wanted} more are more than one GPU"
             )
 
 
@@ -108,7 +110,10 @@ def free_ports(host: Host, conf: ServerConf, others: dict[str, dict[str, Any]]) 
         if not host.network.listening(port):
             found.append(port)
     if len(found) < 2:
-        raise LeaseError(f"all ports for leases ({first}-{last}) are in use")
+        raise LeaseError(
+            f"{conf.node}: all ports for leases ({first}-{last}) are in use; they are enough for "
+            f"{(last - first + 1) // 2} leases at a time (remoting_server_ports)"
+        )
     return found[0], found[1]
 
 

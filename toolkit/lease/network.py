@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError
-from toolkit.lease.job_comment import MAX_CLIENTS
 
 
-def _addresses(*scope: str) -> list[str]:
+def own_addresses() -> set[str]:
+    """All IPv4 addresses of this machine."""
     try:
         done = subprocess.run(
-            ["ip", "-json", "-4", "address", "show", *scope], capture_output=True, text=True, check=False, timeout=30
+            ["ip", "-json", "-4", "address", "show"], capture_output=True, text=True, check=False, timeout=30
         )
     except FileNotFoundError:
         raise LeaseError("ip is not installed here (package iproute2 or iproute)") from None
     if done.returncode != 0:
         raise LeaseError(f"ip: {done.stderr.strip() or 'failed'}")
     links: list[dict[str, Any]] = json.loads(done.stdout)
-    return [str(entry["local"]) for link in links for entry in link.get("addr_info", [])]
+    return {str(entry["local"]) for link in links for entry in link.get("addr_info", [])}
 
 
-def own_addresses() -> set[str]:
-    """All IPv4 addresses of this machine."""
-    return set(_addresses())
-
-
-def client_addresses() -> tuple[str, ...]:
-    """The IPv4 addresses by which a GPU server may see this machine: not loopback, eight at most."""
-    found = _addresses("scope", "global")
-    if not found:
-        raise LeaseError("this machine has no IPv4 address that a GPU server can reach")
-    return tuple(dict.fromkeys(found))[:MAX_CLIENTS]
+def source_address(server: str) -> str:
+    """The address from which this machine reaches a server, by the kernel's own choice of route; "" without a route.
+    Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((server, 9))  # any port
+        except OSError:
+            return ""
+        return str(sock.getsockname()[0])
 
 
 def listening(port: int) -> bool:

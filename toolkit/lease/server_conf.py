@@ -20,7 +20,7 @@ class ServerConf:
 
     node: str
     address: str
-    ports: tuple[int, int] = (21000, 21999)
+    ports: tuple[int, int] = (21000, 23999)
     engine_dir: Path = ENGINE_DIR
     shards_per_gpu: int = SHARDS_PER_GPU
     enforcement: str = "engine"

@@ -17,13 +17,15 @@ from toolkit.lease.job_comment import JobComment
 from toolkit.lease.pool import where_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
+from toolkit.lease.text import several
 
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 MISSING = "without Slurm: no queue, no policies, no accounting, no preemption"
 
 
 def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[str, dict[str, Any]]) -> list[Held]:
-    """GPUs with so many shards free, the fullest first, so that whole ones stay whole; a GPU may serve several."""
+    """GPUs with so many shards free, the fullest first, so that whole ones stay whole; each of another GPU, because one
+    instance shows a GPU to its program once."""
     of = conf.shards_per_gpu or 1
     free = {gpu.uuid: [of, gpu.index] for gpu in host.gpus.gpus()}
     for data in known.values():
@@ -32,11 +34,12 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
                 free[device["uuid"]][0] -= device["shards"]
     held: list[Held] = []
     for _ in range(count):
-        fits = sorted(entry for entry in free.values() if entry[0] >= shards)
+        fits = sorted(
+            entry for entry in free.values() if entry[0] >= shards and entry[1] not in {h.index for h in held}
+        )
         if not fits:
-            left = sum(entry[0] for entry in free.values()) / of
-            raise LeaseError(f"{conf.node} does not have that much free: {left:.3g} GPUs are left in all")
-        fits[0][0] -= shards
+            left = ", ".join(f"{entry[1]}: {share_text(max(entry[0], 0), of)}" for entry in free.values())
+            raise LeaseError(f"{conf.node} does not have that much free on {several(count, 'GPU')} (free of {left})")
         held.append(Held(conf.node, fits[0][1], 0 if shards == of else shards))
     return held
 

@@ -19,7 +19,6 @@ HOLDS_PARTS = "by Bitfusion"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = True
 PORT = 56001
-_LOCKED = re.compile(r"Locked (\d+) GPUs?(?: with partial memory ([0-9.]+))?, configuration saved to '([^']+)'")
 
 
 def keeps_part(start: Start) -> str:
@@ -42,12 +41,6 @@ def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[st
     return {}
 
 
-def servers_conf(addresses: Sequence[str]) -> str:
-    """~/.bitfusion/servers.conf as clients of 3.5 and later read it."""
-    lines = [f"- addresses: [{address}:{PORT}]\n  reachable: {address}:{PORT}\n" for address in addresses]
-    return "servers:\n" + "".join(lines)
-
-
 def run_elsewhere(program: Sequence[str], gpus: Gpus) -> list[str]:
     """`bitfusion run` for this request. LeaseError for servers that cannot be written as host:port."""
     words = ["bitfusion", "run", "-n", str(gpus.count)]
@@ -61,11 +54,3 @@ def run_elsewhere(program: Sequence[str], gpus: Gpus) -> list[str]:
             raise LeaseError(f"-l {','.join(gpus.servers)}: give servers as host or host:port")
         words += ["-l", ",".join(listed)]
     return [*words, "--", *program]
-
-
-def parse_locked(text: str) -> tuple[int, float, str]:
-    """GPUs, memory share and allocation file of the line that its client prints when it has them."""
-    match = _LOCKED.search(text)
-    if not match:
-        raise LeaseError("bitfusion did not say that it locked any GPU")
-    return int(match[1]), float(match[2] or 1), match[3]
