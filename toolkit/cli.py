@@ -18,6 +18,7 @@ COMMANDS = {
     "engine": ("toolkit.commands.engine", "engine"),
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
     "gpus": ("toolkit.commands.gpus", "gpus"),
+    "inventory": ("toolkit.commands.inventory", "inventory"),
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
     "profiles": ("toolkit.commands.profiles", "profiles"),

@@ -39,6 +39,19 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or Ansible ended early or reached no node",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
+    "inventory init": {
+        Exit.OK: "every node was read, and the inventory was written",
+        Exit.USAGE: f"{_USAGE}, or no node could be read; nothing was written",
+        Exit.INCOMPLETE: "the inventory was written without a node that could not be read or used; it is named",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; nothing was written but confirmed host keys",
+    },
+    "inventory scan": {
+        Exit.OK: "every node is as the inventory says",
+        Exit.FAILED: "a node differs from the inventory, or is not in it",
+        Exit.USAGE: _USAGE,
+        Exit.INCOMPLETE: "no difference was found, and a node could not be read",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "check": {
         Exit.OK: "every check that concerns a node passed on it",
         Exit.FAILED: "a check failed",

@@ -15,20 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.run_case import Quiet, only, plan, processes_of, topology
+from tests.support.sshd import NEEDED, host_line, keygen, serving
 from validation.execute import Output, SshLauncher, run_plan, ssh
 from validation.model import Node, SshTarget, Topology
 
-SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
-pytestmark = [
-    pytest.mark.skipif(SSHD is None, reason="sshd is not installed here"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: an sshd that lets root in"),
-]
+pytestmark = NEEDED
 PORT = 15322
-
-
-def keygen(path: Path) -> Path:
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -36,25 +28,11 @@ def folder() -> Iterator[Path]:
     """Keys and an sshd that runs commands with this environment's python on the path of the probes."""
     with tempfile.TemporaryDirectory(prefix="elastic-ai-test-") as name:
         path = Path(name)
-        host, user = keygen(path / "host"), keygen(path / "user")
-        keygen(path / "other")
-        (path / "authorized_keys").write_text((path / "user.pub").read_text())
-        known = host.with_suffix(".pub").read_text().split(maxsplit=2)[:2]
-        names = ",".join(f"[127.0.0.{i}]:{PORT}" for i in range(2, 6))
-        (path / "known_hosts").write_text(f"{names} {' '.join(known)}\n")
-        (path / "config").write_text(
-            f"Port {PORT}\nListenAddress 127.0.0.2\nListenAddress 127.0.0.3\nListenAddress 127.0.0.4\n"
-            f"HostKey {host}\nAuthorizedKeysFile {path / 'authorized_keys'}\nPidFile none\nStrictModes no\n"
-            "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-        )
-        Path("/run/sshd").mkdir(exist_ok=True)
-        server = subprocess.Popen([str(SSHD), "-D", "-f", str(path / "config"), "-E", str(path / "log")])
-        time.sleep(0.5)
-        assert server.poll() is None, (path / "log").read_text()
-        yield path
-        server.terminate()
-        server.wait(10)
-        assert user.exists()
+        with serving(path, PORT, ("127.0.0.2", "127.0.0.3", "127.0.0.4"), "PasswordAuthentication no\n"):
+            keygen(path / "other")
+            names = [f"[127.0.0.{i}]:{PORT}" for i in range(2, 6)]
+            (path / "known_hosts").write_text(host_line(path, names))
+            yield path
 
 
 def site(folder: Path, count: int = 3) -> Topology:

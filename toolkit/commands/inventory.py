@@ -1,0 +1,252 @@
+"""`toolkit inventory`: an inventory from the nodes themselves, and where they differ from it later."""
+
+from __future__ import annotations
+
+import getpass
+import ipaddress
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import yaml
+
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
+from toolkit.inventory import read_inventory
+from toolkit.lab_inventory import ROOT
+from toolkit.progress import duration
+from toolkit.scan import credentials, wanted
+from validation.fabric import fabric_names, load_fabric
+from validation.model import Topology
+
+if TYPE_CHECKING:  # paramiko and ssh are loaded when a node is read, not for --help
+    from toolkit.scan.contact import HostKey, Login, Outcome
+    from toolkit.scan.propose import Proposal
+    from toolkit.scan.reading import Read
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_KEY = click.Path(path_type=Path, dir_okay=False, exists=True)
+_OPTIONS = (
+    click.option("--nodes", type=_FILE, help="File of addresses, or CSV."),
+    click.option("--user", metavar="NAME", help="Login user: root, or one with sudo.  [default: yours]"),
+    click.option("--key", type=_KEY, help="Private key.  [default: ssh-agent, ~/.ssh]"),
+    click.option("--ask-password", is_flag=True, help="Ask for the password of the login."),
+    click.option("--password-file", type=_FILE, help="Its first line is the password."),
+    click.option("--known-hosts", type=_FILE, default=lambda: Path.home() / ".ssh/known_hosts",
+                 show_default="~/.ssh/known_hosts", help="Where host keys are known."),
+    click.option("--accept-host-keys", is_flag=True, help="Trust new host keys without asking: whoever answers."),
+    click.option("--rails", metavar="NETWORK", default="10.80.{rail}.0/24", show_default=True,
+                 help="Network of fabric ports that have no address yet."),
+    click.option("--at-once", type=click.IntRange(1, 256), default=32, show_default=True,
+                 help="Connections at a time."),
+)  # fmt: skip
+
+
+def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+@click.group()
+def inventory() -> None:
+    """Write an inventory from what stands in the racks, and compare the two later.
+
+    \b
+    toolkit inventory init inventories/site 198.51.100.[31:34] --user ops
+    toolkit inventory init inventories/site --nodes nodes.csv --ask-password
+    toolkit inventory scan inventories/site               where the nodes differ from it; writes nothing
+
+    Reading takes ssh, and python3 on the nodes; no root, and nothing is left there. Passwords are asked for, or come
+    from TOOLKIT_SSH_PASSWORD or a file, never from the command line. New host keys are shown and confirmed before a
+    user name or password is sent.
+    """
+
+
+@inventory.command(epilog=epilogue("inventory init"))
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("addresses", nargs=-1)
+@_options
+def init(folder: Path, addresses: tuple[str, ...], nodes: Path | None, **options: Any) -> None:
+    """Write the inventory FOLDER for the nodes at ADDRESSES, or of a list.
+
+    Groups, fabric ports, bill of materials and system are proposed from what was read, in the form of
+    inventories/xe9680; what nobody could be sure of is marked CHECK. Nothing that exists is overwritten.
+
+    \b
+    toolkit inventory init inventories/site 198.51.100.10 198.51.100.[31:34] --user ops
+    toolkit inventory init inventories/site --nodes nodes.csv --key ~/.ssh/site --rails '10.80.{rail}.0/24'
+
+    A list has an address or a range on each line, or is CSV with the columns address, name, group, user, port,
+    host_key (SHA256:...), of which only the first is needed.
+    """
+    _refuse_rails(options["rails"])
+    if (folder / "hosts.yml").exists():
+        again = f"toolkit inventory scan {folder}"
+        raise UsageFault(f"{folder / 'hosts.yml'}: is there already, and is not overwritten; compare it with: {again}")
+    listed = wanted.checked(_listed(addresses, nodes))
+    user = options["user"] or getpass.getuser()
+    proposal = _propose(_read([(one, user, None) for one in listed], options), options["rails"])
+    _problems(proposal)
+    if not proposal.nodes:
+        raise UsageFault("no node could be read, so nothing was written")
+    from toolkit.scan import written
+
+    texts = written.files(proposal, folder.resolve().name, user)
+    written.write(folder, texts)
+    for path in texts:
+        click.echo(f"wrote {folder / path}")
+    marks = sum(text.count(written.MARK) for text in texts.values())
+    click.echo(f"{len(proposal.nodes)} nodes; {marks} things to look at: grep -rn {written.MARK[:-1]} {folder}")
+    raise SystemExit(Exit.INCOMPLETE if proposal.problems else Exit.OK)
+
+
+@inventory.command(epilog=epilogue("inventory scan"))
+@click.argument("folder", metavar="INVENTORY", type=click.Path(path_type=Path))
+@click.argument("addresses", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document: differences, problems, what was read.")
+@_options
+def scan(folder: Path, addresses: tuple[str, ...], nodes: Path | None, as_json: bool, **options: Any) -> None:
+    """Read the nodes of INVENTORY, and those at ADDRESSES, and show the differences. Writes nothing.
+
+    A node that the inventory lacks is shown as it would stand in hosts.yml.
+
+    \b
+    toolkit inventory scan inventories/site
+    toolkit inventory scan inventories/site 198.51.100.35        a new node
+    """
+    _refuse_rails(options["rails"])
+    topology = read_inventory(folder)
+    more = (
+        wanted.checked([*wanted.from_words(addresses), *(wanted.from_file(nodes) if nodes else [])])
+        if addresses or nodes
+        else []
+    )
+    known = [
+        (wanted.Wanted(n.ssh.host, str(folder), n.name, None, None, n.ssh.port), n.ssh.user, n.ssh.key_file)
+        for n in topology.nodes
+    ]
+    have = {(one.address, one.port) for one, _, _ in known}
+    user = options["user"] or getpass.getuser()
+    known += [(one, user, None) for one in more if (one.address, one.port or 22) not in have]
+    reads = _read([(replace(one, name=None), who, key) for one, who, key in known], options)
+    proposal = _propose(reads, options["rails"])
+    raise SystemExit(_compare(topology, proposal, reads, as_json))
+
+
+def _compare(topology: Topology, proposal: Proposal, reads: Sequence[Read], as_json: bool) -> Exit:
+    from toolkit.scan import difference, written
+    from toolkit.scan.answer import Answer
+
+    found = difference.differences(topology, proposal)
+    new = difference.new_nodes(topology, proposal)
+    if as_json:
+        answers = {r.wanted.address: r.outcome.model_dump(mode="json") for r in reads if isinstance(r.outcome, Answer)}
+        document = {
+            "differences": [one._asdict() for one in found],
+            "problems": [{"node": who, "why": why} for who, why in proposal.problems],
+            "new": [node.name for node in new],
+            "answers": answers,
+        }
+        click.echo(json.dumps(document, indent=2))
+    else:
+        for one in found:
+            click.echo(str(one))
+        for node in new:
+            click.echo(f"{node.name}: is not in the inventory; in hosts.yml, below {node.group}, it would be:")
+            click.echo("\n".join(written.node_lines(node, proposal.bom[node.group], 8)))
+        _problems(proposal)
+        if not found and not new and not proposal.problems:
+            click.echo(f"all {len(topology.nodes)} nodes are as the inventory says")
+    if found or new:
+        return Exit.FAILED
+    return Exit.INCOMPLETE if proposal.problems else Exit.OK
+
+
+def _listed(addresses: tuple[str, ...], nodes: Path | None) -> list[wanted.Wanted]:
+    return [*wanted.from_words(addresses), *(wanted.from_file(nodes) if nodes else [])]
+
+
+def _refuse_rails(rails: str) -> None:
+    try:
+        networks = [ipaddress.IPv4Network(rails.replace("{rail}", str(rail))) for rail in (0, 1)]
+    except ValueError as fault:
+        raise UsageFault(f"--rails {rails}: {fault}; write it like 10.80.{{rail}}.0/24") from None
+    if networks[0].overlaps(networks[1]):
+        raise UsageFault(f"--rails {rails}: two rails would be one network; write it like 10.80.{{rail}}.0/24")
+
+
+def _read(listed: Sequence[tuple[wanted.Wanted, str, str | None]], options: dict[str, Any]) -> list[Read]:
+    """Read all nodes, showing each as it is done."""
+    from toolkit.scan import reading
+    from toolkit.scan.contact import Login, Trouble
+
+    password = credentials.password(options["ask_password"], options["password_file"])
+    began, done = time.monotonic(), 0
+
+    def login(one: wanted.Wanted, user: str, key: str | None) -> Login:
+        file = options["key"] or (Path(key) if key else None)
+        return Login(one.address, one.port or 22, one.user or options["user"] or user, password, file)
+
+    def tell(one: wanted.Wanted, outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        said = outcome.words if isinstance(outcome, Trouble) else _summary(outcome)
+        took = duration(time.monotonic() - began)
+        click.echo(f"[{done}/{len(listed)}] {one.address}: {said}   {took} elapsed", err=True)
+
+    def confirm(keys: Sequence[HostKey]) -> bool:
+        return _confirm(keys, options["known_hosts"], options["accept_host_keys"])
+
+    nodes = [(one, login(one, user, key)) for one, user, key in listed]
+    click.echo(f"reading {len(nodes)} nodes, {min(options['at_once'], len(nodes))} at a time", err=True)
+    return reading.read(nodes, options["known_hosts"], confirm, tell, options["at_once"])
+
+
+def _summary(outcome: Any) -> str:
+    """`gpu1, PowerEdge XE9680, ubuntu 24.04, 8 GPUs, 12 ports`."""
+    gpus = f"{len(outcome.gpus)} GPUs" if outcome.gpus else "no GPU"
+    return (
+        f"{outcome.name}, {outcome.model}, {outcome.os}, {gpus}, {sum(p.card is not None for p in outcome.ports)} ports"
+    )
+
+
+def _somebody() -> bool:
+    """Whether there is anybody to ask."""
+    return sys.stdin.isatty()
+
+
+def _confirm(keys: Sequence[HostKey], file: Path, accept: bool) -> bool:
+    click.echo("host keys that nobody has confirmed yet:", err=True)
+    for key in keys:
+        click.echo(f"  {key.login.known_as}  {key.kind}  {key.fingerprint}", err=True)
+    if accept:
+        click.echo(f"accepted without a look, by --accept-host-keys: added to {file}", err=True)
+        return True
+    if not _somebody():
+        click.echo(
+            "nobody is there to be asked: run it in a terminal, write the keys into the column host_key of a list, "
+            "or take --accept-host-keys",
+            err=True,
+        )
+        return False
+    click.echo("Compare them at each node's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
+    return click.confirm(f"Are they the nodes' own? They are added to {file}", err=True)
+
+
+def _propose(reads: Sequence[Read], rails: str) -> Proposal:
+    from toolkit.scan.propose import propose
+
+    table = ROOT / "stacks" / "compatibility.yml"
+    models = yaml.safe_load(table.read_text(encoding="utf-8"))["gpu_models"] if table.is_file() else {}
+    return propose(reads, rails, models, [load_fabric(name) for name in fabric_names()])
+
+
+def _problems(proposal: Proposal) -> None:
+    for who, why in proposal.problems:
+        click.echo(f"error: {who}: {why}", err=True)

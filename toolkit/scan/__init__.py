@@ -1,0 +1,1 @@
+"""An inventory from machines that nobody has described yet: log in, read, propose, write, compare."""

@@ -1,0 +1,111 @@
+"""The list of nodes to read: addresses as words, ranges, or a file of them, with columns where it is CSV."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolkit.errors import UsageFault
+from validation.load import read_source
+
+GROUPS = ("heads", "clients", "gpu_servers")
+COLUMNS = ("address", "name", "group", "user", "port", "host_key")
+_ADDRESS = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.:_-]{0,252})$")
+_SECRET = re.compile(r"pass|secret|token", re.IGNORECASE)
+_MOST = 4096  # nodes of one list; a range with a digit too many is no list
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A node to read. `place` is where the list says so; what is None is found out, or the same for all."""
+
+    address: str
+    place: str
+    name: str | None = None
+    group: str | None = None
+    user: str | None = None
+    port: int | None = None
+    host_key: str | None = None
+
+
+def expand(word: str, place: str) -> list[str]:
+    """`198.51.100.[31:34]` is four addresses; Ansible's own rule for ranges."""
+    if "[" not in word:
+        return [word]
+    from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+    from ansible.plugins.inventory import expand_hostname_range  # type: ignore[import-untyped]
+
+    try:
+        found = [str(address) for address in expand_hostname_range(word)]
+    except (AnsibleError, ValueError) as fault:
+        raise UsageFault(f"{place}: {word}: no such range: {fault}; write it like 198.51.100.[31:34]") from None
+    if not found:
+        raise UsageFault(f"{place}: {word}: no such range: its end is before its beginning; write [31:34]")
+    return found
+
+
+def from_words(words: tuple[str, ...]) -> list[Wanted]:
+    """Addresses and ranges of the command line."""
+    return [Wanted(address, "command line") for word in words for address in expand(word, "command line")]
+
+
+def from_file(path: Path) -> list[Wanted]:
+    """A file: an address or range on each line, or CSV whose first line names the columns, `address` among them."""
+    lines = read_source(path).text.splitlines()
+    rows = [(n, line) for n, line in enumerate(lines, 1) if line.strip() and not line.lstrip().startswith("#")]
+    if not rows:
+        raise UsageFault(f"{path}: no address; one on each line, or CSV with the columns {', '.join(COLUMNS)}")
+    header = [cell.strip() for cell in rows[0][1].split(",")]
+    if "address" not in header:
+        return [Wanted(a, f"{path}:{n}") for n, line in rows for a in expand(line.strip(), f"{path}:{n}")]
+    for column in header:
+        if column not in COLUMNS:
+            why = "a password has no place in a list: --ask-password" if _SECRET.search(column) else "remove it"
+            raise UsageFault(f"{path}:{rows[0][0]}: unknown column {column!r}; known: {', '.join(COLUMNS)}; {why}")
+    found = []
+    for number, line in rows[1:]:
+        cells = [cell.strip() for cell in next(csv.reader([line]))]
+        if len(cells) > len(header):
+            raise UsageFault(f"{path}:{number}: {len(cells)} cells, {len(header)} columns; remove the commas too many")
+        found += _row(dict(zip(header, cells, strict=False)), f"{path}:{number}")
+    return found
+
+
+def _row(row: dict[str, str], place: str) -> list[Wanted]:
+    given = {key: value for key, value in row.items() if value}
+    address = given.pop("address", "")
+    if not address:
+        raise UsageFault(f"{place}: no address; every line needs one")
+    group, port = given.get("group"), given.get("port", "")
+    if group is not None and group not in GROUPS:
+        raise UsageFault(f"{place}: group {group!r} is unknown; one of {', '.join(GROUPS)}, or leave it empty")
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise UsageFault(f"{place}: port {port!r} is none; a number from 1 to 65535, or leave it empty")
+    key = given.get("host_key")
+    if key is not None and not re.fullmatch(r"SHA256:[A-Za-z0-9+/]{43}", key):
+        raise UsageFault(f"{place}: host_key {key!r} is no fingerprint; write it as ssh-keygen -lf does: SHA256:...")
+    many = expand(address, place)
+    if len(many) > 1 and (given.get("name") or key):
+        raise UsageFault(f"{place}: one name or host key for the {len(many)} nodes of {address}; a line for each")
+    return [
+        Wanted(a, place, given.get("name"), group, given.get("user"), int(port) if port else None, key) for a in many
+    ]
+
+
+def checked(wanted: list[Wanted]) -> list[Wanted]:
+    """The list, refused where an address is none or stands there twice."""
+    if not wanted:
+        raise UsageFault("no nodes: name addresses, or a file of them with --nodes")
+    if len(wanted) > _MOST:
+        raise UsageFault(f"{len(wanted)} addresses; at most {_MOST} at a time: is a range too wide?")
+    seen: dict[tuple[str, int | None], str] = {}
+    for one in wanted:
+        if not _ADDRESS.fullmatch(one.address):
+            raise UsageFault(f"{one.place}: {one.address!r} is no address or host name")
+        key = (one.address.lower(), one.port)
+        if key in seen:
+            raise UsageFault(f"{one.place}: address {one.address} stands in {seen[key]} too; remove one of them")
+        seen[key] = one.place
+    return wanted
