@@ -136,11 +136,16 @@ class StaticInstance(_Model):
 
 
 class Pool(_Model):
-    """All policies. `users` empty: whoever may log in may use everything, in the order of asking."""
+    """All policies. `users` empty: whoever may log in may use everything, in the order of asking.
+
+    `native_jobs`: classes of users whose jobs may run on the GPU servers themselves with GPUs or parts of them; "none":
+    nobody's; None: everybody's, with whole GPUs.
+    """
 
     scheduler: Literal["slurm", "none"] = "slurm"
     classes: dict[Name, GpuClass] = {}
     users: dict[Name, UserClass] = {}
+    native_jobs: Literal["none"] | Annotated[tuple[Name, ...], Field(strict=False, min_length=1)] | None = None
     reservations: dict[Name, Reservation] = {}
     preemption: Preemption = Preemption()
     static: tuple[StaticInstance, ...] = Field(default=(), strict=False)
@@ -175,6 +180,11 @@ def _user_faults(pool: Pool) -> Iterator[Fault]:
                 yield ("users", name, "preempts"), f"{other} preempts {name} too: no lease would last; remove one"
 
 
+def _native_faults(pool: Pool) -> Iterator[Fault]:
+    for name in pool.native_jobs if isinstance(pool.native_jobs, tuple) else ():
+        yield ("native_jobs",), _unknown(name, pool.users, "class of users")
+
+
 def _reservation_faults(pool: Pool) -> Iterator[Fault]:
     for name, kept in pool.reservations.items():
         if pool.classes:
@@ -196,7 +206,7 @@ def _static_faults(pool: Pool) -> Iterator[Fault]:
         if pool.static:
             yield ("static",), "instances are for scheduler: none; with Slurm, GPUs would be granted twice"
         return
-    for key in ("users", "reservations"):
+    for key in ("users", "native_jobs", "reservations"):
         if getattr(pool, key):
             yield (key,), "without a scheduler nothing would enforce this; use static, or scheduler: slurm"
     given: dict[int, Fraction] = {}
@@ -216,7 +226,7 @@ def _static_faults(pool: Pool) -> Iterator[Fault]:
 
 def faults(pool: Pool, shards_per_gpu: int = SHARDS_PER_GPU) -> list[Fault]:
     """Everything that does not fit together, in the order of the file."""
-    found = [*_user_faults(pool), *_reservation_faults(pool), *_static_faults(pool)]
+    found = [*_user_faults(pool), *_native_faults(pool), *_reservation_faults(pool), *_static_faults(pool)]
     for name, users in pool.users.items():
         for key in ("max_gpus", "max_gpus_per_user"):
             try:

@@ -114,14 +114,15 @@ def _conf(pool: Any) -> dict[str, Any]:
 
 
 def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: int, inventory: str) -> dict[str, Any]:
-    """partition_lines and conf of slurm.conf, and sync: what the head's accounting and reservations are to hold.
+    """partition_lines and conf of slurm.conf, sync: what the head's accounting and reservations are to hold, and
+    native: classes of users whose native jobs may have GPUs (None: everybody's may).
 
     data: the variable slurm_pool; cluster: what filter slurm_cluster found; shards: parts of a GPU (0 = no parts, then
     limits count in whole GPUs); inventory: its folder, to name file and line of a mistake.
     """
     empty = {"classes": {}, "reservations": {}}
     if not data:
-        return {"partition_lines": list(cluster["partitions"].values()), "conf": {}, "sync": empty}
+        return {"partition_lines": list(cluster["partitions"].values()), "conf": {}, "sync": empty, "native": None}
     per_gpu = shards or 1
     pool = _checked(data, per_gpu, inventory)
     found = {*cluster["partitions"]} - {"all"}
@@ -151,6 +152,7 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
         "partition_lines": _partition_lines(pool, cluster["partitions"], per_gpu),
         "conf": _conf(pool),
         "sync": {"classes": classes, "reservations": kept_for},
+        "native": [] if pool.native_jobs == "none" else pool.native_jobs and list(pool.native_jobs),
     }
 
 

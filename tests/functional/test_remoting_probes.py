@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,22 @@ pytestmark = [
 
 
 @pytest.fixture
-def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder() -> Iterator[Path]:
+    """Where every user may look, as on a server; pytest's own folders are closed."""
+    with tempfile.TemporaryDirectory(prefix="elastic-ai-pool-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     from tests.support import engine_run
 
-    emulated = engine_run.describe(tmp_path)
-    folder = tmp_path / "pool"
-    folder.mkdir()
-    environment = pool_stand_in.install(folder, engine_run.built(), tmp_path / "gpus.json")
+    emulated = engine_run.describe(folder)
+    devices = Path(emulated["ELASTIC_AI_EMULATED_STATE"])
+    devices.touch()
+    devices.chmod(0o660)  # as role remoting_server closes it
+    environment = pool_stand_in.install(folder, engine_run.built())
     for name, value in {**emulated, **environment}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(pool_stand_in, "FOLDER", folder)
@@ -56,6 +66,14 @@ def test_every_attempt_is_made_and_refused(pool: Path) -> None:
     assert {s.metric for s in samples} == {"breaches", "gone_s"}
     token = (pool / "lease-1/token").read_text().strip()
     assert token not in str(doc), "the token stays out of what is recorded"
+
+
+def test_a_native_program_that_has_the_gpu_is_a_breach(pool: Path) -> None:
+    """Who has a part, and a server whose device files are open to all."""
+    Path(os.environ["ELASTIC_AI_EMULATED_STATE"]).chmod(0o666)
+    _, facts = parse("remoting-isolate", isolate(elsewhere=""), {"server": "gpu1"})
+    assert isinstance(facts, IsolationFacts)
+    assert facts.breaches == ["the GPU by a step in the lease's job", "the GPU by a native job"]
 
 
 def test_servers_without_a_limit_are_breached_and_it_is_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -191,6 +191,29 @@ class FakeGpus:
 
 
 @dataclass
+class FakeFence:
+    """Who may open the GPUs of a server, by GPU; `left` is what cannot be done."""
+
+    users: dict[int, set[int]] = field(default_factory=dict)
+    services: set[int] = field(default_factory=set)
+    left: list[str] = field(default_factory=list)
+    holes: list[str] = field(default_factory=list)
+    closed: bool = False
+
+    def keep(self, users: Mapping[int, Iterable[int]], services: Iterable[int] = ()) -> list[str]:
+        self.users = {index: set(uids) for index, uids in users.items()}
+        self.services, self.closed = set(services), True
+        return self.left
+
+    def open_again(self) -> list[str]:
+        self.closed = False
+        return self.left
+
+    def gaps(self) -> list[str]:
+        return self.holes
+
+
+@dataclass
 class FakeNetwork:
     """A server with an address, a bridge and loopback; `busy` ports are listened on; `routes`: from where to where."""
 
@@ -236,6 +259,7 @@ class FakeHost(Host):
     firewall: FakeFirewall = field(default_factory=FakeFirewall)
     systemd: FakeSystemd = field(init=False)
     gpus: FakeGpus = field(default_factory=FakeGpus)
+    fence: FakeFence = field(default_factory=FakeFence)
     network: FakeNetwork = field(default_factory=FakeNetwork)
     clock: FakeClock = field(default_factory=FakeClock)
 

@@ -22,7 +22,7 @@ class Lab(Protocol):
 SERVERS = ("gpu1", "gpu2")
 #: Shell on a GPU server: everything that a lease could leave. Nothing when nothing is left.
 LEFT = """
-ls /run/elastic-ai/leases
+ls /run/elastic-ai/leases; ls /run/elastic-ai/gpu-users 2>/dev/null
 systemctl list-units --plain --no-legend 'elastic-ai-lease@*'
 nft list set inet elastic_ai_lease allowed | grep elements
 pgrep -fa 'elastic-ai-refserver|lease-server/bin/agent'

@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -99,8 +100,6 @@ def refuse(words: str) -> NoReturn:
 
 
 def run_on(number: str, program: list[str]) -> int:
-    if os.getuid() != 0:
-        refuse(f"lease {number} is not yours")
     with leases() as found:
         lease = found[number]
     if lease["state"] != "running":
@@ -147,14 +146,20 @@ def toolkit(words: list[str]) -> int:
         release(str(number))
 
 
-def install(folder: Path, built: Path, description: Path) -> dict[str, str]:
-    """The programs in folder/bin, and the environment in which they work."""
+def install(folder: Path, built: Path) -> dict[str, str]:
+    """The programs in folder/bin, beside folder/gpus.json, and the environment in which they work."""
     (folder / "bin").mkdir()
-    (folder / "gpus.json").write_text(description.read_text())
-    # elsewhere: a machine that has no way here
+    shutil.copytree(built / "devices", folder / "devices")  # where every user can load them
+    # gpu2 is a machine that has no way here; else the program runs on the server itself.
+    srun = (
+        'case "$*" in *"-w gpu2 "*) elsewhere="unshare --net";; esac\n'
+        'while [ "$1" != python3 ] && [ "$1" != setpriv ]; do shift; done\n'
+        'export LD_LIBRARY_PATH="$STAND_IN_DEVICES" PATH=/usr/sbin:/usr/bin:/sbin:/bin\nexec $elsewhere "$@"'
+    )
+    owner = '[ "$(id -u)" = 0 ] || { echo "error: the lease is not yours" >&2; exit 75; }'
     programs = {
-        "toolkit": f'exec {sys.executable} {HERE / "pool_stand_in.py"} "$@"',
-        "srun": 'while [ "$1" != python3 ]; do shift; done; exec unshare --net "$@"',
+        "toolkit": f'{owner}\nexec {sys.executable} {HERE / "pool_stand_in.py"} "$@"',
+        "srun": srun,
         "elastic-ai-copybench": f'exec {sys.executable} -m toolkit.lease.copybench "$@"',
     }
     for name, line in programs.items():
@@ -166,7 +171,7 @@ def install(folder: Path, built: Path, description: Path) -> dict[str, str]:
         "PYTHONPATH": str(HERE.parents[1]),
         "POOL_STAND_IN": str(folder),
         "STAND_IN_SERVER": str(built / "bin/elastic-ai-refserver"),
-        "STAND_IN_DEVICES": str(built / "devices"),
+        "STAND_IN_DEVICES": str(folder / "devices"),
         "STAND_IN_LIBRARY": str(built / "lib"),
     }
 

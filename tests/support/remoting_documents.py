@@ -41,6 +41,7 @@ def attempts_made(*breached: str, elsewhere: str = "gpu2") -> list[dict[str, Any
     """All attempts, in their order; those that are named got through."""
     ends: dict[str, tuple[Any, Any]] = {"cuda": (46, 0), "strange": (0, 1), "status": (75, 0)}
     ends["connection"] = ("refused", "kept")
+    ends["native"] = ("closed", "opened")
     ends["unharmed"] = (True, False)
     return [
         {"name": name, "breach": name in breached, "words": "why", shown: ends[shown][name in breached]}

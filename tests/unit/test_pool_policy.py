@@ -35,6 +35,7 @@ def test_the_documented_example_is_right(tmp_path: Path) -> None:
     assert pool.users["research"].max_gpus_per_user == Fraction(5, 2)
     assert pool.users["teaching"].max_gpus_per_user == Fraction(1, 7)
     assert pool.reservations["practicals"].nodes == 1
+    assert pool.native_jobs == ("research",)
 
 
 def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
@@ -67,6 +68,9 @@ def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
         ("groups: [students]", "groups: []", "it has no members"),
         ("  teaching:\n      groups", "  root:\n      groups", "Slurm reserves this name"),
         ("grace_s: 60", "grace_s: -1", "greater than or equal to 0"),
+        ("native_jobs: [research]", "native_jobs: [guests]", "unknown class of users guests; there are: research"),
+        ("native_jobs: [research]", "native_jobs: all", "native_jobs"),
+        ("native_jobs: [research]", "native_jobs: []", "native_jobs"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_file_and_line(tmp_path: Path, line: str, change: str, words: str) -> None:
@@ -91,6 +95,7 @@ STATIC: dict[str, Any] = {"name": "a", "node": "gpu1", "gpus": [0], "fraction": 
     [
         ({"static": [STATIC]}, "with Slurm, GPUs would be granted twice"),
         ({"scheduler": "none", "users": {"a": {"users": ["b"]}}}, "nothing would enforce"),
+        ({"scheduler": "none", "native_jobs": "none"}, "nothing would enforce"),
         (
             {"scheduler": "none", "static": [STATIC, {**STATIC, "name": "b", "fraction": "4/7"}]},
             "granted 15/14 times",

@@ -261,6 +261,8 @@ def told(**document: Any) -> Ran:
     return Ran([], 0, json.dumps(document) + "\n", "")
 
 
+GPU = told(devices=[{"uuid": "GPU-0"}])
+NOT_TAKEN = Ran([], 1, "", "srun: error: Unable to allocate resources: Invalid account or partition\n")
 WHERE = {"ELASTIC_AI_SERVERS": "10.78.0.13:7001"}
 UNMADE: list[tuple[str, tuple[Any, ...], list[Ran]]] = [
     ("memory", (), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
@@ -270,6 +272,24 @@ UNMADE: list[tuple[str, tuple[Any, ...], list[Ran]]] = [
     ("stranger", (), [Ran([], 1, "", "setpriv: setgroups failed: Operation not permitted\n")]),
     ("stranger", (), [Ran([], -9, "", "")]),
     ("stranger", (), [Ran([], 1, "", "Traceback (most recent call last):\nImportError: no toolkit\n")]),
+    ("natively", (), [told(code=100)]),  # nor has root a GPU there
+    ("natively", (), [GPU, told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
+    ("natively", (), [GPU, Ran([], 127, "", "setpriv: failed to execute srun: Permission denied\n")]),
+    (
+        "natively",
+        (),
+        [
+            GPU,
+            told(code=100),
+            GPU,
+            Ran(
+                [],
+                1,
+                "",
+                "srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)\n",
+            ),
+        ],
+    ),
     ("elsewhere", (WHERE,), [told(how="untried", why="Name or service not known", after_s=0.0)]),
     ("elsewhere", (WHERE,), [told(how="", after_s=0.0)]),
 ]
@@ -297,14 +317,16 @@ def test_what_was_refused_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tm
         monkeypatch,
         *(told(code=2), told(first=0, code=2), told(devices=[{"uuid": "GPU-0"}]), told(code=100), told(devices=[])),
         *(told(devices=[{}]), told(code=46), told(code=46), Ran([], 75, "", "error: lease 7 is root's\n")),
+        *(GPU, told(code=304), GPU, NOT_TAKEN),
         told(how="refused", why="Connection refused"),
     )
     someone.memory()
     someone.others()
     someone.tokens({}, tmp_path, "/lib")
     someone.stranger()
+    someone.natively()
     someone.elsewhere(WHERE)
-    assert [attempt["breach"] for attempt in someone.tried] == [False] * 9
+    assert [attempt["breach"] for attempt in someone.tried] == [False] * 11
     assert_borne_out(someone.tried)
 
 
@@ -319,14 +341,15 @@ def test_what_got_through_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tm
     Answers(
         monkeypatch,
         *(told(code=0), told(first=0, code=0), *[told(devices=[strange])] * 3, told(devices=[{}])),
-        *(told(devices=[{}]), told(devices=[]), Ran([], 0, "", ""), told(how="kept", why="after 3 s")),
+        *(told(devices=[{}]), told(devices=[]), Ran([], 0, "", ""), *[GPU] * 4, told(how="kept", why="after 3 s")),
     )
     someone.memory()
     someone.others()
     someone.tokens({}, tmp_path, "/lib")
     someone.stranger()
+    someone.natively()
     someone.elsewhere(WHERE)
-    assert [attempt["breach"] for attempt in someone.tried] == [True] * 9
+    assert [attempt["breach"] for attempt in someone.tried] == [True] * 11
     assert_borne_out(someone.tried)
 
 

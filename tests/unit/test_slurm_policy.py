@@ -46,7 +46,14 @@ def test_without_policies_nothing_changes() -> None:
         "partition_lines": list(CLUSTER["partitions"].values()),
         "conf": {},
         "sync": {"classes": {}, "reservations": {}},
+        "native": None,
     }
+
+
+@pytest.mark.parametrize(("told", "native"), [("none", []), (["research"], ["research"])])
+def test_whose_native_jobs_may_have_gpus(told: object, native: list[str]) -> None:
+    assert policy({**POOL, "native_jobs": told}, CLUSTER, 140, "/nowhere")["native"] == native
+    assert policy(POOL, CLUSTER, 140, "/nowhere")["native"] is None
 
 
 def test_who_may_use_which_class_of_gpu() -> None:

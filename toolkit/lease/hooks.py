@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, LeaseError, instance
+from toolkit.lease import JOB_NAME, LeaseError, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -36,6 +36,12 @@ def tell(words: str) -> None:
     syslog.openlog("elastic-ai-lease", syslog.LOG_PID, syslog.LOG_DAEMON)
     syslog.syslog(words)
     print(words, file=sys.stderr)
+
+
+def tell_all(what: str, words: list[str]) -> None:
+    """`tell`, where there is something to tell."""
+    if words:
+        tell(f"{what}: {'; '.join(words)}")
 
 
 def _job_id() -> str:
@@ -67,8 +73,9 @@ def cross_check(job: SlurmJob, node: str) -> None:
             raise Contradiction(f"Slurm says that job {job.id} has of {node} {words}")
 
 
-def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> None:
-    """A job that has GPUs here and is no lease: back into the queue where Slurm gave it a GPU with leases on it.
+def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
+    """A job that has GPUs here and is no lease: back into the queue where Slurm gave it a GPU with leases on it. True
+    where it stays.
 
     Slurm 22.05 takes a GPU for free of shards as soon as one of several jobs that have shards of it has ended.
     """
@@ -82,6 +89,8 @@ def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> None:
         done = host.slurm.run(["scontrol", "requeue", str(job.id)])
         if done.returncode != 0:
             host.slurm.cancel(job.id)  # one that cannot be queued again
+        return False
+    return True
 
 
 def prolog(host: Host | None = None) -> int:
@@ -94,8 +103,11 @@ def prolog(host: Host | None = None) -> int:
             raise LeaseError("Slurm does not know the job any more")
         conf = read_server_conf(host.server_conf)
         cross_check(job, conf.node)
+        if job.held:
+            tell_all("device files of GPUs", native.refresh(host, conf))
         if not instance.is_lease(job):
-            give_way(host, job, conf)
+            if give_way(host, job, conf):
+                tell_all(f"job {job.id}: its owner cannot open its GPUs", native.grant(host, job, conf))
             return 0
         instance.start(host, job, conf)
         tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
@@ -117,8 +129,13 @@ def epilog(host: Host | None = None) -> int:
         return 0
     was = (host.run_dir / job_id).exists()
     left = instance.end_instance(host, job_id)
-    if left:
-        tell(f"job {job_id}: not everything of its lease was removed: {'; '.join(left)}")
+    tell_all(f"job {job_id}: not everything of its lease was removed", left)
+    try:
+        open_still = native.revoke(host, job_id)
+    except (LeaseError, OSError) as fault:
+        open_still = [str(fault)]
+    tell_all(f"job {job_id}: its owner may still open its GPUs", open_still)
+    if left or open_still:
         return 1
     if was:
         tell(f"job {job_id}: processes, ports, rules, files and GPU memory of its lease are removed")
@@ -225,6 +242,7 @@ def sweep(host: Host | None = None) -> int:
     host = host or this_host()
     conf = read_server_conf(host.server_conf)
     instance.close_ports(host, conf)
+    tell_all("device files of GPUs", native.refresh(host, conf))
     for job_id in [name for name in instance.known(host) if name.startswith("s")]:
         age_s = host.clock.time() - (host.run_dir / job_id).stat().st_mtime
         if age_s > ERROR_READ_S and not host.systemd.active(job_id):
@@ -233,7 +251,7 @@ def sweep(host: Host | None = None) -> int:
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
     known = instance.known(host)
-    failed = 0
+    failed = len(native.revoke(host, *(native.known(host) - set(jobs))))
     for job_id in {*known, *host.systemd.running()}:
         folder = host.run_dir / job_id
         if job_id.startswith("s"):
@@ -270,5 +288,7 @@ def close_ports(host: Host | None = None) -> int:
     if sys.argv[1:] == ["remove"]:
         host.firewall.remove()
         return 0
-    instance.close_ports(host, read_server_conf(host.server_conf), anew=True)
+    conf = read_server_conf(host.server_conf)
+    instance.close_ports(host, conf, anew=True)
+    tell_all("device files of GPUs", native.refresh(host, conf))
     return 0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, Protocol
 
-from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, firewall, network, nvml, slurm, unit
+from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, fence, firewall, network, nvml, slurm, unit
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
 
 
@@ -115,6 +115,19 @@ class Gpus(Protocol):
         """PIDs with memory on each GPU, by UUID."""
 
 
+class Fence(Protocol):
+    """Who may open the device files of GPUs (module fence)."""
+
+    def keep(self, users: Mapping[int, Iterable[int]], services: Iterable[int] = ()) -> list[str]:
+        """Close them but to these uids, by GPU or all; what could not be done."""
+
+    def open_again(self) -> list[str]:
+        """Open them to all users; what could not be done."""
+
+    def gaps(self) -> list[str]:
+        """What lets any user pass."""
+
+
 class Network(Protocol):
     """Addresses and ports of this machine (module network)."""
 
@@ -149,6 +162,7 @@ class Host:
     firewall: Firewall = firewall
     systemd: Systemd = unit
     gpus: Gpus = nvml
+    fence: Fence = fence
     network: Network = network
     clock: Clock = time
     run_dir: Path = RUN_DIR

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from toolkit.lease import JOB_NAME, LeaseError
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
+from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import memory_limit_mib
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
@@ -207,6 +208,7 @@ def describe(
         "release": engine["release"],
         "engine_dir": str(conf.engine_dir),
         "mps_pipe": str(mps) if mps else "",
+        "device_group": GROUP if conf.fence else "",
         "deadline": deadline_of(host, request, end),
         "slurm_end": slurm_end,
         "deadline_file": str(folder / DEADLINE),
@@ -220,7 +222,14 @@ def describe(
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
-    return instance | {"notes": adapter.notes(start)}
+    notes = [*adapter.notes(start), *(unfenced(host, conf) if parts else [])]
+    return instance | {"notes": notes}
+
+
+def unfenced(host: Host, conf: ServerConf) -> list[str]:
+    """What keeps nobody from the whole GPU who may run programs on this server, for those who have a part of it."""
+    gaps = host.fence.gaps() if conf.fence else ["device files of GPUs are not closed to its users"]
+    return [f"{conf.node} does not hold parts against users who run programs there: {'; '.join(gaps)}"] if gaps else []
 
 
 def start_of(instance: dict[str, Any]) -> Start:

@@ -16,6 +16,8 @@ class ServerConf:
     grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
     first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held.
     memory_mib: host memory of an instance, beyond that of emulated devices.
+    fence: whether device files of GPUs are closed to users (module fence); device_users may open all of them.
+    native_jobs: classes of users whose native jobs have GPUs and shards; None: everybody's have whole GPUs.
     """
 
     node: str
@@ -29,6 +31,18 @@ class ServerConf:
     heartbeat_s: float = 5.0
     first_s: float = 60.0
     memory_mib: int = 2048
+    fence: bool = True
+    device_users: tuple[str, ...] = ()
+    native_jobs: tuple[str, ...] | None = None
+
+
+def _native_jobs(value: object) -> tuple[str, ...] | None:
+    """`whole` (nothing in the pool's file), `none`, or classes of users."""
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    if value not in ("whole", "none"):
+        raise ValueError(f"native_jobs is {value!r}, and not whole, none or a list of classes of users")
+    return None if value == "whole" else ()
 
 
 def read_server_conf(path: Path) -> ServerConf:
@@ -41,6 +55,12 @@ def read_server_conf(path: Path) -> ServerConf:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None
     try:
         first, last = data.pop("ports")
-        return ServerConf(ports=(int(first), int(last)), engine_dir=Path(data.pop("engine_dir")), **data)
+        return ServerConf(
+            ports=(int(first), int(last)),
+            engine_dir=Path(data.pop("engine_dir")),
+            device_users=tuple(data.pop("device_users", ())),
+            native_jobs=_native_jobs(data.pop("native_jobs", "whole")),
+            **data,
+        )
     except (KeyError, TypeError, ValueError) as fault:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None

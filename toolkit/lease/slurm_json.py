@@ -135,6 +135,7 @@ def _job(job: object) -> SlurmJob:
         nodes=nodes,
         qos=_text(job, "qos"),
         preempted=bool(_number(job, "preempt_time")),
+        account=_text(job, "account"),
         problem=problem,
     )
 

@@ -94,6 +94,8 @@ class SlurmJob:
     qos: str = ""
     #: Slurm takes it back for another job; `end` is then the end of its grace.
     preempted: bool = False
+    #: Its class of users, '' in a pool without.
+    account: str = ""
     #: Why it cannot be told what the job holds; "" where `held` says it.
     problem: str = ""
 

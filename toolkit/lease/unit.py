@@ -69,6 +69,7 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
     return [
         f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",
         *identity,
+        *([f"SupplementaryGroups={instance['device_group']}"] if instance["device_group"] else []),
         *_SANDBOX,
         "NotifyAccess=main",
         f"MemoryMax={instance['memory_bytes']}",

@@ -63,6 +63,7 @@ GOT_THROUGH: dict[str, Callable[[Any], bool]] = {
     "strange": lambda devices: devices > 0,
     "status": lambda status: status == 0,
     "connection": lambda how: how in ("kept", "answered"),
+    "native": lambda how: how == "opened",
     "unharmed": lambda fine: not fine,
 }
 """What can show how an attempt ended (a field of `Attempt`) -> whether that means that it got through."""
@@ -75,6 +76,8 @@ ATTEMPTS = {
     "no token": "cuda",
     "a wrong token": "cuda",
     "another user of the same machine": "status",
+    "the GPU by a step in the lease's job": "native",
+    "the GPU by a native job": "native",
     "harm to a neighbour by a crash": "unharmed",
     "the server after the lease's end": "connection",
     "the token after the lease's end": "cuda",
@@ -97,7 +100,8 @@ class Attempt(Model):
 
     `cuda`: CUresult of the call that was to be refused, 0 where it was made; `strange`: devices seen that are not the
     lease's; `status`: exit status of `toolkit run`, which refuses with 2 or 75; `connection`: how a plain one ended;
-    `unharmed`: whether the neighbour worked on.
+    `native`: whether a program on the server itself opened the GPU, could not, or was not started by Slurm; `unharmed`:
+    whether the neighbour worked on.
     """
 
     name: Name
@@ -107,6 +111,7 @@ class Attempt(Model):
     strange: Count | None = None
     status: Literal[0, 2, 75] | None = None
     connection: Literal["kept", "answered", "closed", "dropped", "refused"] | None = None
+    native: Literal["opened", "closed", "refused"] | None = None
     unharmed: bool | None = None
 
     @property

@@ -22,12 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc, remoting
-from validation.probes.tool import Ran, document, run_tool
+from validation.probes.tool import Ran, document, last_line, run_tool
 
 PART = "1/4"
 GONE_S = 30.0  # how long a server may take to go when its lease has ended
 TRY_S = 60.0
 STRANGER = "nobody"
+#: The same user on the server itself, where he may have another name; and Slurm's word for a job that it does not take.
+AS_USER = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+NOT_TAKEN = "Unable to allocate resources"
 KEPT = ("kept", "answered")  # ends of a connection that was let in
 REFUSED = (2, 75)  # what `toolkit run` ends with where it runs nothing
 
@@ -61,6 +64,20 @@ def way_of(found: dict[str, Any], what: str) -> str:
     if how not in ("kept", "answered", "closed", "dropped", "refused"):
         raise remoting.Unmet(f"{what}: could not be tried: {found.get('why') or 'its program did not say'}")
     return f"{how} ({found['why']})" if found.get("why") else how
+
+
+def native_end(ran: Ran, what: str) -> str:
+    """How a program on the server itself ended: it opened the GPU, could not, or Slurm refused its job; Unmet where
+    that cannot be told."""
+    last = last_line(ran.stderr)
+    if ran.returncode and NOT_TAKEN in last and "contact" not in last and "timed out" not in last:
+        return "refused"
+    found = remoting.answer(ran, f"{what}: could not be tried")
+    if "devices" in found:
+        return "opened"
+    if code_of(found, what) == 0:
+        raise remoting.Unmet(f"{what}: could not be tried: no error, and no devices")
+    return "closed"
 
 
 class Tenant:
@@ -172,6 +189,25 @@ class Tenant:
         what, how = f"a connection from {self.args.elsewhere}", found["how"]
         self.note(what, how in KEPT, words, connection=how)
 
+    def natively(self) -> None:
+        """An ordinary user's program on the server itself: in the lease's own job, and in a job of his beside it."""
+        text = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
+        program, common = ["python3", "-c", text, "device"], ["--quiet", "-n1", "--chdir=/", "--mpi=none"]
+        step = ["srun", *common, f"--jobid={self.lease}", "--overlap", "--mem=0"]
+        job = ["srun", *common, "-p", "all", "-w", self.args.server, "--mem=50", "--time=2", "--oversubscribe"]
+        job += ["--gres=shard:1"]
+        tries = {
+            "the GPU by a step in the lease's job": ([*step, *program], [*step, *AS_USER, *program]),
+            "the GPU by a native job": ([*job, *program], [*AS_USER, *job, *program]),
+        }
+        for what, (control, tried) in tries.items():
+            ran = run_tool(control, TRY_S)
+            if native_end(ran, what) != "opened":
+                raise remoting.Unmet(f"{what}: could not be tried: root has no GPU there: {remoting.said(ran)}")
+            ran = run_tool(tried, TRY_S)
+            how = native_end(ran, what)
+            self.note(what, how == "opened", f"{how} ({remoting.said(ran)})", native=how)
+
     def crash(self) -> None:
         """Another tenant of the same server works on while this one's program dies in the middle."""
         command = [remoting.COMMAND, "run", "-n", "1", "-p", PART, "-l", self.args.server, "--"]
@@ -232,6 +268,7 @@ def attempts(args: Asked) -> Tenant:
             tenant.others,
             lambda: tenant.tokens(env, folder, library),
             tenant.stranger,
+            tenant.natively,
             *([lambda: tenant.elsewhere(env)] if args.elsewhere else []),
             tenant.crash,
             lambda: tenant.after_the_end(env, library),

@@ -1,0 +1,118 @@
+"""Native jobs: work that runs on a GPU server itself, beside leases, and which of them may open the server's GPUs.
+
+Slurm gives a job its GPUs; the device files open to the job's owner while it runs, by the pool's policy: those of whole
+GPUs where nothing is said (nobody else has such a GPU meanwhile), all that the job has for the classes of users in
+`native_jobs`, none for others. Slurm counts shards and fences nothing: who has one natively has the whole GPU.
+
+One record for each job, so that the end of one takes nothing from another of the same user.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance import locked
+from toolkit.lease.server_conf import ServerConf, read_server_conf
+from toolkit.lease.slurm_text import SlurmJob
+
+
+def records(host: Host) -> Path:
+    """The folder of the records, which root alone may read."""
+    return host.run_dir.with_name("gpu-users")
+
+
+def refusal(job: SlurmJob, conf: ServerConf) -> str:
+    """Why the owner of a job that is no lease may not open its GPUs, '' where he may."""
+    if conf.native_jobs is None:
+        part = any(part.shards for part in job.held if part.node == conf.node)
+        return "it has shards, and parts of GPUs are leased (toolkit run -p)" if part else ""
+    if job.account in conf.native_jobs:
+        return ""
+    return f"the pool's policy gives native jobs of {job.account or 'no class'} no GPUs (native_jobs)"
+
+
+def _users(host: Host) -> Iterator[tuple[int, list[int]]]:
+    for path in records(host).glob("[0-9]*"):
+        try:
+            record = json.loads(path.read_text())
+            yield int(record["uid"]), [int(index) for index in record["gpus"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+
+
+def _service_uids(conf: ServerConf) -> set[int]:
+    found = set()
+    for name in conf.device_users:
+        try:
+            found.add(pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            continue  # a service that is not installed here
+    return found
+
+
+def refresh(host: Host, conf: ServerConf) -> list[str]:
+    """Bring the device files in line with the records. What could not be done, in words."""
+    with locked(host):
+        return _apply(host, conf)
+
+
+def _apply(host: Host, conf: ServerConf) -> list[str]:
+    """`refresh`, under the lock: one that read the records earlier must not write later."""
+    if not conf.fence:
+        return []
+    users: dict[int, set[int]] = {}
+    for uid, indices in _users(host):
+        for index in indices:
+            users.setdefault(index, set()).add(uid)
+    return host.fence.keep(users, _service_uids(conf))
+
+
+def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
+    """Before a native job starts: its owner may open its GPUs, where the policy lets him. What stands against it, in
+    words."""
+    indices = sorted({part.index for part in job.held if part.node == conf.node})
+    if not conf.fence or not indices or job.uid == 0:
+        return []
+    why = refusal(job, conf)
+    if why:
+        return [why]
+    with locked(host):
+        folder = records(host)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        scratch = folder / f".{job.id}"
+        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices}))
+        scratch.replace(folder / str(job.id))
+        return _apply(host, conf)
+
+
+def revoke(host: Host, *job_ids: str) -> list[str]:
+    """After native jobs: their owners may not any more, but for what their other jobs have. What is left, in words."""
+    paths = [path for path in (records(host) / job_id for job_id in job_ids) if path.exists()]
+    if not paths:
+        return []
+    conf = read_server_conf(host.server_conf)
+    with locked(host):
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return _apply(host, conf)
+
+
+def known(host: Host) -> set[str]:
+    """Jobs with a record."""
+    return {path.name for path in records(host).glob("[0-9]*")}
+
+
+def main(host: Host | None = None) -> int:
+    """`fence`: close the device files to all but those who may open them; `fence open`: open them to all users."""
+    host = host or this_host()
+    opens = sys.argv[1:] == ["open"]
+    left = host.fence.open_again() if opens else refresh(host, read_server_conf(host.server_conf))
+    for words in left:
+        print(words, file=sys.stderr)
+    return os.EX_OSERR if left else 0
