@@ -18,6 +18,7 @@ from toolkit.lab import lab as labs
 from toolkit.lab import network
 from validation.model import Plan
 
+pytestmark = pytest.mark.usefixtures("quiet")
 TOOLS = "iperf3|sockperf|mpirun|orted|validation.probes"
 
 
@@ -98,6 +99,13 @@ def test_clean_lab_rehearses_with_all_criteria_passing(clean: Run):
     steps = [r for r in map(json.loads, (run.folder / "results.jsonl").read_text().splitlines())]
     inter = next(r for r in steps if r["measurement"] == "training-short.inter")
     assert len([s for s in inter["samples"] if s["metric"] == "images_per_s"]) == 100
+
+
+def test_a_validation_finds_it_as_built_and_converged(clean: Run):
+    """By checks that know nothing of the roles, and by site.yml in check mode, which sees nothing to do."""
+    for id_ in ("pf.asbuilt", "pf.converged"):
+        found = criterion(clean.verdict, id_)
+        assert (found["verdict"], found["coverage"]) == ("pass", "4/4 nodes"), found
 
 
 def test_every_link_of_the_clean_lab_is_measured_at_its_true_payload_rate(clean: Run):

@@ -12,8 +12,6 @@ from tests.support.snapshot import differences, snapshot, snapshots
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
 LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")
 
-# By its name the last file of the session: it takes away what the others need.
-
 
 def recap(output: str) -> dict[str, dict[str, int]]:
     """Counters of each host from Ansible's last lines."""
