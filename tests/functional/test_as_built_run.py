@@ -20,7 +20,7 @@ from tests.support import fake_node
 from tests.support.asbuilt_documents import built, deployment
 from tests.support.warm import command
 from toolkit.deploy.site_state import SiteState
-from validation.built import Deployment, HowBuilt
+from validation.built import HowBuilt
 from validation.checks import checks_of
 from validation.kinds import parse
 
@@ -119,16 +119,22 @@ def site(tmp_path: Path) -> Site:
     return Site(tmp_path, "['true']")
 
 
-def record(site: Site) -> list[Deployment]:
-    (path,) = (site.folder / "state").rglob("built.jsonl")
-    return [Deployment.model_validate_json(line) for line in path.read_text().splitlines()]
+def converged(site: Site) -> Any:
+    """What the probe would say: the command that it runs, on this folder."""
+    done = site.deploy("-i", "inventory", "--check", "--json")
+    document = {"kind": "converged", "tool": "t", "error": None, "returncode": 0, "stdout": done.stdout}
+    return parse("converged", {**document, "facts": {"exit": done.returncode}}, {"nodes": ("one", "two")})  # type: ignore[typeddict-item]
 
 
-def test_each_deployment_goes_on_record_with_who_when_and_what(site: Site) -> None:
+def test_each_deployment_goes_on_record_and_after_it_nothing_would_change(site: Site) -> None:
+    samples, facts = converged(site)
+    assert [s.value for s in samples] == [2]
+    assert facts.node("one").tasks == ("base: Have a file",)  # type: ignore[union-attr]
     assert site.deploy().returncode == 0
-    assert site.deploy("-i", "inventory", "--check").returncode == 0
+    samples, _ = converged(site)  # neither of both is a deployment
+    assert [s.value for s in samples] == [0]
     assert site.deploy("-i", "inventory", "--limit", "one", "--", "--tags", "all", "-e", "secret=1").returncode == 0
-    first, second = record(site)
+    first, second = site.record()
     assert [(n.node, n.outcome, n.changed, n.roles) for n in first.nodes] == [
         ("one", "ok", 1, {"base": 1}), ("two", "ok", 1, {"base": 1}),
     ]  # fmt: skip
@@ -138,30 +144,6 @@ def test_each_deployment_goes_on_record_with_who_when_and_what(site: Site) -> No
     assert (second.limit, second.options, second.other_options) == ("one", ("--tags all",), 2)
     assert "secret" not in second.model_dump_json()
     assert first.commit == ""  # the folder is no checkout
-
-
-def test_a_failed_deployment_is_on_record_too(tmp_path: Path) -> None:
-    site = Site(tmp_path, "[sh, -c, 'exit {{ (inventory_hostname == \"one\") | int }}']")
-    assert site.deploy().returncode == 1
-    (done,) = record(site)
-    assert {n.node: n.outcome for n in done.nodes} == {"one": "failed", "two": "ok"}
-    assert done.nodes[0].failure.startswith("Do what this test wants: ")
-
-
-def converged(site: Site) -> Any:
-    """What the probe would say: the command that it runs, on this folder."""
-    done = site.deploy("-i", "inventory", "--check", "--json")
-    document = {"kind": "converged", "tool": "t", "error": None, "returncode": 0, "stdout": done.stdout}
-    return parse("converged", {**document, "facts": {"exit": done.returncode}}, {"nodes": ("one", "two")})  # type: ignore[typeddict-item]
-
-
-def test_json_tells_what_would_change_and_after_a_deployment_nothing(site: Site) -> None:
-    samples, facts = converged(site)
-    assert [s.value for s in samples] == [2]
-    assert facts.node("one").tasks == ("base: Have a file",)  # type: ignore[union-attr]
-    assert site.deploy().returncode == 0
-    samples, _ = converged(site)
-    assert [s.value for s in samples] == [0]
 
 
 def test_a_site_that_cannot_be_looked_at_gives_no_result(site: Site) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.warm import command
+from validation.built import Deployment
 
 ROOT = Path(__file__).resolve().parents[2]
 # The command over another folder than the checkout's, in a process of its own, with Ctrl-C as a shell would leave it.
@@ -87,6 +88,11 @@ class Site:
     def logs(self) -> list[str]:
         return [path.read_text() for path in sorted((self.folder / "state").rglob("*.log"))]
 
+    def record(self) -> list[Deployment]:
+        """The deployments that are on record."""
+        (path,) = (self.folder / "state").rglob("built.jsonl")
+        return [Deployment.model_validate_json(line) for line in path.read_text().splitlines()]
+
     def wait_for_sleep(self, process: subprocess.Popen[str]) -> None:
         """Until the task of the second stage runs."""
         for _ in range(600):
@@ -150,16 +156,18 @@ def test_a_check_changes_nothing(site: Site) -> None:
     assert not list(site.folder.glob("*.done"))
 
 
-def test_a_failing_node_ends_with_1_and_ansibles_own_words(tmp_path: Path) -> None:
-    done = Site(
-        tmp_path, "[sh, -c, 'echo disk on fire >&2; exit {{ (inventory_hostname == \"one\") | int }}']"
-    ).deploy()
+def test_a_failing_node_ends_with_1_and_ansibles_own_words_and_is_on_record(tmp_path: Path) -> None:
+    site = Site(tmp_path, "[sh, -c, 'echo disk on fire >&2; exit {{ (inventory_hostname == \"one\") | int }}']")
+    done = site.deploy()
     assert done.returncode == 1
     one, two = done.stdout.splitlines()
     assert one.startswith("one  FAILED at Do what this test wants: ")
     assert "non-zero return code: disk on fire. Next: correct that, then: toolkit deploy -i " in one
     assert two == "two  ok: changed base 1"
     assert "Traceback" not in done.stderr
+    (recorded,) = site.record()
+    assert {n.node: n.outcome for n in recorded.nodes} == {"one": "failed", "two": "ok"}
+    assert recorded.nodes[0].failure.startswith("Do what this test wants: ")
 
 
 @pytest.mark.parametrize(

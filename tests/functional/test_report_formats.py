@@ -206,7 +206,7 @@ def printed(site_runs, tmp_path_factory):
     """Run -> PDF file."""
     out = tmp_path_factory.mktemp("pdf")
     files = {}
-    for name in ("slow", "real", "unjudged"):
+    for name in ("slow", "real"):
         written = write_formats(site_runs[name], ["pdf"], out / name)
         if written.left_out:
             pytest.skip(written.left_out["pdf"])
@@ -222,7 +222,7 @@ def text_of(file: Path) -> list[str]:
 
 
 def test_every_page_of_a_pdf_says_what_it_is(printed):
-    for name, words in (("slow", "REHEARSAL"), ("real", "ACCEPTED"), ("unjudged", "REHEARSAL")):
+    for name, words in (("slow", "REHEARSAL"), ("real", "ACCEPTED")):
         pages = text_of(printed[name])
         assert len(pages) > 5
         for number, page in enumerate(pages, start=1):
