@@ -18,9 +18,9 @@ pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compile
 def test_copies_in_both_directions_at_once_do_not_wait_for_each_other(tmp_path: Path):
     """Much is under way both ways before anybody waits: a client that does not read would stop the server."""
     script = """
-start(); n = 48 << 20
+start(); n = 20 << 20
 stream = c_void_p(); cuda.cuStreamCreate(byref(stream), 1)
-data = [os.urandom(1 << 20) * 48 for _ in range(2)]
+data = [os.urandom(1 << 20) * 20 for _ in range(2)]
 a, b = alloc(n), alloc(n)
 back = [ctypes.create_string_buffer(n) for _ in range(2)]
 for turn in range(2):

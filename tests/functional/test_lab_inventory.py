@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.lab_folder import environment, make_lab
+from tests.support.warm import command
 from toolkit.inventory import read_site
 from toolkit.lab.inventory import RTT_MAX_US
 from toolkit.lab_inventory import listed_lab
@@ -52,7 +53,7 @@ def test_without_a_lab_ansible_ends_with_one_error(state: Path, playbook: str) -
 def test_without_a_lab_the_toolkit_says_the_same(state: Path, tmp_path: Path) -> None:
     for words in (("validate", "--fabric", "tcp10"), ("deploy",), ("deploy", "-i", str(ROOT / "inventories/lab"))):
         for folder in (ROOT, tmp_path):
-            done = run("toolkit", *words, env=environment(state) | {"XDG_STATE_HOME": str(tmp_path)}, cwd=folder)
+            done = command(folder, words, environment(state) | {"XDG_STATE_HOME": str(tmp_path)})
             assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {NO_LAB}\n")
     assert not list(tmp_path.glob("elastic-ai-toolkit"))
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from conftest import Lab
 
-from tests.support.lease_lab import LEFT, SERVERS, json_in, left, put, run_as, shell, until
+from tests.support.lease_lab import LEFT, SERVERS, json_in, left, on_each, put, run_as, shell, until
 
 SUPPORT = Path(__file__).parents[1] / "support"
 #: What the wishes of lease_storm.py come to.
@@ -181,10 +181,10 @@ def test_attackers_get_nothing(pool: Lab) -> None:
     lease = json_in(out)["lease"]
     instance = json.loads(shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/instance.json"))
     token = shell(pool, "gpu1", f"cat /run/elastic-ai/leases/{lease}/token").strip()
-    for port in (instance["port"], instance["agent_port"]):
-        connect = f"timeout 3 bash -c '</dev/tcp/{instance['address']}/{port}'"
-        assert shell(pool, "gpu2", f"{connect} && echo open || echo closed").strip().endswith("closed")
-        assert shell(pool, "client1", f"{connect} && echo open || echo closed").strip() == "open"
+    ports = f"{instance['port']} {instance['agent_port']}"
+    connect = f"timeout 3 bash -c '</dev/tcp/{instance['address']}/'$port 2>/dev/null && echo open || echo closed"
+    tried = on_each(pool, ("gpu2", "client1"), f"for port in {ports}; do ({connect}) & done; wait")
+    assert {node: said.split() for node, said in tried.items()} == {"gpu2": ["closed"] * 2, "client1": ["open"] * 2}
     # bob, on alice's machine: neither the endpoint nor the token, nor the device without it.
     assert run_as(pool, "bob", f"toolkit run --lease {lease} -- true")[0] == 75
     for path in ("endpoint.json", "token", "instance.json"):
@@ -198,10 +198,9 @@ def test_attackers_get_nothing(pool: Lab) -> None:
     shell(pool, "client1", "echo wrongwrongwrongwrongwrong > /tmp/guess; chmod 644 /tmp/guess")
     assert run_as(pool, "bob", guess)[0] != 0
     # The token stands nowhere that others can see.
-    for node in (*SERVERS, "head", "client1"):
-        look = "(ps axeww; journalctl --no-pager; cat /var/log/slurm/*.log) 2>/dev/null"
-        seen = f"{look} | grep -cF -f <(echo {shlex.quote(token)})"  # ps must not see the word that is looked for
-        assert shell(pool, node, f"{seen}; true").strip() == "0"
+    look = "(ps axeww; journalctl --no-pager; cat /var/log/slurm/*.log) 2>/dev/null"
+    seen = f"{look} | grep -cF -f <(echo {shlex.quote(token)})"  # ps must not see the word that is looked for
+    assert set(on_each(pool, (*SERVERS, "head", "client1"), f"{seen}; true").values()) == {"0\n"}
     # The right token, after the lease's end.
     shell(pool, "client1", f"echo {token} > /tmp/guess")
     assert run_as(pool, "bob", guess)[0] == 0  # whoever was given the token, on that machine: that is what it is for
