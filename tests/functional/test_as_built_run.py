@@ -44,7 +44,7 @@ class Rack:
         (folder / "site/hosts.yml").write_text(yaml.safe_dump(document))
         (folder / "bin").mkdir()
         ssh = folder / "bin/ssh"
-        ssh.write_text(f'#!/bin/sh\nexec {sys.executable} -IS {fake_node.__file__} {folder}/nodes "$@"\n')
+        ssh.write_text(f'#!/bin/sh\nexec {sys.executable} {fake_node.__file__} {folder}/nodes "$@"\n')
         ssh.chmod(0o755)
 
     def environment(self) -> dict[str, str]:

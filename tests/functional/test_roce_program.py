@@ -135,7 +135,7 @@ class Node:
         text = json.dumps({**POLICY, **roots, **policy})
         path = f"{self.folder}/bin:{os.environ['PATH']}"
         return subprocess.run(
-            [sys.executable, "-IS", str(self.folder / "program.py"), *words, "lo", "--policy", text],
+            [sys.executable, str(self.folder / "program.py"), *words, "lo", "--policy", text],
             capture_output=True,
             text=True,
             check=False,

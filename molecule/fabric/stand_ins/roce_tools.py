@@ -1,4 +1,4 @@
-#!/usr/bin/python3 -IS
+#!/usr/bin/python3
 """Stand-in for dcb, mlnx_qos and ethtool -a/-A over a JSON file, for nodes without a card that has DCB.
 
 What it is called decides what it does. It refuses what the real tools refuse (bandwidths that don't sum to 100, trust
