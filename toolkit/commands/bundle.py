@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from toolkit import prepare_signing, rundir
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 
 
@@ -23,10 +24,8 @@ from toolkit.exits import epilogue
     metavar="FILE",
     help="Continue although this file of the run may contain a secret. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@json_option
+@runs_dir_option
 def bundle(run: str | None, output: Path | None, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Put a run (default: the newest) into one ZIP file: report, data, logs, inventory without secrets, signatures.
 

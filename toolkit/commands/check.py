@@ -8,24 +8,16 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, asbuilt
+from toolkit.commands.options import inventory_option
 from toolkit.exits import Exit, epilogue
 from toolkit.inventory import read_inventory
-from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import lab_inventory
 from toolkit.progress import duration
 from toolkit.rundir import write_text
 from validation.execute import Launcher
 
 
 @click.command(epilog=epilogue("check"))
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    default=lab_inventory,
-    show_default=str(LAB),
-    help="Ansible inventory, folder or file.",
-)
+@inventory_option
 @click.option("--limit", metavar="NODES", help="Only these: nodes, groups or patterns of names, with commas.")
 @click.option(
     "--junit",

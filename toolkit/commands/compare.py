@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from toolkit import rundir
+from toolkit.commands.options import runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 
@@ -20,9 +21,7 @@ from toolkit.exits import Exit, epilogue
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
 )
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@runs_dir_option
 def compare(before: str, after: str, form: str, out: Path | None, runs_dir: Path) -> None:
     """What changed from run A to run B: stack, verdicts, figures.
 

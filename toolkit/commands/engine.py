@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
 from toolkit.errors import LabError
 
@@ -27,7 +28,7 @@ def engine() -> None:
     help="Where to write it (default: elastic-ai-reference-RELEASE.tar.gz here).",
 )
 @click.option("--release", help="Name of the release (default: the toolkit's version and the sources' hash).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+@json_option
 def build(output: Path | None, release: str | None, as_json: bool) -> None:
     """Build the artefact from the toolkit's C sources with this machine's gcc.
 

@@ -9,12 +9,11 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.commands.options import json_option
 from toolkit.inventory import read_inventory
 from toolkit.progress import make_console
 from validation.fabric import FIGURES, Fabric, fabric_names, load_fabric
 from validation.model import Bound
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
 @click.group(invoke_without_command=True)

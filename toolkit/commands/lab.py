@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab import faults as lab_faults
@@ -28,7 +29,6 @@ RATE_GBPS = 1.0
 name_option = click.option(
     "--name", default=DEFAULT_NAME, show_default=True, help="Which lab; several can run side by side."
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,12 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.commands.options import json_option
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.profile import Profile, load_profile, profile_names, profile_path
 from validation.suites import SUITES
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 
 
 @click.group(invoke_without_command=True)

@@ -9,6 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.progress import make_console
 from validation.catalogue import load_criteria
@@ -16,7 +17,6 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric, fabric_names, load_fabric
 from validation.reference import Claim, Reference, packaged
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 document_option = click.option("--document", metavar="KEY", help="Only the claims of this document, as whitepaper.")
 
 

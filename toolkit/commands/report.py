@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from toolkit import acceptance, campaigns, rundir
 from toolkit.commands.formats import FORMATS, format_option
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
 from validation.runfiles import VERDICT
 from validation.signing import is_signed
+
+if TYPE_CHECKING:
+    from validation.report import Written
 
 
 @click.command(epilog=epilogue("report"))
@@ -32,10 +37,8 @@ from validation.signing import is_signed
     metavar="FILE",
     help="report.yml (customer, logo, language), copied into the run first.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@json_option
+@runs_dir_option
 def report(
     names: tuple[str, ...],
     campaign: bool,
@@ -60,7 +63,10 @@ def report(
     toolkit report --campaign RUN_TCP10 RUN_ROCE10 RUN_ROCE40    several fabrics side by side, as HTML, PDF and JSON
     """
     if campaign:
-        _campaign(names, formats, out, branding, as_json, runs_dir)
+        if branding is not None:
+            raise UsageFault("--branding is of one run, not of a campaign")
+        made = _campaign(names, formats, out, runs_dir)
+        _tell(made, made.document(), made.text, formats, as_json)
         return
     if len(names) > 1:
         raise UsageFault(f"{len(names)} runs are named; one page of them all: toolkit report --campaign RUN RUN ...")
@@ -78,42 +84,31 @@ def report(
             verdict = acceptance.judge_run(run_dir)
         click.echo("this run was never judged; judging it now", err=True)
     written = acceptance.write_report(run_dir, formats, out)
-    for why in written.left_out.values():
-        click.echo(why, err=True)
-    if as_json:
-        keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
-        paths = {name: str(path) for name, path in written.paths.items()}
-        answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
-        click.echo(json.dumps({**answer, **verdict.model_dump(include=set(keys))}))
-    else:
-        click.echo(verdict.line, err=True)
-        for path in written.paths.values():
-            click.echo(str(path))
-    if written.left_out and formats != FORMATS:
-        raise SystemExit(Exit.USAGE)
+    keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
+    paths = {name: str(path) for name, path in written.paths.items()}
+    answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}
+    _tell(written, {**answer, **verdict.model_dump(include=set(keys))}, verdict.line, formats, as_json)
 
 
-def _campaign(
-    names: tuple[str, ...],
-    formats: tuple[str, ...],
-    out: Path | None,
-    branding: Path | None,
-    as_json: bool,
-    runs_dir: Path,
-) -> None:
-    if branding is not None:
-        raise UsageFault("--branding is of one run, not of a campaign")
+def _campaign(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, runs_dir: Path) -> campaigns.Made:
     without = [name for name in formats if name not in campaigns.FORMATS]
     if without and formats != FORMATS:
         raise UsageFault(f"{', '.join(without)}: is of one run; a campaign is {', '.join(campaigns.FORMATS)}")
-    made = campaigns.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
-    for why in made.left_out.values():
+    return campaigns.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
+
+
+def _tell(
+    written: Written | campaigns.Made, document: dict[str, object], text: str, formats: tuple[str, ...], as_json: bool
+) -> None:
+    """What was left out, then the document, or the text and where the files are. Exit.USAGE where something that was
+    asked for by its name was left out."""
+    for why in written.left_out.values():
         click.echo(why, err=True)
     if as_json:
-        click.echo(json.dumps(made.document()))
+        click.echo(json.dumps(document))
     else:
-        click.echo(made.text, err=True)
-        for path in made.paths.values():
+        click.echo(text, err=True)
+        for path in written.paths.values():
             click.echo(str(path))
-    if made.left_out and formats != FORMATS:
+    if written.left_out and formats != FORMATS:
         raise SystemExit(Exit.USAGE)

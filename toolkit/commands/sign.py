@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from toolkit import prepare_signing, rundir
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import epilogue
 
 
@@ -23,10 +24,8 @@ from toolkit.exits import epilogue
     metavar="FILE",
     help="Sign although this file of the run may contain a secret; the statement says so. Repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@json_option
+@runs_dir_option
 def sign(run: str | None, key: Path, who: str, allowed: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
     """Sign a run (default: the newest), as what it was judged to be.
 

@@ -12,14 +12,13 @@ import click
 from toolkit import acceptance, campaigns, rundir
 from toolkit.agreement import find_agreement, up_front
 from toolkit.commands.formats import format_option
+from toolkit.commands.options import inventory_option, runs_dir_option
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import Site, read_site
-from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import lab_inventory
 from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
 from toolkit.verdict_text import print_plan
@@ -39,14 +38,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
     help="The network under test; toolkit fabrics lists them. Several: one run each, then a page of all.  "
     "[default: the inventory's]",
 )
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    default=lab_inventory,
-    show_default=str(LAB),
-    help="Ansible inventory, folder or file.",
-)
+@inventory_option
 @click.option(
     "--suite",
     "suites",
@@ -77,9 +69,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
 @format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@runs_dir_option
 def validate(
     fabric_name: str | None,
     inventory: Path,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from toolkit import rundir
+from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.exits import Exit, epilogue
 
 if TYPE_CHECKING:
@@ -25,10 +26,8 @@ _SHOWN = 50
     metavar="FILE",
     help="Accepted keys: a file in OpenSSH's format ALLOWED SIGNERS (man ssh-keygen).",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-@click.option(
-    "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
-)
+@json_option
+@runs_dir_option
 def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_dir: Path) -> None:
     """Check a bundle, or a run (default: the newest): files, verdict, report, signatures.
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
@@ -10,6 +11,7 @@ from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.judging.case import Case, facts_for, judgement
 from validation.model import Bound, Judgement
 
+F = TypeVar("F", AsBuiltFacts, ConvergedFacts)
 _NAMED = 3
 """How many checks or tasks stand in the words of a judgement; all of them stand in the facts. Project default."""
 
@@ -23,13 +25,24 @@ def judge_as_built(case: Case, criterion: Criterion) -> list[Judgement]:
         derivation=("the checks of validation/asbuilt/ that concern the node, as the plan lists them",),
         source=criterion.source,
     )
+    return _each_node(case, criterion, bound, AsBuiltFacts, _as_built)
+
+
+def _each_node(
+    case: Case,
+    criterion: Criterion,
+    bound: Bound,
+    form: type[F],
+    judge: Callable[[Criterion, F, str, str, Bound], Judgement],
+) -> list[Judgement]:
+    """Every node of every measurement that serves the criterion, by what the measurement found out."""
     judged = []
     for measurement in case.serving(criterion):
-        node = measurement.nodes[0]
-        facts = facts_for(case, criterion, node, measurement.id, AsBuiltFacts, bound)
-        if isinstance(facts, AsBuiltFacts):
-            facts = _as_built(criterion, facts, node, measurement.id, bound)
-        judged.append(facts)
+        for node in measurement.nodes:
+            found = facts_for(case, criterion, node, measurement.id, form, bound)
+            if not isinstance(found, Judgement):
+                found = judge(criterion, found, node, measurement.id, bound)
+            judged.append(found)
     return judged
 
 
@@ -72,14 +85,7 @@ def judge_converged(case: Case, criterion: Criterion) -> list[Judgement]:
         derivation=("tasks that site.yml in check mode says it would change on the node",),
         source=criterion.source,
     )
-    judged = []
-    for measurement in case.serving(criterion):
-        for node in measurement.nodes:
-            facts = facts_for(case, criterion, node, measurement.id, ConvergedFacts, bound)
-            if isinstance(facts, ConvergedFacts):
-                facts = _converged(criterion, facts, node, measurement.id, bound)
-            judged.append(facts)
-    return judged
+    return _each_node(case, criterion, bound, ConvergedFacts, _converged)
 
 
 def _converged(criterion: Criterion, facts: ConvergedFacts, node: str, id_: str, bound: Bound) -> Judgement:
