@@ -1,8 +1,7 @@
-"""Several fabrics side by side: `toolkit report --campaign`, what its cells say, and which runs do not fit together."""
+"""Several fabrics side by side: what the cells of a campaign say, which runs do not fit together, and its page."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable, Mapping
@@ -10,16 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from tests.support.page import Page
 from tests.support.rdma_case import VM_LAB
 from tests.support.report_fixture import make_run
 from tests.support.site import plan_of, results_of, write_run
-from toolkit.campaigns import fabrics_asked, worst
-from toolkit.cli import cli
-from toolkit.errors import UsageFault
-from toolkit.exits import Exit
 from validation.campaign import Campaign, NotTogether, as_html, as_text, campaign_of
 from validation.campaign.model import Row
 from validation.campaign.sections import PARTS
@@ -82,10 +76,6 @@ def judgements(run: Path, criterion: str) -> list[dict[str, Any]]:
     verdict = json.loads((run / "verdict.json").read_text())
     (found,) = [c for c in verdict["criteria"] if c["id"] == criterion]
     return list(found["judgements"])
-
-
-def report(runs_dir: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(cli, ["report", "--campaign", *arguments, "--runs-dir", str(runs_dir)])
 
 
 # --- what stands where -----------------------------------------------------------------------------------------
@@ -358,86 +348,6 @@ def test_a_broken_run_is_one_line_with_file_and_line(made, copy):
         campaign_of([made[FAST_LINK], broken])
 
 
-# --- the command -----------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def runs_dir(made: Mapping[str, Path], tmp_path: Path) -> Path:
-    for name in (SLOW_LINK, FAST_LINK, REAL):
-        shutil.copytree(made[name], tmp_path / "runs" / name)
-    return tmp_path / "runs"
-
-
-def state(folder: Path) -> dict[str, str]:
-    files = sorted(p for p in folder.rglob("*") if p.is_file())
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
-
-
-def test_the_command_writes_page_and_json_beside_the_runs_and_nothing_into_them(runs_dir):
-    before = state(runs_dir)
-    done = report(runs_dir, SLOW_LINK, FAST_LINK, "--format", "html,json")
-    assert done.exit_code == 0, done.output
-    folder = runs_dir / f"{FAST_LINK}-campaign"
-    assert done.stdout.splitlines() == [str(folder / "campaign.html"), str(folder / "campaign.json")]
-    assert "REHEARSAL on virtual parts" in done.stderr
-    after = state(runs_dir)
-    assert {name: after[name] for name in before} == before
-    document = json.loads((folder / "campaign.json").read_text())
-    assert document["schema"] == "elastic-ai-campaign/1"
-    assert Campaign.model_validate(document) == campaign_of([runs_dir / SLOW_LINK, runs_dir / FAST_LINK])
-    assert report(runs_dir, SLOW_LINK, FAST_LINK, "--format", "html,json").exit_code == 0
-    assert state(runs_dir) == after, "the same runs give another page"
-    told = json.loads(report(runs_dir, SLOW_LINK, FAST_LINK, "--format", "html", "--json").stdout)
-    assert told["report"] == str(folder / "campaign.html")
-    assert [r["run"] for r in told["runs"]] == [SLOW_LINK, FAST_LINK]
-    assert CliRunner().invoke(cli, ["report", "--format", "json", "--runs-dir", str(runs_dir)]).exit_code == 0, (
-        "the folder of a campaign is taken for a run"
-    )
-
-
-def test_out_is_where_it_goes(runs_dir, tmp_path):
-    done = report(runs_dir, SLOW_LINK, FAST_LINK, "--format", "json", "--out", str(tmp_path / "there"))
-    assert [p.name for p in (tmp_path / "there").iterdir()] == ["campaign.json"]
-    assert done.stdout.split() == [str(tmp_path / "there" / "campaign.json")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((), "a campaign is made of two runs or more"),
-        ((SLOW_LINK,), "a campaign is made of two runs or more"),
-        ((SLOW_LINK, SLOW_LINK), "is named twice"),
-        ((SLOW_LINK, "none"), "none: no such run"),
-        ((SLOW_LINK, REAL), "do not fit into one campaign"),
-        ((SLOW_LINK, FAST_LINK, "--format", "junit"), "junit: is of one run"),
-        ((SLOW_LINK, FAST_LINK, "--branding", "report.yml"), "--branding is of one run"),
-    ],
-)
-def test_bad_usage_is_one_line_and_exit_2(runs_dir, arguments, words):
-    before = state(runs_dir)
-    done = report(runs_dir, *arguments)
-    assert (done.exit_code, done.stdout) == (Exit.USAGE, "")
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert state(runs_dir) == before
-
-
-def test_several_runs_without_the_word_campaign_are_refused(runs_dir):
-    done = CliRunner().invoke(cli, ["report", SLOW_LINK, FAST_LINK, "--runs-dir", str(runs_dir)])
-    assert done.exit_code == Exit.USAGE
-    assert "toolkit report --campaign" in done.stderr
-
-
-def test_a_verdict_that_does_not_follow_from_the_run_is_refused(runs_dir):
-    path = runs_dir / SLOW_LINK / "verdict.json"
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps(document | {"headline": "all is well"}))
-    done = report(runs_dir, SLOW_LINK, FAST_LINK)
-    assert done.exit_code == Exit.USAGE
-    assert f"{path}: is not what judging the results gives: headline" in done.stderr
-    assert not (runs_dir / f"{FAST_LINK}-campaign").exists()
-
-
 # --- the page --------------------------------------------------------------------------------------------------
 
 
@@ -477,24 +387,3 @@ def test_text_has_a_column_for_each_run_and_rehearsal_first(made):
     (bandwidth,) = [line for line in lines if line.startswith("TCP bandwidth")]
     assert "(fail)" in bandwidth
     assert bandwidth.count("Gbit/s") == 2
-
-
-# --- several fabrics in --fabric -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("codes", "code"), [([0, 0], 0), ([0, 3], 3), ([3, 0], 3), ([1, 3], 1), ([3, 1, 0], 1), ([0, 1], 1)]
-)
-def test_the_worst_exit_code_is_the_campaigns(codes, code):
-    assert worst(codes) == code
-
-
-def test_fabrics_are_listed_by_comma():
-    assert fabrics_asked(None) == (None,)
-    assert fabrics_asked("tcp10") == ("tcp10",)
-    assert fabrics_asked("tcp10, roce10,roce40") == ("tcp10", "roce10", "roce40")
-    for given in ("tcp10,,roce40", "tcp10,", ","):
-        with pytest.raises(UsageFault, match="a name is missing"):
-            fabrics_asked(given)
-    with pytest.raises(UsageFault, match="a is there twice"):
-        fabrics_asked("a,b,a")

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.warm import COMMAND_PATH, command
+from toolkit.campaigns import fabrics_asked, worst
+from toolkit.errors import UsageFault
 from validation.campaign import Campaign, campaign_of
 
 WALK = Path(__file__).parents[1] / "data/walk"
@@ -167,3 +169,21 @@ def test_nodes_that_are_gone_when_the_second_begins_cost_only_what_is_left(desk:
     (finished,) = runs(desk)
     assert "gpu2: does not answer" in done.stderr
     assert f"finished and kept: tcp1, INCOMPLETE: runs/{finished.name}\nnot run: tcp25\n" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [([0, 0], 0), ([0, 3], 3), ([3, 0], 3), ([1, 3], 1), ([3, 1, 0], 1), ([0, 1], 1)]
+)
+def test_the_worst_exit_code_is_the_campaigns(codes, code):
+    assert worst(codes) == code
+
+
+def test_fabrics_are_listed_by_comma():
+    assert fabrics_asked(None) == (None,)
+    assert fabrics_asked("tcp10") == ("tcp10",)
+    assert fabrics_asked("tcp10, roce10,roce40") == ("tcp10", "roce10", "roce40")
+    for given in ("tcp10,,roce40", "tcp10,", ","):
+        with pytest.raises(UsageFault, match="a name is missing"):
+            fabrics_asked(given)
+    with pytest.raises(UsageFault, match="a is there twice"):
+        fabrics_asked("a,b,a")

@@ -13,7 +13,6 @@ from validation.facts import NodeFacts
 from validation.judging.denial import loss_of
 from validation.model import (
     Bound,
-    F,
     Judgement,
     Measurement,
     Node,
@@ -24,6 +23,7 @@ from validation.model import (
     Topology,
     VerdictName,
 )
+from validation.model_result import F
 
 CONTAINERS = frozenset(
     {

@@ -15,8 +15,9 @@ from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.mtu import judge_mtu
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.scaling import judge_scaling
 from validation.judging.training_path import judge_path
-from validation.judging.values import judge_scaling, judge_values
+from validation.judging.values import judge_values
 from validation.model import Judgement
 
 

@@ -6,13 +6,12 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from validation.analysis.scaling import efficiency
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
 from validation.criterion import Criterion, Limit, OfMachine
-from validation.judging.attempts import Attempt, decide, too_noisy
+from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
-from validation.judging.denial import explains, loss_of
+from validation.judging.denial import loss_of
 from validation.kinds.record import names
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.platform import platform_bound, undeclared
@@ -96,15 +95,16 @@ def subject_of(measurement: Measurement) -> Subject:
     hosts = names(measurement, "hosts")
     if "ranks" in measurement.params:
         ranks = measurement.params["ranks"]
-        return _where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}")
-    return _where(measurement.nodes)
+        return where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}")
+    return where(measurement.nodes)
 
 
-def _where(nodes: Sequence[str], op: str = "") -> Subject:
+def where(nodes: Sequence[str], op: str = "") -> Subject:
+    """One node, or the cluster."""
     return Subject.node(nodes[0], op) if len(nodes) == 1 else Subject(kind="cluster", op=op)
 
 
-def _samples(criterion: Criterion, measurement: Measurement, result: Result | None) -> list[float] | str:
+def samples_of(criterion: Criterion, measurement: Measurement, result: Result | None) -> list[float] | str:
     """The usable samples of a result, or words that say why there are too few."""
     mine = [s for s in result.samples if s.metric == criterion.metric] if result else []
     if not mine:
@@ -142,7 +142,7 @@ def impossible(
     return f"{len(wrong)} of {len(values)} samples are implausible ({shown:.4g} {unit}); measurement rejected"
 
 
-def _most(case: Case, bound: Bound | None, values: Sequence[float], unit: str) -> float:
+def most_of(case: Case, bound: Bound | None, values: Sequence[float], unit: str) -> float:
     """The largest sample that can be: single intervals of a TCP stream may lie above what it carries on average."""
     if unit == STEPS:
         return FASTEST_STEP * max(statistics.median(values), 0.0)
@@ -173,21 +173,21 @@ def _judge_attempts(
     """All attempts of one measurement. A sample that is missing or cannot be spoils them all: none is passed over."""
     evidence, attempts = (measurement.id,), []
     for result in case.tries(measurement.id):
-        values = _samples(criterion, measurement, result)
+        values = samples_of(criterion, measurement, result)
         if isinstance(values, str):
             return judgement(criterion, subject, "not-measured", "missing-metric", values, evidence, bound=bound)
         unit = _unit(criterion)
-        wrong = impossible(values, unit, criterion.metric or "", _most(case, bound, values, unit))
+        wrong = impossible(values, unit, criterion.metric or "", most_of(case, bound, values, unit))
         if wrong:
             summary = summarize(values)
             return judgement(
                 criterion, subject, "not-measured", "above-ceiling", wrong, evidence, summary=summary, bound=bound
             )
         attempts.append(Attempt(tuple(values), loss_of([result])))
-    return decide(attempts, lambda values: _judge_samples(case, criterion, measurement, subject, bound, values))
+    return decide(attempts, lambda values: _judgesamples_of(case, criterion, measurement, subject, bound, values))
 
 
-def _judge_samples(
+def _judgesamples_of(
     case: Case,
     criterion: Criterion,
     measurement: Measurement,
@@ -319,87 +319,3 @@ def against(
         else:
             code, verdict, why = "too-noisy", "not-measured", f"{shown} includes the floor {floor:.4g}; inconclusive"
     return judgement(criterion, subject, verdict, code, why, evidence, bound=bound, summary=summary)
-
-
-def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Efficiency of the job with several ranks over the one with a single rank."""
-    jobs = case.serving(criterion)
-    single = [m for m in jobs if m.params.get("ranks") == 1]
-    many = [m for m in jobs if m.params.get("ranks") != 1]
-    if not single or not many:
-        return []
-    judged = []
-    for job in many:
-        bound = bound_of(case, criterion, job)
-        subject = _where(names(job, "hosts"))
-        evidence = (single[0].id, job.id)
-        gone = unusable(case, criterion, subject, evidence, bound)
-        if gone is not None:
-            judged.append(gone)
-            continue
-        ones, all_ = _pooled(case, criterion, single[0]), _pooled(case, criterion, job)
-        if isinstance(ones, str) or isinstance(all_, str):
-            why = ones if isinstance(ones, str) else str(all_)
-            judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
-            continue
-        wrong = [impossible(values, STEPS, "", _most(case, None, values, STEPS)) for values in (ones, all_)]
-        if any(wrong):
-            why = "; ".join(filter(None, wrong))
-            judged.append(judgement(criterion, subject, "not-measured", "above-ceiling", why, evidence, bound=bound))
-            continue
-        found = _scaled(case, criterion, job, subject, evidence, ones, all_, bound)
-        # A single rank that was held back makes the many look better, so that here denial may explain a pass, too.
-        alone = loss_of(case.tries(single[0].id))
-        loss = max(alone, loss_of(case.tries(job.id)), key=lambda found: found.share)
-        if explains(loss, found):
-            found = too_noisy(found, loss)
-        elif found.verdict == "pass" and alone.disturbs:
-            found = too_noisy(found, alone)
-        judged.append(found)
-    return judged
-
-
-def _pooled(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
-    """The samples of all attempts, or words that say what one of them lacks."""
-    values: list[float] = []
-    for result in case.tries(measurement.id):
-        mine = _samples(criterion, measurement, result)
-        if isinstance(mine, str):
-            return mine
-        values += mine
-    return values
-
-
-def _scaled(
-    case: Case,
-    criterion: Criterion,
-    job: Measurement,
-    subject: Subject,
-    evidence: Sequence[str],
-    ones: Sequence[float],
-    all_: Sequence[float],
-    bound: Bound | None,
-) -> Judgement:
-    ranks = int(str(job.params["ranks"]))
-    found = efficiency(all_, ones, ranks)
-    text = f"{found.rate:.4g} / ({ranks} x {found.single:.4g} images/s) = {found.value:.3f}"
-    summary = Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=min(len(ones), len(all_)))
-    if case.virtual and criterion.rehearsal.judge == "not-judged":
-        why = f"{criterion.rehearsal.why}: scaling measured {found.value:.2f}, not judged"
-        return judgement(
-            criterion,
-            subject,
-            "not-measured",
-            "virtual",
-            why,
-            evidence,
-            text=text,
-            bound=bound,
-            summary=summary,
-        )
-    if bound is None:
-        return judgement(
-            criterion, subject, "not-measured", "no-bound", f"no bound is known; {text}", evidence, text=text
-        )
-    result = against(criterion, subject, evidence, summary, bound)
-    return result.model_copy(update={"text": text, "reason": f"{result.reason}; {text}"})
