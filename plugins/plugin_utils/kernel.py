@@ -9,7 +9,6 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
-GRUB_FILE = "/etc/default/grub.d/60-elastic-ai.cfg"
 GRUB_CONFIG = "/boot/grub/grub.cfg"
 GRUB_DEFAULTS = "/etc/default/grub"
 MEMORY = "/var/lib/elastic-ai/kernel.json"

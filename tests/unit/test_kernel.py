@@ -161,7 +161,7 @@ def test_taking_back_on_a_node_where_the_role_never_ran_does_nothing() -> None:
 def test_the_files_are_valid_for_every_boot_loader(loader: str) -> None:
     found = {**plan(node()), "loader": loader}
     files = {f["path"]: f for f in managed_files("roles/kernel/tasks/apply.yml", kernel_plan=found)}
-    grub = files[kernel.GRUB_FILE]
+    grub = files["/etc/default/grub.d/60-elastic-ai.cfg"]
     assert grub["state"] == ("present" if loader == "grub" else "absent")
     assert f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {ARGUMENTS}"' in grub["content"]
     assert files["/etc/modprobe.d/60-elastic-ai-nouveau.conf"]["content"].endswith("options nouveau modeset=0\n")
