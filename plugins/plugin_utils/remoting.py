@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def lease_gpus(inventory: str, address: str) -> dict[str, Any]:
-    """GPUs and problem of a server by what its inventory program prints, "" where it did not run, and where it listens.
+def lease_gpus(inventory: str, address: str, memory_mib: int) -> dict[str, Any]:
+    """GPUs and problem of a server by what its inventory program prints, "" where it did not run, where it listens, and
+    the host memory that it gives each device of a lease (0: what the engine states).
 
     Without the memory in use: it changes while the pool is provisioned again.
     """
     said = json.loads(inventory) if inventory else {"gpus": [], "problem": ""}
     gpus = [{key: value for key, value in gpu.items() if key != "used_mib"} for gpu in said["gpus"]]
-    return {"gpus": gpus, "problem": said["problem"], "address": address}
+    return {"gpus": gpus, "problem": said["problem"], "address": address, "memory_mib": memory_mib}
 
 
 def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], recorded: str) -> dict[str, Any]:

@@ -91,7 +91,13 @@ class Fuzz:
         from toolkit.lease import manage, slurm
 
         self.slurm, self.manage, self.dice = slurm, manage, random.Random(seed)
-        lease = ("--job-name=elastic-ai-lease", "--comment=" + COMMENT, "--gres=shard:70", "--time=2-00:00:00")
+        lease = (
+            "--mem=1024",
+            "--job-name=elastic-ai-lease",
+            "--comment=" + COMMENT,
+            "--gres=shard:70",
+            "--time=2-00:00:00",
+        )
         numbers = [submit(ALICE, *lease), submit(ALICE, "--job-name=train", "--hold", "--time=60")]
         self.alice = [number for number in numbers if number is not None]
         assert len(self.alice) == 2, "alice's jobs were refused"

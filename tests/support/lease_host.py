@@ -38,6 +38,7 @@ class FakeSlurm:
     #: Questions that the controller leaves unanswered first; how often it was asked for places in the queue.
     away: int = 0
     turns: int = 0
+    read: list[str] = field(default_factory=list)
     silent: bool = False
     commands: list[list[str]] = field(default_factory=list)
     submitted: list[tuple[list[str], int]] = field(default_factory=list)
@@ -90,7 +91,8 @@ class FakeSlurm:
         self.turns += 1
         return self.queue_place, self.start
 
-    def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
+    def read_on_node(self, job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
+        self.read.append(node)
         text = self.files.pop(0) if len(self.files) > 1 else self.files[0]
         if isinstance(text, Exception):
             raise text

@@ -19,7 +19,7 @@ START = 1795273200
 #: Numbers that data_parser wraps; job_id and user_id are plain in both forms.
 _WRAPPED = (
     "array_job_id", "array_task_id", "end_time", "start_time", "submit_time", "time_limit", "het_job_id",
-    "preempt_time",
+    "preempt_time", "memory_per_node",
 )  # fmt: skip
 #: Fields of a job that its user shapes, in both forms.
 USERS_FIELDS = (
@@ -69,6 +69,7 @@ def slurm_job(
         "time_limit": minutes,
         "submit_time": START,
         "preempt_time": 0,
+        "memory_per_node": 4096,
         "current_working_directory": "/",
         "standard_output": "/dev/null",
         "tres_per_node": "gres:shard:70",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
-from toolkit.lease import Exit, LeaseError, ask, manage, network, pool, running, slurm
+from toolkit.commands.lease import lease as lease_command
+from toolkit.commands.run import run
+from toolkit.lease import Exit, LeaseError, ask, network, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
@@ -114,16 +118,6 @@ def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
     assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140), (), "h100"))
 
 
-def test_a_lease_of_another_is_not_released() -> None:
-    class Denies(FakeSlurm):
-        def cancel(self, lease: int) -> None:
-            raise SlurmError("Kill job error on job id 41: Access/permission denied")
-
-    (lease,) = manage.leases(jobs_of(slurm_job()))
-    with pytest.raises(LeaseError, match="lease 41 was not released: it is alice's"):
-        manage.release(FakeHost(slurm=Denies()), lease)
-
-
 def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
     pending = slurm_job(state="PENDING", gres="")
     texts = [pending, pending, slurm_job(state="CONFIGURING"), slurm_job()]
@@ -185,15 +179,17 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     texts = [slurm_job(41), *two]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
-    lease, endpoints = ask.obtain(host, LeaseRequest(2, GpuPart(140)), [["-x", "--gres=gpu:2"]], told.append)
+    wanted = LeaseRequest(2, GpuPart(140), host_mib=512)
+    lease, endpoints = ask.obtain(host, wanted, [["-x", "--mem=1024", "--gres=gpu:2"]], told.append)
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
-    assert host.slurm.submitted == [(["-x", "--gres=gpu:2"], 1), *[(["-x", "--gres=shard:140"], 2)] * 2]
+    again = (["-x", "--mem=512", "--gres=shard:140"], 2)
+    assert host.slurm.submitted == [(["-x", "--mem=1024", "--gres=gpu:2"], 1), again, again]
     assert host.slurm.cancelled == [41, 42]
     assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is released and requested again")
     texts = [slurm_job(number) for number in range(41, 41 + ask.TRIES)]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused]))
     with pytest.raises(NotStarted):
-        ask.obtain(host, LeaseRequest(1, GpuPart(140)), [["--gres=shard:140"]], told.append)
+        ask.obtain(host, LeaseRequest(1, GpuPart(140)), [["--mem=16", "--gres=shard:140"]], told.append)
     assert len(host.slurm.cancelled) == ask.TRIES
 
 
@@ -246,21 +242,6 @@ def test_why_is_known_before_slurm_has_done_with_the_job() -> None:
         assert running.lost_words(host, 41, [Keeper()]) == words  # type: ignore[list-item]
 
 
-def test_an_administrators_end_is_in_the_record_and_may_have_a_grace() -> None:
-    (lease,) = manage.leases(jobs_of(slurm_job()))  # alice's, and we are not
-    host = FakeHost()
-    manage.release(host, lease)
-    note = 'AdminComment={"elastic-ai-lease-ended": "the administrator ended it"}'
-    assert (host.slurm.commands, host.slurm.cancelled) == ([["scontrol", "update", "JobId=41", note]], [41])
-    host = FakeHost()
-    manage.release(host, lease, 120)
-    assert host.slurm.commands == [["scontrol", "update", "JobId=41", w] for w in (note, "EndTime=now+120")]
-    assert host.slurm.cancelled == []
-    host = FakeHost(slurm=FakeSlurm(answers={"scontrol": (1, "Access/permission denied for job 41")}))
-    with pytest.raises(LeaseError, match="lease 41 was not released: it is alice's"):
-        manage.release(host, lease, 120)
-
-
 def test_signals_are_named_as_people_name_them() -> None:
     assert [running.parse_signal(n) for n in ("USR1", "sigusr1", "10")] == [signal.SIGUSR1] * 3
     for wrong, words in (("NOPE", "no such signal"), ("999", "no such signal"), ("STOP", "cannot end")):
@@ -274,40 +255,6 @@ def test_signals_are_named_as_people_name_them() -> None:
 def test_every_end_has_its_sentence(state: str, words: str) -> None:
     (job,) = jobs_of(slurm_job(state=state))
     assert words in ask.ended_words(job)
-
-
-def test_leases_are_listed_with_all_their_jobs() -> None:
-    parts = slurm_job(43, array=41, task=0) + slurm_job(42, array=41, task=1, gres="shard:v100:70(IDX:3)")
-    other = slurm_job(50, name="train", comment=None)
-    (item,) = manage.leases(jobs_of(parts + other))
-    assert (item.id, item.what, item.where, item.state) == (41, "1/2 GPU", "gpu1:2-3", "running")
-
-
-def test_a_lease_that_lost_a_part_still_has_the_others_and_can_be_released() -> None:
-    parts = slurm_job(43, array=41, task=0, state="PREEMPTED") + slurm_job(42, array=41, task=1, gres="gpu:1(IDX:3)")
-    (item,) = manage.leases(jobs_of(parts))
-    assert (item.state, item.where) == ("in part", "gpu1:3")
-    assert item.over is not None
-    assert "higher priority" in ask.ended_words(item.over)
-    (item,) = manage.leases(jobs_of(slurm_job(43, array=41, state="PREEMPTED")))
-    assert item.state == "ended"
-
-
-def test_only_its_owner_extends_a_lease_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    partition = "PartitionName=v100\n   AllowGroups=ALL QoS=N/A\n   MaxNodes=UNLIMITED MaxTime=04:00:00 MinNodes=0\n"
-    answers = {"scontrol show partition": partition, "sacctmgr": "02:00:00\n"}
-    host = FakeHost(slurm=FakeSlurm(said=[slurm_job()], answers=answers))
-    monkeypatch.setenv("SUDO_UID", "1001")
-    assert manage.extend_as_root(["41", "60"], host) == "lease 41: 2 hours in all"
-    assert host.slurm.commands[-1] == ["scontrol", "update", "JobId=41", "TimeLimit=120"]
-    with pytest.raises(LeaseError, match=r"the pool allows 2 hours in all, this would be 2\.02"):
-        manage.extend_as_root(["41", "61"], host)
-    monkeypatch.setenv("SUDO_UID", "1002")
-    with pytest.raises(LeaseError, match="lease 41 is alice's"):
-        manage.extend_as_root(["41", "60"], host)
-    for argv in ([], ["41"], ["41", "-1"], ["41; id", "1"], ["41", "1", "2"]):
-        with pytest.raises(LeaseError, match="usage"):
-            manage.extend_as_root(argv, host)
 
 
 def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,6 +274,7 @@ def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pyt
 
 def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
     host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
+    host.serve()
     with pytest.raises(LeaseError, match="give one of them"):
         lease_shared.make_request(host, 1, "0.5", 100, None, "", None, "run")
     gpus = [{"index": i, "name": "Emulated", "memory_mib": 256} for i in range(4)]
@@ -338,6 +286,43 @@ def test_a_request_is_one_of_p_and_m(tmp_path: Path) -> None:
     for hours in (0, -1, 1e9):
         with pytest.raises(LeaseError, match="--hours"):
             lease_shared.make_request(host, 1, None, None, None, "", hours, "run")
+
+
+def test_parts_that_are_to_be_apart_are_one_job_on_a_server_for_each() -> None:
+    halves = LeaseRequest(2, GpuPart(70, 140), apart=True)
+    (words,) = ask.options(halves, NODES, NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
+    assert {"--nodes=2", "--ntasks=2", "--gres=shard:70"} <= set(words)
+    ask.refuse_impossible(halves, NODES)
+    with pytest.raises(LeaseError, match=r"3 parts need 3 servers, one each, and there are 2 \(gpu1, gpu2\)"):
+        ask.refuse_impossible(replace(halves, count=3), NODES)
+    for same in (replace(halves, count=1), replace(halves, part=GpuPart(140, 140)), replace(halves, apart=False)):
+        assert all("--nodes=1" in words for words in ask.options(same, NODES, NODES, [], CLIENTS))
+    on_two = {"gres": ("shard:v100:70(IDX:0)", "shard:v100:70(IDX:3)"), "node": "gpu[1-2]"}
+    refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
+    files: list[str | Exception] = [refused, ENDPOINT]
+    host = FakeHost(slurm=FakeSlurm(said=[slurm_job(41, **on_two), slurm_job(42, **on_two)], files=files))
+    lease, endpoints = ask.obtain(host, halves, [words], lambda _words: None)
+    assert (lease, len(endpoints), host.slurm.read) == (42, 2, ["gpu1", "gpu1", "gpu2"])
+    assert [(words[-1], parts) for words, parts in host.slurm.submitted] == [("--gres=shard:70", 1)] * 2
+
+
+def test_a_job_asks_for_the_host_memory_that_its_devices_need_on_any_of_the_servers(tmp_path: Path) -> None:
+    host = FakeHost(folder=tmp_path)
+    half, whole = LeaseRequest(2, GpuPart(70, 140)), LeaseRequest(2, GpuPart(140, 140))
+    with pytest.raises(LeaseError, match="no remoting engine"):
+        ask.host_mib(host, half, NODES, {})
+    host.serve()
+    emulated = {"index": 0, "memory_mib": 256, "emulated": True}
+    servers = {"gpu1": {"gpus": [emulated]}, "gpu2": {"gpus": [emulated | {"emulated": False}], "memory_mib": 600}}
+    assert [ask.host_mib(host, half, nodes, servers) for nodes in (NODES, NODES[:1], NODES[1:])] == [640, 640, 600]
+    assert ask.host_mib(host, whole, NODES, servers) == 512 + 256
+    gpus = pool.gpus_of(NODES, [], {})
+
+    def words(request: LeaseRequest) -> list[list[str]]:
+        return [part[-2:] for part in ask.options(request, NODES, NODES, gpus, CLIENTS)]
+
+    assert words(replace(half, host_mib=640)) == [["--mem=640", "--gres=shard:70"]] * 2
+    assert words(replace(whole, host_mib=768)) == [["--mem=1536", "--gres=gpu:2"]]
 
 
 def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> None:
@@ -358,6 +343,29 @@ def test_a_lease_admits_the_addresses_that_its_servers_see_and_no_other() -> Non
     with pytest.raises(LeaseError, match="from 9 addresses; name some servers by -l"):
         ask.clients_for(host, parse_nodes("".join(map(node_text, many))), many)
     assert [network.source_address(a) for a in ("127.0.0.1", "300.1.1.1")] == ["127.0.0.1", ""]
+
+
+def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
+    with pytest.raises(LeaseError, match="-l names no server"):
+        lease_shared.make_request(host, 1, None, None, " ,", "", None, "run")
+    runner = CliRunner()
+    for command, words, said in (
+        (run, "--lease 41 -n 2 --hours 1 -- true", "--lease runs on what the lease has; omit -n, --hours"),
+        (run, "--lease 41 --static gpu1-s1 -- true", "--lease runs on what the lease has; omit --static"),
+        (run, "--static gpu1-s1 -p 0.5 -- true", "--static runs on what the lease has; omit -p"),
+        (run, "--signal NOPE -- true", "no such signal"),
+        (lease_command, "request --user alice", "--client and --user are for --static"),
+        (lease_command, "request --static gpu1 --client c --user a -l gpu1 --no-wait", "omit -l, --no-wait"),
+        (lease_command, "request --static gpu1 --client c --user a -n 0", "request at least 1 GPU"),
+        (lease_command, "request --static gpu1 --client c --user a --hours 0", "give a time above 0"),
+        (lease_command, "release 41 --grace -1", "--grace -1: give seconds"),
+        (lease_command, "release s1 --static gpu1 --grace 5", "--grace needs Slurm"),
+    ):
+        done = runner.invoke(command, words.split())
+        assert isinstance(done.exception, LeaseError), (words, done.output)
+        assert said in str(done.exception)
+    assert host.slurm.submitted == []
 
 
 def test_a_program_that_is_not_there_is_found_before_any_gpu_is_asked_for() -> None:

@@ -286,7 +286,7 @@ def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
         "IPAddressDeny=any",
         "IPAddressAllow=10.77.1.12",
         "CapabilityBoundingSet=",
-        f"MemoryMax={(2048 + 128) << 20}",
+        f"MemoryMax={4096 << 20}",
     ):
         assert wanted in given
 
@@ -296,8 +296,20 @@ def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: Fa
     instance.start(host, job(), conf)
     assert host.endpoint(41)["devices"][0]["emulated"] is False
     given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
-    assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={2048 << 20}"} <= set(given)
+    assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={4096 << 20}"} <= set(given)
     assert not any("elastic-ai-devices" in value for value in given)
+
+
+def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: FakeHost, conf: ServerConf) -> None:
+    instance.start(host, job(memory_per_node=512 + 128), conf)  # the engine's, and half an emulated GPU
+    assert host.systemd.units["41"]["memory_bytes"] == 640 << 20
+    for asked in (639, 0, None):
+        with pytest.raises(LeaseError, match=rf"asked for {asked or 0} MiB of host memory, its engine needs 640 here"):
+            instance.start(host, job(42, memory_per_node=asked), conf)
+    site = replace(conf, memory_mib=100)
+    instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=712), site)
+    with pytest.raises(LeaseError, match="asked for 711 MiB of host memory, its engine needs 712"):
+        instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=711), site)
 
 
 def test_the_reason_of_a_lease_follows_no_link(tmp_path: Path) -> None:

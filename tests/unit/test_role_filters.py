@@ -108,9 +108,9 @@ def test_a_server_of_leases_that_the_run_does_not_reach_stays_as_recorded() -> N
 
 def test_the_memory_in_use_is_no_part_of_a_servers_description() -> None:
     said = json.dumps({"gpus": [{"index": 0, "total_mib": 1000, "used_mib": 7}], "problem": "", "more": 1})
-    found = {"gpus": [{"index": 0, "total_mib": 1000}], "problem": "", "address": "10.0.0.1"}
-    assert REMOTING["lease_gpus"](said, "10.0.0.1") == found
-    assert REMOTING["lease_gpus"]("", "10.0.0.1") == {"gpus": [], "problem": "", "address": "10.0.0.1"}
+    site = {"problem": "", "address": "10.0.0.1", "memory_mib": 512}
+    assert REMOTING["lease_gpus"](said, "10.0.0.1", 512) == {"gpus": [{"index": 0, "total_mib": 1000}], **site}
+    assert REMOTING["lease_gpus"]("", "10.0.0.1", 512) == {"gpus": [], **site}
 
 
 def test_only_nodes_whose_exporter_runs_are_asked_for_metrics() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from toolkit.commands import lease_static
-from toolkit.commands.lease_shared import head_options, make_request, on_head, request_options, say
+from toolkit.commands.lease_shared import head_options, make_request, omit, on_head, request_options, say
 from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running
 from toolkit.lease.host import this_host
@@ -74,6 +74,7 @@ def request(
     count: int,
     part: str | None,
     memory: int | None,
+    apart: bool,
     servers: str | None,
     gpu_class: str,
     hours: float | None,
@@ -91,15 +92,25 @@ def request(
     toolkit lease request -n 2 -p 1/7 --class v100
     toolkit lease request --static gpu1 --client client1 --user alice -p 0.5 -i inventories/SITE
     """
+    if static is None and (client or user):
+        raise LeaseError("--client and --user are for --static: a lease of the pool is its requester's")
     if static is not None:
+        given = {"-m": memory, "--apart": apart, "-l": servers, "--class": gpu_class, "--no-wait": no_wait}
+        omit("--static", "grants parts of different GPUs of one server, without Slurm", given)
         if not client or not user:
             raise LeaseError("--static needs --client and --user: who is to use it, and where")
-        click.echo(lease_static.request(inventory, static, client, user, count, part, hours or DEFAULT_HOURS))
+        click.echo(
+            lease_static.request(
+                inventory, static, client, user, count, part, DEFAULT_HOURS if hours is None else hours
+            )
+        )
         return
     if inventory is not None:
         raise LeaseError("request leases on the machine that uses them; -i is for --static")
     host = this_host()
-    wanted, parts = make_request(host, count, part, memory, servers, gpu_class, hours or DEFAULT_HOURS, "hold")
+    wanted, parts = make_request(
+        host, count, part, memory, servers, gpu_class, DEFAULT_HOURS if hours is None else hours, "hold", apart
+    )
     if no_wait:
         number = ask.submit(host, wanted, parts)
         item = manage.find(host, number)

@@ -6,7 +6,8 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -71,12 +72,13 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
 
 
 def request_options(command: F) -> F:
-    """-n -p -m -l --class --hours, as users of FlexDirect know them."""
+    """-n -p -m --apart -l --class --hours, as users of FlexDirect know them."""
     for option in reversed(
         (
             click.option("-n", "count", type=int, default=1, show_default=True, help="How many GPUs the program sees."),
             click.option("-p", "part", help="Part of each: 0.5, 1/7, 5/20. Without it: whole GPUs."),
             click.option("-m", "memory", type=int, help="Instead of -p: memory of each, in MiB."),
+            click.option("--apart", is_flag=True, help="Parts on different GPUs, which means on different servers."),
             click.option("-l", "servers", help="Only these servers, separated by commas."),
             click.option("--class", "gpu_class", default="", help="Only GPUs of this class."),
             click.option("--hours", type=float, help="For how long (1.5); without it as long as the pool allows."),
@@ -94,6 +96,14 @@ def _seconds(hours: float | None) -> int | None:
     return max(round(hours * 3600), 1)
 
 
+def omit(chosen: str, why: str, given: Mapping[str, object]) -> None:
+    """LeaseError where options are there that have no meaning beside `chosen`; `given` is the value of each option, and
+    none, "", False and one GPU are what nobody asked for."""
+    words = [option for option, value in given.items() if value and (option, value) != ("-n", 1)]
+    if words:
+        raise LeaseError(f"{chosen} {why}; omit {', '.join(words)}")
+
+
 def make_request(
     host: Host,
     count: int,
@@ -103,6 +113,7 @@ def make_request(
     gpu_class: str,
     hours: float | None,
     mode: str,
+    apart: bool = False,
 ) -> tuple[ask.LeaseRequest, list[list[str]]]:
     """The request, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
     if part is not None and memory is not None:
@@ -111,6 +122,8 @@ def make_request(
         parse_part(part)  # what is no part is refused before Slurm is asked
     seconds = _seconds(hours)
     named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
+    if servers is not None and not named:
+        raise LeaseError("-l names no server; omit it for any")
     everyone, jobs, known = host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf)
     request = ask.LeaseRequest(count, GpuPart(1, 1), named, gpu_class, seconds, mode)
     nodes = ask.eligible(request, everyone, host.slurm.default_partition())
@@ -123,8 +136,9 @@ def make_request(
         share = part_for_memory(memory, min(sizes), of)
     else:
         share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))
-    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode)
+    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart)
     ask.refuse_impossible(request, nodes)
+    request = replace(request, host_mib=ask.host_mib(host, request, nodes, known))
     if share.note:
         say(share.note)
     return request, ask.options(request, nodes, everyone, gpus, ask.clients_for(host, nodes, known))

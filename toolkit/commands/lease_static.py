@@ -6,6 +6,7 @@ import ipaddress
 import json
 import re
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ def request(
     """Start an instance on `server` for `user` on `client`; the sentence to print."""
     if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", user):
         raise LeaseError(f"--user {user}: not a user's name")
+    if count < 1:
+        raise LeaseError(f"-n {count}: request at least 1 GPU")
+    if not 0 < hours <= 24 * 366:
+        raise LeaseError(f"--hours {hours:g}: give a time above 0 and up to a year")
     node, machine = _node(inventory, server), _node(inventory, client)
     conf = json.loads(_ssh(node, f"sudo -n cat {SERVER_CONF}"))
     of = int(conf["shards_per_gpu"])
@@ -115,7 +120,11 @@ def endpoint_text(name: str) -> str:
         raise LeaseError(f"--static {name}: not the name of a static lease")
     path = Path(FOLDER) / f"{name}.json"
     try:
-        return path.read_text()
+        text = path.read_text()
+        until = json.loads(text)["deadline"]
+        if until is not None and until < time.time():
+            raise LeaseError(f"--static {name}: its time is over")
+        return text
     except FileNotFoundError:
         raise LeaseError(f"--static {name}: there is no such lease on this machine") from None
     except PermissionError:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from toolkit.commands.lease_shared import make_request, request_options, say
+from toolkit.commands.lease_shared import make_request, omit, request_options, say
 from toolkit.commands.lease_static import endpoint_text
 from toolkit.exits import epilogue
 from toolkit.lease import SHARDS_PER_GPU, LeaseError, endpoint, engines, running
@@ -36,6 +36,7 @@ def run(
     count: int,
     part: str | None,
     memory: int | None,
+    apart: bool,
     servers: str | None,
     gpu_class: str,
     hours: float | None,
@@ -49,12 +50,24 @@ def run(
     \b
     toolkit run -n 1 -- python train.py          one whole GPU
     toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
+    toolkit run -n 2 -p 0.5 --apart -- …         each on a GPU of its own
     toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
     toolkit run --lease 42 -- python train.py    on a lease that is there
     toolkit run --signal USR1 -- python train.py when GPUs are taken back: SIGUSR1, then the pool's grace
     """
     running.find_program(program)
     chosen = running.parse_signal(signal_name) if signal_name is not None else None
+    if lease is not None or static is not None:
+        given: dict[str, object] = {
+            "-n": count,
+            "-p": part,
+            "-m": memory,
+            "--apart": apart,
+            "-l": servers,
+            "--class": gpu_class,
+        }
+        given |= {"--hours": hours} | ({"--static": static} if lease is not None else {})
+        omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
     host = this_host()
     elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
     if elsewhere is not None and chosen is not None:
@@ -71,6 +84,6 @@ def run(
         signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
     if lease is not None:
         sys.exit(running.run_on(host, lease, program, say, chosen))
-    request, parts = make_request(host, count, part, memory, servers, gpu_class, hours, "run")
-    running.check_servers(host, len(parts))
+    request, parts = make_request(host, count, part, memory, servers, gpu_class, hours, "run", apart)
+    running.check_servers(host, request.count if request.spread else len(parts))
     sys.exit(running.run(host, request, parts, program, say, chosen))

@@ -12,7 +12,8 @@ from typing import Any
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
-from toolkit.lease.fraction import GpuPart
+from toolkit.lease.engines import installed, load
+from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, ended_reason
 from toolkit.lease.pool import PoolGpu
@@ -21,7 +22,7 @@ from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
 from toolkit.lease.text import several
 from toolkit.lease.wire import WORDS, EndCode
 
-#: Host memory of the job itself, MiB: a shell that sleeps. What the instance may have is the server's matter.
+#: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
 #: How often a client asks while its turn may be the next, so much less often for each that is before it, and at least;
 #: how often for its place, the same way. In a long queue three and a half times a minute (benchmarks/waiting.py).
@@ -37,7 +38,10 @@ TRIES = 5
 
 @dataclass(frozen=True)
 class LeaseRequest:
-    """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows)."""
+    """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
+
+    host_mib: host memory on the server for each device. apart: no two parts on one GPU.
+    """
 
     count: int
     part: GpuPart
@@ -46,6 +50,14 @@ class LeaseRequest:
     seconds: int | None = None
     mode: str = "run"
     memory_mib: int = 0
+    host_mib: int = 0
+    apart: bool = False
+
+    @property
+    def spread(self) -> bool:
+        """Whether its parts are on servers of their own: Slurm spreads parts over servers, and never over the GPUs of
+        one. Whole GPUs are apart anyway."""
+        return self.apart and self.count > 1 and not self.part.whole
 
     @property
     def text(self) -> str:
@@ -81,6 +93,11 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
     if request.count > fits:
         most = "" if request.part.whole else f", which is {fits} such parts"
         raise LeaseError(f"{request.text} requested, the pool has {several(gpus, 'GPU')} ({detail}){most}")
+    if request.spread and request.count > len(nodes):
+        raise LeaseError(
+            f"--apart: {request.count} parts need {request.count} servers, one each, and there are {len(nodes)} "
+            f"({', '.join(node.name for node in nodes)}); whole GPUs are apart on one server too"
+        )
 
 
 def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -97,13 +114,14 @@ def clients_for(host: Host, nodes: Sequence[PoolNode], servers: Mapping[str, Any
     return found
 
 
-def _apart(request: LeaseRequest) -> list[str]:
-    """--gres of one job for each device.
+def _each(request: LeaseRequest) -> list[str]:
+    """--gres of one job for each device; of one job on several servers where they are to be apart.
 
     A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
     soon as one of several jobs on it has ended, and would then give it out as a whole.
     """
-    return [f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"] * request.count
+    one = f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"
+    return [one] if request.spread else [one] * request.count
 
 
 def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
@@ -112,7 +130,27 @@ def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
     for gpu in gpus:
         free[gpu.node] = free.get(gpu.node, 0) + (gpu.free == gpu.of)
     together = request.part.whole and request.count > 1 and any(count >= request.count for count in free.values())
-    return [f"gpu:{request.count}"] if together else _apart(request)
+    return [f"gpu:{request.count}"] if together else _each(request)
+
+
+def _given(request: LeaseRequest, resource: str) -> list[str]:
+    """--mem and --gres of a job: host memory for each of its devices, of which a whole GPU may be several."""
+    kind, _, count = resource.partition(":")
+    devices = int(count) if kind == "gpu" else 1
+    return [f"--mem={max(request.host_mib * devices, JOB_MEMORY_MIB)}", f"--gres={resource}"]
+
+
+def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> int:
+    """Host memory that each device of the request needs on these servers, as they are described in `servers`: the most
+    of them, because any of them may serve it. LeaseError where no engine is installed here."""
+    stated = load(installed(host.engine_dir)["engine"]).HOST_MEMORY_MIB
+    needs = []
+    for name in [node.name for node in nodes]:
+        server = servers.get(name, {})
+        emulated = [int(gpu["memory_mib"]) for gpu in server.get("gpus", []) if gpu.get("emulated")]
+        part = memory_limit_mib(max(emulated), request.part.shards, request.part.of) if emulated else None
+        needs.append(host_memory_mib(int(server.get("memory_mib", 0)) or stated, [part]))
+    return max(needs, default=stated)
 
 
 def options(
@@ -124,12 +162,12 @@ def options(
 ) -> list[list[str]]:
     """sbatch's options of each of the lease's jobs. nodes: the eligible of `everyone`; clients: our addresses.
 
-    The last option of each is its --gres.
+    The last two options of each are its --mem and --gres.
     """
     names = {node.name for node in nodes}
     others = [node.name for node in everyone if node.name not in names]
     minutes = [] if request.seconds is None else [f"--time={max(-(-request.seconds // 60), 1)}"]
-    mode = "hold" if request.mode == "hold" else "run"
+    mode, servers = "hold" if request.mode == "hold" else "run", request.count if request.spread else 1
     comment = JobComment(
         clients=clients,
         host=socket.gethostname().split(".")[0][:64],
@@ -141,10 +179,9 @@ def options(
     common = [
         f"--job-name={JOB_NAME}",
         f"--comment={comment.text()}",
-        "--nodes=1",
-        "--ntasks=1",
+        f"--nodes={servers}",
+        f"--ntasks={servers}",
         "--cpus-per-task=1",
-        f"--mem={JOB_MEMORY_MIB}",
         "--no-requeue",
         "--oversubscribe",
         "--chdir=/",
@@ -153,7 +190,7 @@ def options(
         *([f"--partition={request.gpu_class}"] if request.gpu_class else []),
         *([f"--exclude={','.join(others)}"] if others and request.servers else []),
     ]
-    return [[*common, f"--gres={resource}"] for resource in _resources(request, gpus)]
+    return [[*common, *_given(request, resource)] for resource in _resources(request, gpus)]
 
 
 @contextmanager
@@ -240,7 +277,7 @@ def obtain(
                 _cancel(host, lease)
                 raise
             why = str(fault)
-            parts = [[*parts[0][:-1], f"--gres={resource}"] for resource in _apart(request)]
+            parts = [[*parts[0][:-2], *_given(request, resource)] for resource in _each(request)]
         except BaseException:
             _cancel(host, lease)
             raise

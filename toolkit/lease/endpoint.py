@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,18 @@ from toolkit.lease.engines import Server, installed
 from toolkit.lease.host import Host
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, SlurmJob
+from toolkit.lease.text import several
 
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.
 APPEARS_S = 45
 PROBE_S = 5.0
+#: How long the engine's library may take to reach all servers; less than any agent's patience with a silent owner.
+COUNT_S = 20.0
+_COUNT = """
+import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+print(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)), count.value)
+"""
 
 
 @dataclass(frozen=True)
@@ -69,18 +79,17 @@ def parse(text: str) -> LeaseEndpoint:
         ) from None
 
 
-def fetch(host: Host, job: SlurmJob) -> LeaseEndpoint:
-    """The endpoint of a running job, read on its server by a step of the job, so as its owner."""
+def fetch(host: Host, job: SlurmJob, node: str) -> LeaseEndpoint:
+    """The endpoint of a running job on one of its servers, read there by a step of the job, so as its owner."""
     path = str(RUN_DIR / str(job.id) / "endpoint.json")
     until = host.clock.monotonic() + APPEARS_S
     while True:
         try:
-            text = host.slurm.read_on_node(job, path)
+            text = host.slurm.read_on_node(job, path, node)
         except SlurmError as fault:
             if fault.kind is Complaint.NO_FILE:
-                where = job.nodes[0] if job.nodes else "its server"
                 raise NotStarted(
-                    f"{where} started no lease for job {job.id}: is the toolkit's Prolog missing there (site.yml)?",
+                    f"{node} started no lease for job {job.id}: is the toolkit's Prolog missing there (site.yml)?",
                     Exit.RETRY,
                 ) from None
             if fault.kind is not Complaint.BUSY or host.clock.monotonic() > until:
@@ -92,7 +101,7 @@ def fetch(host: Host, job: SlurmJob) -> LeaseEndpoint:
 
 def endpoints_of(host: Host, jobs: Sequence[SlurmJob]) -> list[LeaseEndpoint]:
     """The endpoints of all jobs of a lease, in the order of its devices."""
-    return [fetch(host, job) for job in jobs]
+    return [fetch(host, job, node) for job in jobs for node in job.nodes]
 
 
 def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
@@ -104,6 +113,30 @@ def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
                 f"{endpoint.node} serves release {endpoint.release} of the engine {endpoint.engine}, this machine has "
                 f"{here['release']} of {here['engine']}; run site.yml for both"
             )
+
+
+def check_devices(endpoints: Sequence[LeaseEndpoint], engine_dir: Path, environment: Mapping[str, str]) -> None:
+    """That a program sees as many devices as the lease has: an engine may leave out a server that does not answer, and
+    say nothing. Asked of the engine's own library, in a process of its own; nothing where it brings none."""
+    if not (engine_dir / "lib" / "libcuda.so.1").exists():
+        return
+    wanted = sum(len(endpoint.devices) for endpoint in endpoints)
+    all_of_them = {key: value for key, value in environment.items() if key != "CUDA_VISIBLE_DEVICES"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", _COUNT], env=all_of_them, capture_output=True, timeout=COUNT_S, text=True
+        )
+    except subprocess.TimeoutExpired:
+        raise LeaseError(f"the engine did not tell its devices within {COUNT_S:.0f} s", Exit.RETRY) from None
+    words = done.stdout.split()
+    if done.returncode != 0 or len(words) != 2:
+        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        raise LeaseError(f"the engine's library does not work here: {said}")
+    code, seen = map(int, words)
+    if code != 0 or seen != wanted:
+        servers = ", ".join(f"{e.node} ({e.address}:{e.port})" for e in endpoints)
+        fault = f"CUDA error {code}" if code else f"{several(seen, 'device')} and not {wanted}"
+        raise LeaseError(f"a program would see {fault} of {servers}; it was not started", Exit.RETRY)
 
 
 def probe(endpoint: LeaseEndpoint) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -79,6 +80,12 @@ def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> 
 def memory_limit_mib(gpu_mib: int, shards: int, of: int) -> int:
     """Memory of a part, rounded down to MiB, so that the parts of a GPU never sum above it."""
     return gpu_mib * shards // of
+
+
+def host_memory_mib(stated_mib: int, emulated_mib: Iterable[int | None]) -> int:
+    """Host memory of an instance: what the engine states, for each of its devices, and what an emulated one keeps there
+    of its part (None: it is a real one)."""
+    return sum(stated_mib + (part or 0) for part in emulated_mib)
 
 
 def thread_percentage(shards: int, of: int) -> str:

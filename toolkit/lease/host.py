@@ -48,8 +48,8 @@ class Slurm(Protocol):
     def turn(self, lease: int) -> tuple[int | None, str]:
         """Place of a pending lease, 1 for the next, and when Slurm expects to start it, '' where it does not know."""
 
-    def read_on_node(self, job: SlurmJob, path: str, timeout_s: float = 30) -> str:
-        """A file on the job's server, read as the job's owner."""
+    def read_on_node(self, job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
+        """A file on one of the job's servers, read as the job's owner."""
 
     def default_partition(self) -> str:
         """Name of the default partition, '' without one."""

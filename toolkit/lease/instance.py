@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from toolkit.lease import JOB_NAME, LeaseError
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fence import GROUP
-from toolkit.lease.fraction import memory_limit_mib
+from toolkit.lease.fraction import host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.server_conf import ServerConf
@@ -155,10 +155,15 @@ def due_at(host: Host, until: float | None, code: EndCode = EndCode.TIME) -> Dea
     return Deadline(until, due, code)
 
 
-def _memory_bytes(devices: list[LeasedGpu], conf: ServerConf) -> int:
-    """Host memory of the instance; that of emulated devices comes out of it."""
-    emulated = sum(d.limit_mib or d.memory_mib for d in devices if d.emulated)
-    return (conf.memory_mib + emulated) * MIB
+def _memory_mib(devices: list[LeasedGpu], conf: ServerConf, engine: str, asked_mib: int | None) -> int:
+    """Host memory of the instance: exactly what its job asked Slurm for, so that the server never promises more than it
+    has. LeaseError where that is less than the engine needs. Without a job (None): what it needs."""
+    emulated = ((d.limit_mib or d.memory_mib) if d.emulated else None for d in devices)
+    needed = host_memory_mib(conf.memory_mib or load(engine).HOST_MEMORY_MIB, emulated)
+    if asked_mib is not None and asked_mib < needed:
+        words = f"the lease's job asked for {asked_mib} MiB of host memory, its engine needs {needed} here"
+        raise LeaseError(f"{conf.node}: {words}; is pool.json of its machine of another run of site.yml?")
+    return needed if asked_mib is None else asked_mib
 
 
 def clients_of(host: Host, request: JobComment, conf: ServerConf) -> list[str]:
@@ -180,6 +185,7 @@ def describe(
     held: list[Held],
     end: float | None,
     slurm_end: float | None,
+    memory_mib: int | None,
     conf: ServerConf,
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
@@ -215,7 +221,7 @@ def describe(
         "grace_s": conf.grace_s,
         "heartbeat_s": conf.heartbeat_s,
         "first_s": conf.first_s,
-        "memory_bytes": _memory_bytes(devices, conf),
+        "memory_bytes": _memory_mib(devices, conf, engine["engine"], memory_mib) * MIB,
         "started": host.clock.time(),
     }
     adapter, start = load(engine["engine"]), start_of(instance)
@@ -267,7 +273,7 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     if job.problem:
         _refuse(host, job_id, job.uid, conf, job.problem)
     held = [part for part in job.held if part.node == conf.node]
-    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end)
+    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, job.memory_mib or 0)
 
 
 def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
@@ -290,15 +296,17 @@ def begin(
     conf: ServerConf,
     end: float | None = None,
     slurm_end: float | None = None,
+    memory_mib: int | None = None,
 ) -> None:
-    """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is."""
+    """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is.
+    memory_mib: host memory that its job asked for, None without a job."""
     folder = host.run_dir / job_id
     try:
         end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
         close_ports(host, conf)
         with locked(host):
-            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, conf)
+            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf)
             folder.mkdir(mode=0o711)
             folder.chmod(0o711)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)

@@ -15,7 +15,8 @@ from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_text, parse_comment
 from toolkit.lease.pool import is_lease, where_text
 from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, SlurmJob, duration_s
+from toolkit.lease.slurm_text import Complaint, SlurmJob, duration_s, expand_hosts
+from toolkit.lease.text import clock
 from toolkit.lease.wire import WORDS, EndCode
 
 EXTEND = Path("/usr/lib/elastic-ai/lease/bin/extend")
@@ -110,7 +111,8 @@ def release(host: Host, lease: Lease, grace_s: int = 0) -> None:
             host.slurm.cancel(lease.id)
     except LeaseError as fault:
         others = isinstance(fault, SlurmError) and fault.kind is Complaint.NOT_PERMITTED
-        words = f"it is {lease.jobs[0].user}'s" if others else str(fault)
+        denied = "only an administrator gives notice" if ours else f"it is {lease.jobs[0].user}'s"
+        words = denied if others else str(fault)
         raise LeaseError(f"lease {lease.id} was not released: {words}") from None
 
 
@@ -158,6 +160,17 @@ def most_s(host: Host, job: SlurmJob) -> int | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
+def reserved_from(host: Host, job: SlurmJob) -> float | None:
+    """When the next reservation of one of the job's servers begins, None where none is to come. Administrators alone
+    name reservations, so that their text may be read."""
+    now, starts = host.clock.time(), []
+    for line in _words(host, ["scontrol", "--oneliner", "show", "reservation"]).splitlines():
+        start, nodes = re.search(r" StartTime=(\d+) ", line), re.search(r" Nodes=(\S+) ", line)
+        if start and nodes and float(start[1]) > now and set(expand_hosts(nodes[1])) & set(job.nodes):
+            starts.append(float(start[1]))
+    return min(starts, default=None)
+
+
 def confirmed(host: Host, number: int, lease: int, caller: int) -> SlurmJob:
     """The job of that number, asked for anew, if it is the caller's (0: root's) and a part of the lease, or LeaseError.
 
@@ -194,6 +207,10 @@ def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
         raise LeaseError(
             f"lease {lease.id}: the pool allows {most / 3600:.3g} hours in all, this would be {wanted / 3600:.3g}"
         )
+    reserved = [when for when in (reserved_from(host, part) for part in parts) if when is not None]
+    ends = [part.start + wanted for part in parts if part.start is not None]
+    if caller != 0 and lease.state == "running" and reserved and max(ends, default=0) > min(reserved):
+        raise LeaseError(f"lease {lease.id}: its server is reserved from {clock(min(reserved))}")
     for part in parts:
         done = host.slurm.run(["scontrol", "update", f"JobId={part.id}", f"TimeLimit={-(-wanted // 60)}"])
         if done.returncode != 0:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from toolkit.lease import Exit, LeaseError, ask
-from toolkit.lease.endpoint import LeaseEndpoint, check_engine, endpoints_of, probe
+from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
@@ -183,6 +183,7 @@ def start_and_wait(
         keepers, lost = keep(endpoints)
         try:
             environment = {**os.environ, **environment, "ELASTIC_AI_LEASE": str(lease)}
+            check_devices(endpoints, host.engine_dir, environment)
             try:
                 process = subprocess.Popen(  # no thread runs yet
                     argv, executable=find_program(argv), env=environment, preexec_fn=partial(_die_with, os.getpid())

@@ -15,7 +15,7 @@ class ServerConf:
 
     grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
     first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held.
-    memory_mib: host memory of an instance, beyond that of emulated devices.
+    memory_mib: host memory for each device of a lease, beyond that of emulated devices; 0: what the engine states.
     fence: whether device files of GPUs are closed to users (module fence); device_users may open all of them.
     native_jobs: classes of users whose native jobs have GPUs and shards; None: everybody's have whole GPUs.
     """
@@ -30,7 +30,7 @@ class ServerConf:
     grace_s: float = 30.0
     heartbeat_s: float = 5.0
     first_s: float = 60.0
-    memory_mib: int = 2048
+    memory_mib: int = 0
     fence: bool = True
     device_users: tuple[str, ...] = ()
     native_jobs: tuple[str, ...] | None = None

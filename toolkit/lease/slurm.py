@@ -163,9 +163,9 @@ def turn(lease: int) -> tuple[int | None, str]:
     return (order.index(str(lease)) + 1 if str(lease) in order else None), start
 
 
-def read_on_node(job: SlurmJob, path: str, timeout_s: float = 30) -> str:
-    """A file that only the owner may read, on the job's server."""
-    where = [f"--jobid={job.id}"]
+def read_on_node(job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
+    """A file that only the owner may read, on one of the job's servers."""
+    where = [f"--jobid={job.id}", *([f"--nodelist={node}"] if len(job.nodes) > 1 else [])]
     step = ["--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--gres=none", "--mpi=none", "--chdir=/", "--quiet"]
     done = run(["srun", *where, *step, "--input=none", "cat", path], timeout_s=timeout_s)
     if done.returncode != 0:

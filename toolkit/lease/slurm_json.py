@@ -134,6 +134,7 @@ def _job(job: object) -> SlurmJob:
         task=_number(job, "array_task_id") or 0,
         nodes=nodes,
         qos=_text(job, "qos"),
+        memory_mib=_number(job, "memory_per_node"),
         preempted=bool(_number(job, "preempt_time")),
         account=_text(job, "account"),
         problem=problem,

@@ -92,6 +92,8 @@ class SlurmJob:
     task: int = 0
     nodes: tuple[str, ...] = ()
     qos: str = ""
+    #: Host memory that it asked for on each node; None where it asked in another way.
+    memory_mib: int | None = None
     #: Slurm takes it back for another job; `end` is then the end of its grace.
     preempted: bool = False
     #: Its class of users, '' in a pool without.

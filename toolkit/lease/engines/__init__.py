@@ -98,6 +98,8 @@ class Engine(Protocol):
     MAX_SERVERS: int | None
     #: Whether a program's kernels run at all.
     RUNS_KERNELS: bool
+    #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.
+    HOST_MEMORY_MIB: int
 
     def keeps_part(self, start: Start) -> str:
         """Why this server cannot hold a lease to its part, '' when it can."""

@@ -18,6 +18,7 @@ MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its ap
 HOLDS_PARTS = "by Bitfusion"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = True
+HOST_MEMORY_MIB = 0  # its appliances' own matter
 PORT = 56001
 
 

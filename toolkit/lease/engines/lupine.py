@@ -18,6 +18,8 @@ HOLDS_PARTS = "MPS (`remoting_server_enforcement: mps`), else parts are refused"
 #: Seven address arenas of 1 TiB; the eighth server would be dropped without an error.
 MAX_SERVERS: int | None = 7
 RUNS_KERNELS = True
+#: Its server keeps a copy of all memory that the program pins on its own machine; not measured, so a guess.
+HOST_MEMORY_MIB = 16384
 
 
 def keeps_part(start: Start) -> str:

@@ -12,6 +12,8 @@ MEANT_FOR = "labs and calibration; `toolkit engine build` makes it. Memory and c
 HOLDS_PARTS = "memory, by the engine itself"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = False
+#: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
+HOST_MEMORY_MIB = 512
 MIB = 1 << 20
 
 
