@@ -20,7 +20,7 @@ FILTERS = {
         "ports_to_activate sysctls_off"
     ),
     "gpu": (
-        "gpu_list nvswitch_list upstream_version driver_candidates driver_plan driver_verdict "
+        "gpu_list nvswitch_list upstream_version driver_candidates driver_plan driver_verdict driver_health_faults "
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "
         "daemon_gpu_faults"
     ),

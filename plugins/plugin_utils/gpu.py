@@ -211,6 +211,34 @@ def driver_verdict(state: Mapping[str, Any], plan: Mapping[str, Any], host_kerne
     }
 
 
+#: Lines of `nvidia-smi -q` with the values of a usable GPU. Without NVSwitches its fabric is N/A.
+_HEALTHY = {
+    "Persistence Mode": ("persistence mode", {"Enabled"}),
+    "State": ("NVLink fabric", {"Completed", "N/A"}),
+    "Status": ("NVLink fabric", {"Success", "N/A"}),
+}
+
+
+def driver_health_faults(said: Mapping[str, Any], plan: Mapping[str, Any]) -> list[str]:
+    """Why GPUs of a node are not usable, from a run of `nvidia-smi -q`: each GPU with what is not as it has to be."""
+    if said.get("rc", 0) != 0:
+        words = f"{said.get('stdout', '')} {said.get('stderr', '')} {said.get('msg', '')}".split()
+        return [f"nvidia-smi fails: {' '.join(words)[-300:]}"]
+    blocks = re.split(r"^GPU (?=[0-9A-Fa-f]{8}:)", str(said.get("stdout", "")), flags=re.MULTILINE)[1:]
+    faults = []
+    if len(blocks) != len(plan["gpus"]):
+        faults.append(f"nvidia-smi sees {len(blocks)} of the {len(plan['gpus'])} GPUs on the PCI bus")
+    for block in blocks:
+        fabric = re.search(r"^ {4}Fabric\n((?: {8}.*\n?)+)", block, re.MULTILINE)
+        mode = re.search(r"^ {4}Persistence Mode .*$", block, re.MULTILINE)
+        for line in [mode[0] if mode else "", *(fabric[1].splitlines() if fabric else [])]:
+            key, _, value = (part.strip() for part in line.partition(":"))
+            what, good = _HEALTHY.get(key, ("", {value}))
+            if value not in good:
+                faults.append(f"GPU {block.split()[0]}: {what} is {value}")
+    return faults
+
+
 def _carries_driver_version(name: str) -> bool:
     """Whether a package's version is the driver's: persistenced and modprobe of a distribution go their own way."""
     return not re.match(r"(linux-|kernel-|nvidia-persistenced|nvidia-modprobe|nvidia-driver-pinning|.*fabric)", name)

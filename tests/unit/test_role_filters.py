@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.support.node_modules import load_filters
+import yaml
+
+from tests.support.node_modules import ROOT, load_filters
 
 FABRIC, HOROVOD, REMOTING = (load_filters(name) for name in ("fabric", "horovod", "remoting"))
 NETWORK = "/etc/systemd/network/05-elastic-ai-"
@@ -113,33 +115,16 @@ def test_the_memory_in_use_is_no_part_of_a_servers_description() -> None:
     assert REMOTING["lease_gpus"]("", "10.0.0.1", 512) == {"gpus": [], **site}
 
 
-def test_only_nodes_whose_exporter_runs_are_asked_for_metrics() -> None:
-    active = {"monitoring_before": {"units": {"x.service": {"active": True}}}}
-    hostvars: dict[str, Any] = {"a": active, "b": {"monitoring_before": {"skipped": True}}, "c": {}}
-    assert load_filters("monitoring")["nodes_running"](hostvars, "x.service", hostvars) == ["a"]
-
-
-def test_an_address_that_two_hosts_have_names_both() -> None:
-    hostvars: dict[str, Any] = {
-        "a": {"ansible_host": "192.0.2.1", "fabric_ports": [{"address": "10.0.0.1/24"}]},
-        "b": {"fabric_ports": [{"address": "10.0.0.1/16"}]},
-    }
-    owners = load_filters("preflight")["address_owners"](hostvars, hostvars)
-    assert owners == {"192.0.2.1": ["a"], "10.0.0.1": ["a", "b"], "b": ["b"]}
-
-
-def test_a_ledger_that_lists_nothing_is_not_left() -> None:
-    folder = "/var/lib/elastic-ai/ledger"
-    contents = {
-        f"{folder}/a.files.json": json.dumps({"files": {}, "directories": {"/x": {}}}),
-        f"{folder}/b.files.json": json.dumps({"files": {"/y": {}}}),
-        f"{folder}/c.packages.json": json.dumps({"holds": {"z": "1"}}),
-        "/run/elastic-ai/reboot-required/kernel": "files",
-    }
-    assert load_filters("record")["ledgers_left"](contents) == ["b.files.json", "c.packages.json"]
-
-
-def test_a_key_on_the_node_counts_only_if_it_is_the_declared_one() -> None:
-    plan = [{"name": "x", "fingerprints": ["00" * 20]}]
-    contents = {"/etc/apt/keyrings/elastic-ai-x.asc": "damaged"}
-    assert load_filters("repos")["repos_keys_there"](plan, contents, "debian12") == {}
+def test_only_nodes_whose_exporter_runs_are_asked_for_metrics_and_limit_forgets_nobody() -> None:
+    """The variable that the role registers; of hosts outside the run what the head's own configuration says."""
+    tasks = yaml.safe_load((ROOT / "roles/monitoring/tasks/watch.yml").read_text("utf-8"))
+    read = next(task["register"] for task in tasks if "elastic_ai.toolkit.node_state" in task)
+    units = {state: {read: {"units": {"x.service": {"active": state == "on"}}}} for state in ("on", "off")}
+    hostvars: dict[str, Any] = {"a": units["on"], "b": units["off"], "c": {}, "d": {}}
+    targets = [{"targets": [f"{name}:9400"], "labels": {"node": name}} for name in ("b", "c", "gone")]
+    recorded = yaml.safe_dump({"scrape_configs": [{"job_name": "dcgm", "static_configs": targets}]})
+    running = load_filters("monitoring")["nodes_running"]
+    assert running(hostvars, "x.service", hostvars, recorded, "dcgm") == ["a", "c"]
+    assert running(hostvars, "x.service", hostvars, recorded, "node") == ["a"]
+    assert running(hostvars, "x.service", hostvars, "", "dcgm") == ["a"]
+    assert running(hostvars, "x.service", hostvars, "{broken", "dcgm") == ["a"]

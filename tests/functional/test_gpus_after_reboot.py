@@ -1,0 +1,121 @@
+"""Role nvidia_driver around the reboot that takes nouveau away, on nodes that exist only as recordings."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.node_modules import ROOT, load
+
+gpu: Any = load("plugins/plugin_utils/gpu.py")
+SERVICES = ["nvidia-persistenced.service", "nvidia-fabricmanager.service"]
+
+
+def smi(count: int = 8, mode: str = "Enabled", state: str = "Completed", status: str = "Success") -> str:
+    """`nvidia-smi -q`, shortened, in the form of NVIDIA's Fabric Manager user guide."""
+    gpus = [
+        f"GPU 00000000:{number:02X}:00.0\n    Product Name                          : NVIDIA H100 80GB HBM3\n"
+        f"    Persistence Mode                      : {mode}\n"
+        f"    Fabric\n        State                             : {state}\n"
+        f"        Status                            : {status}\n    Processes                             : None\n"
+        for number in range(count)
+    ]
+    return f"\n=====NVSMI LOG=====\n\nAttached GPUs                             : {count}\n{''.join(gpus)}"
+
+
+PLAN = {"gpus": ["H100"] * 8, "fabric_manager": True}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"stdout": smi()}, []),
+        ({"stdout": smi(state="N/A", status="N/A")}, []),
+        ({"stdout": smi(7)}, ["nvidia-smi sees 7 of the 8 GPUs"]),
+        ({"stdout": smi(mode="Disabled")}, ["GPU 00000000:00:00.0: persistence mode is Disabled"] * 8),
+        ({"stdout": smi(state="In Progress", status="N/A")}, ["NVLink fabric is In Progress"] * 8),
+        ({"stdout": smi(status="Failure")}, ["NVLink fabric is Failure"] * 8),
+        ({"rc": 18, "stdout": "Failed to initialize NVML: Driver/library version mismatch"}, ["version mismatch"]),
+        ({"rc": 2, "msg": "[Errno 2] No such file or directory: b'nvidia-smi'"}, ["No such file or directory"]),
+    ],
+)
+def test_what_nvidia_smi_says_of_gpus_that_are_not_usable(said: dict[str, Any], words: list[str]) -> None:
+    faults = gpu.driver_health_faults({"rc": 0, "stderr": "", **said}, PLAN)
+    assert len(faults) == len(words)
+    assert [word for word, fault in zip(words[:1], faults, strict=False) if word not in fault] == []
+
+
+def calls(folder: Path, said: str) -> dict[str, list[dict[str, Any]]]:
+    """What the role asks of a node with nouveau, and of one after its reboot; `said` by nvidia-smi there."""
+    recorded = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
+    hosts = {}
+    for name, nouveau in (("fresh", True), ("rebooted", False)):
+        node = copy.deepcopy(recorded)
+        state = node["modules"]["node_state"]
+        loaded = {"loaded": not nouveau, "version": "" if nouveau else "580.126.20", "available": True}
+        state["modules"] = {"nouveau": {"loaded": nouveau, "version": "", "available": True}, "nvidia": loaded}
+        # The packages are there; after the reboot, which the services were enabled for, they run.
+        state["units"] |= {unit: {"active": False, "enabled": not nouveau} for unit in SERVICES}
+        node["commands"] = {"nvidia-smi -q": {"stdout": said}}
+        (folder / f"{name}.json").write_text(json.dumps(node), encoding="utf-8")
+        hosts[name] = {"canned_recording": str(folder / f"{name}.json"), "canned_log": str(folder / f"{name}.log")}
+    common = {
+        "ansible_connection": "canned",
+        "nvidia_driver_provider": "cuda",
+        "nvidia_driver_version": "580.126.20",
+        "nvidia_driver_fabric_manager_version": "580.126.20",
+        "nvidia_driver_verify_timeout_s": 5,
+    }
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": common, "hosts": hosts}}), encoding="utf-8")
+    role = str(ROOT / "roles/nvidia_driver")
+    plays = [
+        {"hosts": name, "gather_subset": ["!all", "min", "virtual"],
+         "tasks": [{"ansible.builtin.include_role": {"name": role, "tasks_from": tasks}}]}
+        for name, tasks in (("fresh", "main"), ("rebooted", "rebooted"))
+    ]  # fmt: skip
+    (folder / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
+    done = subprocess.run(
+        ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.yml")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests/plugins/connection")},
+    )  # fmt: skip
+    found: dict[str, list[dict[str, Any]]] = {"said": [{"text": done.stdout + done.stderr}]}
+    for name in hosts:
+        log = folder / f"{name}.log"
+        assert log.is_file(), done.stdout + done.stderr
+        found[name] = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
+    return found
+
+
+def services(asked: list[dict[str, Any]], key: str) -> list[str]:
+    """Units that were asked to be enabled, or started."""
+    wanted = {"enabled": True, "state": "started"}[key]
+    units = (call["args"] for call in asked if call["module"] in ("systemd", "systemd_service"))
+    return [args["name"] for args in units if args.get(key) == wanted]
+
+
+def test_one_run_with_a_reboot_ends_with_every_gpu_usable(tmp_path: Path) -> None:
+    """With nouveau loaded the services are enabled for the boot; after it they run and every GPU is looked at."""
+    found = calls(tmp_path, smi())
+    assert "failed=0" in found["said"][0]["text"].partition("PLAY RECAP")[2], found["said"][0]["text"][-3000:]
+    assert services(found["fresh"], "enabled") == SERVICES
+    assert services(found["fresh"], "state") == []
+    assert services(found["rebooted"], "state") == SERVICES
+    asked = [call["args"].get("argv") for call in found["rebooted"] if call["module"] == "command"]
+    assert ["nvidia-smi", "-q"] in asked
+    perform = (ROOT / "roles/reboot/tasks/perform.yml").read_text("utf-8")
+    (block,) = (task["block"] for task in yaml.safe_load(perform) if task["name"] == "Verify the node")
+    roles = [task["ansible.builtin.include_role"] for task in block if "ansible.builtin.include_role" in task]
+    assert roles == [{"name": "nvidia_driver", "tasks_from": "rebooted"}]
+
+
+def test_a_gpu_that_is_not_usable_after_the_reboot_stops_the_node_and_is_named(tmp_path: Path) -> None:
+    text = calls(tmp_path, smi(7))["said"][0]["text"]
+    assert "rebooted: nvidia-smi sees 7 of the 8 GPUs on the PCI bus. Look at: nvidia-smi -q" in " ".join(text.split())
