@@ -19,6 +19,7 @@ FILTERS = {
         "port_mtu port_manager connection_uuid fabric_before port_commands fabric_port_files fabric_ports_off "
         "ports_to_activate sysctls_off"
     ),
+    "firewall": "site_networks ufw_networks",
     "gpu": (
         "gpu_list nvswitch_list upstream_version driver_candidates driver_plan driver_verdict driver_health_faults "
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "

@@ -28,7 +28,8 @@ FOREIGN = {
     r"|^(iproute2|iputils-ping|procps|g\+\+|openssh-client|openmpi-bin|rdmacm-utils|ibverbs-utils|slurm-wlm|docker\.io)$",
 }
 # EL 9 has no package of Prometheus, and role monitoring says so there.
-WITHOUT = {"el9": {"monitoring"}}
+# Ubuntu installs with ufw off, and role firewall switches none on.
+WITHOUT = {"el9": {"monitoring"}, "ubuntu2204": {"firewall"}, "ubuntu2404": {"firewall"}}
 
 
 @dataclass(frozen=True)

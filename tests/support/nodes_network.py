@@ -80,20 +80,25 @@ def networkd(root: Path, ports: Sequence[str], until: str) -> Live:
     return Live(links, rules, routes, online[0]["online"] == 0)
 
 
-def port_files(root: Path, ports: Sequence[Mapping[str, Any]], manager: str, **variables: Any) -> list[Path]:
-    """Writes what role fabric writes for the ports below `root`, by the role's own filter, action and templates."""
-    files = load("plugins/plugin_utils/fabric.py").fabric_port_files(ports, [], manager)
+def written(root: Path, role: str, entries: Sequence[Mapping[str, Any]], **variables: Any) -> list[Path]:
+    """Writes files of a role below `root`, by managed_files and the role's own templates."""
     own = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
-    entries = [{**own, **entry, "path": f"{root}{entry['path']}"} for entry in files]
-    (root / "templates").symlink_to(ROOT / "roles/fabric/templates")
-    task = {"name": "Write", "elastic_ai.toolkit.managed_files": {"files": entries}}
-    said = {"fabric_mtu": 9000, "__fabric_own_networkd": False, **variables}
-    python = {"ansible_python_interpreter": "{{ ansible_playbook_python }}"}
-    play = {"hosts": "localhost", "gather_facts": False, "vars": {**said, **python}, "tasks": [task]}
+    files = [{**own, **entry, "path": f"{root}{entry['path']}"} for entry in entries]
+    (root / "templates").symlink_to(ROOT / f"roles/{role}/templates")
+    task = {"name": "Write", "elastic_ai.toolkit.managed_files": {"files": files}}
+    said = {**variables, "ansible_python_interpreter": "{{ ansible_playbook_python }}"}
+    play = {"hosts": "localhost", "gather_facts": False, "vars": said, "tasks": [task]}
     (root / "play.yml").write_text(yaml.safe_dump([play]), encoding="utf-8")
     done = ansible("ansible-playbook", str(root / "play.yml"), "-i", "localhost,", "-c", "local")
     assert done.returncode == 0, done.stdout + done.stderr
-    return [Path(entry["path"]) for entry in entries]
+    return [Path(entry["path"]) for entry in files]
+
+
+def port_files(root: Path, ports: Sequence[Mapping[str, Any]], manager: str, **variables: Any) -> list[Path]:
+    """Writes what role fabric writes for the ports below `root`."""
+    entries = load("plugins/plugin_utils/fabric.py").fabric_port_files(ports, [], manager)
+    said = {"fabric_mtu": 9000, "__fabric_own_networkd": False, **variables}
+    return written(root, "fabric", entries, **said)
 
 
 def keyfile(path: Path) -> str:
