@@ -55,6 +55,8 @@ headers: {description: of the running kernel - present or installable or missing
 secure_boot: {description: enabled or disabled or unsupported or unknown, returned: always, type: str}
 mok_enrolled: {description: this node's signing keys that its firmware trusts, returned: always, type: list}
 sqv: {description: whether apt of this node verifies signatures by sqv, returned: always, type: bool}
+jobs: {description: numbers of Slurm's jobs that have a step on this node, returned: always, type: list}
+provisioned_release: {description: stack release that this node was provisioned with, returned: always, type: str}
 node_time_s: {description: the node's clock when it answered, returned: always, type: float}
 offset_at_most_s: {description: upper limit of the clock's offset; it includes the way to the node, returned: always,
   type: float}
@@ -158,6 +160,27 @@ def read_mok_enrolled(module: AnsibleModule) -> list[str]:
     return enrolled
 
 
+def read_jobs(proc: Path = Path("/proc")) -> list[str]:
+    """Jobs of Slurm with a step here: slurmstepd names its process after it, as in `slurmstepd: [123.batch]`."""
+    found = set()
+    for file in proc.glob("[0-9]*/cmdline"):
+        try:
+            title = re.match(rb"slurmstepd: \[(\d+)", file.read_bytes())
+        except OSError:  # ended meanwhile
+            continue
+        if title:
+            found.add(title[1].decode())
+    return sorted(found, key=int)
+
+
+def read_release(file: Path = Path("/etc/elastic-ai/provisioned.json")) -> str:
+    """The stack release in the record that role acceptance leaves, "" without one."""
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8")).get("release", ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
 def resolves(name: str) -> bool:
     """Whether the node can resolve a name."""
     try:
@@ -198,6 +221,8 @@ def main() -> None:
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
         mok_enrolled=read_mok_enrolled(module),
         sqv=Path("/usr/bin/sqv").exists(),
+        jobs=read_jobs(),
+        provisioned_release=read_release(),
         node_time_s=arrival,
         offset_at_most_s=round(arrival - module.params["controller_time_s"], 3),
     )

@@ -166,6 +166,19 @@ def kernel_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         )
 
 
+def work_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Another release under running jobs: driver, Fabric Manager and Docker would be replaced beneath them."""
+    before, after = observed["provisioned_release"], wanted["release"]
+    if before and after and before != after and observed["jobs"] and not wanted["change_under_jobs"]:
+        node = wanted["name"].split(".")[0]
+        yield (
+            f"it was provisioned with stack release {before}, {after} is asked for, and jobs run here "
+            f"({', '.join(observed['jobs'])}), which would lose their driver: on the head, scontrol update "
+            f"NodeName={node} State=DRAIN Reason=upgrade, wait until squeue -w {node} is empty, run again with "
+            f"-e reboot=if_needed, and then scontrol update NodeName={node} State=RESUME (preflight_change_under_jobs does it regardless)"
+        )
+
+
 def key_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     """Repository keys that the node's apt will refuse."""
     if not observed["sqv"]:
@@ -188,6 +201,7 @@ CHECKS = (
     claim_reasons,
     clock_reasons,
     kernel_reasons,
+    work_reasons,
     key_reasons,
 )
 

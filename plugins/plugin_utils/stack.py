@@ -110,6 +110,16 @@ def fabric_manager_faults(stack: Set, facts: Facts) -> Iterator[str]:
         )
 
 
+def nvlink5_faults(stack: Set, facts: Facts) -> Iterator[str]:
+    """Boards with NVLink 5, whatever the set. Source: NVIDIA Fabric Manager guide (4th generation of NVSwitch)."""
+    found = [g for g in facts.get("gpus") or () if g.get("device") in known()["nvlink5"]]
+    if found:
+        yield (
+            f"{models(found)} has NVLink 5, whose switches need NVLSM beside Fabric Manager; this toolkit does not "
+            f"install it yet, and every CUDA program would fail: leave the node out (--limit) or out of the group gpu_servers"
+        )
+
+
 def gpu_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """GPU generations against driver, its modules, CUDA and cuDNN."""
     gpus, branch = list(facts.get("gpus") or ()), branch_of(stack)
@@ -224,6 +234,7 @@ RULES: tuple[Callable[[Set, Facts], Iterator[str]], ...] = (
     provider_faults,
     cuda_faults,
     fabric_manager_faults,
+    nvlink5_faults,
     gpu_faults,
     ofed_faults,
     dcgm_faults,
@@ -247,7 +258,7 @@ def stack_faults(stack: Set, facts: Facts) -> list[str]:
         return [
             f"the set of stack release {release} for {system} is a record and cannot be installed: reinstall the node"
         ]
-    gpu_rules = {provider_faults, cuda_faults, dcgm_faults, container_toolkit_faults}
+    gpu_rules = {provider_faults, cuda_faults, nvlink5_faults, dcgm_faults, container_toolkit_faults}
     skipped = set() if facts.get("gpu_server", True) else gpu_rules
     return [reason for rule in RULES if rule not in skipped for reason in rule(stack, facts)]
 

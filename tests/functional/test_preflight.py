@@ -29,6 +29,8 @@ NODE: dict[str, Any] = {
     "links": {"lo": ["127.0.0.1"], "eno1": ["10.0.0.11"], "ens2f0": []},
     "links_error": "",
     "network": {"running": ["systemd-networkd"], "claims": [], "networkmanager": {}},
+    "jobs": [],
+    "provisioned_release": "",
     "hostname": "gpu1",
     "hostname_resolves": True,
     "headers": "installable",
@@ -47,6 +49,8 @@ WANTED: dict[str, Any] = {
     "address": "10.0.0.11",
     "fabric_ports": [{"interface": "ens2f0", "address": "10.78.0.11/24"}],
     "port_manager": "systemd-networkd",
+    "release": "current",
+    "change_under_jobs": False,
     "supported_os": ["debian 12", "ubuntu 24.04", "rocky 9"],
     "architectures": ["x86_64"],
     "kernel_min": "5.10",
@@ -92,6 +96,7 @@ PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"kernels": ["6.8.0-90-generic", "6.8.0-87-generic"]}, "6.8.0-90-generic is the newest installed: reboot"),
     ({"headers": "missing"}, "whose headers are neither here nor in the package lists"),
     ({"secure_boot": "enabled"}, "mokutil --import /var/lib/shim-signed/mok/MOK.der"),
+    ({"jobs": ["17", "23"], "provisioned_release": "older"}, "jobs run here (17, 23)"),
     ({"sqv": True}, "of repository cuda has only SHA-1 self-signatures"),
 ]
 
@@ -125,6 +130,27 @@ def test_kernel_headers_and_secure_boot_matter_only_where_modules_are_built(unbu
     assert len(reasons(kernel)) == 3
     assert reasons(kernel, unbuilt) == []
     assert reasons({**kernel, "in_container": True}) == []
+
+
+def test_another_release_is_refused_only_under_jobs_and_unasked() -> None:
+    busy = {"jobs": ["17"], "provisioned_release": "older"}
+    (reason,) = reasons(busy)
+    assert "scontrol update NodeName=gpu1 State=DRAIN Reason=upgrade" in reason
+    for other in ({"jobs": []}, {"provisioned_release": "current"}, {"provisioned_release": ""}):
+        assert reasons({**busy, **other}) == []
+    assert reasons(busy, {"change_under_jobs": True}) == []
+
+
+def test_jobs_and_release_are_read_from_the_node(tmp_path: Path) -> None:
+    module: Any = load("plugins/modules/node_preflight.py")
+    for number, title in ((9, "slurmstepd: [123.batch]"), (10, "slurmstepd: [123.0]"), (11, "/usr/sbin/slurmd\0-D")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / f"{number}/cmdline").write_text(title, encoding="utf-8")
+    assert module.read_jobs(tmp_path) == ["123"]
+    record = tmp_path / "provisioned.json"
+    assert module.read_release(record) == ""
+    record.write_text('{"release": "current", "results": {}}', encoding="utf-8")
+    assert module.read_release(record) == "current"
 
 
 def test_an_enrolled_key_satisfies_secure_boot() -> None:

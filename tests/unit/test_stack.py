@@ -105,6 +105,7 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         "too old for B200",
     ),
     ({"nvidia_driver_provider": "runfile"}, {}, "no driver provider 'runfile' for ubuntu2404"),
+    ({}, {"gpus": [{**B200, "device": "0x2901"}], "nvswitches": []}, "B200 has NVLink 5"),
     ({}, {"nics": nics("ConnectX-3")}, "DOCA-OFED has no driver for ConnectX-3"),
     ({}, {"nics": nics("ConnectX-4")}, "the 2.9 line is the last"),
     ({"ofed_provider": "mlnx_ofed"}, {}, "OFED provider 'mlnx_ofed'"),
