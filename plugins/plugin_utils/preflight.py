@@ -175,7 +175,8 @@ def work_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             f"it was provisioned with stack release {before}, {after} is asked for, and jobs run here "
             f"({', '.join(observed['jobs'])}), which would lose their driver: on the head, scontrol update "
             f"NodeName={node} State=DRAIN Reason=upgrade, wait until squeue -w {node} is empty, run again with "
-            f"-e reboot=if_needed, and then scontrol update NodeName={node} State=RESUME (preflight_change_under_jobs does it regardless)"
+            f"-e reboot=if_needed, and then scontrol update NodeName={node} State=RESUME "
+            f"(preflight_change_under_jobs: true does it regardless)"
         )
 
 

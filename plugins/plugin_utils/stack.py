@@ -116,7 +116,8 @@ def nvlink5_faults(stack: Set, facts: Facts) -> Iterator[str]:
     if found:
         yield (
             f"{models(found)} has NVLink 5, whose switches need NVLSM beside Fabric Manager; this toolkit does not "
-            f"install it yet, and every CUDA program would fail: leave the node out (--limit) or out of the group gpu_servers"
+            f"install it yet, and every CUDA program would fail: leave the node out (--limit) or out of the group "
+            f"gpu_servers"
         )
 
 
