@@ -46,6 +46,10 @@ class _FabricPort(_Model):
 
     interface: str = Field(pattern=r"^[A-Za-z0-9_.:-]{1,15}$")
     address: str
+    address6: str | None = None
+    gateway: str | None = None
+    routes: list[str] = []
+    table: int | None = Field(default=None, ge=1)
     rate_gbps: float | None = Field(default=None, gt=0, strict=False)
     link_layer: Literal["ethernet", "infiniband"] = "ethernet"
     mtu: int | None = Field(default=None, ge=576)

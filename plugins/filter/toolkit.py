@@ -41,6 +41,7 @@ FILTERS = {
         "repos_read_of repos_gone repos_before repos_refusal repos_keys_there"
     ),
     "roce": "ethernet_ports roce_policy roce_reading ports_to_set kept_ports",
+    "routing": "port_routes",
     "slurm": "slurm_topology slurm_memory_mib slurm_gpus slurm_cluster",
     "slurm_policy": "slurm_policy slurm_pool_faults",
     "stack": "nic_list stack_data stack_effective stack_variables stack_faults stack_notes",

@@ -47,7 +47,7 @@ options:
     elements: path
     default: []
   links:
-    description: Network interfaces; the result tells mtu, txqueuelen, operstate and IPv4 addresses of each.
+    description: Network interfaces; the result tells mtu, txqueuelen, operstate and addresses of each.
     type: list
     elements: str
     default: []
@@ -185,10 +185,16 @@ def read_contents(patterns: list[str]) -> dict[str, str]:
     return {n: Path(n).read_text(encoding="utf-8", errors="replace") if Path(n).is_file() else "" for n in names}
 
 
+def addresses(link: dict[str, Any], family: str) -> list[str]:
+    """Addresses of one family of a link as `ip` lists it."""
+    return [f"{a['local']}/{a['prefixlen']}" for a in link.get("addr_info", []) if a.get("family") == family]
+
+
 def read_links(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, Any]]:
     """MTU in bytes, queue length in packets, state and addresses (with prefix length) of each interface."""
     links: dict[str, dict[str, Any]] = {
-        name: {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": []} for name in names
+        name: {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": [], "addresses6": []}
+        for name in names
     }
     if not names:
         return links
@@ -202,9 +208,8 @@ def read_links(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, A
                 "mtu": link.get("mtu", 0),
                 "txqueuelen": link.get("txqlen", 0),
                 "operstate": link.get("operstate", "").lower(),
-                "addresses": [
-                    f"{a['local']}/{a['prefixlen']}" for a in link.get("addr_info", []) if a.get("family") == "inet"
-                ],
+                "addresses": addresses(link, "inet"),
+                "addresses6": addresses(link, "inet6"),
             }
     return links
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -120,6 +121,8 @@ def fabric_ports_off(
             continue
         if port["address"] not in link["addresses"]:
             off.append(f"{name} lacks address {port['address']} (has: {', '.join(link['addresses']) or 'none'})")
+        if port.get("address6") and str(ipaddress.IPv6Interface(port["address6"])) not in link["addresses6"]:
+            off.append(f"{name} lacks address {port['address6']} (has: {', '.join(link['addresses6']) or 'none'})")
         if link["mtu"] != port_mtu(port, fabric_mtu):
             off.append(f"{name} has MTU {link['mtu']}, not {port_mtu(port, fabric_mtu)}")
         if link["txqueuelen"] != int(queue):

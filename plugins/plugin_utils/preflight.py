@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import numbers
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import routing_reasons
 
 Json = Mapping[str, Any]
 
@@ -199,6 +200,7 @@ CHECKS = (
     disk_reasons,
     name_reasons,
     address_reasons,
+    routing_reasons,
     claim_reasons,
     clock_reasons,
     kernel_reasons,

@@ -63,6 +63,29 @@ def test_a_boot_waits_for_fabric_ports_only_where_there_are_no_others(tmp_path: 
     assert networkd(tmp_path, ports, "10.79.0.11" if own else "192.0.2.9").online
 
 
+@needs_root
+def test_each_rail_answers_by_its_own_table(tmp_path: Path) -> None:
+    """Two rails in one network, and one that is a /31 with IPv6, by real systemd-networkd."""
+    ports = [
+        {"interface": "fab0", "address": "10.78.0.11/24", "gateway": "10.78.0.1", "table": 101},
+        {"interface": "fab1", "address": "10.78.0.12/24", "gateway": "10.78.0.1", "table": 102},
+        {"interface": "fab2", "address": "10.79.0.0/31", "gateway": "10.79.0.1", "routes": ["10.79.0.0/16"],
+         "address6": "fd00:79::1/64"},
+    ]  # fmt: skip
+    port_files(tmp_path, ports, "systemd-networkd")
+    live = networkd(tmp_path, ["fab0", "fab1", "fab2"], "10.79.0.0")
+    rules = {(r["src"], str(r["table"]), r["priority"]) for r in live.rules if r.get("src", "all") != "all"}
+    assert rules == {("10.78.0.11", "101", 1000), ("10.78.0.12", "102", 1000)}
+    routes = {
+        (r["dst"], r.get("gateway", ""), r["dev"], str(r.get("table", "main"))) for r in live.routes if "dev" in r
+    }
+    for number, port in ((101, "fab0"), (102, "fab1")):
+        assert {("default", "10.78.0.1", port, str(number)), ("10.78.0.0/24", "", port, str(number))} <= routes
+    assert ("10.79.0.0/16", "10.79.0.1", "fab2", "main") in routes
+    assert not [route for route in routes if route[0] == "default" and route[3] == "main"]
+    assert live.addresses("fab2", "inet6")[:1] == ["fd00:79::1/64"]
+
+
 def test_what_netplan_claims_is_found_with_the_file_that_a_person_edits(tmp_path: Path) -> None:
     netplan(tmp_path)
     links = [{"ifname": name, "address": "52:54:00:00:00:01"} for name in ("lo", "fab0", "ens31np0", "ib0")]
@@ -118,6 +141,8 @@ def test_networkmanager_itself_accepts_what_the_role_writes(tmp_path: Path) -> N
         {"interface": "ib0", "address": "10.80.0.11/24", "link_layer": "infiniband", "ipoib_mode": "connected"},
         {"interface": "ib0.8001", "address": "10.81.0.11/24", "link_layer": "infiniband", "pkey": "0x8001",
          "parent": "ib0"},
+        {"interface": "rail0", "address": "10.82.0.0/31", "gateway": "10.82.0.1", "routes": ["10.82.0.0/16"],
+         "table": 101, "address6": "fd00:82::1/64"},
     ]  # fmt: skip
     files = port_files(tmp_path, ports, "NetworkManager")
     assert {oct(file.stat().st_mode)[-3:] for file in files} == {"600"}  # the daemon refuses others
@@ -135,6 +160,12 @@ def test_networkmanager_itself_accepts_what_the_role_writes(tmp_path: Path) -> N
     assert "'mtu': <65520>" in said["ib0"]
     assert "'p-key': <32769>" in said["ib0.8001"]
     assert "'parent': <'ib0'>" in said["ib0.8001"]
+    routed = said["rail0"].replace("'", "")
+    assert "[{dest: <10.82.0.0>, prefix: <16>, next-hop: <10.82.0.1>}, " in routed
+    assert "{dest: <10.82.0.0>, prefix: <31>, table: <101>}, " in routed
+    assert "{dest: <0.0.0.0>, prefix: <0>, next-hop: <10.82.0.1>, table: <101>}]" in routed
+    assert "<fd00:82::1>" in routed
+    assert all(f"{key}: <{value}>" in routed for key, value in (("from", "10.82.0.0"), ("priority", 1000)))
     assert len({json.dumps(text.partition("'uuid': ")[2][:40]) for text in said.values()}) == len(ports)
 
 

@@ -83,7 +83,7 @@ def test_the_toolkit_takes_every_key_of_a_port_that_the_role_takes(tmp_path: Pat
     spec = yaml.safe_load((REPO / "roles/fabric/meta/argument_specs.yml").read_text(encoding="utf-8"))
     options = spec["argument_specs"]["main"]["options"]["fabric_ports"]["options"]
     samples = {"interface": "ib0", "address": "192.0.2.1/24", "rate_gbps": 100, "mtu": 4092, "pkey": "0x8001"}
-    samples["rdma"] = True
+    samples |= {"rdma": True, "routes": ["10.80.0.0/16"], "table": 101}
     port = {n: o["choices"][-1] if "choices" in o else samples.get(n, "ib0") for n, o in options.items()}
     hosts = {"gpu1": {"ansible_host": "192.0.2.31", "fabric_ports": [port]}}
     inventory = {"all": {"children": {"gpu_servers": {"hosts": hosts}}}}

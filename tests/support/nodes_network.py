@@ -63,10 +63,10 @@ class Live:
     routes: list[dict[str, Any]]
     online: bool
 
-    def addresses(self, port: str) -> list[str]:
-        """A port's IPv4 addresses with prefix length."""
+    def addresses(self, port: str, family: str = "inet") -> list[str]:
+        """A port's addresses with prefix length."""
         (link,) = (link for link in self.links if link["ifname"] == port)
-        return [f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["family"] == "inet"]
+        return [f"{a['local']}/{a['prefixlen']}" for a in link["addr_info"] if a["family"] == family]
 
 
 def networkd(root: Path, ports: Sequence[str], until: str) -> Live:

@@ -93,7 +93,7 @@ ABSENT: dict[str, Any] = {
     "packages": "",
     "units": {"active": False, "enabled": False},
     "contents": "",
-    "links": {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": []},
+    "links": {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": [], "addresses6": []},
     "sysctls": {"value": "", "settable": True},
     "modules": {"loaded": False, "version": "", "available": True},
     "users": False,
@@ -235,7 +235,7 @@ class Node:
     def _links(self, asked: dict[str, Any]) -> dict[str, Any]:
         """The host's own fabric ports: cabled on a bare node, addressed too on a converged one."""
         own = {port["interface"]: [port["address"]] for port in self.ports if port["interface"] in asked}
-        bare = {"exists": True, "operstate": "up", "txqueuelen": 1000, "mtu": 1500, "addresses": []}
+        bare = {"exists": True, "operstate": "up", "txqueuelen": 1000, "mtu": 1500, "addresses": [], "addresses6": []}
         recorded = next(iter(self.state.get("links", {}).values()), {**bare, "mtu": 9000})
         return {name: {**recorded, "addresses": found} if self.converged else bare for name, found in own.items()}
 
