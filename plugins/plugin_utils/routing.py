@@ -65,7 +65,7 @@ def _faults(port: Port) -> Iterator[str]:
             yield f"address6 {port['address6']!r} is no IPv6 address with prefix: {error}"
 
 
-def routing_reasons(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:  # noqa: ARG001
+def routing_reasons(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Iterator[str]:
     """Ports whose routes cannot be, and ports that share a network or a table."""
     networks: dict[str, list[Port]] = {}
     tables: dict[int, list[str]] = {}
