@@ -16,13 +16,12 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from toolkit.inventory_lines import locate
+from toolkit.lease import SHARDS_PER_GPU
 from validation.load import ConfigError, load_yaml
 from validation.model_base import explain
 
 #: Where an inventory keeps its policies, below the inventory's folder.
 POOL_FILE = Path("group_vars/all/pool.yml")
-#: Parts that a GPU is counted in, unless role slurm's variable says otherwise: 1/7, 5/20 and 3/4 of it are whole.
-SHARDS_PER_GPU = 140
 #: Names that Slurm reserves: its own account, and the QOS of users in no class.
 RESERVED = ("root", "normal")
 _NAME = r"^[a-z][a-z0-9_-]{0,29}$"

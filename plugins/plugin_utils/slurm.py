@@ -12,7 +12,8 @@ from ansible.errors import AnsibleFilterError
 MEMORY_SHARE = 0.95
 MEMORY_STEP_MIB = 256
 #: A lease does its work in a unit of its own and needs no core: leases may lie on one core, by asking for it.
-#: What limits them is shards, 140 on each of 8 GPUs, and never cores. Jobs that do not ask share with nobody.
+#: What limits them is ports, two of a thousand for each lease by default, and never cores. Jobs that do not ask share
+#: with nobody.
 SHARED = "OverSubscribe=YES:1120"
 STAND_IN_DIR = "/var/lib/elastic-ai/stand-in-gpus"
 

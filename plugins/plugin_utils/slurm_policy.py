@@ -16,9 +16,11 @@ WEIGHTS = {"PriorityWeightQOS": 100000, "PriorityWeightAge": 50}
 DAY_FLAGS = {"daily": "DAILY", "weekdays": "WEEKDAY", "weekends": "WEEKEND"}
 
 
-def _checked(data: Mapping[str, Any], shards: int, inventory: str) -> Any:
-    """The policies, validated; the fault with file and line where they stand in the inventory's file."""
+def _checked(data: Mapping[str, Any], shards: int | None, inventory: str) -> Any:
+    """The policies, validated; the fault with file and line where they stand in the inventory's file. shards None: the
+    default."""
     try:
+        from toolkit.lease import SHARDS_PER_GPU
         from toolkit.pool_policy import check_pool, load_pool
         from validation.load import ConfigError
     except ImportError as fault:
@@ -26,6 +28,7 @@ def _checked(data: Mapping[str, Any], shards: int, inventory: str) -> Any:
             f"slurm_pool: install the package elastic-ai-toolkit beside Ansible ({fault})"
         ) from None
 
+    shards = SHARDS_PER_GPU if shards is None else shards
     plain = json.loads(json.dumps(data))  # Ansible's own kinds of text and mappings are not those that are checked
     try:
         return check_pool(plain, shards)
@@ -156,10 +159,11 @@ def slurm_policy(data: Mapping[str, Any], cluster: Mapping[str, Any], shards: in
     }
 
 
-def slurm_pool_faults(data: Mapping[str, Any], shards: int, inventory: str) -> list[str]:
-    """What is wrong with the policies by themselves, before any node is known: one sentence, or none."""
+def slurm_pool_faults(data: Mapping[str, Any], shards: int | str | None, inventory: str) -> list[str]:
+    """What is wrong with the policies by themselves, before any node is known: one sentence, or none. shards: parts of
+    a GPU, None for the default."""
     try:
-        _checked(data, shards or 1, inventory)
+        _checked(data, None if shards is None else int(shards) or 1, inventory)
     except AnsibleFilterError as fault:
         return [str(fault)]
     return []

@@ -180,9 +180,10 @@ def test_programs_know_an_emulated_device_by_its_library(tmp_path: Path):
 import gpu_metrics
 from toolkit.lease import nvml
 samples, _ = gpu_metrics.reading()
-said([[gpu.emulated for gpu in nvml.gpus()], sorted({labels["emulated"] for _, labels, _ in samples if labels})])
+found = [(gpu.emulated, gpu.sm_count) for gpu in nvml.gpus()]
+said([found, sorted({labels["emulated"] for _, labels, _ in samples if labels})])
 """
-    assert local(tmp_path, devices).run(script)[0] == [[True, True], ["true"]]
+    assert local(tmp_path, devices).run(script)[0] == [[[True, 80]] * 2, ["true"]]
 
 
 @pytest.mark.parametrize(

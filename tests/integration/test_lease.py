@@ -14,12 +14,13 @@ import pytest
 from conftest import Lab
 
 from tests.support.lease_lab import LEFT, SERVERS, json_in, left, on_each, put, run_as, shell, until
+from toolkit.lease import SHARDS_PER_GPU as GPU
 
 SUPPORT = Path(__file__).parents[1] / "support"
-#: What the wishes of lease_storm.py come to.
+#: What the wishes of lease_storm.py come to; 100 MiB of 256 are rounded up.
 SHARDS = {
-    "-n 1": 140, "-p 1/7": 20, "-p 1/2": 70, "-n 2 -p 1/4": 70, "-n 3 -p 1/7": 60, "-p 5/20": 35, "-n 2": 280,
-    "-m 100": 55,
+    "-n 1": GPU, "-p 1/7": GPU // 7, "-p 1/2": GPU // 2, "-n 2 -p 1/4": GPU // 2, "-n 3 -p 1/7": 3 * GPU // 7,
+    "-p 5/20": GPU // 4, "-n 2": 2 * GPU, "-m 100": -(-100 * GPU // 256),
 }  # fmt: skip
 #: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
 CUT = """
@@ -320,7 +321,7 @@ def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> 
     assert len(well) > 60
     assert [o for o in outcomes if o["seconds"] > 280] == []
     # No GPU was given out twice; no server was drained.
-    assert all(w["most"] <= 140 for w in watched.values()), watched
+    assert all(w["most"] <= GPU for w in watched.values()), watched
     assert sum(w["instances"] for w in watched.values()) > 150
     assert set(lab.ssh("head", "sinfo -h -N -o %T").split()) == {"idle"}
     # Accounting knows each lease, what it had, and that it ended.
@@ -333,7 +334,7 @@ def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> 
     assert {r[2].split()[0] for r in leases} <= {"CANCELLED", "COMPLETED", "TIMEOUT", "FAILED"}
     had: dict[int, int] = {}
     for number, _name, _state, resources in leases:
-        shares = {"gpu": 140, "shard": 1}
+        shares = {"gpu": GPU, "shard": 1}
         had[number] = had.get(number, 0) + sum(
             shares[kind] * int(count) for kind, count in re.findall(r"gres/(gpu|shard)=(\d+)", resources)
         )

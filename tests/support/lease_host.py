@@ -277,7 +277,9 @@ class FakeHost(Host):
             object.__setattr__(self, name, value)
 
     def serve(self, **changes: Any) -> ServerConf:
-        """Makes it a GPU server with the reference engine; its description."""
+        """Makes it a GPU server with the reference engine, whose GPUs are counted in 140 as in the recordings; its
+        description."""
+        changes = {"shards_per_gpu": 140, **changes}
         (self.engine_dir / "engine.json").write_text('{"engine": "reference", "release": "r1"}')
         conf = {"node": "gpu1", "address": "127.0.0.1", "ports": [31000, 31099], "engine_dir": str(self.folder)}
         self.server_conf.write_text(json.dumps(conf | changes))

@@ -22,8 +22,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn
 
+from toolkit.lease import SHARDS_PER_GPU as SHARDS
+
 HERE = Path(__file__).parent
-SHARDS = 140
 MIB = 1 << 20
 FOLDER = Path(os.environ.get("POOL_STAND_IN", "/nonexistent"))
 

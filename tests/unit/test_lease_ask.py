@@ -50,11 +50,11 @@ def test_one_job_where_one_server_has_it_and_else_one_for_each_device() -> None:
     busy = jobs_of(slurm_job(gres="gpu:v100:2(IDX:0-1)") + slurm_job(42, gres="gpu:v100:2(IDX:0-1)", node="gpu2"))
     assert gres(LeaseRequest(3, whole), busy) == ["shard:140"] * 3
     assert gres(LeaseRequest(2, whole), busy) == ["gpu:2"]
-    assert gres(LeaseRequest(2, GpuPart(70))) == ["shard:70"] * 2
+    assert gres(LeaseRequest(2, GpuPart(70, 140))) == ["shard:70"] * 2
 
 
 def test_the_job_says_what_was_asked_for_and_from_where() -> None:
-    request = LeaseRequest(1, GpuPart(20), ("gpu2",), "v100", 90, "hold")
+    request = LeaseRequest(1, GpuPart(20, 140), ("gpu2",), "v100", 90, "hold")
     (words,) = ask.options(request, NODES[1:], NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
     comment = parse_comment(next(w for w in words if w.startswith("--comment=")).removeprefix("--comment="))
     assert (comment.mode, comment.what, comment.ttl_s, comment.clients) == ("hold", "1/7 GPU", 90, CLIENTS)
@@ -64,12 +64,12 @@ def test_the_job_says_what_was_asked_for_and_from_where() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (LeaseRequest(9, GpuPart(140)), "9 GPUs requested, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
+        (LeaseRequest(9, GpuPart(140, 140)), "9 GPUs requested, the pool has 8 GPUs (gpu1: 4, gpu2: 4)"),
         (
-            LeaseRequest(9, GpuPart(105)),
+            LeaseRequest(9, GpuPart(105, 140)),
             "9 x 3/4 GPU requested, the pool has 8 GPUs (gpu1: 4, gpu2: 4), which is 8 such parts",
         ),
-        (LeaseRequest(0, GpuPart(140)), "request at least 1 GPU"),
+        (LeaseRequest(0, GpuPart(140, 140)), "request at least 1 GPU"),
     ],
 )
 def test_what_the_pool_never_has_is_refused(request_: LeaseRequest, words: str) -> None:
@@ -79,14 +79,14 @@ def test_what_the_pool_never_has_is_refused(request_: LeaseRequest, words: str) 
 
 
 def test_servers_and_classes_that_are_not_there() -> None:
-    whole = GpuPart(140)
+    whole = GpuPart(140, 140)
     for request, words in (
         (LeaseRequest(1, whole, ("gpu7",)), "gpu7"),
         (LeaseRequest(1, whole, (), "h100"), "all, v100"),
     ):
         with pytest.raises(LeaseError, match=words):
             ask.eligible(request, NODES, "all")
-    assert [n.name for n in ask.eligible(LeaseRequest(1, GpuPart(140), ("gpu2",)), NODES, "all")] == ["gpu2"]
+    assert [n.name for n in ask.eligible(LeaseRequest(1, GpuPart(140, 140), ("gpu2",)), NODES, "all")] == ["gpu2"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_servers_and_classes_that_are_not_there() -> None:
 def test_what_slurm_complains_of_has_a_kind_and_is_passed_on(said: str, kind: Complaint) -> None:
     fault = SlurmError(f"Batch job submission failed: {said}")
     assert fault.kind is kind
-    assert said in ask.explain(fault, LeaseRequest(1, GpuPart(140), (), "h100"))
+    assert said in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140), (), "h100"))
 
 
 def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
     fault = SlurmError("not permitted", kind=Complaint.NOT_PERMITTED)
-    assert "--class" in ask.explain(fault, LeaseRequest(1, GpuPart(140)))
-    assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140), (), "h100"))
+    assert "--class" in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140)))
+    assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140), (), "h100"))
 
 
 def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
@@ -179,7 +179,7 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     texts = [slurm_job(41), *two]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
-    wanted = LeaseRequest(2, GpuPart(140), host_mib=512)
+    wanted = LeaseRequest(2, GpuPart(140, 140), host_mib=512)
     lease, endpoints = ask.obtain(host, wanted, [["-x", "--mem=1024", "--gres=gpu:2"]], told.append)
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
     again = (["-x", "--mem=512", "--gres=shard:140"], 2)
@@ -189,7 +189,7 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     texts = [slurm_job(number) for number in range(41, 41 + ask.TRIES)]
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused]))
     with pytest.raises(NotStarted):
-        ask.obtain(host, LeaseRequest(1, GpuPart(140)), [["--mem=16", "--gres=shard:140"]], told.append)
+        ask.obtain(host, LeaseRequest(1, GpuPart(140, 140)), [["--mem=16", "--gres=shard:140"]], told.append)
     assert len(host.slurm.cancelled) == ask.TRIES
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
-from toolkit.lease import LeaseError, hooks, instance, static, unit, wire
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, hooks, instance, static, unit, wire
 from toolkit.lease.job_comment import ended_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, SlurmJob
@@ -332,6 +332,10 @@ def test_the_servers_own_description(tmp_path: Path) -> None:
         read_server_conf(path)
     path.write_text('{"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "grace_s": 5}')
     assert read_server_conf(path) == ServerConf("gpu1", "10.0.0.1", (1, 2), Path("/e"), grace_s=5)
+    for shards, count in (("140", 140), ("null", SHARDS_PER_GPU), ('""', SHARDS_PER_GPU), ("0", 0)):
+        text = '{"node": "gpu1", "address": "10.0.0.1", "ports": [1, 2], "engine_dir": "/e", "shards_per_gpu": %s}'
+        path.write_text(text % shards)
+        assert read_server_conf(path).shards_per_gpu == count
     path.write_text('{"node": "gpu1"}')
     with pytest.raises(LeaseError, match=r"run site\.yml again"):
         read_server_conf(path)
@@ -348,18 +352,18 @@ def test_shares_of_all_kinds_are_counted(host: FakeHost, conf: ServerConf) -> No
 def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, conf: ServerConf) -> None:
     wanted = {
         "count": 2,
-        "shards": 70,
+        "part": "0.5",
         "clients": ["10.0.0.2"],
         "host": "client1",
-        "what": "2 x 1/2 GPU",
         "seconds": 60,
     }
     first = static.start(host, wanted, conf)
     # Not twice GPU 0: CUDA_VISIBLE_DEVICES=u,u is one device.
     assert (first["job"], [d["index"] for d in first["devices"]]) == ("s1", [0, 1])
-    assert static.start(host, wanted | {"shards": 140}, conf)["job"] == "s2"
+    assert (first["what"], first["rounding"]) == ("2 x 1/2 GPU", "")
+    assert static.start(host, wanted | {"part": "1"}, conf)["job"] == "s2"
     free = r"free of 0: 1/2, 1: 1/2, 2: 0, 3: 0"
-    for more in ({"count": 3, "shards": 7}, {"count": 1, "shards": 71}):
+    for more in ({"count": 3, "part": "1/20"}, {"count": 1, "part": "71/140"}):
         with pytest.raises(LeaseError, match=rf"does not have that much free on {more['count']} GPUs? \({free}\)"):
             static.start(host, wanted | more, conf)
     assert set(host.systemd.units) == {"s1", "s2"}
@@ -369,3 +373,17 @@ def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, con
     ]
     assert instance.end_instance(host, "s1") == []
     assert static.start(host, wanted, conf)["job"] == "s3"
+    instance.end_instance(host, "s2")
+    third = static.start(host, wanted | {"count": 1, "part": "1/3"}, conf)  # by this server's own count
+    assert (third["devices"][0]["shards"], third["rounding"][:32]) == (46, "1/3 of a GPU is 46.67 of 140 sha")
+
+
+def test_a_part_that_is_no_whole_number_is_said_to_its_owner(host: FakeHost, conf: ServerConf) -> None:
+    instance.start(host, job(gres="shard:v100:20(IDX:2)"), conf)
+    assert "1/7 of 256 MiB is 36.57 MiB: you get 36" in host.endpoint(41)["notes"]
+    instance.start(host, job(42, gres="shard:v100:70(IDX:1)"), conf)
+    assert not [note for note in host.endpoint(42)["notes"] if "MiB" in note]
+    host.gpus.found = [replace(gpu, sm_count=132) for gpu in host.gpus.found]
+    mps = replace(conf, enforcement="mps", mps_pipe=str(host.folder))
+    instance.start(host, job(43, gres="shard:v100:20(IDX:3)"), mps)
+    assert any(note.startswith("1/7 of 132 SMs is 18.86: MPS rounds") for note in host.endpoint(43)["notes"])

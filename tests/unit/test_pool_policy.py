@@ -57,7 +57,7 @@ def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
         ("max_gpus: 8", "max_gpus: 0", "must be above 0"),
         ("max_gpus: 8", "max_gpus: 1/0", "invalid GPU count"),
         ("max_gpus: 8", "max_gpus: 2", "max_gpus_per_user is more than max_gpus"),
-        ("max_gpus_per_user: 2.5", "max_gpus_per_user: 1/3", "the nearest that can be kept are 23/70 and 47/140"),
+        ("max_gpus_per_user: 2.5", "max_gpus_per_user: 1/11", "the nearest that can be kept are 229/2520 and 51/560"),
         ("priority: 100", "priority: 1001", "less than or equal to 1000"),
         ("priority: 100", "priorty: 100", "unknown key"),
         ('from: "08:00"', 'from: "8 am"', "reservations.practicals.from: string should match"),
@@ -67,7 +67,7 @@ def test_an_inventory_without_policies_has_none(tmp_path: Path) -> None:
         ("days: weekdays", "days: mondays", "'daily', 'weekdays' or 'weekends'"),
         ("groups: [students]", "groups: []", "it has no members"),
         ("  teaching:\n      groups", "  root:\n      groups", "Slurm reserves this name"),
-        ("grace_s: 60", "grace_s: -1", "greater than or equal to 0"),
+        ("grace_s: 90", "grace_s: -1", "greater than or equal to 0"),
         ("native_jobs: [research]", "native_jobs: [guests]", "unknown class of users guests; there are: research"),
         ("native_jobs: [research]", "native_jobs: all", "native_jobs"),
         ("native_jobs: [research]", "native_jobs: []", "native_jobs"),
@@ -117,7 +117,7 @@ def test_static_instances_share_a_gpu_up_to_the_whole() -> None:
     assert [instance.fraction for instance in pool.static] == [Fraction(1, 2)] * 2
 
 
-@pytest.mark.parametrize(("text", "parts"), [("1/7", 20), ("5/20", 35), (0.75, 105), (2, 280), ("2.5", 350)])
+@pytest.mark.parametrize(("text", "parts"), [("1/7", 720), ("5/20", 1260), (0.75, 3780), (2, 10080), ("2.5", 12600)])
 def test_numbers_of_gpus_are_whole_parts(text: object, parts: int) -> None:
     assert shards(gpus(text)) == parts
 

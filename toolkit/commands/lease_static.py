@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import SERVER_CONF, LeaseError
-from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.text import clock
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
@@ -65,19 +64,17 @@ def request(
         raise LeaseError(f"--hours {hours:g}: give a time above 0 and up to a year")
     node, machine = _node(inventory, server), _node(inventory, client)
     conf = json.loads(_ssh(node, f"sudo -n cat {SERVER_CONF}"))
-    of = int(conf["shards_per_gpu"])
-    share = parse_part(part, of) if part else GpuPart(max(of, 1), max(of, 1))
     route = json.loads(_ssh(machine, f"ip -json -4 route get {ipaddress.IPv4Address(conf['address'])}"))
     clients = [str(route[0]["prefsrc"])]
     wanted = {
         "count": count,
-        "shards": share.shards,
+        "part": part or "1",
         "clients": clients,
         "host": client.split(".")[0][:64],
-        "what": f"{count} x {share.text} GPU",
         "seconds": max(round(hours * 3600), 1),
     }
     endpoint = _ask(node, ["start"], json.dumps(wanted))
+    what, rounding = endpoint.pop("what"), endpoint.pop("rounding")
     name = f"{server}-{endpoint['job']}"
     path = f"{FOLDER}/{name}.json"
     try:
@@ -89,8 +86,8 @@ def request(
     from toolkit.lease.static import MISSING
 
     until = clock(endpoint["deadline"])
-    said = f"lease {name}: {wanted['what']} until {until} for {user} on {client}"
-    return f"{said}: toolkit run --static {name} -- …\n{MISSING}"
+    said = f"lease {name}: {what} until {until} for {user} on {client}"
+    return "\n".join([f"{said}: toolkit run --static {name} -- …", *([rounding] if rounding else []), MISSING])
 
 
 def listed(inventory: Path | None, server: str) -> list[dict[str, Any]]:

@@ -15,8 +15,9 @@ __all__ = ["ENGINE_DIR", "JOB_NAME", "POOL_CONF", "RUN_DIR", "SERVER_CONF", "SHA
 
 #: Name of the Slurm jobs that are leases.
 JOB_NAME = "elastic-ai-lease"
-#: Shards of a GPU where the pool's description says nothing else (role slurm's default).
-SHARDS_PER_GPU = 140
+#: Shards of a GPU where the pool's description says nothing else (role slurm's default): the smallest number of which
+#: 1/2 to 1/10, 1/12, 1/14, 1/15, 1/16 and 1/20 are whole.
+SHARDS_PER_GPU = 5040
 #: Instances on a GPU server, one folder for each Slurm job.
 RUN_DIR = Path("/run/elastic-ai/leases")
 ENGINE_DIR = Path("/opt/elastic-ai/engine/current")

@@ -71,7 +71,7 @@ def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> 
         raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; use -n for several")
     if of == 0:
         return GpuPart(1, 1)
-    shards = next(s for s in range(1, of + 1) if memory_limit_mib(gpu_mib, s, of) >= wanted_mib)
+    shards = -(-wanted_mib * of // gpu_mib)
     got = memory_limit_mib(gpu_mib, shards, of)
     note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB"
     return GpuPart(shards, of, note)
@@ -86,6 +86,19 @@ def host_memory_mib(stated_mib: int, emulated_mib: Iterable[int | None]) -> int:
     """Host memory of an instance: what the engine states, for each of its devices, and what an emulated one keeps there
     of its part (None: it is a real one)."""
     return sum(stated_mib + (part or 0) for part in emulated_mib)
+
+
+def rounded(shards: int, of: int, gpu_mib: int, sm_count: int | None) -> list[str]:
+    """What of a part is no whole number, in words: its MiB of memory, and, where they are limited, its SMs (streaming
+    multiprocessors; None: not limited, or not known)."""
+    memory, share, said = Fraction(gpu_mib * shards, of), share_text(shards, of), []
+    if memory.denominator != 1:
+        said.append(f"{share} of {gpu_mib} MiB is {float(memory):.2f} MiB: you get {int(memory)}")
+    if sm_count is not None and (sm_count * shards) % of:
+        said.append(
+            f"{share} of {sm_count} SMs is {sm_count * shards / of:.2f}: MPS rounds that up as the GPU needs it"
+        )
+    return said
 
 
 def thread_percentage(shards: int, of: int) -> str:

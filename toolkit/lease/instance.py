@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from toolkit.lease import JOB_NAME, LeaseError
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fence import GROUP
-from toolkit.lease.fraction import host_memory_mib, memory_limit_mib
+from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, rounded
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.server_conf import ServerConf
@@ -228,8 +228,15 @@ def describe(
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
-    notes = [*adapter.notes(start), *(unfenced(host, conf) if parts else [])]
+    notes = [*adapter.notes(start), *(rounding(host, devices, bool(mps)) + unfenced(host, conf) if parts else [])]
     return instance | {"notes": notes}
+
+
+def rounding(host: Host, devices: list[LeasedGpu], mps: bool) -> list[str]:
+    """What is no whole number in the parts of a lease, each once. SMs are limited by MPS alone."""
+    sms = {gpu.uuid: gpu.sm_count if mps else None for gpu in host.gpus.gpus()}
+    parts = [device for device in devices if not device.whole]
+    return list(dict.fromkeys(w for d in parts for w in rounded(d.shards, d.of, d.memory_mib, sms.get(d.uuid))))
 
 
 def unfenced(host: Host, conf: ServerConf) -> list[str]:

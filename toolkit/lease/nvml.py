@@ -23,7 +23,7 @@ _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 @dataclass(frozen=True)
 class Gpu:
     """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down. emulated: host
-    memory stands in for it."""
+    memory stands in for it. sm_count: its streaming multiprocessors, None where they are not known."""
 
     index: int
     uuid: str
@@ -31,6 +31,14 @@ class Gpu:
     memory_mib: int
     used_mib: int
     emulated: bool = False
+    sm_count: int | None = None
+
+
+#: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock).
+CORES_PER_SM = {
+    **dict.fromkeys(((7, 0), (7, 5), (8, 0)), 64),
+    **dict.fromkeys(((8, 6), (8, 9), (9, 0), (10, 0), (12, 0)), 128),
+}
 
 
 class _Memory(ctypes.Structure):
@@ -97,7 +105,20 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
         memory_mib=memory.total // MIB,
         used_mib=memory.used // MIB,
         emulated=hasattr(library, EMULATED),
+        sm_count=_sm_count(library, handle),
     )
+
+
+def _sm_count(library: Any, handle: ctypes.c_void_p) -> int | None:
+    """NVML counts cores and no SMs; None for a driver (before R470) or a generation that does not say."""
+    cores, major, minor = ctypes.c_uint(), ctypes.c_int(), ctypes.c_int()
+    function = getattr(library, "nvmlDeviceGetNumGpuCores", None)
+    if function is None or function(handle, ctypes.byref(cores)) != _SUCCESS:
+        return None
+    if library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)) != _SUCCESS:
+        return None
+    per_sm = CORES_PER_SM.get((major.value, minor.value))
+    return cores.value // per_sm if per_sm else None
 
 
 def gpus() -> list[Gpu]:

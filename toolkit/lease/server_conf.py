@@ -55,11 +55,13 @@ def read_server_conf(path: Path) -> ServerConf:
         raise LeaseError(f"{path}: {fault}; run site.yml again") from None
     try:
         first, last = data.pop("ports")
+        shards = data.pop("shards_per_gpu", None)  # None: the inventory says nothing else
         return ServerConf(
             ports=(int(first), int(last)),
             engine_dir=Path(data.pop("engine_dir")),
             device_users=tuple(data.pop("device_users", ())),
             native_jobs=_native_jobs(data.pop("native_jobs", "whole")),
+            shards_per_gpu=SHARDS_PER_GPU if shards in (None, "") else int(shards),
             **data,
         )
     except (KeyError, TypeError, ValueError) as fault:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError, instance
-from toolkit.lease.fraction import share_text
+from toolkit.lease.fraction import parse_part, share_text
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import JobComment
 from toolkit.lease.pool import where_text
@@ -45,21 +45,24 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
 
 
 def start(host: Host, wanted: dict[str, Any], conf: ServerConf) -> dict[str, Any]:
-    """Start an instance; its endpoint. LeaseError when it does not start, and then nothing stays."""
+    """Start an instance; its endpoint, with `what` it is and the `rounding` of a part that is no whole number of this
+    server's shards. LeaseError when it does not start, and then nothing stays."""
     if SLURM_CONF.exists():
         raise LeaseError(f"{conf.node} is managed by Slurm, which would grant the same GPUs; omit --static")
     known = instance.known(host)
     number = max([int(name[1:]) for name in known if name[1:].isdigit() and name.startswith("s")], default=0) + 1
     job_id = f"s{number}"
-    comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", wanted["what"], int(wanted["seconds"]))
-    held = choose(host, int(wanted["count"]), int(wanted["shards"]), conf, known)
+    part, count = parse_part(str(wanted["part"]), conf.shards_per_gpu), int(wanted["count"])
+    what = f"{count} x {part.text} GPU"
+    comment = JobComment(tuple(wanted["clients"]), wanted["host"], "hold", what, int(wanted["seconds"]))
+    held = choose(host, count, part.shards, conf, known)
     try:
         instance.begin(host, job_id, number, 0, comment.text(), held, conf)
     except LeaseError:
         instance.end_instance(host, job_id)
         raise
     told: dict[str, Any] = json.loads((host.run_dir / job_id / instance.ENDPOINT).read_text())
-    return told
+    return told | {"what": what, "rounding": part.note}
 
 
 def listed(known: dict[str, dict[str, Any]], node: str) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ def test_the_pools_figures_follow_slurm(host):
     assert until(lambda: values(host, "elastic_ai_pool_gpus") == {gpu1: 4.0})
     assert values(host, "elastic_ai_pool_node_up") == {gpu1: 1.0}
     job = host.check_output("sbatch --parsable --output=/dev/null --gres=gpu:1 -n1 --mem=50 --wrap 'sleep 120'")
-    part = host.check_output("sbatch --parsable --output=/dev/null --gres=shard:35 -n1 --mem=50 --wrap 'sleep 120'")
+    part = host.check_output("sbatch --parsable --output=/dev/null --gres=shard:1260 -n1 --mem=50 --wrap 'sleep 120'")
     try:
         assert until(lambda: values(host, "elastic_ai_pool_leased_gpus") == {gpu1: 1.25}), values(
             host, "elastic_ai_pool_leased_gpus"

@@ -165,6 +165,12 @@ DEVICE(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t device, int *major, int
        if (!major || !minor) return INVALID_ARGUMENT;
        *major = gpus[i].capability_major; *minor = gpus[i].capability_minor; return OK;)
 
+/* NVML counts FP32 cores and no multiprocessors: so many of them has each, by the CUDA C++ Programming Guide. */
+DEVICE(nvmlDeviceGetNumGpuCores, (nvmlDevice_t device, unsigned *to),
+       if (!to) return INVALID_ARGUMENT;
+       bool fewer = gpus[i].capability_major == 7 || (gpus[i].capability_major == 8 && !gpus[i].capability_minor);
+       *to = (unsigned)gpus[i].sm_count * (fewer ? 64 : 128); return OK;)
+
 DEVICE(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *to),
        if (!to) return INVALID_ARGUMENT;
        uint64_t used = state_used(i) + gpus[i].reserved_bytes; /* as NVML's first version counts it */

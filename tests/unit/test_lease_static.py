@@ -1,0 +1,41 @@
+"""A static lease as the administrator asks for it: how much a part is says the server that gives it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from toolkit.commands import lease_static
+from toolkit.lease import SERVER_CONF
+
+
+def test_the_server_counts_the_part_and_what_it_rounded_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: dict[str, Any] = {
+        "job": "s1",
+        "deadline": None,
+        "token": "t",
+        "what": "1 x 0.329 GPU",
+        "rounding": "you get 46",
+    }
+    answers = {
+        f"sudo -n cat {SERVER_CONF}": {"address": "10.0.0.1", "shards_per_gpu": None},
+        "ip -json -4 route get 10.0.0.1": [{"prefsrc": "10.0.0.2"}],
+        f"sudo -n {lease_static.PROGRAM} start": said,
+    }
+    sent = {}
+
+    def ssh(_node: Any, words: str, stdin: str = "") -> str:
+        sent[words] = stdin
+        return json.dumps(answers.get(words, ""))
+
+    monkeypatch.setattr(lease_static, "_node", lambda _inventory, name: name)
+    monkeypatch.setattr(lease_static, "_ssh", ssh)
+    printed = lease_static.request(None, "gpu1", "client1", "alice", 1, "1/3", 1.0)
+    wanted = json.loads(sent[f"sudo -n {lease_static.PROGRAM} start"])
+    assert (wanted["part"], wanted["count"], wanted["clients"]) == ("1/3", 1, ["10.0.0.2"])
+    assert printed.splitlines()[0].startswith("lease gpu1-s1: 1 x 0.329 GPU until ")
+    assert printed.splitlines()[1] == "you get 46"
+    (kept,) = (text for words, text in sent.items() if "install -m 0400" in words)
+    assert json.loads(kept) == {"job": "s1", "deadline": None, "token": "t"}
