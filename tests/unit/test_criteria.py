@@ -90,10 +90,10 @@ def test_what_is_ours_is_marked_provisional():
     assert {c.id for c in load_criteria() if c.bound.provisional} >= ours
 
 
-def test_what_is_merely_reported_is_optional_and_every_profile_knows_the_rest():
-    reported = {"tr.remotelat", "tn.comm", "rm.scale", "rm.copy", "rm.roundtrip", "op.util", "op.leased"}
-    assert {c.id for c in load_criteria() if c.direction == "report"} == reported
-    assert {c.id for c in load_criteria() if not c.required} >= reported
+def test_what_is_merely_reported_is_optional():
+    reported = {c.id for c in load_criteria() if c.direction == "report"}
+    assert reported >= {"tr.remotelat", "tn.comm", "rm.scale", "rm.copy", "rm.roundtrip", "op.util", "op.leased"}
+    assert not [c.id for c in load_criteria() if c.required and c.id in reported]
 
 
 def test_copies_in_a_run_directory_are_the_same(tmp_path):

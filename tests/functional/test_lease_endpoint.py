@@ -1,0 +1,62 @@
+"""Where a lease's server is: what is found wrong with it before a program starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from toolkit.lease import LeaseError
+from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, parse, probe
+
+TOKEN = "t" * 43
+
+
+def test_other_releases_are_found_out_before_the_program_starts(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text('{"engine": "reference", "release": "r2"}')
+    endpoint = LeaseEndpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    with pytest.raises(LeaseError, match="gpu1 serves release r1 of the engine reference, this machine has r2"):
+        check_engine([endpoint], tmp_path)
+    with pytest.raises(LeaseError, match="no remoting engine is installed"):
+        check_engine([endpoint], tmp_path / "none")
+
+
+def test_a_port_that_does_not_answer_is_named_at_once() -> None:
+    endpoint = LeaseEndpoint(1, "1", "gpu1", "127.0.0.1", 1, 1, TOKEN, "reference", "r1", "run", None, 1, 1, (), ())
+    with pytest.raises(LeaseError, match=r"gpu1 does not answer on 127\.0\.0\.1:\d+"):
+        probe(endpoint)
+
+
+def test_a_program_that_would_see_fewer_devices_than_its_lease_has_is_not_started(tmp_path: Path) -> None:
+    """As where an engine leaves out a server that does not answer."""
+    library = tmp_path / "lib" / "libcuda.so.1"
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
+    endpoint = LeaseEndpoint(
+        1, "1", "gpu1", "10.0.0.1", 7, 1, TOKEN, "reference", "r1", "run", None, 1, 1, ({}, {}), ()
+    )
+    check_devices([endpoint], tmp_path, environment)  # an engine without a library is asked nothing
+    library.parent.mkdir()
+    for code, count, words in (
+        (0, 2, ""),
+        (0, 1, r"1 device and not 2 of gpu1 \(10\.0\.0\.1:7\)"),
+        (100, 0, "error 100"),
+    ):
+        source = (
+            f"int cuInit(unsigned f) {{ return {code}; }} int cuDeviceGetCount(int *n) {{ *n = {count}; return 0; }}"
+        )
+        compiled = ["cc", "-shared", "-o", str(library), "-xc", "-"]
+        subprocess.run(compiled, input=source, text=True, check=True)
+        with pytest.raises(LeaseError, match=words) if words else contextlib.nullcontext():
+            check_devices([endpoint], tmp_path, environment)
+    library.write_text("no library")
+    with pytest.raises(LeaseError, match="the engine's library does not work here"):
+        check_devices([endpoint], tmp_path, environment)
+
+
+def test_a_lease_that_could_not_start_says_why() -> None:
+    with pytest.raises(LeaseError, match="gpu1: no remoting engine") as refused:
+        parse('{"error": "no remoting engine is installed here", "node": "gpu1"}')
+    assert refused.value.code == 75
