@@ -186,6 +186,41 @@ said([found, sorted({labels["emulated"] for _, labels, _ in samples if labels})]
     assert local(tmp_path, devices).run(script)[0] == [[[True, 80]] * 2, ["true"]]
 
 
+def test_mig_instances_are_devices_of_their_own(tmp_path: Path):
+    """A GPU as 1 + 2 + 3 slices: NVML lists them; a program has the one that it is given, with its memory alone."""
+    devices = describe(tmp_path, mig="1,2,3") | {"PYTHONPATH": str(ROOT)}
+    script = """
+from toolkit.lease import nvml
+first, second = nvml.gpus()
+said([*([second.uuid[6:] == one.uuid[6:], one.gpu_instance, one.slices, one.memory_mib, one.sm_count]
+        for one in second.mig), second.mig_slices, first.mig[1].uuid])
+"""
+    *instances, slices, uuid = local(tmp_path, devices).run(script)[0]
+    assert instances == [[True, 1, 1, 32, 11], [True, 2, 2, 64, 22], [True, 3, 3, 128, 34]]
+    assert (slices, uuid[:4]) == (7, "MIG-")
+    program = """
+n = c_int(); name = ctypes.create_string_buffer(96); total = ctypes.c_size_t(); p = c_uint64()
+from toolkit.lease import nvml
+cuda.cuInit(0); cuda.cuDeviceGetCount(byref(n)); cuda.cuDeviceGetName(name, 96, 0)
+cuda.cuDeviceTotalMem_v2(byref(total), 0); c = c_void_p(); cuda.cuDevicePrimaryCtxRetain(byref(c), 0)
+cuda.cuCtxSetCurrent(c)
+fits = [code(cuda.cuMemAlloc_v2, byref(p), ctypes.c_size_t(mib << 20)) for mib in (60, 8)]
+said([n.value, name.value.decode(), total.value >> 20, fits, [gpu.used_mib for gpu in nvml.gpus()],
+      sorted(uuid[:4] for uuid, pids in nvml.processes().items() if os.getpid() in pids)])
+"""
+    one = local(tmp_path, devices | {"CUDA_VISIBLE_DEVICES": uuid}).run(program)[0]
+    assert one == [1, "Emulated V100 MIG 2g", 64, [0, 2], [60, 0], ["MIG-"]]
+    count = "n = c_int(); said([code(cuda.cuInit, 0), code(cuda.cuDeviceGetCount, byref(n)), n.value])"
+    assert local(tmp_path, devices | {"CUDA_VISIBLE_DEVICES": "0"}).run(count)[0][0] == 100, "a divided GPU is none"
+    assert local(tmp_path, devices).run(count)[0] == [0, 0, 1], "of divided GPUs a program sees one instance by itself"
+
+
+@pytest.mark.parametrize("sizes", ["", "5", "4,4", "1,", "x", "-1"])
+def test_mig_instances_that_cannot_be(tmp_path: Path, sizes: str):
+    devices = describe(tmp_path, mig=sizes)
+    assert local(tmp_path, devices).run("said([code(cuda.cuInit, 0)])")[0] == [100]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -75,7 +75,9 @@ def sanitized() -> Path:
     return folder
 
 
-def describe(folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100", **more: int) -> dict[str, str]:
+def describe(
+    folder: Path, memory_bytes: int = 256 * MIB, name: str = "Emulated V100", **more: int | str
+) -> dict[str, str]:
     """Two emulated GPUs of their own; the environment in which the emulated driver finds them."""
     entries = [
         {

@@ -16,12 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolkit.lease import JOB_NAME, LeaseError
+from toolkit.lease import JOB_NAME, LeaseError, mig
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fence import GROUP
-from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, rounded
+from toolkit.lease.fraction import host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
+from toolkit.lease.part_notes import notes_on_parts
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
 from toolkit.lease.unit import UnitFailed, name_of
@@ -63,23 +64,36 @@ def known(host: Host) -> dict[str, dict[str, Any]]:
     return found
 
 
-def devices_of(host: Host, held: list[Held], conf: ServerConf, lower_mib: int) -> list[LeasedGpu]:
-    """The GPUs that Slurm gave, by UUID, with the memory that each part comes to."""
+def devices_of(
+    host: Host, held: list[Held], conf: ServerConf, lower_mib: int, others: dict[str, dict[str, Any]] | None = None
+) -> list[LeasedGpu]:
+    """The GPUs that Slurm gave, by UUID, with the memory that each part comes to; for a lease beside `others` the MIG
+    instances where these hold parts, for a native job (None) never."""
     if not held:
         raise LeaseError("Slurm gave the lease no GPU")
     gpus = {gpu.index: gpu for gpu in host.gpus.gpus()}
-    devices = []
+    devices: list[LeasedGpu] = []
+    taken = {device["uuid"] for other in (others or {}).values() for device in other.get("devices", [])}
     for part in held:
         gpu = gpus.get(part.index)
         if gpu is None:
             raise LeaseError(f"Slurm gave GPU {part.index}, and the driver has only {len(gpus)} GPUs")
         of = conf.shards_per_gpu or 1
         shards = part.shards or of
+        if others is not None and (gpu.mig is not None or (conf.enforcement == "mig" and shards < of)):
+            devices.append(mig.leased(gpu, shards, of, conf, lower_mib, taken))
+            taken.add(devices[-1].uuid)
+            continue
         limit = None if shards == of else memory_limit_mib(gpu.memory_mib, shards, of)
         if lower_mib:
             limit = min(lower_mib, limit or gpu.memory_mib)
         devices.append(LeasedGpu(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit, gpu.emulated))
     return devices
+
+
+def gpu_of(device: dict[str, Any]) -> str:
+    """UUID of the GPU that a lease's device is, or is an instance of."""
+    return str(device.get("gpu_uuid") or device["uuid"])
 
 
 def refuse_overlap(devices: list[LeasedGpu], others: dict[str, dict[str, Any]]) -> None:
@@ -89,10 +103,10 @@ def refuse_overlap(devices: list[LeasedGpu], others: dict[str, dict[str, Any]]) 
             (job_id, other["shards"])
             for job_id, instance in others.items()
             for other in instance.get("devices", [])
-            if other["uuid"] == device.uuid
+            if gpu_of(other) == (device.gpu_uuid or device.uuid)
         ]
         taken = sum(shards for _, shards in given)
-        wanted = sum(one.shards for one in devices if one.uuid == device.uuid)
+        wanted = sum(one.shards for one in devices if one.index == device.index)
         if taken + wanted > device.of:
             raise AlreadyTaken(
                 f"GPU {device.index} already has leases for {taken} of {device.of} shards (jobs "
@@ -191,7 +205,7 @@ def describe(
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
     engine = installed(conf.engine_dir)
     others = {key: value for key, value in known(host).items() if key != job_id}
-    devices = devices_of(host, held, conf, request.memory_mib)
+    devices = devices_of(host, held, conf, request.memory_mib, others)
     refuse_overlap(devices, others)
     port, agent_port = free_ports(host, conf, others)
     parts = any(not device.whole for device in devices)
@@ -228,21 +242,8 @@ def describe(
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
-    notes = [*adapter.notes(start), *(rounding(host, devices, bool(mps)) + unfenced(host, conf) if parts else [])]
+    notes = [*adapter.notes(start), *(notes_on_parts(host, devices, conf) if parts else [])]
     return instance | {"notes": notes}
-
-
-def rounding(host: Host, devices: list[LeasedGpu], mps: bool) -> list[str]:
-    """What is no whole number in the parts of a lease, each once. SMs are limited by MPS alone."""
-    sms = {gpu.uuid: gpu.sm_count if mps else None for gpu in host.gpus.gpus()}
-    parts = [device for device in devices if not device.whole]
-    return list(dict.fromkeys(w for d in parts for w in rounded(d.shards, d.of, d.memory_mib, sms.get(d.uuid))))
-
-
-def unfenced(host: Host, conf: ServerConf) -> list[str]:
-    """What keeps nobody from the whole GPU who may run programs on this server, for those who have a part of it."""
-    gaps = host.fence.gaps() if conf.fence else ["device files of GPUs are not closed to its users"]
-    return [f"{conf.node} does not hold parts against users who run programs there: {'; '.join(gaps)}"] if gaps else []
 
 
 def start_of(instance: dict[str, Any]) -> Start:
@@ -326,7 +327,7 @@ def begin(
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
         words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
-        _refuse(host, job_id, uid, conf, words, isinstance(fault, AlreadyTaken))
+        _refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, mig.NoInstance)))
 
 
 def write_deadline(folder: Path, deadline: Deadline) -> None:

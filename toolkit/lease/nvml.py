@@ -21,9 +21,22 @@ _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 
 
 @dataclass(frozen=True)
+class MigInstance:
+    """A MIG instance that exists, one compute instance of all of its slices. sm_count: its multiprocessors."""
+
+    uuid: str
+    gpu_instance: int
+    compute_instance: int
+    slices: int
+    memory_mib: int
+    sm_count: int
+
+
+@dataclass(frozen=True)
 class Gpu:
     """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down. emulated: host
-    memory stands in for it. sm_count: its streaming multiprocessors, None where they are not known."""
+    memory stands in for it. sm_count: its streaming multiprocessors, None where they are not known. mig:
+    the instances of mig_slices slices that a GPU in MIG mode is divided into, None for one that is not."""
 
     index: int
     uuid: str
@@ -32,6 +45,8 @@ class Gpu:
     used_mib: int
     emulated: bool = False
     sm_count: int | None = None
+    mig: tuple[MigInstance, ...] | None = None
+    mig_slices: int = 0
 
 
 #: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock).
@@ -51,6 +66,16 @@ class _ProcessInfo(ctypes.Structure):  # nvmlProcessInfo_v2_t and _v3_t
         ("used_memory", ctypes.c_ulonglong),
         ("gpu_instance", ctypes.c_uint),
         ("compute_instance", ctypes.c_uint),
+    ]
+
+
+class _Attributes(ctypes.Structure):  # nvmlDeviceAttributes_t
+    _fields_ = [
+        *(
+            (name, ctypes.c_uint)
+            for name in ("sms", "copy", "decoders", "encoders", "jpeg", "ofa", "gpu_slices", "compute_slices")
+        ),
+        ("memory_mib", ctypes.c_ulonglong),
     ]
 
 
@@ -98,6 +123,7 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
     code = library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
     if code != _SUCCESS:
         raise LeaseError(f"GPU {position}: cannot read memory size (NVML error {code})")
+    mig, slices = _mig(library, handle)
     return Gpu(
         index=minor.value if known else position,
         uuid=_text(library.nvmlDeviceGetUUID, handle),
@@ -106,7 +132,48 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
         used_mib=memory.used // MIB,
         emulated=hasattr(library, EMULATED),
         sm_count=_sm_count(library, handle),
+        mig=mig,
+        mig_slices=slices,
     )
+
+
+def _mig_handles(library: Any, handle: ctypes.c_void_p) -> tuple[list[ctypes.c_void_p], int] | None:
+    """The MIG devices of a GPU, and how many slices it has; None where it is not in MIG mode."""
+    now, later, slices = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()
+    mode = getattr(library, "nvmlDeviceGetMigMode", None)  # from R450 on
+    if mode is None or mode(handle, ctypes.byref(now), ctypes.byref(later)) != _SUCCESS or not now.value:
+        return None
+    if library.nvmlDeviceGetMaxMigDeviceCount(handle, ctypes.byref(slices)) != _SUCCESS:
+        return None
+    found = []
+    for position in range(slices.value):
+        device = ctypes.c_void_p()
+        place = ctypes.c_uint(position)
+        if library.nvmlDeviceGetMigDeviceHandleByIndex(handle, place, ctypes.byref(device)) == _SUCCESS:
+            found.append(device)
+    return found, slices.value
+
+
+def _mig(library: Any, handle: ctypes.c_void_p) -> tuple[tuple[MigInstance, ...] | None, int]:
+    """The instances that are held apart whole: several compute instances of one share its memory, and are left out."""
+    handles = _mig_handles(library, handle)
+    if handles is None:
+        return None, 0
+    found = []
+    for device in handles[0]:
+        about, gpu_instance, compute_instance = _Attributes(), ctypes.c_uint(), ctypes.c_uint()
+        codes = (
+            library.nvmlDeviceGetAttributes_v2(device, ctypes.byref(about)),
+            library.nvmlDeviceGetGpuInstanceId(device, ctypes.byref(gpu_instance)),
+            library.nvmlDeviceGetComputeInstanceId(device, ctypes.byref(compute_instance)),
+        )
+        if any(codes):
+            raise LeaseError(f"a MIG instance does not answer (NVML errors {codes})")
+        if about.gpu_slices == about.compute_slices:
+            uuid = _text(library.nvmlDeviceGetUUID, device)
+            ids = (gpu_instance.value, compute_instance.value)
+            found.append(MigInstance(uuid, *ids, about.gpu_slices, about.memory_mib, about.sms))
+    return tuple(found), handles[1]
 
 
 def _sm_count(library: Any, handle: ctypes.c_void_p) -> int | None:
@@ -129,14 +196,15 @@ def gpus() -> list[Gpu]:
 
 
 def processes() -> dict[str, list[int]]:
-    """PIDs with memory on each GPU, by UUID. A GPU that cannot say is left out."""
+    """PIDs with memory on each GPU and MIG instance, by UUID. One that cannot say is left out."""
     found: dict[str, list[int]] = {}
     with _opened() as library:
         name = next((n for n in ("_v3", "_v2") if hasattr(library, f"nvmlDeviceGetComputeRunningProcesses{n}")), None)
         if name is None:
             return {}
         query = getattr(library, f"nvmlDeviceGetComputeRunningProcesses{name}")
-        for handle in _handles(library):
+        whole = _handles(library)
+        for handle in [*whole, *(one for gpu in whole for one in (_mig_handles(library, gpu) or ([], 0))[0])]:
             count = ctypes.c_uint(256)
             infos = (_ProcessInfo * 256)()
             if query(handle, ctypes.byref(count), infos) == _SUCCESS:

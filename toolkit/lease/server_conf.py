@@ -14,7 +14,8 @@ class ServerConf:
     """address: where leases listen. ports: first and last of those that leases may use, two for each lease.
 
     grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
-    first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held.
+    first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held
+    (engine, mps, mig).
     memory_mib: host memory for each device of a lease, beyond that of emulated devices; 0: what the engine states.
     fence: whether device files of GPUs are closed to users (module fence); device_users may open all of them.
     native_jobs: classes of users whose native jobs have GPUs and shards; None: everybody's have whole GPUs.

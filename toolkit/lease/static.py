@@ -30,8 +30,8 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
     free = {gpu.uuid: [of, gpu.index] for gpu in host.gpus.gpus()}
     for data in known.values():
         for device in data.get("devices", []):
-            if device["uuid"] in free:
-                free[device["uuid"]][0] -= device["shards"]
+            if instance.gpu_of(device) in free:
+                free[instance.gpu_of(device)][0] -= device["shards"]
     held: list[Held] = []
     for _ in range(count):
         fits = sorted(

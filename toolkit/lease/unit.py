@@ -65,6 +65,7 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
     job = instance["job"]
     indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
     devices = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{i}" for i in indices)] if indices else []
+    devices += [path for device in instance["devices"] for path in device["device_files"]]
     identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
     return [
         f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",

@@ -56,6 +56,47 @@ static bool uuid_read(const char *text, uint8_t to[16]) {
     return digits == 32;
 }
 
+/* "1,1,2,3": slices of the MIG instances, which together are no more than a GPU has. */
+static bool instances_read(const char *text, struct gpu *g) {
+    int sum = 0;
+    for (const char *at = text; *at; at += *at == ',') {
+        char *end;
+        long slices = strtol(at, &end, 10);
+        bool known = slices == 1 || slices == 2 || slices == 3 || slices == 4 || slices == 7;
+        if (end == at || (*end && (*end != ',' || !end[1])) || !known || (sum += (int)slices) > MIG_SLICES) return false;
+        g->mig[g->mig_count++] = (int)slices;
+        at = end;
+    }
+    return g->mig_count > 0;
+}
+
+/* Memory comes in eighths, of which three slices have four: NVIDIA Multi-Instance GPU User Guide, profiles of H100. */
+static int expand(struct gpu gpus[MAX_GPUS], int count) {
+    static const int eighths[MIG_SLICES + 1] = {0, 1, 2, 4, 4, 0, 0, 8};
+    int all = count;
+    for (int i = 0; i < count; i++) {
+        for (int k = 0; k < gpus[i].mig_count; k++) {
+            if (all == MAX_GPUS) return -1;
+            struct gpu *g = &gpus[all++];
+            *g = (struct gpu){.context_bytes = gpus[i].context_bytes, .capability_major = gpus[i].capability_major,
+                              .capability_minor = gpus[i].capability_minor, .parent = i, .slices = gpus[i].mig[k],
+                              .id = k + 1, .pci_domain = gpus[i].pci_domain, .pci_bus = gpus[i].pci_bus,
+                              .pci_device = gpus[i].pci_device};
+            g->memory_bytes = gpus[i].memory_bytes / 8 * (uint64_t)eighths[g->slices];
+            g->sm_count = gpus[i].sm_count * g->slices / MIG_SLICES;
+            if (!g->sm_count) g->sm_count = 1;
+            memcpy(g->pci_bus_id, gpus[i].pci_bus_id, sizeof g->pci_bus_id);
+            memcpy(g->uuid, gpus[i].uuid, sizeof g->uuid);
+            g->uuid[0] ^= (uint8_t)(k + 1); /* the last bytes tell the GPUs apart */
+            snprintf(g->name, sizeof g->name, "%.80s MIG %dg", gpus[i].name, g->slices);
+            char *to = g->uuid_text + sprintf(g->uuid_text, "MIG-");
+            for (int b = 0; b < 16; b++)
+                to += sprintf(to, "%s%02x", b == 4 || b == 6 || b == 8 || b == 10 ? "-" : "", g->uuid[b]);
+        }
+    }
+    return all;
+}
+
 static void value(struct reader *r, struct gpu *g, const char *key) {
     char text[128];
     skip(r);
@@ -83,6 +124,8 @@ static void value(struct reader *r, struct gpu *g, const char *key) {
     } else if (!strcmp(key, "sm_count")) {
         g->sm_count = (int)strtol(text, &end, 10);
         r->failed |= *end != '\0' || g->sm_count < 1;
+    } else if (!strcmp(key, "mig")) {
+        r->failed |= !instances_read(text, g);
     } else if (!strcmp(key, "compute_capability")) {
         r->failed |= sscanf(text, "%d.%d", &g->capability_major, &g->capability_minor) != 2;
     } else if (!strcmp(key, "pci_bus_id")) {
@@ -105,7 +148,7 @@ static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
         if (count == MAX_GPUS) r.failed = true;
         if (r.failed) return -1;
         struct gpu *g = &gpus[count];
-        *g = (struct gpu){.sm_count = 1, .capability_major = 7};
+        *g = (struct gpu){.sm_count = 1, .capability_major = 7, .parent = -1};
         need(&r, '{');
         do {
             string(&r, key, sizeof key);
@@ -126,7 +169,7 @@ __attribute__((visibility("default"))) int elasticAiEmulated(void) {
     return 1;
 }
 
-int config_read(struct gpu gpus[MAX_GPUS]) {
+int config_read(struct gpu gpus[MAX_GPUS], int *all) {
     static char text[65536];
     const char *path = getenv("ELASTIC_AI_EMULATED_GPUS");
     if (!path || !*path) path = PATH;
@@ -139,10 +182,12 @@ int config_read(struct gpu gpus[MAX_GPUS]) {
     fclose(file);
     text[got] = '\0';
     int count = parse(text, gpus);
+    if (count >= 0) *all = expand(gpus, count);
+    if (count >= 0 && *all < 0) count = -1;
     if (count < 0)
         fprintf(stderr,
                 "elastic-ai: %s: want {\"gpus\": [{\"uuid\": \"GPU-...\", \"name\", \"memory_bytes\", \"sm_count\", "
-                "\"pci_bus_id\"}, ...]}, %d at most\n",
+                "\"pci_bus_id\"}, ...]}, %d at most with their MIG instances\n",
                 path, MAX_GPUS);
     return count;
 }

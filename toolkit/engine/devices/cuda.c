@@ -20,31 +20,34 @@ static pthread_mutex_t primary_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct { struct context *context; unsigned users; } primary[MAX_GPUS];
 
 /* CUDA_VISIBLE_DEVICES as the CUDA documentation has it: indices or UUIDs (or their beginnings), up to the first that
- * is none; unset means all. */
-static void see(int count) {
+ * is none; unset means all. A GPU that is divided by MIG is no device; its instances are, by UUID, and where there is
+ * nothing else the first of them is seen by itself. */
+static void see(int count, int all) {
     const char *list = getenv("CUDA_VISIBLE_DEVICES");
-    for (int i = 0; !list && i < count; i++) visible[visible_count++] = i;
+    for (int i = 0; !list && i < count; i++)
+        if (!gpus[i].mig_count) visible[visible_count++] = i;
+    if (!list && !visible_count && all > count) visible[visible_count++] = count;
     for (const char *at = list; at && *at && visible_count < MAX_GPUS;) {
         size_t length = strcspn(at, ",");
         int found = -1;
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < all; i++) {
             char index[16];
             snprintf(index, sizeof index, "%d", i);
-            bool by_index = strlen(index) == length && !strncmp(at, index, length);
+            bool by_index = i < count && strlen(index) == length && !strncmp(at, index, length);
             bool by_uuid = length > 4 && !strncasecmp(at, gpus[i].uuid_text, length);
             if (by_uuid && found >= 0) return; /* ambiguous */
             if (by_index || by_uuid) found = i;
         }
         for (int i = 0; i < visible_count; i++)
             if (visible[i] == found) found = -1; /* twice */
-        if (found < 0) return;
+        if (found < 0 || gpus[found].mig_count) return;
         visible[visible_count++] = found;
         at += length + (at[length] == ',');
     }
 }
 
 static void start(void) {
-    int count = config_read(gpus);
+    int all = 0, count = config_read(gpus, &all);
     if (count < 0) {
         init_status = CUDA_ERROR_NO_DEVICE;
         return;
@@ -54,7 +57,7 @@ static void start(void) {
         init_status = CUDA_ERROR_OPERATING_SYSTEM;
         return;
     }
-    see(count);
+    see(count, all);
     init_status = visible_count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 

@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MAX_GPUS 16
+#define MAX_GPUS 64 /* with their MIG instances */
+#define MIG_SLICES 7 /* of a GPU, NVIDIA Multi-Instance GPU User Guide: A100, H100, H200 */
 #define EMULATED_CUDA_VERSION 12040 /* the API level that the emulated driver has: 12.4 */
 
 struct gpu {
@@ -19,11 +20,13 @@ struct gpu {
     uint64_t reserved_bytes; /* of these, the driver's own */
     uint64_t context_bytes; /* what a context takes */
     int sm_count, capability_major, capability_minor;
+    int mig[MIG_SLICES], mig_count; /* slices of each MIG instance; 0: not divided */
+    int parent, slices, id; /* of an instance: position of its GPU, its slices and number; -1, 0, 0 for a GPU */
 };
 
 /* config.c: the GPUs of /etc/elastic-ai-emulated/gpus.json (or $ELASTIC_AI_EMULATED_GPUS); their number, or -1 after a
- * sentence on stderr. */
-int config_read(struct gpu gpus[MAX_GPUS]);
+ * sentence on stderr. Their MIG instances come behind them; `all` counts both. */
+int config_read(struct gpu gpus[MAX_GPUS], int *all);
 
 /* config.c: exported by both libraries and by no driver of NVIDIA's. That it is there says that the devices are emulated,
  * whatever they are called; it returns 1. */

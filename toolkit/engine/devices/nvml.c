@@ -1,5 +1,5 @@
 /* libnvidia-ml.so.1 of emulated devices: inventory, memory, utilisation, processes. What such a device has not
- * (temperature, power, clocks, ECC, MIG) is NOT_SUPPORTED, as NVML says it of real ones. */
+ * (temperature, power, clocks, ECC; MIG, where none is described) is NOT_SUPPORTED, as NVML says it of real ones. */
 #define _GNU_SOURCE
 #include "emulated.h"
 
@@ -31,7 +31,7 @@ typedef struct gpu *nvmlDevice_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gpu gpus[MAX_GPUS];
-static int count, users;
+static int count, all, users; /* GPUs; with their MIG instances */
 
 EXPORT int nvmlInitWithFlags(unsigned flags);
 EXPORT int nvmlInit_v2(void);
@@ -44,7 +44,7 @@ int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
     pthread_mutex_lock(&lock);
     if (!users) {
-        count = config_read(gpus);
+        count = config_read(gpus, &all);
         if (count < 0 || state_open()) status = DRIVER_NOT_LOADED;
     }
     if (!status) users++;
@@ -79,7 +79,7 @@ const char *nvmlErrorString(int error) {
 /* Index of a device, or a negative error. */
 static int index_of(nvmlDevice_t device) {
     if (!users) return -UNINITIALIZED;
-    return device >= gpus && device < gpus + count ? (int)(device - gpus) : -INVALID_ARGUMENT;
+    return device >= gpus && device < gpus + all ? (int)(device - gpus) : -INVALID_ARGUMENT;
 }
 
 static int text(char *to, unsigned size, const char *from) {
@@ -109,7 +109,7 @@ SYSTEM_TEXT(nvmlSystemGetNVMLVersion, "0.0-emulated")
     int name parameters { \
         if (!users) return UNINITIALIZED; \
         if (!device) return INVALID_ARGUMENT; \
-        for (int i = 0; i < count; i++) \
+        for (int i = 0; i < all; i++) \
             if (condition) return *device = &gpus[i], OK; \
         return NOT_FOUND; \
     }
@@ -152,7 +152,7 @@ static int same_address(const struct gpu *g, const char *id) {
 }
 
 FIND(nvmlDeviceGetHandleByUUID, (const char *uuid, nvmlDevice_t *device), uuid && !strcasecmp(uuid, gpus[i].uuid_text))
-FIND(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device), same_address(&gpus[i], id))
+FIND(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, nvmlDevice_t *device), i < count && same_address(&gpus[i], id))
 
 DEVICE(nvmlDeviceGetName, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].name);)
 DEVICE(nvmlDeviceGetUUID, (nvmlDevice_t device, char *to, unsigned size), return text(to, size, gpus[i].uuid_text);)
@@ -171,14 +171,22 @@ DEVICE(nvmlDeviceGetNumGpuCores, (nvmlDevice_t device, unsigned *to),
        bool fewer = gpus[i].capability_major == 7 || (gpus[i].capability_major == 8 && !gpus[i].capability_minor);
        *to = (unsigned)gpus[i].sm_count * (fewer ? 64 : 128); return OK;)
 
+/* What is in use of a GPU is in use of its instances. */
+static uint64_t used_of(int gpu) {
+    uint64_t used = state_used(gpu);
+    for (int i = count; i < all; i++)
+        if (gpus[i].parent == gpu) used += state_used(i);
+    return used;
+}
+
 DEVICE(nvmlDeviceGetMemoryInfo, (nvmlDevice_t device, nvmlMemory_t *to),
        if (!to) return INVALID_ARGUMENT;
-       uint64_t used = state_used(i) + gpus[i].reserved_bytes; /* as NVML's first version counts it */
+       uint64_t used = used_of(i) + gpus[i].reserved_bytes; /* as NVML's first version counts it */
        *to = (nvmlMemory_t){gpus[i].memory_bytes, gpus[i].memory_bytes - used, used}; return OK;)
 
 DEVICE(nvmlDeviceGetMemoryInfo_v2, (nvmlDevice_t device, nvmlMemory_v2_t *to),
        if (!to) return INVALID_ARGUMENT;
-       uint64_t used = state_used(i), total = gpus[i].memory_bytes, reserved = gpus[i].reserved_bytes;
+       uint64_t used = used_of(i), total = gpus[i].memory_bytes, reserved = gpus[i].reserved_bytes;
        *to = (nvmlMemory_v2_t){to->version, total, reserved, total - reserved - used, used}; return OK;)
 
 /* Copies are all that an emulated device does: they are its work, and its memory's. */
@@ -243,11 +251,42 @@ NOT_THERE(nvmlDeviceGetMaxClockInfo, (nvmlDevice_t device, int type, unsigned *t
 NOT_THERE(nvmlDeviceGetEccMode, (nvmlDevice_t device, int *now, int *later), (void)now; (void)later;)
 NOT_THERE(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, int type, int counter, unsigned long long *to),
           (void)type; (void)counter; (void)to;)
-NOT_THERE(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned *now, unsigned *later), (void)now; (void)later;)
-NOT_THERE(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned *to), (void)to;)
 NOT_THERE(nvmlDeviceGetSerial, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
 NOT_THERE(nvmlDeviceGetVbiosVersion, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
 NOT_THERE(nvmlDeviceGetCurrPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
 NOT_THERE(nvmlDeviceGetCurrPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)
 NOT_THERE(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
 NOT_THERE(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)
+
+/* MIG: instances that are described with their GPU. Each has one compute instance, of all of it. */
+typedef struct {
+    unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
+        sharedOfaCount, gpuInstanceSliceCount, computeInstanceSliceCount;
+    unsigned long long memorySizeMB;
+} nvmlDeviceAttributes_t;
+
+DEVICE(nvmlDeviceGetMigMode, (nvmlDevice_t device, unsigned *now, unsigned *later),
+       if (!now || !later) return INVALID_ARGUMENT;
+       if (!gpus[i].mig_count) return NOT_SUPPORTED;
+       *now = *later = 1; return OK;)
+DEVICE(nvmlDeviceGetMaxMigDeviceCount, (nvmlDevice_t device, unsigned *to),
+       if (!to) return INVALID_ARGUMENT;
+       if (!gpus[i].mig_count) return NOT_SUPPORTED;
+       *to = MIG_SLICES; return OK;)
+DEVICE(nvmlDeviceGetMigDeviceHandleByIndex, (nvmlDevice_t device, unsigned index, nvmlDevice_t *to),
+       if (!to) return INVALID_ARGUMENT;
+       if (!gpus[i].mig_count) return NOT_SUPPORTED;
+       for (int k = count; k < all; k++)
+           if (gpus[k].parent == i && gpus[k].id == (int)index + 1) return *to = &gpus[k], OK;
+       return NOT_FOUND;)
+DEVICE(nvmlDeviceGetGpuInstanceId, (nvmlDevice_t device, unsigned *to),
+       if (!to || gpus[i].parent < 0) return INVALID_ARGUMENT; *to = (unsigned)gpus[i].id; return OK;)
+DEVICE(nvmlDeviceGetComputeInstanceId, (nvmlDevice_t device, unsigned *to),
+       if (!to || gpus[i].parent < 0) return INVALID_ARGUMENT; *to = 0; return OK;)
+DEVICE(nvmlDeviceGetAttributes_v2, (nvmlDevice_t device, nvmlDeviceAttributes_t *to),
+       if (!to || gpus[i].parent < 0) return INVALID_ARGUMENT;
+       *to = (nvmlDeviceAttributes_t){.multiprocessorCount = (unsigned)gpus[i].sm_count,
+                                      .gpuInstanceSliceCount = (unsigned)gpus[i].slices,
+                                      .computeInstanceSliceCount = (unsigned)gpus[i].slices,
+                                      .memorySizeMB = gpus[i].memory_bytes >> 20};
+       return OK;)

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PATH "/dev/shm/elastic-ai-devices"
-#define MAGIC 0x45414903u
+#define MAGIC 0x45414904u
 #define ROWS 512
 #define LOCK_ALL 0 /* offsets of locks; the rows' are behind */
 #define LOCK_ROW 1

@@ -26,7 +26,10 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 @dataclass(frozen=True)
 class LeasedGpu:
     """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all).
-    emulated: host memory stands in for it."""
+    emulated: host memory stands in for it.
+
+    A MIG instance has its own uuid and memory_mib; gpu_uuid is its GPU's, and device_files those that it needs beside.
+    """
 
     index: int
     uuid: str
@@ -36,6 +39,13 @@ class LeasedGpu:
     of: int
     limit_mib: int | None = None
     emulated: bool = False
+    gpu_uuid: str = ""
+    device_files: tuple[str, ...] = ()
+
+    @property
+    def mig(self) -> bool:
+        """Whether it is a MIG instance, which is held to its part by the hardware."""
+        return bool(self.gpu_uuid)
 
     @property
     def whole(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
 MEANT_FOR = "production; by its documentation, not yet run by us on a GPU"
-HOLDS_PARTS = "MPS (`remoting_server_enforcement: mps`), else parts are refused"
+HOLDS_PARTS = "MIG or MPS (`remoting_server_enforcement: mig`, `mps`), else parts are refused"
 #: Seven address arenas of 1 TiB; the eighth server would be dropped without an error.
 MAX_SERVERS: int | None = 7
 RUNS_KERNELS = True
@@ -23,9 +23,9 @@ HOST_MEMORY_MIB = 16384
 
 
 def keeps_part(start: Start) -> str:
-    """It has no limits of its own: MPS has to hold the part."""
-    if start.mps_pipe is None:
-        return "lupine has no limits of its own; set remoting_server_enforcement: mps"
+    """It has no limits of its own: MIG or MPS has to hold the part."""
+    if start.mps_pipe is None and not all(device.whole or device.mig for device in start.devices):
+        return "lupine has no limits of its own; set remoting_server_enforcement: mig, or mps"
     return ""
 
 

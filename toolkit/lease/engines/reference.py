@@ -9,7 +9,7 @@ from pathlib import Path
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
 MEANT_FOR = "labs and calibration; `toolkit engine build` makes it. Memory and copies, no kernels"
-HOLDS_PARTS = "memory, by the engine itself"
+HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
 MAX_SERVERS: int | None = None
 RUNS_KERNELS = False
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
@@ -25,7 +25,7 @@ def keeps_part(start: Start) -> str:
 def notes(start: Start) -> list[str]:
     """What it does not do."""
     said = ["the reference engine moves memory and runs no kernels; not for production"]
-    if any(not d.whole for d in start.devices) and start.mps_pipe is None:
+    if any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
         said.append("the part holds for memory; computing is not limited, because no kernel runs")
     return said
 

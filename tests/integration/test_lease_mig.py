@@ -1,0 +1,47 @@
+"""Parts as MIG instances on the lab: gpu2's emulated GPUs are divided, and leases there get instances."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from conftest import Lab
+
+from tests.support.lease_lab import json_in, run_as, shell
+
+GPUS, CONF = "/etc/elastic-ai-emulated/gpus.json", "/etc/elastic-ai/remoting/server.json"
+DIVIDE = f"""
+set -e
+cp -p {GPUS} /root/gpus.json; cp -p {CONF} /root/server.json
+python3 - <<'EOF'
+import json
+gpus = json.load(open("{GPUS}")); conf = json.load(open("{CONF}"))
+for gpu in gpus["gpus"]: gpu["mig"] = "1,1,2,3"
+conf["enforcement"] = "mig"
+json.dump(gpus, open("{GPUS}", "w")); json.dump(conf, open("{CONF}", "w"))
+EOF
+"""
+
+
+@pytest.fixture
+def divided(pool: Lab) -> Iterator[Lab]:
+    """gpu2's GPUs have instances of 1, 1, 2 and 3 slices of seven."""
+    shell(pool, "gpu2", DIVIDE)
+    yield pool
+    shell(pool, "gpu2", f"mv /root/gpus.json {GPUS}; mv /root/server.json {CONF}")
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_part_is_an_instance_and_what_no_instance_is_is_refused(divided: Lab) -> None:
+    code, out = run_as(divided, "alice", "toolkit run -p 2/7 -l gpu2 -- elastic-ai-copybench --json --bytes 1M")
+    assert code == 0, out
+    bench = json_in(out)
+    assert [(d["name"], d["memory_bytes"]) for d in bench["devices"]] == [("Emulated V100-SXM2-32GB MIG 2g", 64 << 20)]
+    assert bench["verified"] is True
+    assert "2/7 of a GPU is a MIG instance of 64 MiB and 22 SMs" in out
+    listed = json.loads(divided.ssh("gpu2", "/usr/lib/elastic-ai/lease-server/bin/inventory"))["gpus"]
+    assert [[one["slices"] for one in gpu["mig"]] for gpu in listed] == [[1, 1, 2, 3]] * 4
+    code, out = run_as(divided, "alice", "toolkit run -p 1/4 -l gpu2 -- true")
+    assert code != 0
+    assert "has no MIG instance of 1/4 (there are: 1/7, 2/7, 3/7)" in out
