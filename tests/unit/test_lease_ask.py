@@ -103,7 +103,10 @@ def test_servers_and_classes_that_are_not_there() -> None:
         ("Invalid job id specified", Complaint.NO_JOB),
         ("Unable to create step for job 41: Requested nodes are busy", Complaint.BUSY),
         ("cat: /run/elastic-ai/leases/41/endpoint.json: No such file or directory", Complaint.NO_FILE),
-        ("Unable to contact slurm controller", Complaint.OTHER),
+        ("Unable to contact slurm controller (connect failure)", Complaint.AWAY),
+        ("Unable to contact slurm controller (receive failure)", Complaint.NO_ANSWER),
+        ("Socket timed out on send/recv operation", Complaint.NO_ANSWER),
+        ("Job held by its owner", Complaint.OTHER),
     ],
 )
 def test_what_slurm_complains_of_has_a_kind_and_is_passed_on(said: str, kind: Complaint) -> None:
@@ -131,6 +134,24 @@ def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
         with pytest.raises(LeaseError, match=words) as over:
             ask.wait(FakeHost(slurm=FakeSlurm(said=[said])), 41, "", told.append)
         assert over.value.code == Exit.RETRY
+
+
+def test_a_wish_that_cannot_be_taken_back_now_is_said() -> None:
+    """Ctrl-C while the controller is away: a lease to be held would otherwise start unknown to its owner."""
+
+    class Away(FakeSlurm):
+        def cancel(self, lease: int) -> None:
+            raise SlurmError("Unable to contact slurm controller (connect failure)", Exit.RETRY)
+
+        def states(self, lease: int) -> list[JobState]:
+            raise KeyboardInterrupt
+
+    told: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        ask.obtain(
+            FakeHost(slurm=Away()), LeaseRequest(1, GpuPart(140, 140)), [["--mem=16", "--gres=gpu:1"]], told.append
+        )
+    assert "later: toolkit lease release 41" in told[0]
 
 
 def test_a_controller_that_starts_again_costs_nobody_his_place() -> None:
@@ -195,8 +216,9 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
 
 def test_an_endpoint_that_is_not_there_yet_is_waited_for_and_one_that_never_comes_is_asked_for_again() -> None:
     busy, missing = SlurmError("Requested nodes are busy"), SlurmError("cat: endpoint.json: No such file or directory")
+    away = SlurmError("Unable to create step for job 41: Unable to contact slurm controller (connect failure)")
     (job,) = jobs_of(slurm_job())
-    host = FakeHost(slurm=FakeSlurm(files=[busy, busy, ENDPOINT]))
+    host = FakeHost(slurm=FakeSlurm(files=[busy, away, busy, ENDPOINT]))
     assert [one.node for one in ask.endpoints_of(host, [job])] == ["gpu1"]
     with pytest.raises(SlurmError) as late:
         ask.endpoints_of(FakeHost(slurm=FakeSlurm(files=[busy])), [job])

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.lease_texts import COMMENT, FORMS, START, answer, jobs_of, node_text, slurm_job
-from toolkit.lease import Exit, LeaseError, hooks, slurm
+from toolkit.lease import Exit, LeaseError, ask, hooks, slurm
+from toolkit.lease.fraction import GpuPart
 from toolkit.lease.job_comment import JobComment, parse_comment
 from toolkit.lease.pool import gpus_of, where_text
 from toolkit.lease.slurm_json import parse_jobs
@@ -91,8 +92,8 @@ def test_two_answers_to_one_question_are_none() -> None:
     assert away.value.code == Exit.RETRY
 
 
-def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    program = tmp_path / "squeue"
+def squeue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, name: str = "squeue") -> None:
+    program = tmp_path / name
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
@@ -120,9 +121,29 @@ def test_a_job_that_slurm_has_forgotten_and_a_controller_that_is_away(
     squeue(tmp_path, monkeypatch, 'echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1')
     assert (slurm.job_parts(41), slurm.job(41)) == ([], None)
     squeue(tmp_path, monkeypatch, 'echo "slurm_load_jobs error: Unable to contact slurm controller" >&2; exit 1')
+    monkeypatch.setattr(slurm, "AGAIN_S", 0)
     with pytest.raises(LeaseError, match="Unable to contact") as away:
         slurm.job(41)
     assert away.value.code == Exit.RETRY
+
+
+def test_a_controller_that_starts_anew_is_asked_again_but_never_given_a_request_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "AGAIN_PAUSE_S", 0)
+    (tmp_path / "said").write_bytes(answer(slurm_job(41)))
+    away = 'echo "Unable to contact slurm controller ({} failure)" >&2; exit 1'
+    first = f"[ -e {tmp_path}/asked ] || {{{{ : > {tmp_path}/asked; {away}; }}}}; "
+    squeue(tmp_path, monkeypatch, first.format("receive") + f"cat {tmp_path}/said")
+    assert slurm.job(41) == jobs_of(slurm_job(41))[0]
+    (tmp_path / "asked").unlink()
+    squeue(tmp_path, monkeypatch, first.format("connect") + "echo 42", "sbatch")
+    assert slurm.submit(["--gres=shard:1"], 1) == 42
+    (tmp_path / "asked").unlink()
+    squeue(tmp_path, monkeypatch, first.format("receive") + "echo 43", "sbatch")
+    with pytest.raises(slurm.SlurmError) as unsure:
+        slurm.submit(["--gres=shard:1"], 1)
+    assert "it may have taken the request" in ask.explain(unsure.value, ask.LeaseRequest(1, GpuPart(140, 140)))
 
 
 def test_slurm_22_05_answers_with_all_jobs_and_one_is_picked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

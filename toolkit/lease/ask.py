@@ -6,7 +6,7 @@ import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,7 +214,9 @@ def explain(fault: SlurmError, request: LeaseRequest) -> str:
         return f"{named}the pool's policy does not allow you that much (Slurm: {fault})"
     if fault.kind is Complaint.NEVER:
         return f"{named}no server of the pool can ever give {request.text} (Slurm: {fault})"
-    return f"Slurm refuses: {fault}"
+    if fault.kind in (Complaint.NO_ANSWER, Complaint.BUSY):
+        return f"Slurm does not answer: {fault}; it may have taken the request: toolkit lease list shows it"
+    return f"Slurm does not answer: {fault}" if fault.kind is Complaint.AWAY else f"Slurm refuses: {fault}"
 
 
 def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) -> int:
@@ -222,7 +224,8 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
     try:
         return host.slurm.submit(parts[0], len(parts))
     except SlurmError as fault:
-        raise LeaseError(explain(fault, request), fault.code) from None
+        later = fault.kind in (Complaint.AWAY, Complaint.NO_ANSWER, Complaint.BUSY)
+        raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
 
 
 def ended_words(job: SlurmJob) -> str:
@@ -248,10 +251,13 @@ class StartedInPart(Exception):
     """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
 
 
-def _cancel(host: Host, lease: int) -> None:
-    """Give a lease back, whatever interrupts; what Slurm does not take now ends on its servers."""
-    with uninterrupted(), suppress(LeaseError):
-        host.slurm.cancel(lease)
+def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
+    """Give a lease back, whatever interrupts. One for a program that Slurm does not take now ends on its servers."""
+    with uninterrupted():
+        try:
+            host.slurm.cancel(lease)
+        except LeaseError as fault:
+            say(f"lease {lease}: Slurm cannot cancel it now ({fault}); later: toolkit lease release {lease}")
 
 
 def obtain(
@@ -274,14 +280,14 @@ def obtain(
         except NotStarted as fault:
             tries += 1
             if tries == TRIES:
-                _cancel(host, lease)
+                _cancel(host, lease, say)
                 raise
             why = str(fault)
             parts = [[*parts[0][:-2], *_given(request, resource)] for resource in _each(request)]
         except BaseException:
-            _cancel(host, lease)
+            _cancel(host, lease, say)
             raise
-        _cancel(host, lease)
+        _cancel(host, lease, say)
         say(f"lease {lease}: {why}; it is released and requested again")
         host.clock.sleep(1 + secrets.randbelow(8000) / 1000)
 

@@ -21,6 +21,8 @@ from toolkit.lease.text import several
 #: Between Slurm's "running" and the endpoint lies the Prolog, which may still be at work.
 APPEARS_S = 45
 PROBE_S = 5.0
+#: Complaints after which the same question may find the endpoint.
+LATER = (Complaint.BUSY, Complaint.AWAY, Complaint.NO_ANSWER)
 #: How long the engine's library may take to reach all servers; less than any agent's patience with a silent owner.
 COUNT_S = 20.0
 _COUNT = """
@@ -92,7 +94,7 @@ def fetch(host: Host, job: SlurmJob, node: str) -> LeaseEndpoint:
                     f"{node} started no lease for job {job.id}: is the toolkit's Prolog missing there (site.yml)?",
                     Exit.RETRY,
                 ) from None
-            if fault.kind is not Complaint.BUSY or host.clock.monotonic() > until:
+            if fault.kind not in LATER or host.clock.monotonic() > until:
                 raise
             host.clock.sleep(0.5)
         else:

@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
@@ -14,9 +15,13 @@ from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, co
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60
+#: How long a controller that starts anew is asked again: a start takes it seconds. Slurm's own commands have tried for
+#: 10 s by then (MessageTimeout).
+AGAIN_S, AGAIN_PAUSE_S = 15.0, 1.0
 #: What a user may still say by the environment: which of his classes, or reservations, it is for.
 PASSED_ON = ("SLURM_CONF", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION")
 SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
+T = TypeVar("T")
 
 
 class SlurmError(LeaseError):
@@ -77,6 +82,18 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return "; ".join(dict.fromkeys(lines[-2:])) or f"exit {done.returncode}"
 
 
+def _again(ask: Callable[[], T], *kinds: Complaint) -> T:
+    """What `ask` finds, asked again for AGAIN_S where the controller is away (and `kinds`)."""
+    until = time.monotonic() + AGAIN_S
+    while True:
+        try:
+            return ask()
+        except LeaseError as fault:
+            if complaint_of(str(fault)) not in (Complaint.AWAY, *kinds) or time.monotonic() > until:
+                raise
+        time.sleep(AGAIN_PAUSE_S)
+
+
 def _show(args: Sequence[str]) -> str:
     done = run(["scontrol", *args])
     if done.returncode != 0:
@@ -86,10 +103,14 @@ def _show(args: Sequence[str]) -> str:
 
 def nodes() -> list[PoolNode]:
     """All servers of the pool."""
-    return parse_nodes(_show(["show", "node"]))
+    return parse_nodes(_again(lambda: _show(["show", "node"]), Complaint.NO_ANSWER))
 
 
 def _jobs(*options: str) -> list[SlurmJob]:
+    return _again(lambda: _jobs_now(*options), Complaint.NO_ANSWER)
+
+
+def _jobs_now(*options: str) -> list[SlurmJob]:
     """squeue --json. Slurm 22.05 prints all jobs whatever is asked for: who asks picks."""
     done = _run(["squeue", "--json", "--all", "--states=all", *options])
     if done.returncode != 0:
@@ -122,7 +143,12 @@ def job(number: int) -> SlurmJob | None:
 
 
 def submit(options: Sequence[str], parts: int) -> int:
-    """sbatch of a job, or of several alike as an array; its number."""
+    """sbatch of a job, or of several alike as an array; its number. Never given twice to a controller that may have
+    heard it."""
+    return _again(lambda: _submit_now(options, parts))
+
+
+def _submit_now(options: Sequence[str], parts: int) -> int:
     done = run(["sbatch", "--parsable", *options, *([f"--array=0-{parts - 1}"] if parts > 1 else [])], stdin=SCRIPT)
     match = re.match(r"(\d+)", done.stdout.strip())
     if done.returncode != 0 or not match:

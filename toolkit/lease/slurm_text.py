@@ -39,6 +39,8 @@ class Complaint(Enum):
     NO_JOB = "no such job"
     NO_FILE = "the job's server has no such file"
     BUSY = "not now; it may work in a moment"
+    AWAY = "the controller does not run, and has not heard it"
+    NO_ANSWER = "the controller has not answered, and may have heard it"
     OTHER = "anything else"
 
 
@@ -47,6 +49,8 @@ _COMPLAINTS = (
     (Complaint.NO_FILE, ("No such file",)),
     (Complaint.BUSY, ("Requested nodes are busy", "still configuring", "try again")),
     (Complaint.NO_JOB, ("Invalid job id",)),
+    (Complaint.AWAY, ("connect failure", "Connection refused", "standby mode")),
+    (Complaint.NO_ANSWER, ("Unable to contact slurm controller", "Zero Bytes were transmitted", "Socket timed out")),
     (
         Complaint.NOT_PERMITTED,
         ("Invalid account", "ccess/permission", "not permitted", "Invalid qos", "Job's account"),
