@@ -186,11 +186,12 @@ def ofed_faults(stack: Set, facts: Facts) -> Iterator[str]:
         if line and any(n["model"] == model for n in nics) and numbers(version)[:2] > numbers(line):
             yield f"DOCA {version} has no driver for {model}, the {line} line is the last that has: set ofed_version"
     kernel = str(facts.get("kernel", ""))
-    if not facts.get("in_container") and any(re.match(p, kernel) for p in known()["doca_broken_kernels"]):
-        yield (
-            f"DOCA-OFED is known not to build against kernel {kernel}: boot an earlier kernel of the series, or set "
-            f"ofed_provider to inbox"
-        )
+    for pattern, first in known()["doca_first_for_kernel"].items():
+        if not facts.get("in_container") and re.match(pattern, kernel) and numbers(version) < numbers(first):
+            yield (
+                f"DOCA-OFED {version} is known not to build against kernel {kernel}: set ofed_version to {first} or "
+                f"later, boot an earlier kernel of the series, or set ofed_provider to inbox"
+            )
 
 
 def kernel_faults(stack: Set, facts: Facts) -> Iterator[str]:

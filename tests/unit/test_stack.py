@@ -138,11 +138,14 @@ def test_every_rule_has_a_planted_mix() -> None:
     assert tripped == {rule.__name__ for rule in stack.RULES}
 
 
-def test_the_kernel_that_doca_does_not_build_against_is_refused_on_that_system_only() -> None:
-    broken = {"kernel": "5.14.0-687.17.1.el9_8.x86_64"}
-    assert any("known not to build" in r for r in faults({}, broken, system="el9"))
-    assert faults({"ofed_provider": "inbox"}, broken, system="el9") == []
-    assert faults({}, {"kernel": "5.14.0-611.5.1.el9_7.x86_64"}, system="el9") == []
+def test_the_kernel_of_el_9_8_is_refused_with_a_doca_that_does_not_build_against_it() -> None:
+    kernel = {"kernel": "5.14.0-687.17.1.el9_8.x86_64"}
+    (fault,) = faults({"ofed_version": "3.2.2"}, kernel, system="el9")
+    assert "DOCA-OFED 3.2.2 is known not to build" in fault
+    assert "set ofed_version to 3.2.3 or later" in fault
+    assert faults({}, kernel, system="el9") == []
+    assert faults({"ofed_provider": "inbox"}, kernel, system="el9") == []
+    assert faults({"ofed_version": "3.2.2"}, {"kernel": "5.14.0-611.5.1.el9_7.x86_64"}, system="el9") == []
 
 
 def test_a_container_runs_its_hosts_kernel_and_is_not_asked_for_the_series() -> None:
