@@ -38,7 +38,7 @@ FILTERS = {
     "remoting": "lease_gpus lease_servers",
     "repos": (
         "repos_plan repos_paths repos_files repos_moved repos_lists repos_unread repos_key_faults "
-        "repos_read_of repos_gone repos_before repos_refusal repos_keys_there"
+        "repos_read_of repos_gone repos_before repos_refusal repos_keys_there repos_undeclared"
     ),
     "roce": "ethernet_ports roce_policy roce_reading ports_to_set kept_ports",
     "routing": "port_routes",

@@ -195,6 +195,16 @@ def key_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             )
 
 
+def repository_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Repositories that role repos will refuse, because nobody has said whose key signs them."""
+    for name in wanted["undeclared_keys"]:
+        yield (
+            f"no fingerprint is known for the key of repository '{name}' on this system: compare that of its key file "
+            f"with what its vendor publishes and set repos_fingerprints: {{{name}: ...}}"
+            + (", or set ofed_provider to inbox" if name == "doca" else "")
+        )
+
+
 CHECKS = (
     system_reasons,
     disk_reasons,
@@ -206,6 +216,7 @@ CHECKS = (
     kernel_reasons,
     work_reasons,
     key_reasons,
+    repository_reasons,
 )
 
 

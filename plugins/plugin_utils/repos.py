@@ -221,6 +221,14 @@ def key_fault(repo: Repo, keys: Sequence[Mapping[str, Any]], now_s: float) -> st
     return ""
 
 
+def repos_undeclared(
+    names: Iterable[str], catalogue: Mapping[str, Any], system: str, fingerprints: Mapping[str, Any]
+) -> list[str]:
+    """Those of the repositories whose key nobody has declared: neither the catalogue, for this system, nor the site."""
+    known = {name: choose(catalogue.get(name, {}).get("fingerprint", ""), system) for name in names}
+    return [name for name in known if not known[name] and not fingerprints.get(name)]
+
+
 def repos_key_faults(plan: Sequence[Repo], keys: Mapping[str, Sequence[Mapping[str, Any]]], now_s: float) -> list[str]:
     """Why keys are refused, each a sentence. keys: by repository, as openpgp_keys gives them."""
     return [fault for repo in plan if (fault := key_fault(repo, keys[repo["name"]], now_s))]

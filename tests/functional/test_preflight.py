@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.node_modules import load, run
+from tests.support.node_modules import ROOT, load, run
 
 preflight: Any = load("plugins/plugin_utils/preflight.py")
+repos: Any = load("plugins/plugin_utils/repos.py")
 
 NODE: dict[str, Any] = {
     "os": {"id": "ubuntu", "version": "24.04", "rhel_like": False},
@@ -63,6 +65,7 @@ WANTED: dict[str, Any] = {
     "gpu_server": True,
     "user_space_only": False,
     "repository_keys": {"cuda": [WEAK], "docker": [STRONG]},
+    "undeclared_keys": [],
 }
 
 
@@ -114,6 +117,21 @@ def test_all_reasons_come_at_once() -> None:
 def test_a_key_with_a_strong_self_signature_is_accepted_and_gpgv_is_not_asked() -> None:
     assert reasons({"sqv": True}, {"repository_keys": {"docker": [STRONG]}}) == []
     assert reasons({"sqv": False}, {"repository_keys": {"cuda": [WEAK]}}) == []
+
+
+def test_a_repository_whose_key_nobody_declared_is_refused_before_anything_is_installed() -> None:
+    """DOCA's repository for EL 9: which key signs it is on no public record."""
+    catalogue = yaml.safe_load((ROOT / "roles/repos/vars/main.yml").read_text(encoding="utf-8"))["__repos_catalogue"]
+
+    def undeclared(system: str, **declared: str) -> list[str]:
+        found: list[str] = repos.repos_undeclared(["cuda", "doca"], catalogue, system, declared)
+        return found
+
+    assert undeclared("el9") == ["doca"]
+    assert undeclared("el9", doca="A" * 40) == undeclared("ubuntu2404") == []
+    (reason,) = reasons({}, {"undeclared_keys": undeclared("el9")})
+    assert "repository 'doca'" in reason
+    assert "set repos_fingerprints: {doca: ...}" in reason
 
 
 @pytest.mark.parametrize(
