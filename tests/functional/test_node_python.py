@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import ansible
+import pytest
 
 from tests.support.node_modules import ROOT
 
@@ -16,3 +22,65 @@ def test_what_runs_on_nodes_is_python_3_9() -> None:
     command = [str(VERMIN), "-t=3.9-", "--violations", "--no-tips", *ON_NODES]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout
+
+
+def oldest_python() -> str | None:
+    """A Python 3.9 of this machine: a distribution's own, or one of pyenv."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    places = [Path("/usr/libexec/platform-python"), Path("/usr/bin/python3.9"), Path("/usr/local/bin/python3.9")]
+    for path in [*places, *sorted(versions.glob("3.9.*/bin/python"))]:
+        say = [str(path), "-c", "import sys; print(sys.version_info[:2] == (3, 9))"]
+        if path.exists() and subprocess.run(say, capture_output=True, text=True, check=False).stdout == "True\n":
+            return str(path)
+    return None
+
+
+IMPORTS = """
+import importlib, pathlib, sys
+for folder in ("plugins/modules", "plugins/module_utils"):
+    for path in sorted(pathlib.Path(sys.argv[1], folder).glob("*.py")):
+        importlib.import_module("ansible_collections.elastic_ai.toolkit." + folder.replace("/", ".") + "." + path.stem)
+        print(path.stem)
+"""
+
+
+@pytest.fixture(scope="module")
+def on_a_node(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Runs Python 3.9 with arguments and input, this collection and Ansible on its path and nothing else."""
+    python = oldest_python()
+    if python is None:
+        pytest.skip("this machine has no Python 3.9")
+    folder = tmp_path_factory.mktemp("node")
+    (folder / "ansible").symlink_to(Path(ansible.__file__).parent)
+    systemctl = folder / "bin/systemctl"
+    systemctl.parent.mkdir()
+    systemctl.write_text(
+        "#!/bin/sh\nprintf 'Id=a.service\\nActiveState=active\\n\\nId=b.service\\nActiveState=dead\\n'\n"
+    )
+    systemctl.chmod(0o755)
+    path = {"PATH": f"{systemctl.parent}:{os.environ['PATH']}", "PYTHONPATH": f"{folder}:{ROOT}"}
+
+    def run(*arguments: str, given: str = "") -> str:
+        environment = {**os.environ, **path, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [python, *arguments], input=given, capture_output=True, text=True, check=False, cwd=folder, env=environment
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_every_module_loads_on_python_3_9(on_a_node: Any) -> None:
+    assert {"node_state", "package_set", "apt"} <= set(on_a_node("-c", IMPORTS, str(ROOT)).split())
+
+
+def test_a_node_is_read_by_python_3_9(on_a_node: Any) -> None:
+    def ask(module: str, **arguments: Any) -> dict[str, Any]:
+        name = f"ansible_collections.elastic_ai.toolkit.plugins.modules.{module}"
+        answer: dict[str, Any] = json.loads(on_a_node("-m", name, given=json.dumps({"ANSIBLE_MODULE_ARGS": arguments})))
+        return answer
+
+    state = ask("node_state", units=["a.service", "b.service"], packages=["bash"], pci=True)
+    assert [state["units"][unit]["active"] for unit in ("a.service", "b.service")] == [True, False]
+    assert ask("node_preflight", controller_time_s=0, disk_paths=["/"])["python"].startswith("3.9.")
