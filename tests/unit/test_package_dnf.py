@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.dnf_node import DnfNode, action, package_ledger
 from tests.support.node_modules import ROOT, load
 
-action, package_ledger = load("plugins/action/package_set.py"), load("plugins/modules/package_ledger.py")
 packages = load("plugins/module_utils/packages.py")
 RECORDED = json.loads((ROOT / "tests/data/dnf/answers.json").read_text(encoding="utf-8"))["answers"]
 REPOSITORY = {
@@ -26,19 +26,14 @@ REPOSITORY = {
 REQUIRES = {"tool": ["lib"], "driver": ["kernel-core"]}
 
 
-class Node:
-    """RPM packages, and the modules that the action plugin calls on them."""
+class Node(DnfNode):
+    """RPM packages in memory."""
 
     def __init__(self, folder: Path, **installed: str) -> None:
-        self.folder, self.locks = folder, folder / "versionlock.list"
-        self.locks.write_text("# of the administrator\n", encoding="utf-8")
+        super().__init__(folder)
         self.packages, self.repository, self.later = dict(installed), dict(REPOSITORY), dict[str, list[str]]()
         self.people = {"root"}
-        self.calls: list[tuple[str, dict[str, Any]]] = []
         self.fails = ""
-
-    def locked(self) -> list[str]:
-        return self.locks.read_text(encoding="utf-8").splitlines()[1:]
 
     def dnf(self, args: Mapping[str, Any], check: bool) -> dict[str, Any]:
         """What the real one does of it, in its words."""
@@ -79,45 +74,12 @@ class Node:
         self.people.discard(command[1])
         return 0, "", ""
 
-    def ledger(self, args: dict[str, Any], check: bool) -> dict[str, Any]:
-        """The module's own code, in this process."""
-        options = {"wanted": {}, "forbid": [], "results": [], "users": [], "groups": [], **args}
-        options = {**options, "state_dir": str(self.folder / "state"), "locks": str(self.locks)}
-        said: list[dict[str, Any]] = []
-        module = SimpleNamespace(
-            params=options, check_mode=check, run_command=self.commands,
-            exit_json=lambda **answer: said.append(answer),
-            fail_json=lambda msg: said.append({"failed": True, "msg": msg}),
-        )  # fmt: skip
-        package_ledger.AnsibleModule = lambda **_: module
-        package_ledger.main()
-        return said[0]
-
-    def ask(self, check: bool = False, **args: Any) -> dict[str, Any]:
-        """The action plugin's answer."""
-        task = SimpleNamespace(args={"owner": "demo", **args}, check_mode=check, async_val=0, action="package_set")
-        connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir="/tmp"))
-        plugin = action.ActionModule(task, connection, None, None, None, None)
-
-        def execute(module_name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
-            self.calls.append((module_name, {**arguments, "check": task.check_mode}))
-            return (self.dnf if module_name == action.DNF else self.ledger)(arguments, task.check_mode)
-
-        plugin._execute_module = execute
-        answer: dict[str, Any] = plugin.run(task_vars={"ansible_facts": {"pkg_mgr": "dnf"}})
-        return answer
-
-    def kept(self, owner: str = "demo") -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.folder / f"state/ledger/{owner}.packages.json").read_text())
-        return data
-
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     made = Node(tmp_path)
     for module in (packages, package_ledger):
         monkeypatch.setattr(module, "accounts", lambda: (set(made.people), {"root"}))
-    monkeypatch.setattr(package_ledger, "AnsibleModule", None)
     return made
 
 

@@ -1,0 +1,101 @@
+"""package_set's half for dnf, asked of the real one: ansible.builtin.dnf on RPM repositories of stand-ins.
+
+All of it lies in a folder of its own (an installation root); packages are installed there for real, and hold nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import real_dnf
+from tests.support.node_modules import ROOT, load
+
+gpu, node_state = load("plugins/plugin_utils/gpu.py"), load("plugins/modules/node_state.py")
+RUNNING, NEWEST = "5.14.0-570.58.1.el9_6", "5.14.0-611.5.1.el9_7"
+KERNEL = f"{RUNNING}.{real_dnf.MACHINE}"
+H100 = {"address": "0000:18:00.0", "vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": 0}
+DRIVER = yaml.safe_load((ROOT / "roles/nvidia_driver/vars/main.yml").read_text(encoding="utf-8"))
+FORBIDDEN_BEFORE = ["linux-image-*", "kernel", "kernel-core*"]  # roles/nvidia_driver/tasks/install.yml
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    lacking = real_dnf.missing_tools()
+    if lacking:
+        pytest.skip(f"not installed: {', '.join(lacking)}")
+    folder = tmp_path_factory.mktemp("rpm")
+    real_dnf.make_repositories(folder)
+    return folder
+
+
+@pytest.fixture
+def node(tmp_path: Path, repositories: Path) -> real_dnf.Node:
+    """It runs the older of the two kernels that its repositories have, and has never been updated."""
+    made = real_dnf.Node(tmp_path, repositories)
+    answer = made.dnf({"name": [f"kernel-core-{RUNNING}"], "state": "present"}, check=False)
+    if "root" in answer.get("msg", ""):
+        pytest.skip("needs root")
+    assert made.installed() == {f"kernel-core-{KERNEL}"}, answer
+    return made
+
+
+def plan(version: str) -> dict[str, Any]:
+    options = {"flavour": "auto", "user_space_only": False, "mps": True, "kernel": KERNEL}
+    options |= {"in_container": False, "fabric_manager_version": ""}
+    table = DRIVER["__nvidia_driver_systems"]["el9"]["cuda"]
+    found: dict[str, Any] = gpu.driver_plan(table, version, [H100], options)
+    return found
+
+
+def state(node: real_dnf.Node, names: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Versions as role nvidia_driver reads them, on this node."""
+
+    class Module:
+        run_command = staticmethod(node.commands)
+
+    monkeypatch.setattr(node_state.shutil, "which", lambda name: None if name == "dpkg-query" else f"/usr/bin/{name}")
+    versions: dict[str, str] = node_state.read_packages(Module(), names)[0]
+    return versions
+
+
+def test_a_driver_is_installed_in_its_release_beside_the_running_kernel(
+    node: real_dnf.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dkms wants kernel-devel-matched of any kernel: dnf would take the newest, and that kernel with it."""
+    found = plan("580.126.20")
+    assert node.ask(wanted=found["before"], forbid=FORBIDDEN_BEFORE).get("msg") is None
+    assert {f"kernel-devel-{KERNEL}", f"kernel-devel-matched-{KERNEL}"} <= node.installed()
+    answer = node.ask(wanted=found["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
+    assert answer.get("msg") is None
+    parts = {name for name in node.installed() if "nvidia" in name}
+    assert len(parts) > len(found["packages"])
+    assert {part for part in parts if "580.126.20-1.el9" not in part} == set()
+    assert not [name for name in node.installed() if name.startswith("kernel-") and NEWEST in name and "core" in name]
+    assert "nvidia-driver-cuda-3:580.126.20-1.el9.*" in node.locked()
+
+    wanted = {**found["before"], **found["packages"]}
+    seen = state(node, list(wanted), monkeypatch)
+    assert {name for name, version in wanted.items() if not seen[name] or (version and seen[name] != version)} == set()
+    again = node.ask(check=True, wanted=found["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
+    assert (again.get("msg"), again["changed"]) == (None, False)
+
+
+def test_without_the_running_kernels_headers_a_driver_would_bring_another_kernel_and_is_refused(
+    node: real_dnf.Node,
+) -> None:
+    answer = node.ask(check=True, wanted=plan("580.126.20")["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
+    assert f"would install kernel-core ({NEWEST})" in answer["msg"]
+
+
+def test_cudnn_is_had_in_an_older_release(node: real_dnf.Node) -> None:
+    data = yaml.safe_load((ROOT / "roles/cuda/vars/main.yml").read_text(encoding="utf-8"))
+    table = data["__cuda_systems"]["el9"]
+    wanted = gpu.cuda_packages(table, {"toolkit": "13.0.2", "cudnn": "9.13.0.50"}, data["__cuda_nccl_built_for"])
+    answer = node.ask(check=True, wanted={name: v for name, v in wanted.items() if "cudnn" in name})
+    assert [line for line in answer["transaction"] if line.startswith("install libcudnn9")] == [
+        f"install {name} (9.13.0.50-1)" for name in sorted(name for name in wanted if "cudnn" in name)
+    ]
