@@ -28,7 +28,8 @@ short_description: Packages of a role in one transaction, pinned and reversible
 version_added: 0.1.0
 description:
   - Simulates first and refuses a transaction that would touch a forbidden package, a package that somebody else holds,
-    or that would downgrade something which no pinned version asks for. Nothing is done then.
+    or that would downgrade something which no pinned version asks for (parts of one source share theirs). Nothing is
+    done then.
   - A version pins the package. It is installed in exactly that version, downgraded if need be, and held.
   - A ledger on the node lists what each owner's transactions newly installed, users and groups that package scripts
     made included. V(absent) purges exactly that, except what another owner's ledger lists or another package needs.

@@ -57,6 +57,7 @@ def changed(**fields) -> dict:
     [
         (changed(depend="x"), r"cuda\.yml:\d+: packages\.0\.depend: unknown key"),
         (changed(name="Bad_Name"), r"cuda\.yml:\d+: packages\.0\.name"),
+        (changed(versions=["1.0-1"]), "give either version or versions"),
         (changed(version="v1"), r"cuda\.yml:\d+: packages\.0\.version"),
         (changed(os=["debian11"]), r"cuda\.yml:\d+: packages\.0\.os"),
         (changed(depends="a\nInjected: b"), r"cuda\.yml:\d+: packages\.0\.depends"),
@@ -78,6 +79,22 @@ def test_the_packaged_data_fit_and_are_labelled_as_stand_ins():
     assert {"cuda", "docker", "doca", "nvidia-container-toolkit"} <= {s.repo for s in found}
     assert len(found) == len(data_files())
     assert all("stand-in" in s.label and s.source and s.packages for s in found)
+
+
+def test_versions_that_differ_in_nothing_else_are_one_entry(tmp_path: Path):
+    entry = {
+        "os": ["debian12"],
+        "name": "driver-{branch}",
+        "versions": ["1:580.95.05-1", "1:590.48.01-1"],
+        "depends": "lib (= {version})",
+        "files": {"/etc/driver-{upstream}": {"content": "{upstream}\n"}},
+    }
+    (found,) = load_fake_packages([write(tmp_path, {**DATA, "packages": [entry]})])
+    assert [(p.name, p.version, p.depends, *p.files) for p in found.of("debian12")] == [
+        ("driver-580", "1:580.95.05-1", "lib (= 1:580.95.05-1)", "/etc/driver-580.95.05"),
+        ("driver-590", "1:590.48.01-1", "lib (= 1:590.48.01-1)", "/etc/driver-590.48.01"),
+    ]
+    assert [file.content for p in found.of("debian12") for file in p.files.values()] == ["580.95.05\n", "590.48.01\n"]
 
 
 def test_a_changed_entry_is_another_set(tmp_path: Path):

@@ -12,7 +12,7 @@ gpu = load("plugins/plugin_utils/gpu.py")
 
 ROOT = Path(__file__).parents[2]
 SYSTEMS = ("debian12", "debian13", "ubuntu2204", "ubuntu2404", "el9")
-#: In place of a kernel's release what the packages that follow the newest kernel have in their names, which indices have.
+#: In place of a kernel's release: what the packages have in their names that follow the newest kernel, as indices do.
 KERNEL = {"debian": "amd64", "ubuntu": "generic", "el": ""}
 
 
