@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
 import yaml
 
@@ -43,6 +44,13 @@ def node(tmp_path: Path, repositories: Path) -> real_dnf.Node:
     return made
 
 
+def enable(node: real_dnf.Node, version: str) -> None:
+    """Choose the driver's module stream as the role does."""
+    template = jinja2.Template((ROOT / "roles/nvidia_driver/templates/nvidia-driver.module.j2").read_text())
+    text = template.render(nvidia_driver_version=version, nvidia_driver_plan=plan(version))
+    (node.root / "etc/dnf/modules.d/nvidia-driver.module").write_text(f"{text}\n", encoding="utf-8")
+
+
 def plan(version: str) -> dict[str, Any]:
     options = {"flavour": "auto", "user_space_only": False, "mps": True, "kernel": KERNEL}
     options |= {"in_container": False, "fabric_manager_version": ""}
@@ -65,8 +73,9 @@ def state(node: real_dnf.Node, names: list[str], monkeypatch: pytest.MonkeyPatch
 def test_a_driver_is_installed_in_its_release_beside_the_running_kernel(
     node: real_dnf.Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """dkms wants kernel-devel-matched of any kernel: dnf would take the newest, and that kernel with it."""
+    """dkms wants kernel-devel-matched: that of the running kernel comes before the driver, which brings none."""
     found = plan("580.126.20")
+    enable(node, "580.126.20")
     assert node.ask(wanted=found["before"], forbid=FORBIDDEN_BEFORE).get("msg") is None
     assert {f"kernel-devel-{KERNEL}", f"kernel-devel-matched-{KERNEL}"} <= node.installed()
     answer = node.ask(wanted=found["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
@@ -84,11 +93,16 @@ def test_a_driver_is_installed_in_its_release_beside_the_running_kernel(
     assert (again.get("msg"), again["changed"]) == (None, False)
 
 
-def test_without_the_running_kernels_headers_a_driver_would_bring_another_kernel_and_is_refused(
-    node: real_dnf.Node,
-) -> None:
-    answer = node.ask(check=True, wanted=plan("580.126.20")["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
-    assert f"would install kernel-core ({NEWEST})" in answer["msg"]
+def test_what_dkms_wants_of_a_kernel_is_refused_in_the_drivers_transaction(node: real_dnf.Node) -> None:
+    wanted = plan("580.126.20")["packages"]
+    refused = node.ask(wanted=wanted, forbid=DRIVER["__nvidia_driver_forbidden"])
+    assert "kmod-nvidia-open-dkms" in refused["msg"], "the module's stream is not enabled: the default one has another"
+    enable(node, "580.126.20")
+    answer = node.ask(check=True, wanted=wanted, forbid=DRIVER["__nvidia_driver_forbidden"])
+    assert f"would install kernel-devel-matched ({RUNNING}), which this role must not touch" in answer["msg"]
+    # Of no kernel in particular it is the newest's, and brings that kernel.
+    answer = node.ask(check=True, wanted={"kernel-devel-matched": ""}, forbid=["kernel-core"])
+    assert f"would install kernel-core ({NEWEST}), which this role must not touch" in answer["msg"]
 
 
 def test_cudnn_is_had_in_an_older_release(node: real_dnf.Node) -> None:

@@ -68,9 +68,26 @@ def _sections(entry: Mapping[str, Any], version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _modules(streams: Mapping[str, Any], files: list[str]) -> str:
+    """Metadata of module streams, each with the packages of its releases."""
+    documents: list[dict[str, Any]] = []
+    for stream, releases in streams["releases"].items():
+        # name-version-release.arch.rpm; those of a driver have an epoch, which no file's name has
+        parts = [file.removesuffix(".rpm").rsplit("-", 2) for file in files]
+        rpms = [f"{name}-3:{number}-{rest}" for name, number, rest in parts if number.startswith(releases)]
+        about = {"summary": "stand-in", "description": "stand-in", "license": {"module": ["none"]}}
+        names = {"name": streams["module"], "stream": stream, "version": 1, "context": "1", "arch": MACHINE}
+        data = {**names, **about, "artifacts": {"rpms": [rpm for rpm in rpms if "fabric" not in rpm]}}
+        documents.append({"document": "modulemd", "version": 2, "data": data})
+    default = {"module": streams["module"], "stream": streams["default"]}
+    documents.append({"document": "modulemd-defaults", "version": 1, "data": default})
+    return "".join(f"---\n{yaml.safe_dump(document)}...\n" for document in documents)
+
+
 def make_repositories(folder: Path) -> None:
     """folder/NAME for each repository of the data. A spec file holds one version of each name, so one for each age."""
     data = yaml.safe_load((ROOT / "tests/data/rpm/el9.yml").read_text(encoding="utf-8"))
+    streams = data.pop("streams")
     for name, entries in data.items():
         (folder / name).mkdir(parents=True)
         for age in range(max(len(entry["versions"]) for entry in entries)):
@@ -83,6 +100,11 @@ def make_repositories(folder: Path) -> None:
                 check=True, capture_output=True, text=True,
             )  # fmt: skip
         subprocess.run(["createrepo_c", "--quiet", folder / name], check=True, capture_output=True)
+    repository = folder / streams["repository"]
+    listing = folder / "modules.yaml"
+    listing.write_text(_modules(streams, [path.name for path in repository.rglob("*.rpm")]), encoding="utf-8")
+    modify = ["modifyrepo_c", "--mdtype=modules", listing, repository / "repodata"]
+    subprocess.run(modify, check=True, capture_output=True)
 
 
 class Node(DnfNode):
