@@ -225,7 +225,9 @@ def repos_undeclared(
     names: Iterable[str], catalogue: Mapping[str, Any], system: str, fingerprints: Mapping[str, Any]
 ) -> list[str]:
     """Those of the repositories whose key nobody has declared: neither the catalogue, for this system, nor the site."""
-    known = {name: choose(catalogue.get(name, {}).get("fingerprint", ""), system) for name in names}
+    # That of the site is made of its own variables, and a text in the catalogue as it was read.
+    entries = {name: catalogue.get(name) for name in names}
+    known = {n: choose(e.get("fingerprint", ""), system) if isinstance(e, Mapping) else "" for n, e in entries.items()}
     return [name for name in known if not known[name] and not fingerprints.get(name)]
 
 

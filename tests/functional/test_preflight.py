@@ -124,12 +124,12 @@ def test_a_repository_whose_key_nobody_declared_is_refused_before_anything_is_in
     catalogue = yaml.safe_load((ROOT / "roles/repos/vars/main.yml").read_text(encoding="utf-8"))["__repos_catalogue"]
 
     def undeclared(system: str, **declared: str) -> list[str]:
-        found: list[str] = repos.repos_undeclared(["cuda", "doca"], catalogue, system, declared)
+        found: list[str] = repos.repos_undeclared(["cuda", "doca", "site"], catalogue, system, declared)
         return found
 
-    assert undeclared("el9") == ["doca"]
-    assert undeclared("el9", doca="A" * 40) == undeclared("ubuntu2404") == []
-    (reason,) = reasons({}, {"undeclared_keys": undeclared("el9")})
+    assert undeclared("el9") == ["doca", "site"]
+    assert undeclared("el9", doca="A" * 40, site="B" * 40) == undeclared("ubuntu2404", site="B" * 40) == []
+    (reason,) = reasons({}, {"undeclared_keys": undeclared("el9", site="B" * 40)})
     assert "repository 'doca'" in reason
     assert "set repos_fingerprints: {doca: ...}" in reason
 
