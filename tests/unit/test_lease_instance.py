@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
@@ -298,6 +299,38 @@ def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: Fa
     given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
     assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={4096 << 20}"} <= set(given)
     assert not any("elastic-ai-devices" in value for value in given)
+
+
+def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd passes over a DeviceAllow= of a file that is not there, and nothing in the sandbox may make it."""
+    host, dev = FakeHost(folder=tmp_path), tmp_path / "dev"
+    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
+    instance.start(host, job(), host.serve())
+    needed = unit.device_files(host.systemd.units["41"], dev)
+    assert [Path(path).name for path in needed] == ["nvidiactl", "nvidia-uvm", "nvidia2"]
+    dev.mkdir()
+    for name in ("nvidiactl", "nvidia2"):
+        (dev / name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LeaseError, match=r"^\S+/dev/nvidia-uvm: not there; nvidia-modprobe -c0 -u makes"):
+        unit.require_files(needed)
+    (tmp_path / "nvidia-modprobe").write_text(f'#!/bin/sh\n[ "$*" = "-c0 -u" ] && : > {dev}/nvidia-uvm\n')
+    (tmp_path / "nvidia-modprobe").chmod(0o755)
+    unit.require_files(needed)
+    assert (dev / "nvidia-uvm").exists()
+    emulated = {"devices": [{"index": 0, "emulated": True, "device_files": ()}]}
+    assert unit.device_files(emulated, dev) == []
+
+
+def test_under_mps_all_engines_are_one_users_and_none_reads_anothers_memory(host: FakeHost) -> None:
+    instance.start(host, job(), host.serve(enforcement="mps", mps_pipe=str(host.folder)))
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    allowed, without = (given.index(f"SystemCallFilter={calls}") for calls in (
+        "@system-service", "~process_vm_readv process_vm_writev"))  # fmt: skip
+    assert allowed < without, "systemd takes them in their order"
+    role = yaml.safe_load((Path(__file__).parents[2] / "roles/remoting_server/vars/main.yml").read_text())
+    assert f"User={role['__remoting_server_mps_user']}" in given
+    assert "DynamicUser=yes" not in given
 
 
 def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: FakeHost, conf: ServerConf) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from click.testing import CliRunner
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import jobs_of, slurm_job
+from toolkit.commands import lease as commands
 from toolkit.lease import LeaseError, ask, manage
 from toolkit.lease.slurm import SlurmError
 
@@ -53,6 +57,23 @@ def test_a_lease_that_lost_a_part_still_has_the_others_and_can_be_released() -> 
     assert "higher priority" in ask.ended_words(item.over)
     (item,) = manage.leases(jobs_of(slurm_job(43, array=41, state="PREEMPTED")))
     assert item.state == "ended"
+
+
+def test_what_is_left_of_a_lease_is_listed_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is still counted as its owner's, so he has to see it and to get rid of it."""
+    parts = slurm_job(43, array=41, task=0, state="NODE_FAIL") + slurm_job(42, array=41, task=1, gres="gpu:1(IDX:3)")
+    host = FakeHost(slurm=FakeSlurm(said=[parts]))
+    monkeypatch.setattr(commands, "this_host", lambda: host)
+    monkeypatch.setattr(commands, "on_head", lambda *_: False)
+    monkeypatch.setattr(manage, "me", lambda: "alice")
+    run = CliRunner().invoke
+    rows = run(commands.lease, ["list"], catch_exceptions=False).output.splitlines()
+    assert re.split("  +", rows[1])[:5] == ["41", "alice", "1/2 GPU", "gpu1:3", "in part"]
+    assert "gpu1 failed" in run(commands.lease, ["show", "41"], catch_exceptions=False).output
+    for words in (["41"], ["--all"]):
+        host.slurm.cancelled.clear()
+        assert run(commands.lease, ["release", *words], catch_exceptions=False).output == "lease 41: released\n"
+        assert host.slurm.cancelled == [41]
 
 
 def test_only_its_owner_extends_a_lease_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

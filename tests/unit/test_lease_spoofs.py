@@ -107,6 +107,19 @@ def test_a_stranger_hides_nobody(host: FakeHost, controller: Controller, field: 
     assert (lease.id, lease.jobs[0].held) == (41, (Held("gpu1", 2, 70),))
 
 
+@pytest.mark.parametrize("name", [TAKES_ALL, ADOPTS, HIDES, QUOTES, "elastic-ai-lease\n", "\udcff"])
+def test_no_name_of_a_native_job_takes_a_gpu_from_a_lease(
+    host: FakeHost, controller: Controller, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Slurm gave a GPU that is leased once more, to a job with a name that is to keep the server from looking."""
+    controller.jobs = lease_of(gres="shard:v100:140(IDX:1)") + bobs_job(name, uid=UID, gres="gpu:v100:1(IDX:1)")
+    assert prolog(monkeypatch, host, 41, SLURM_JOB_GPUS="1") == 0
+    assert prolog(monkeypatch, host, 99, SLURM_JOB_GPUS="1") == 0
+    assert ["scontrol", "requeue", "99"] in controller.commands
+    assert set(host.systemd.units) == {"41"}
+    assert host.fence.users.get(1, set()) == set()
+
+
 def test_a_name_that_is_no_utf8_is_a_name(
     host: FakeHost, controller: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

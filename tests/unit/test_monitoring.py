@@ -43,7 +43,7 @@ NODES = [
 
 
 def job(state: str, user: str, account: str, submitted: str, tres: str) -> str:
-    return f"{state:<20}{user:<40}{account:<40}{submitted:<25}{tres:<300}"
+    return f"{state:<20}{user:<40}{submitted:<25}{tres:<300}{account:<40.40}"
 
 
 def test_wholes_and_parts_of_gpus_add_up(programs: Any) -> None:
@@ -74,6 +74,12 @@ def test_who_has_gpus_and_who_waits(programs: Any) -> None:
     assert ("elastic_ai_pool_leases", {"account": "research", "state": "running"}, 2) in samples
     assert ("elastic_ai_pool_leases", {"account": "teaching", "state": "pending"}, 1) in samples
     assert samples[-1] == ("elastic_ai_pool_longest_wait_seconds", {}, 3600.0)
+    # Where Slurm takes any account, a user may write line ends into his.
+    spoof = f"x\n{'PENDING':<20}anna"
+    lines[2] = job("PENDING", "ben", spoof, "2026-11-21T11:00:00", "cpu=1,gres/shard=20")
+    spoofed = programs["pool_metrics"].jobs([part for line in lines for part in line.splitlines()], 140, now)
+    assert [value for _, _, value in spoofed] == [value for _, _, value in samples]
+    assert [labels.get("user") for _, labels, _ in spoofed] == [labels.get("user") for _, labels, _ in samples]
 
 
 def test_the_file_is_what_prometheus_reads(programs: Any, tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ def request(
         click.echo(json.dumps(_data(item)))
         return
     click.echo(f"lease {number}: {wanted.text} until {clock(item.end)}: {running.describe(endpoints)}")
+    for note in running.notes_of(endpoints):
+        say(f"lease {number}: {note}")
 
 
 def _waits_for(item: Lease) -> str:

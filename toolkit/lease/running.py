@@ -213,6 +213,12 @@ def describe(endpoints: Sequence[LeaseEndpoint]) -> str:
     return ", ".join(words) + label
 
 
+def notes_of(endpoints: Sequence[LeaseEndpoint]) -> list[str]:
+    """What its servers say of a lease that its owner ought to know, each once: what no kernel can do here, what was
+    rounded, what is not held."""
+    return list(dict.fromkeys(note for endpoint in endpoints for note in endpoint.notes))
+
+
 def _give_back(host: Host, lease: int, say: Say) -> None:
     """Our connections are closed already, so the servers end it in seconds even if Slurm does not hear us."""
     try:
@@ -233,6 +239,8 @@ def run(
     lease, endpoints = ask.obtain(host, request, parts, say)
     try:
         say(f"lease {lease}: {describe(endpoints)}")
+        for note in notes_of(endpoints):
+            say(f"lease {lease}: {note}")
         return start_and_wait(host, argv, endpoints, say, chosen)
     finally:
         with ask.uninterrupted():

@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ class UnitFailed(LeaseError):
     """systemd started the unit, and it failed: its journal has the cause."""
 
 
+#: MPS has the engines of all leases under one uid: none of them may read or write another's memory.
+_APART = "SystemCallFilter=~process_vm_readv process_vm_writev"
 _SANDBOX = (
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
@@ -60,18 +63,36 @@ def name_of(job: str) -> str:
     return f"elastic-ai-lease@{job}.service"
 
 
+def device_files(instance: dict[str, Any], dev: Path = Path("/dev")) -> list[str]:
+    """The driver's device files that the unit may open; none for emulated devices."""
+    indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
+    files = [f"{dev}/nvidiactl", f"{dev}/nvidia-uvm", *(f"{dev}/nvidia{i}" for i in indices)] if indices else []
+    return files + [path for device in instance["devices"] for path in device["device_files"]]
+
+
+def require_files(files: Sequence[str]) -> None:
+    """Make the device files that are not there yet: systemd ignores a DeviceAllow= of them, and nothing in the sandbox
+    may make them. LeaseError where that fails."""
+    if all(Path(path).exists() for path in files):
+        return
+    with suppress(OSError):  # it is not installed: the error below says what is missing
+        subprocess.run(["nvidia-modprobe", "-c0", "-u"], capture_output=True, check=False, timeout=20)
+    missing = [path for path in files if not Path(path).exists()]
+    if missing:
+        raise LeaseError(f"{', '.join(missing)}: not there; nvidia-modprobe -c0 -u makes the driver's device files")
+
+
 def properties(instance: dict[str, Any], folder: Path) -> list[str]:
     """Everything that the unit is, beyond its command."""
     job = instance["job"]
-    indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
-    devices = ["/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{i}" for i in indices)] if indices else []
-    devices += [path for device in instance["devices"] for path in device["device_files"]]
+    emulated = any(device["emulated"] for device in instance["devices"])
     identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
     return [
         f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",
         *identity,
         *([f"SupplementaryGroups={instance['device_group']}"] if instance["device_group"] else []),
         *_SANDBOX,
+        *([_APART] if instance["mps_pipe"] else []),
         "NotifyAccess=main",
         f"MemoryMax={instance['memory_bytes']}",
         f"RuntimeDirectory=elastic-ai-lease-{job}",
@@ -79,8 +100,8 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
         f"LoadCredential=token:{folder}/token",
         f"LoadCredential=instance:{folder}/instance.json",
         *(f"IPAddressAllow={client}" for client in instance["clients"]),
-        *(f"DeviceAllow={path} rw" for path in devices),
-        *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if len(indices) < len(instance["devices"]) else []),
+        *(f"DeviceAllow={path} rw" for path in device_files(instance)),
+        *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if emulated else []),
         f"ExecStopPost=+{PROGRAMS}/stopped {job}",
     ]
 
@@ -91,6 +112,7 @@ def _systemctl(*args: str, timeout_s: float = 60) -> subprocess.CompletedProcess
 
 def start(instance: dict[str, Any], folder: Path) -> None:
     """Start the unit and wait until its engine listens. LeaseError with the reason when it does not."""
+    require_files(device_files(instance))
     unit = name_of(instance["job"])
     command = ["systemd-run", "--quiet", "--collect", f"--unit={unit}", "--service-type=notify"]
     command += [f"--property={value}" for value in properties(instance, folder)]

@@ -24,12 +24,13 @@ HELP = {
 }
 #: States of a node in which it takes no work. Source: man page of sinfo, node state codes.
 OUT_OF_SERVICE = ("DOWN", "DRAIN", "FAIL", "UNKNOWN", "NOT_RESPONDING", "MAINT", "REBOOT", "POWERED_DOWN", "INVAL")
-JOB_FIELDS = {"State": 20, "UserName": 40, "Account": 40, "SubmitTime": 25, "tres-alloc": 300}
+#: Columns and their widths. The one that a user may write is the last, so that a line end in it hides nothing.
+JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, "Account": 40}
 
 
 def ask(*command):
     """Lines that a command of Slurm printed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", check=True, timeout=30)
     return done.stdout.splitlines()
 
 

@@ -106,8 +106,6 @@ class Engine(Protocol):
     HOLDS_PARTS: str
     #: Servers that one client process can join; None where there is no limit.
     MAX_SERVERS: int | None
-    #: Whether a program's kernels run at all.
-    RUNS_KERNELS: bool
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.
     HOST_MEMORY_MIB: int
 

@@ -17,7 +17,6 @@ from toolkit.lease.engines import Command, Gpus, Server, Start
 MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its appliances give out the GPUs"
 HOLDS_PARTS = "by Bitfusion"
 MAX_SERVERS: int | None = None
-RUNS_KERNELS = True
 HOST_MEMORY_MIB = 0  # its appliances' own matter
 PORT = 56001
 
