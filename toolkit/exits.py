@@ -35,8 +35,9 @@ MEANINGS: dict[str, dict[Exit, str]] = {
     },
     "deploy": {
         Exit.OK: "every node is in the wanted state (--check: could be brought there)",
-        Exit.FAILED: "a node failed or could not be reached",
+        Exit.FAILED: "a node failed, could not be reached, or is unfit",
         Exit.USAGE: f"{_USAGE}, or Ansible ended early or reached no node",
+        Exit.INCOMPLETE: "`--skip-unfit` left out nodes that preflight refused; all others are in the wanted state",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "inventory init": {

@@ -32,7 +32,7 @@ FILTERS = {
     "openpgp": "openpgp_keys openpgp_trusted openpgp_armour",
     "os": "os_key",
     "packages": "packages_off",
-    "preflight": "preflight_facts preflight_reasons preflight_notes address_owners",
+    "preflight": "preflight_facts preflight_reasons preflight_notes address_owners preflight_table preflight_unread",
     "reboot": "reboot_reasons units_lost",
     "record": "provisioned_record ledgers_left",
     "remoting": "lease_gpus lease_servers",

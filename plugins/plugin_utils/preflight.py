@@ -225,6 +225,37 @@ def preflight_reasons(observed: Json, wanted: Json) -> list[str]:
     return [reason for check in CHECKS for reason in check(observed, wanted)]
 
 
+def preflight_unread(results: Iterable[Json], failed: Json) -> list[str]:
+    """Why a node could not be read, from the results of the tasks that read it; nothing where it was.
+
+    `failed` is the result of the task that failed, if one did.
+    """
+    for result in results:
+        if result.get("unreachable"):
+            return [f"does not answer: {_line(result)}: see that it is on, and that ssh reaches it"]
+    if not failed:
+        return []
+    said = _line(failed)
+    if "sudo password" in said or "become password" in said:
+        return [f"cannot be read: {said}: allow sudo without a password, or set ansible_become_password in a vault"]
+    return [f"cannot be read: {said}"]
+
+
+def _line(result: Json) -> str:
+    """The message of a result, on one line; of facts that could not be gathered, that of the module that failed."""
+    inner = [one for one in (result.get("failed_modules") or {}).values() if isinstance(one, Mapping)]
+    said = next((one.get("module_stderr") or one.get("msg") for one in inner), None) or result.get("msg")
+    return " ".join(str(said or "no message").split())[:400].rstrip(".")
+
+
+def preflight_table(hostvars: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list[str]:
+    """`node  finding`, a line for each finding of each node; none where all are fit."""
+    found = [(name, str(why)) for name in names for why in hostvars[name].get("preflight_reasons") or []]
+    width = max((len(name) for name, _ in found), default=0)
+    before = ["", *(name for name, _ in found)]
+    return [f"{'' if name == last else name:<{width}}  {why}" for last, (name, why) in zip(before, found)]
+
+
 def preflight_notes(observed: Json, wanted: Json) -> list[str]:
     """What is worth knowing and stops nothing."""
     notes = []

@@ -262,3 +262,42 @@ def test_a_terminal_shows_what_runs_and_its_loss_stops_ansible(sleeper: Site) ->
     assert process.wait(timeout=60) == 130
     assert "one  interrupted; changed base 1" in sleeper.logs()[-1]
     assert not playing(sleeper.folder)
+
+
+PREFLIGHT = """
+- name: Preflight
+  hosts: all
+  gather_facts: false
+  any_errors_fatal: true
+  tasks:
+    - name: Collect preflight findings
+      ansible.builtin.set_fact:
+        preflight_reasons: "{{ ['not root', 'no memory'] if inventory_hostname in unfit else [] }}"
+        preflight_indispensable: "{{ inventory_hostname == head and inventory_hostname in unfit }}"
+      vars: {head: one}
+    - name: Assert that the node is fit
+      ansible.builtin.assert: {that: preflight_reasons | length == 0, quiet: true}
+"""
+
+
+def test_skip_unfit_goes_on_without_them_and_says_so_to_the_end(site: Site) -> None:
+    """Without it nothing is changed on any node; with it a script learns by code 3 that somebody is missing."""
+    (site.folder / "preflight.yml").write_text(PREFLIGHT)
+    (site.folder / "site.yml").write_text("- ansible.builtin.import_playbook: preflight.yml\n" + SITE)
+    arguments = ("-i", "inventory", "--", "-e", "{unfit: [two]}")
+    stopped = site.deploy(*arguments)
+    assert (stopped.returncode, list(site.folder.glob("*.done"))) == (1, [])
+    assert stopped.stdout.splitlines()[:2] == ["two  UNFIT: not root", "            no memory"]
+    assert "two failed" not in stopped.stderr, "each finding once"
+    skipped = site.deploy("--skip-unfit", *arguments)
+    assert skipped.returncode == 3, skipped.stderr
+    assert skipped.stdout.splitlines() == [
+        "one  ok: changed base 1",
+        "two  LEFT OUT: not root; no memory",
+        "nothing was changed on two. Next: correct that, and deploy again",
+    ]
+    assert "going on without two" in skipped.stderr
+    assert "deployed without 1 unfit nodes after" in skipped.stderr
+    assert [path.name for path in site.folder.glob("*.done")] == ["one.done"]
+    head = site.deploy("--skip-unfit", "-i", "inventory", "--", "-e", "{unfit: [one]}")
+    assert (head.returncode, "one is the head, without which there is no site" in head.stdout) == (1, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from tests.support.node_modules import ROOT, load, run
+from tests.support.warm import ansible
 
 preflight: Any = load("plugins/plugin_utils/preflight.py")
 repos: Any = load("plugins/plugin_utils/repos.py")
@@ -237,3 +239,48 @@ def test_secure_boot_is_read_from_the_firmwares_variable(tmp_path: Path, value: 
     assert observe(tmp_path)["secure_boot"] == "disabled"
     (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(value)
     assert observe(tmp_path)["secure_boot"] == state
+
+
+HOSTS = """
+all:
+  vars: {stack_release: current, ansible_python_interpreter: %s, preflight_disk_min_mib: {/: 1}}
+  children:
+    heads:
+      hosts:
+        here: {ansible_connection: local, ansible_become: false, preflight_memory_min_mib: 99999999}
+    clients:
+      hosts:
+        gone: {ansible_host: 127.0.0.1, ansible_port: 9}
+        mute: {ansible_connection: local, ansible_become: false, ansible_python_interpreter: /nowhere/python}
+"""
+
+
+def test_a_node_that_does_not_answer_hides_no_others_findings(tmp_path: Path) -> None:
+    """The first unreachable node used to end the play before any other had been looked at."""
+    (tmp_path / "hosts.yml").write_text(HOSTS % sys.executable)
+    ran = ansible("ansible-playbook", "playbooks/preflight.yml", "-i", str(tmp_path))
+    text = " ".join(ran.stdout.split())
+    assert ran.returncode != 0
+    assert "here cannot be provisioned: " in text
+    assert "at least 99999999 MiB is needed" in text
+    assert "gone cannot be provisioned: does not answer: " in text
+    assert "mute cannot be provisioned: cannot be read: " in text
+    assert "TASK [preflight : Show every node's findings]" in ran.stdout
+
+
+def test_why_a_node_could_not_be_read_has_its_cure() -> None:
+    gone = preflight.preflight_unread([{"unreachable": True, "msg": "Failed to connect:\n timed out."}], {})
+    assert gone == ["does not answer: Failed to connect: timed out: see that it is on, and that ssh reaches it"]
+    (asks,) = preflight.preflight_unread([{}], {"msg": "Missing sudo password"})
+    assert asks.endswith("allow sudo without a password, or set ansible_become_password in a vault")
+    assert preflight.preflight_unread([{}, {"skipped": True}], {}) == []
+
+
+def test_the_table_names_each_node_once() -> None:
+    found = {
+        "a": {"preflight_reasons": ["x", "y"]},
+        "bb": {"preflight_reasons": []},
+        "ccc": {"preflight_reasons": ["z"]},
+    }
+    assert preflight.preflight_table(found, found) == ["a    x", "     y", "ccc  z"]
+    assert preflight.preflight_table({"bb": found["bb"]}, ["bb"]) == []

@@ -269,3 +269,53 @@ def test_what_ansible_would_ask_for_is_refused() -> None:
 def test_the_command_that_goes_on_is_the_one_that_was_given() -> None:
     words = outcome.again(job(limit="gpu1,!gpu2", check=True, arguments=("-e", "reboot=if_needed")))
     assert words == "toolkit deploy -i /site --limit 'gpu1,!gpu2' --check -- -e reboot=if_needed"
+
+
+def refused(watch: DeployWatch, host: str, *reasons: str, head: bool = False) -> None:
+    """What role preflight sets for a node that it refuses, and how its run then ends."""
+    facts = {"preflight_reasons": list(reasons), **({"preflight_indispensable": True} if head else {})}
+    watch.take(event("runner_on_ok", host, role="preflight", res={"ansible_facts": facts}))
+    watch.take(event("runner_on_failed", host, role="preflight", task="Assert", res={"msg": "cannot be provisioned"}))
+
+
+def test_unfit_nodes_stand_in_one_table_with_all_findings_and_the_way_round_them() -> None:
+    watch = begun("gpu1", "gpu10", "head")
+    refused(watch, "gpu10", "memory is 500 MiB", "not root")
+    watch.take(event("runner_on_ok", "gpu1", role="preflight", res={"ansible_facts": {"preflight_reasons": []}}))
+    end = outcome.ending(job(limit="gpu1,gpu10"), ended(watch, failures={"gpu10": 1}), 2, False)
+    assert end == outcome.Ending(
+        (
+            "gpu10  UNFIT: memory is 500 MiB",
+            "              not root",
+            "1 of 3 nodes are unfit, so nothing was changed on any. Next: correct that, or leave them out: "
+            "toolkit deploy -i /site --limit gpu1,gpu10 --skip-unfit",
+        ),
+        1,
+    )
+    assert not outcome.may_go_on(job(), watch)
+    assert outcome.may_go_on(job(skip_unfit=True), watch)
+
+
+def test_without_the_head_or_any_fit_node_nothing_goes_on() -> None:
+    for nodes in (("gpu1", "head"), ("head",)):
+        watch = begun(*nodes)
+        refused(watch, "head", "not root", head="gpu1" in nodes)
+        assert not outcome.may_go_on(job(skip_unfit=True), ended(watch, failures={"head": 1}))
+        assert "--skip-unfit" not in " ".join(outcome.ending(job(), watch, 2, False).lines)
+
+
+def test_nodes_that_were_left_out_are_named_at_the_end_and_make_no_success() -> None:
+    skipping = job(skip_unfit=True, left_out=("gpu10", "gpu2"))
+    assert skipping.words() == ["-i", "/site", "--limit", "all,!gpu10,!gpu2"]
+    assert outcome.again(skipping) == "toolkit deploy -i /site --skip-unfit"
+    good = outcome.ending(skipping, ended(begun("gpu1"), ok={"gpu1": 1}), 0, False)
+    end = outcome.without(good, {"gpu2": ("not root", "no memory"), "gpu10": ("is off",)})
+    assert end.exit_code == 3
+    assert end.lines == (
+        "gpu1  ok: nothing changed",
+        "gpu10  LEFT OUT: is off",
+        "gpu2   LEFT OUT: not root; no memory",
+        "nothing was changed on gpu10, gpu2. Next: correct that, and deploy again",
+    )
+    failed = outcome.Ending((), outcome.Exit.FAILED)
+    assert outcome.without(failed, {"gpu2": ("x",)}).exit_code == 1

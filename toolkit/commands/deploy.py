@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import IO
 
 import click
 
@@ -29,10 +33,16 @@ from validation.built import Deployment
     "--limit", metavar="NODES", help="Only these nodes, as ansible-playbook takes them: gpu3,head or '!gpu2'."
 )
 @click.option("--check", is_flag=True, help="Show what would change; change nothing.")
+@click.option("--skip-unfit", is_flag=True, help="Go on without nodes that preflight refuses, and end with 3.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: what was done to each node.")
 @click.argument("ansible_options", nargs=-1, type=click.UNPROCESSED)
 def deploy(
-    inventory: Path | None, limit: str | None, check: bool, as_json: bool, ansible_options: tuple[str, ...]
+    inventory: Path | None,
+    limit: str | None,
+    check: bool,
+    skip_unfit: bool,
+    as_json: bool,
+    ansible_options: tuple[str, ...],
 ) -> None:
     """Provision the nodes of an inventory: site.yml, by ansible-runner.
 
@@ -46,6 +56,7 @@ def deploy(
     toolkit deploy -i inventories/site --check          what it would change; right on fresh nodes too
     toolkit deploy -i inventories/site
     toolkit deploy -i inventories/site --limit gpu3,head            a new node
+    toolkit deploy -i inventories/site --skip-unfit                 one broken node of fifty stops nobody
     toolkit deploy -i inventories/site -- -e reboot=if_needed       may reboot, once, in batches
     toolkit deploy -i inventories/site -- --vault-password-file ~/.vault
     """
@@ -56,27 +67,54 @@ def deploy(
     if not site.is_file():
         raise UsageFault(f"{site}: no such file; run toolkit from a checkout of the project")
     # Made absolute, so that the command that is offered for going on works from any folder.
-    job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, check, ansible_options)
+    options = (check, ansible_options, skip_unfit)
+    job = running.Deployment(site, ROOT / "ansible.cfg", _inventory(inventory), limit, *options)
     state = SiteState(job.inventory)
+    left_out: dict[str, tuple[str, ...]] = {}
     with state.locked():
-        watch, estimate = DeployWatch(read_stages(site)), Estimate(state.read_last(check))
-        log, began = state.new_log(), record.utc_now()
+        log, began, started = state.new_log(), record.utc_now(), time.monotonic()
         click.echo(f"log: {log}", err=True)
-        progress = make_progress(sys.stderr, watch, estimate)
         with log.open("x", encoding="utf-8") as handle:
-            try:
-                status, by = running.run(job, watch, estimate, progress, handle)
-            finally:
-                progress.close()
-            end = outcome.ending(job, watch, status, by is not None)
-            if end.exit_code == Exit.OK and not limit:
-                state.write_last(check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
+            while True:
+                job = replace(job, left_out=tuple(sorted(left_out)))
+                watch, by, end = _run(job, state, handle)
+                if by is not None or not outcome.may_go_on(job, watch):
+                    break
+                left_out |= {host: watch.nodes[host].unfit for host in watch.unfit}
+                _go_on(watch, handle)
+            end = outcome.without(end, left_out)
             handle.write("\n".join(("", *end.lines, end.error, "")))
-        done = record.deployment(job, watch, end, by is not None, began, record.utc_now())
+        done = record.deployment(job, watch, end, by is not None, began, record.utc_now(), left_out)
         if not check and watch.nodes:
             _keep(state, done)
-    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), progress.elapsed_s, log)
+    elapsed_s = time.monotonic() - started
+    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), elapsed_s, log)
     raise SystemExit(end.exit_code)
+
+
+def _run(
+    job: running.Deployment, state: SiteState, handle: IO[str]
+) -> tuple[DeployWatch, signal.Signals | None, outcome.Ending]:
+    """One run of Ansible: what it did, the signal that stopped it, and its end."""
+    watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check))
+    progress = make_progress(sys.stderr, watch, estimate)
+    try:
+        status, by = running.run(job, watch, estimate, progress, handle)
+    finally:
+        progress.close()
+    end = outcome.ending(job, watch, status, by is not None)
+    if end.exit_code == Exit.OK and not job.nodes:
+        state.write_last(job.check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
+    return watch, by, end
+
+
+def _go_on(watch: DeployWatch, handle: IO[str]) -> None:
+    """Say which nodes are left out from here on."""
+    lines = (*outcome.unfit_table(watch), f"going on without {', '.join(watch.unfit)}")
+    handle.write("\n".join(("", *lines, "")))
+    with contextlib.suppress(OSError):  # a terminal that is gone stops nothing
+        for line in lines:
+            click.echo(line, err=True)
 
 
 def _inventory(given: Path | None) -> Path:
@@ -107,7 +145,8 @@ def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Pa
         if end.error:
             click.echo(f"error: {end.error}", err=True)
         done = "checked" if job.check else "deployed"
-        words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INTERRUPTED: "stopped"}
+        some = f"{done} without {len(job.left_out)} unfit nodes"
+        words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INCOMPLETE: some, Exit.INTERRUPTED: "stopped"}
         word = words.get(end.exit_code, "ended")
         click.echo(f"{word} after {duration(elapsed_s)}; log: {log}", err=True)
     except OSError:

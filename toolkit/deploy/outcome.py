@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolkit.deploy.running import Deployment
 from toolkit.deploy.watch import DeployWatch, NodeState
@@ -24,7 +24,8 @@ def again(job: Deployment) -> str:
     limit = ["--limit", job.limit] if job.limit else []
     rest = ["--", *job.arguments] if job.arguments else []
     check = ["--check"] if job.check else []
-    return shlex.join(["toolkit", "deploy", "-i", str(job.inventory), *limit, *check, *rest])
+    skip = ["--skip-unfit"] if job.skip_unfit else []
+    return shlex.join(["toolkit", "deploy", "-i", str(job.inventory), *limit, *check, *skip, *rest])
 
 
 def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) -> Ending:
@@ -35,6 +36,8 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     lines = tuple(node_line(job, watch, host, interrupted) for host in sorted(watch.nodes))
     if interrupted:
         return Ending(lines, Exit.INTERRUPTED)
+    if watch.unfit:
+        return Ending((*unfit_table(watch), *_untouched(job, watch)), Exit.FAILED)
     if any(watch.outcome(host) != "ok" for host in watch.nodes):
         return Ending(lines, Exit.FAILED)
     if status != 0 or watch.stats is None:
@@ -43,6 +46,51 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
     if not watch.nodes:
         return Ending((), Exit.USAGE, f"{job.inventory}: no node of it belongs to any stage; nothing was done")
     return Ending(lines, Exit.OK)
+
+
+def unfit_table(watch: DeployWatch) -> list[str]:
+    """`gpu2  UNFIT: memory is ...`: every finding of every node that preflight refused, one on each line."""
+    width = max(len(name) for name in watch.nodes)
+    lines = []
+    for host in watch.unfit:
+        first, *more = watch.nodes[host].unfit
+        lines.append(f"{host.ljust(width)}  UNFIT: {first}")
+        lines += [f"{' ' * width}         {reason}" for reason in more]
+    return lines
+
+
+def _untouched(job: Deployment, watch: DeployWatch) -> list[str]:
+    """What that means for the others."""
+    fit = len(watch.nodes) - len(watch.unfit)
+    found = (
+        f"{len(watch.unfit)} of {len(watch.nodes)} nodes are unfit, so nothing was changed on any. Next: correct that"
+    )
+    if head := indispensable(watch):
+        return [f"{found}; {head} is the head, without which there is no site"]
+    return [f"{found}, or leave them out: {again(replace(job, skip_unfit=True))}" if fit else found]
+
+
+def indispensable(watch: DeployWatch) -> str | None:
+    """The unfit node that the site cannot do without."""
+    return next((host for host in watch.unfit if watch.nodes[host].indispensable), None)
+
+
+def may_go_on(job: Deployment, watch: DeployWatch) -> bool:
+    """Whether the same command is to be run again without the nodes that preflight refused."""
+    fit = len(watch.nodes) - len(watch.unfit)
+    return job.skip_unfit and bool(watch.unfit) and fit > 0 and indispensable(watch) is None
+
+
+def without(end: Ending, left_out: dict[str, tuple[str, ...]]) -> Ending:
+    """The end of a deployment that left nodes out: it names them, and is never a success."""
+    if not left_out:
+        return end
+    width = max(map(len, left_out))
+    lines = [f"{host.ljust(width)}  LEFT OUT: {'; '.join(reasons)}" for host, reasons in sorted(left_out.items())]
+    names = ", ".join(sorted(left_out))
+    lines.append(f"nothing was changed on {names}. Next: correct that, and deploy again")
+    code = Exit.INCOMPLETE if end.exit_code == Exit.OK else end.exit_code
+    return replace(end, lines=(*end.lines, *lines), exit_code=code)
 
 
 def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool) -> str:

@@ -63,7 +63,7 @@ class StageLines:
             self._shown, self._since = here, self._now()
         elif len(watch.running) < len(watch.at_work):
             self.pulse(0)
-        if watch.fresh_failure:
+        if watch.fresh_failure and not watch.nodes[watch.fresh_failure].unfit:  # those stand in one table at the end
             failure = watch.nodes[watch.fresh_failure].failure
             assert failure is not None
             word = "unreachable" if failure.unreachable else "failed"

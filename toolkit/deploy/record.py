@@ -6,7 +6,7 @@ import getpass
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -27,8 +27,16 @@ def utc_now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-def deployment(job: Job, watch: DeployWatch, end: Ending, interrupted: bool, began: str, ended: str) -> Deployment:
-    """The document. `began` and `ended` are ISO 8601 in UTC."""
+def deployment(
+    job: Job,
+    watch: DeployWatch,
+    end: Ending,
+    interrupted: bool,
+    began: str,
+    ended: str,
+    left_out: Mapping[str, Sequence[str]],
+) -> Deployment:
+    """The document. `began` and `ended` are ISO 8601 in UTC; `left_out`: node -> why preflight refused it."""
     partial = list(_partial(job.arguments))
     commit, modified = _commit(job.playbook.parent)
     return Deployment(
@@ -40,14 +48,17 @@ def deployment(job: Job, watch: DeployWatch, end: Ending, interrupted: bool, beg
         commit=commit,
         modified=modified,
         check=job.check,
-        limit=job.limit,
+        limit=job.nodes,
         options=tuple(" ".join(words) for words in partial),
         other_options=len(job.arguments) - sum(map(len, partial)),
         stages=tuple(stage.name for stage in watch.stages),
         finished=watch.stats is not None,
         interrupted=interrupted and end.exit_code == Exit.INTERRUPTED,
         error=end.error,
-        nodes=tuple(_node(watch, host) for host in sorted(watch.nodes)),
+        nodes=(
+            *(_node(watch, host) for host in sorted(watch.nodes)),
+            *(_refused(host, left_out[host]) for host in sorted(left_out)),
+        ),
     )
 
 
@@ -82,6 +93,10 @@ def _commit(root: Path) -> tuple[str, bool | None]:
             return "", None
         said.append(ran.stdout.strip())
     return said[0], bool(said[1])
+
+
+def _refused(host: str, reasons: Sequence[str]) -> NodeBuilt:
+    return NodeBuilt(node=host, outcome="failed", ok=0, changed=0, failure=f"preflight: {'; '.join(reasons)}")
 
 
 def _node(watch: DeployWatch, host: str) -> NodeBuilt:

@@ -38,10 +38,18 @@ class Deployment:
     limit: str | None
     check: bool
     arguments: tuple[str, ...]
+    skip_unfit: bool = False
+    left_out: tuple[str, ...] = ()  # nodes that preflight refused in an earlier run of the same command
+
+    @property
+    def nodes(self) -> str | None:
+        """The nodes of this run, as ansible-playbook's --limit has them; None: all."""
+        without = [f"!{host}" for host in self.left_out]
+        return ",".join([self.limit or "all", *without]) if without else self.limit
 
     def words(self) -> list[str]:
         """The arguments of ansible-playbook, without the playbook."""
-        limit = ["--limit", self.limit] if self.limit else []
+        limit = ["--limit", self.nodes] if self.nodes else []
         return ["-i", str(self.inventory), *limit, *(["--check"] if self.check else []), *self.arguments]
 
 

@@ -34,6 +34,8 @@ class NodeState:
     tasks: list[str] = field(default_factory=list)  # that changed something, in words
     failure: Failure | None = None
     item: str = ""  # the words of the loop's item that failed
+    unfit: tuple[str, ...] = ()  # what preflight found
+    indispensable: bool = False  # the site cannot do without it
 
 
 class DeployWatch:
@@ -111,6 +113,7 @@ class DeployWatch:
         if kind.startswith(("runner_item_", "runner_retry")):
             return
         self.running.pop(host, None)
+        self._preflight(node, result.get("ansible_facts"))
         if kind == "runner_on_ok" and result.get("changed"):
             role = str(data.get("role") or self.stage_name)
             node.changed[role] += 1
@@ -119,6 +122,19 @@ class DeployWatch:
             place = ": ".join(str(part) for part in (data.get("role"), data.get("task")) if part)
             node.failure = Failure(place, node.item or message(result), kind == "runner_on_unreachable")
             self.fresh_failure = host
+
+    @staticmethod
+    def _preflight(node: NodeState, facts: object) -> None:
+        """What role preflight concludes, from the facts that it sets."""
+        if isinstance(facts, dict) and isinstance(facts.get("preflight_reasons"), list):
+            node.unfit = tuple(" ".join(str(reason).split()) for reason in facts["preflight_reasons"])
+        if isinstance(facts, dict) and facts.get("preflight_indispensable") is True:
+            node.indispensable = True
+
+    @property
+    def unfit(self) -> tuple[str, ...]:
+        """Nodes that preflight refused, in order."""
+        return tuple(sorted(host for host, node in self.nodes.items() if node.unfit))
 
     def outcome(self, host: str) -> Outcome:
         """What became of a node: Ansible's recap decides, so that a rescued failure is none."""
