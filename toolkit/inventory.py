@@ -30,6 +30,7 @@ from validation.model_base import explain
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
+_PLACED = re.compile(r"\[ERROR\]: \S+\.ya?ml:\d+: ")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 
 
@@ -145,6 +146,8 @@ def _run(inventory: Path) -> dict[str, Any]:
     if ran.returncode != 0:
         said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
         errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit status {ran.returncode}"]
+        if _PLACED.match(errors[0]):  # of the plugin rails: file, line and cure stand in it
+            raise InventoryError(errors[0].removeprefix("[ERROR]: "))
         raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {shlex.join(command)}")
     try:
         data: dict[str, Any] = json.loads(ran.stdout)

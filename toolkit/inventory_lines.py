@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,11 +41,24 @@ def syntax_fault(inventory: Path) -> str | None:
     return None
 
 
+@functools.cache
+def _range(word: str) -> frozenset[str]:
+    """The names of a range; none where it is no range."""
+    from ansible.errors import AnsibleError  # type: ignore[import-untyped]
+    from ansible.plugins.inventory import expand_hostname_range  # type: ignore[import-untyped]
+
+    try:
+        return frozenset(expand_hostname_range(word))
+    except (AnsibleError, ValueError):
+        return frozenset()
+
+
 def _child(node: yaml.Node, key: int | str) -> tuple[yaml.Node, int] | None:
-    """The value under `key` and the line (from 1) where it starts."""
+    """The value under `key` and the line (from 1) where it starts; `gpu[1:4]` is the key of gpu2 too."""
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
-            if getattr(name, "value", None) == str(key):
+            text = getattr(name, "value", None)
+            if text == str(key) or (isinstance(text, str) and "[" in text and str(key) in _range(text)):
                 return value, name.start_mark.line + 1
     if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
         return node.value[key], node.value[key].start_mark.line + 1
@@ -60,6 +74,31 @@ def _mappings(node: yaml.Node, key: str, seen: set[yaml.Node] | None = None) -> 
             if getattr(name, "value", None) == key:
                 yield value, name.start_mark.line + 1
             yield from _mappings(value, key, seen)
+
+
+def _rule(tree: yaml.Node, inventory: Path, host: str, path: tuple[int | str, ...]) -> int | None:
+    """Line of the rule that gives a host a variable (plugins/inventory/rails.py); one makes all ports of a node."""
+    names = tuple(part for part in path if not isinstance(part, int))
+    for groups, _ in _mappings(tree, "groups"):
+        for name, rules in groups.value if isinstance(groups, yaml.MappingNode) else ():
+            line, depth = _walk(rules, name.start_mark.line + 1, names)
+            if depth and _in_group(inventory, str(name.value), host):
+                return line
+    return None
+
+
+def _in_group(inventory: Path, group: str, host: str) -> bool:
+    """Whether a host stands among a group's own."""
+    for file in _files(inventory, None):
+        try:
+            tree = yaml_tree(read_source(file).text)
+        except (yaml.YAMLError, ConfigError):
+            continue
+        for found, _ in _mappings(tree, group) if tree is not None else ():
+            hosts = _child(found, "hosts")
+            if hosts is not None and _child(hosts[0], host) is not None:
+                return True
+    return False
 
 
 def _walk(node: yaml.Node, line: int, path: tuple[int | str, ...]) -> tuple[int, int]:
@@ -94,6 +133,10 @@ def locate(inventory: Path, host: str | None, path: tuple[int | str, ...]) -> st
                     candidates.append(found)
                     fallback = fallback or f"{file}:{found[1]}"
             candidates += list(_mappings(tree, "vars"))
+            if _child(tree, "plugin") is not None:
+                rule = _rule(tree, inventory, host, path)
+                if rule is not None:
+                    return f"{file}:{rule}"
         for node, line in candidates:
             at, depth = _walk(node, line, path)
             if depth:

@@ -14,6 +14,7 @@ from validation.model_base import Model
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = "elastic_ai.toolkit.lab"  # plugins/inventory/lab.py
+_RULES = re.compile(r"^plugin:\s*[\"']?elastic_ai\.toolkit\.rails\b", re.MULTILINE)
 _NAMED = re.compile(rf"^plugin:\s*[\"']?{re.escape(PLUGIN)}\b", re.MULTILINE)
 
 
@@ -48,12 +49,18 @@ def refuse_absent_lab(inventory: Path) -> None:
         standing_inventory(name)
 
 
+def has_rules(inventory: Path) -> bool:
+    """Whether a folder has a file of rules beside its hosts (plugins/inventory/rails.py)."""
+    files = inventory.glob("*.yml") if inventory.is_dir() else ()
+    return any(_RULES.search(read_source(file).text) for file in files if file.is_file())
+
+
 def ansible_environment(inventory: Path) -> dict[str, str]:
-    """The environment in which Ansible reads an inventory: this process's own, and where the plugin for a lab is found.
+    """The environment in which Ansible reads an inventory: this process's own, and where its plugins are found.
 
     Settings that the caller chose, by ANSIBLE_CONFIG or by ansible.cfg in this folder, are kept.
     """
     chosen = "ANSIBLE_CONFIG" in os.environ or Path("ansible.cfg").is_file()
-    if chosen or listed_lab(inventory) is None:
+    if chosen or (listed_lab(inventory) is None and not has_rules(inventory)):
         return dict(os.environ)
     return {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}

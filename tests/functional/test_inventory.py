@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support import scan_answers
 from tests.support.warm import asking_ansible
 from toolkit.inventory import InventoryError, read_inventory
+from toolkit.lab_inventory import ROOT, ansible_environment
+from toolkit.scan import written
+from toolkit.scan.answer import Answer, parse
+from toolkit.scan.contact import Login
+from toolkit.scan.propose import propose
+from toolkit.scan.reading import Read
+from toolkit.scan.wanted import Wanted
 from validation.model import LabLink
 
 GOOD = """\
@@ -201,3 +210,50 @@ def test_a_key_that_is_not_there_is_told_before_ssh_is_asked(site: Path) -> None
 def test_an_ini_inventory_works_too(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("[gpu_servers]\ngpu1 ansible_host=10.0.0.2 ansible_port=2200\n")
     assert read_inventory(tmp_path / "hosts").node("gpu1").ssh.port == 2200
+
+
+def test_rules_give_what_nine_lines_for_each_server_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder; a mistake in the rules is told with their file and line, one in what they give too."""
+    site = tmp_path / "site"
+    shutil.copytree(ROOT / "inventories/xe9680", site)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    assert ansible_environment(site)["ANSIBLE_CONFIG"] == str(ROOT / "ansible.cfg"), "where the plugin is found"
+    gpu4 = read_inventory(site).node("gpu4")
+    assert gpu4.ssh.host == "198.51.100.34"
+    assert [(p.interface, p.address, p.rate_gbps) for p in gpu4.ports] == [
+        (f"ens{31 + rail}np0", f"10.80.{rail}.34", 400) for rail in range(8)
+    ]
+    rules, text = site / "rails.yml", (site / "rails.yml").read_text()
+    rules.write_text(text.replace("[31:34]", "[31:35]"))
+    line = text.split("198.51.100.[31:34]")[0].count("\n") + 1
+    with pytest.raises(InventoryError) as fault:
+        read_inventory(site)
+    words = "group gpu_servers: ansible_host: 5 addresses for 4 hosts (gpu1 to gpu4); make them as many"
+    assert str(fault.value) == f"{rules}:{line}: {words}"
+    before, gpu_servers = text.split("  gpu_servers:")
+    rules.write_text(f"{before}  gpu_servers:{gpu_servers.replace('rate_gbps: 400', 'rate_gbps: fast')}")
+    line = text.rstrip().count("\n") + 1
+    with pytest.raises(InventoryError, match=rf"{rules}:{line}: gpu1: fabric_ports.0.rate_gbps: "):
+        read_inventory(site)
+
+
+def test_what_a_scan_writes_by_rule_is_read_as_it_was_proposed(tmp_path: Path) -> None:
+    reads = []
+    for number in range(1, 4):
+        answer = parse(scan_answers.xe9680(number, f"198.51.100.{30 + number}"))
+        assert isinstance(answer, Answer)
+        address = f"198.51.100.{30 + number}"
+        reads.append(Read(Wanted(address, "list"), Login(address, 22, "ops"), answer))
+    proposal = propose(reads, "10.80.{rail}.0/24", {}, [])
+    texts = written.files(proposal, "site", "ops")
+    written.write(tmp_path / "site", texts)
+    assert "rails.yml" in texts
+    found = {
+        node.name: (node.ssh.host, [(p.interface, f"{p.address}/{p.prefix}", p.rate_gbps) for p in node.ports])
+        for node in read_inventory(tmp_path / "site").nodes
+    }
+    assert found == {
+        node.name: (node.read.login.address, [(p.interface, p.address, p.rate_gbps) for p in node.ports])
+        for node in proposal.nodes
+    }

@@ -16,6 +16,7 @@ from toolkit.scan import difference, shipped, wanted, written
 from toolkit.scan.answer import Answer, parse
 from toolkit.scan.contact import Login
 from toolkit.scan.propose import Proposal, propose
+from toolkit.scan.ranges import as_range
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import Wanted
 from validation.fabric import load_fabric
@@ -59,7 +60,7 @@ PROBLEMS: dict[str, tuple[list[Json], str]] = {
     ),
     "one machine twice": (
         [xe9680(1), xe9680(1, reached_at="198.51.100.99")],
-        "is the same machine as 198.51.100.99; remove one of them",
+        "is the same machine as 198.51.100.31; remove one of them",
     ),
     "one name twice": (
         [xe9680(1), xe9680(2, hostname="gpu1")],
@@ -234,3 +235,34 @@ def test_the_shipped_program_carries_all_that_the_probe_imports() -> None:
         "validation.probes.facts",
         "validation.probes.supervise",
     } <= shipped.sources().keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["gpu8", "gpu9", "gpu10"], "gpu[8:10]"),
+        (["198.51.100.31", "198.51.100.32"], "198.51.100.[31:32]"),
+        (["ens1np0"], "ens1np0"),
+        (["gpu1", "gpu3"], None),
+        (["gpu09", "gpu10"], None),
+        (["a1b1", "a2b2"], None),
+        (["gpu1", "node2"], None),
+    ],
+)
+def test_names_that_count_up_are_a_range(words: list[str], found: str | None) -> None:
+    assert as_range(words) == found
+
+
+def test_a_regular_group_is_a_rule_and_one_odd_node_makes_lines_for_all() -> None:
+    texts = written.files(proposed(*(xe9680(n) for n in range(1, 5))), "site", "ops")
+    assert "        gpu[1:4]:\n" in texts["hosts.yml"]
+    assert yaml.safe_load(texts["rails.yml"])["groups"] == {
+        "gpu_servers": {
+            "ansible_host": "198.51.100.[31:34]",
+            "fabric_ports": {"interface": "ens[31:38]np0", "address": "10.80.{rail}.{host}/24", "rate_gbps": 400},
+        }
+    }
+    odd = xe9680(3)
+    texts = written.files(proposed(xe9680(1), xe9680(2), {**odd, "gpus": odd["gpus"][:7]}), "site", "ops")
+    assert "rails.yml" not in texts
+    assert texts["hosts.yml"].count("fabric_ports:") == 3

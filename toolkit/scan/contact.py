@@ -95,9 +95,19 @@ class _Ask(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]  # paramiko car
         raise _Unknown(key)
 
 
+_open: set[Any] = set()
+
+
+def end_all() -> None:
+    """End every connection: what waits for a node's answer ends too."""
+    for client in list(_open):
+        client.close()
+
+
 def contact(login: Login, known_hosts: Path) -> Outcome:
     """Log in to a node and read it; its host key where that is not known yet."""
     client = paramiko.SSHClient()
+    _open.add(client)
     client.set_missing_host_key_policy(_Ask())
     try:
         if known_hosts.is_file():
@@ -110,6 +120,7 @@ def contact(login: Login, known_hosts: Path) -> Outcome:
         return Trouble(_explain(fault, login, known_hosts))
     finally:
         client.close()
+        _open.discard(client)
 
 
 def _connect(client: Any, login: Login) -> None:

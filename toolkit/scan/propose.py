@@ -95,13 +95,15 @@ def _named(read: Read, answer: Answer) -> str:
 
 def _wrong(read: Read, answer: Answer, all_of_them: Sequence[tuple[Read, Answer]]) -> str | None:
     """Why a node that answered cannot be in an inventory as it is."""
-    macs = {p.mac for p in answer.ports if p.card is not None}
+    before = True  # of one machine that is listed twice the first is taken
     for other, theirs in all_of_them:
         if other is read:
+            before = False
             continue
-        if answer.machine_id == theirs.machine_id and macs & {p.mac for p in theirs.ports if p.card is not None}:
-            return f"is the same machine as {other.wanted.address}; remove one of them from the list"
-        if answer.name == theirs.name:
+        if answer.machine_id == theirs.machine_id and _macs(answer) & _macs(theirs):
+            if before:
+                return f"is the same machine as {other.wanted.address}; remove one of them from the list"
+        elif answer.name == theirs.name:
             return f"calls itself {answer.name}, as {other.wanted.address} does: hostnamectl hostname NAME"
     if not re.match(HOST_NAME, answer.name) or answer.name.lower() in ("localhost", "all", *GROUPS):
         return f"its host name is {answer.name!r}, which no inventory can use: hostnamectl hostname NAME"
@@ -110,6 +112,10 @@ def _wrong(read: Read, answer: Answer, all_of_them: Sequence[tuple[Read, Answer]
         return f"calls itself {answer.name}, and {read.wanted.place} calls it {read.wanted.name}: {cure}"
     chosen = choose(answer, read.login.address).ports
     return two_in_one_network(chosen) or two_managers(chosen)
+
+
+def _macs(answer: Answer) -> set[str]:
+    return {port.mac for port in answer.ports if port.card is not None}
 
 
 def _groups(good: Sequence[tuple[Read, Answer]]) -> tuple[dict[str, str], dict[str, str]]:
@@ -151,7 +157,7 @@ def _node(read: Read, answer: Answer, group: str, rails: str, gpu_models: Mappin
     if slow:
         checks.append(f"the link of {_few(slow)} is slower than the port can be")
     if answer.root == "with password":
-        checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/inventory.md)")
+        checks.append(f"{read.login.user} becomes root by a password: set it in a vault (docs/vault.md)")
     bom, doubts = _bom(answer, choice.ports, gpu_models)
     return NodeProposal(answer.name, read, answer, choice, group, tuple(lines), bom, (*checks, *doubts))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from toolkit.scan import known_hosts, shipped
 from toolkit.scan.answer import Answer
-from toolkit.scan.contact import HostKey, Login, Outcome, Trouble, contact
+from toolkit.scan.contact import HostKey, Login, Outcome, Trouble, contact, end_all
 from toolkit.scan.wanted import Wanted
 
 AT_ONCE = 32
@@ -72,3 +72,4 @@ def _all(nodes: Sequence[tuple[Wanted, Login]], file: Path, tell: Tell, at_once:
         return [task.result() for task in started]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+        end_all()  # interrupted: nobody waits for nodes that do not answer

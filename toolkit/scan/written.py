@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import yaml
 
 from toolkit.errors import UsageFault
 from toolkit.scan.propose import NodeProposal, PortLine, Proposal, Scalar
+from toolkit.scan.ranges import rules
 from toolkit.scan.wanted import GROUPS
 
 MARK = "CHECK:"
@@ -60,11 +62,9 @@ def port_line(port: PortLine) -> str:
 
 def node_lines(node: NodeProposal, common: Mapping[str, Scalar], indent: int, shared: Container[str] = ()) -> list[str]:
     """A host of hosts.yml. `common`: the bill of materials of its group; `shared`: checks that stand elsewhere."""
-    space, login, answer = " " * indent, node.read.login, node.answer
-    by = ", ".join(dict.fromkeys(m for port in node.choice.ports for m in port.managers)) or "nothing"
-    where = ", ".join(answer.network) or "none that is known"
+    space, login = " " * indent, node.read.login
     lines = [f"{space}{scalar(node.name)}:"]
-    lines += comment(f"{answer.model}, {answer.os}, kernel {answer.kernel}; network services: {where}", indent + 2)
+    lines += _about(node, indent + 2)
     lines += _checks((check for check in node.checks if check not in shared), indent + 2)
     lines.append(f"{space}  ansible_host: {scalar(login.address)}")
     if login.port != 22:
@@ -72,16 +72,27 @@ def node_lines(node: NodeProposal, common: Mapping[str, Scalar], indent: int, sh
     if node.read.wanted.user is not None:
         lines.append(f"{space}  ansible_user: {scalar(login.user)}")
     if node.ports:
-        lines += comment(f"managed by {by} now", indent + 2)
         lines.append(f"{space}  fabric_ports:")
         lines += [f"{space}    - {port_line(port)}" for port in node.ports]
-    told = [f"{port.interface} ({reason})" for port, reason in node.choice.others]
-    if told:
-        lines += comment(f"not listed: {', '.join(told)}", indent + 2)
+    lines += _not_listed(node, indent + 2)
     if node.bom.get("model") != common.get("model"):
         lines.append(f"{space}  bom:")
         lines += [f"{space}    {key}: {scalar(value)}" for key, value in node.bom.items()]
     return lines
+
+
+def _about(node: NodeProposal, indent: int) -> list[str]:
+    """What a machine is, and who manages its fabric ports."""
+    answer = node.answer
+    by = ", ".join(dict.fromkeys(m for port in node.choice.ports for m in port.managers)) or "nobody"
+    where = ", ".join(answer.network) or "none that is known"
+    machine = f"{answer.model}, {answer.os}, kernel {answer.kernel}; network services: {where}"
+    return comment(f"{machine}; fabric ports managed by {by}", indent)
+
+
+def _not_listed(node: NodeProposal, indent: int) -> list[str]:
+    told = [f"{port.interface} ({reason})" for port, reason in node.choice.others]
+    return comment(f"not listed: {', '.join(told)}", indent) if told else []
 
 
 def _shared(members: Sequence[NodeProposal]) -> list[str]:
@@ -111,16 +122,44 @@ def hosts(proposal: Proposal, name: str) -> str:
         lines += [f"    {group}:", "      hosts:"]
         if also:
             lines.append(f"        {scalar(also)}:")
+        regular = rules(members)
+        if regular is not None:
+            lines += [*_about(members[0], 8), *_not_listed(members[0], 8), f"        {regular.names}:"]
+            continue
         for node in members:
             lines += node_lines(node, proposal.bom.get(group, {}), 8, _shared(members))
     return "\n".join(lines) + "\n"
+
+
+def _rails(proposal: Proposal) -> str | None:
+    """rails.yml: what is regular of the groups; None where nothing is."""
+    lines = [
+        "# Addresses and fabric ports of whole groups (docs/inventory.md): {rail} counts ports from 0, {host} is the",
+        "# last number of ansible_host.",
+        "---",
+        "plugin: elastic_ai.toolkit.rails",
+        "groups:",
+    ]
+    found = {group: rules(proposal.members(group)) for group in GROUPS}
+    for group, regular in found.items():
+        if regular is None:
+            continue
+        lines += [f"  {group}:", f"    ansible_host: {regular.ansible_host}"]
+        if regular.ports is not None:
+            lines += ["    fabric_ports:", f"      interface: {regular.ports.interface}"]
+            lines.append(f"      address: {regular.ports.address}")
+            if regular.ports.rate_gbps is not None:
+                lines.append(f"      rate_gbps: {regular.ports.rate_gbps:g}")
+            if regular.ports.link_layer != "ethernet":
+                lines.append(f"      link_layer: {regular.ports.link_layer}")
+    return "\n".join(lines) + "\n" if any(found.values()) else None
 
 
 def _site(proposal: Proposal, user: str) -> str:
     lines = ["---", "# How to log in: root, or a user with sudo.", f"ansible_user: {scalar(user)}"]
     if any(node.answer.root == "with password" for node in proposal.nodes):
         lines += [
-            "# sudo asks for a password, which belongs into a vault (docs/inventory.md):",
+            "# sudo asks for a password, which belongs into a vault (docs/vault.md):",
             '# ansible_become_password: "{{ vault_become_password }}"',
         ]
     lines += [
@@ -150,7 +189,7 @@ def _fabric(proposal: Proposal) -> str:
 
 
 def _stack(proposal: Proposal) -> str:
-    systems = sorted({node.answer.os for node in proposal.nodes})
+    systems = [system for system, _ in Counter(node.answer.os for node in proposal.nodes).most_common()]
     lines = ["---", "# Which versions of everything belong together (stacks/).", "stack_release: current", ""]
     lines += ["# What validation expects to find on every node."]
     if len(systems) > 1:
@@ -183,6 +222,8 @@ def files(proposal: Proposal, name: str, user: str) -> dict[str, str]:
         "group_vars/all/fabric.yml": _fabric(proposal),
         "group_vars/all/stack.yml": _stack(proposal),
     }
+    rails = _rails(proposal)
+    found |= {"rails.yml": rails} if rails is not None else {}
     return found | {f"group_vars/{group}/machine.yml": _machine(proposal, group) for group in proposal.bom}
 
 
