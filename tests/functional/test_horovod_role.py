@@ -13,6 +13,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 
 from tests.support.node_modules import load
+from tests.support.warm import ansible
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCHRUN = ROOT / "roles" / "horovod" / "files" / "torchrun.py"
@@ -152,3 +153,41 @@ def test_versions_are_told_where_nothing_is_installed() -> None:
     done = subprocess.run([sys.executable, "-I", VERSIONS], capture_output=True, text=True, check=True)
     for key in ("horovod", "torch", "openmpi", "nccl", "cudnn", "rdma_core", "abi", "os", "machine"):
         assert f'"{key}"' in done.stdout
+
+
+DOCKER = """#!/bin/sh
+# What it was asked, and what it could read where.
+echo "$*" >> {log}; echo "config $DOCKER_CONFIG" >> {log}
+[ "$1" != login ] || (cat > {log}.password; touch "$DOCKER_CONFIG/config.json")
+[ "$1" != pull ] || exit {code}
+"""
+PULL = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_tasks: {tasks}
+      vars:
+        horovod_image: registry.example.net:5000/training:1
+        horovod_image_login: {{username: ops, password: se:cr et}}
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_login_for_the_pull_leaves_nothing_on_the_node(tmp_path: Path, code: int) -> None:
+    """Whether the pull works or not: the password goes through stdin, shows nowhere, and the login is gone."""
+    log, docker, play = tmp_path / "log", tmp_path / "bin" / "docker", tmp_path / "play.yml"
+    docker.parent.mkdir()
+    docker.write_text(DOCKER.format(log=log, code=code))
+    docker.chmod(0o755)
+    play.write_text(PULL.format(tasks=ROOT / "roles/horovod/tasks/pull.yml"))
+    path = f"{docker.parent}:{os.environ['PATH']}"
+    words = ["-i", "here,", "-c", "local", "-e", f"ansible_python_interpreter={sys.executable}", "-vvv", str(play)]
+    ran = ansible("ansible-playbook", *words, PATH=path)
+    assert (ran.returncode == 0) == (code == 0), ran.stdout
+    login, config, pull, same = log.read_text().splitlines()
+    assert login == "login --username ops --password-stdin registry.example.net:5000"
+    assert pull == "pull --quiet registry.example.net:5000/training:1"
+    assert (tmp_path / "log.password").read_text() == "se:cr et"
+    assert "se:cr et" not in ran.stdout + ran.stderr + log.read_text()
+    assert config == same
+    assert not Path(config.removeprefix("config ")).exists()
