@@ -14,6 +14,15 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.rails import (
     variables,
 )
 
+try:
+    from ansible.template import trust_as_template
+except ImportError:  # ansible-core before 2.19 trusts all variables
+
+    def trust_as_template(value: str) -> str:
+        """The value."""
+        return value
+
+
 DOCUMENTATION = r"""
 name: rails
 short_description: Addresses and fabric ports of whole groups by rule
@@ -48,6 +57,15 @@ groups:
 """
 
 
+def _trusted(value: Any) -> Any:
+    """As if it stood in hosts.yml, for its file is of the same folder; ansible-core 2.19 marks all else as unsafe."""
+    if isinstance(value, str):
+        return trust_as_template(value)
+    if isinstance(value, dict):
+        return {key: _trusted(part) for key, part in value.items()}
+    return [_trusted(part) for part in value] if isinstance(value, list) else value
+
+
 class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
     """What Ansible looks for in an inventory plugin."""
 
@@ -73,7 +91,7 @@ class InventoryModule(BaseInventoryPlugin):  # type: ignore[misc]
             self._end(f"{path}:1: {fault}")
         for host, own in found.items():
             for key, value in own.items():
-                inventory.set_variable(host, key, value)
+                inventory.set_variable(host, key, _trusted(value))
 
     def _end(self, words: str) -> NoReturn:
         """End Ansible with one error; an exception is a warning, beside those of all other plugins."""
