@@ -13,15 +13,9 @@ from typing import Any
 import pytest
 from conftest import Lab
 
-from tests.support.lease_lab import LEFT, SERVERS, json_in, left, on_each, put, run_as, shell, until
-from toolkit.lease import SHARDS_PER_GPU as GPU
+from tests.support import lease_storms
+from tests.support.lease_lab import LEFT, SERVERS, json_in, left, on_each, run_as, shell, until
 
-SUPPORT = Path(__file__).parents[1] / "support"
-#: What the wishes of lease_storm.py come to; 100 MiB of 256 are rounded up.
-SHARDS = {
-    "-n 1": GPU, "-p 1/7": GPU // 7, "-p 1/2": GPU // 2, "-n 2 -p 1/4": GPU // 2, "-n 3 -p 1/7": 3 * GPU // 7,
-    "-p 5/20": GPU // 4, "-n 2": 2 * GPU, "-m 100": -(-100 * GPU // 256),
-}  # fmt: skip
 #: Shell on a GPU server: nothing more goes between it and client1 on the fabric, as with a dead switch.
 CUT = """
 peer=$(getent ahostsv4 client1 | awk '{print $1; exit}'); peer=${peer/10.77./10.78.}
@@ -299,44 +293,25 @@ def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease
 @pytest.mark.rest
 @pytest.mark.usefixtures("nothing_left")
 def test_200_leases_of_20_clients_with_random_deaths_leak_nothing(pool: Lab) -> None:
-    lab = pool
-    storm = put(lab, "client1", SUPPORT / "lease_storm.py")
-    watch = {node: put(lab, node, SUPPORT / "lease_watch.py") for node in SERVERS}
-    first = int(lab.ssh("head", "sbatch --parsable -o /dev/null -D / --mem=16 --wrap true").strip())
-    with ThreadPoolExecutor(2) as worker:
-        watching = {
-            node: worker.submit(lab.ssh, node, f"rm -f /root/stop; python3 {watch[node]} /root/stop")
-            for node in SERVERS
-        }
-        outcomes = json.loads(lab.ssh("client1", f"python3 {storm} 200 20 1"))
-        until(lambda: lab.ssh("head", "squeue -h").strip(), "", 120)
-        until(lambda: left(lab), {}, 60)
-        for node in SERVERS:
-            lab.ssh(node, "touch /root/stop")
-        watched = {node: json.loads(watching[node].result()) for node in SERVERS}
-    # Every program that nothing happened to ended well.
-    well = [o for o in outcomes if o["death"] == "none"]
-    fell = [(o["wish"], o["code"], o["seconds"], o["said"][-300:]) for o in well if o["code"] != 0]
-    assert fell == [], f"{len(fell)} of {len(well)}: {fell}"
-    assert len(well) > 60
-    assert [o for o in outcomes if o["seconds"] > 280] == []
-    # No GPU was given out twice; no server was drained.
-    assert all(w["most"] <= GPU for w in watched.values()), watched
-    assert sum(w["instances"] for w in watched.values()) > 150
-    assert set(lab.ssh("head", "sinfo -h -N -o %T").split()) == {"idle"}
-    # Accounting knows each lease, what it had, and that it ended.
-    form = "sacct -a -n -P -X -D --format=jobid,jobname,state,alloctres -S now-2hours"
-    rows = [line.split("|") for line in lab.ssh("head", form).splitlines()]
-    # 46, 46_0; a job whose name has line breaks makes rows of other lengths
-    numbered = [(int(re.split(r"[+_]", r[0])[0]), *r[1:]) for r in rows if len(r) == 4 and r[1] == "elastic-ai-lease"]
-    leases = [r for r in numbered if r[0] > first]
-    assert {o["lease"] for o in outcomes if o["lease"]} <= {r[0] for r in leases}
-    assert {r[2].split()[0] for r in leases} <= {"CANCELLED", "COMPLETED", "TIMEOUT", "FAILED"}
-    had: dict[int, int] = {}
-    for number, _name, _state, resources in leases:
-        shares = {"gpu": GPU, "shard": 1}
-        had[number] = had.get(number, 0) + sum(
-            shares[kind] * int(count) for kind, count in re.findall(r"gres/(gpu|shard)=(\d+)", resources)
-        )
-    wrong = [(o["wish"], had[o["lease"]]) for o in outcomes if o["lease"] and had[o["lease"]] != SHARDS[o["wish"]]]
-    assert wrong == []
+    storm = lease_storms.run(pool, 200, 20, 1)
+    print(lease_storms.summary(storm))
+    assert lease_storms.faults(storm) == []
+    assert sum(o["death"] == "none" for o in storm.outcomes) > 60
+    assert sum(seen["instances"] for seen in storm.watched.values()) > 150
+
+
+@pytest.mark.rest
+@pytest.mark.usefixtures("nothing_left")
+def test_preemptions_and_restarts_of_the_controller_leak_nothing_either(pool: Lab, tmp_path: Path) -> None:
+    (tmp_path / "pool.json").write_text(json.dumps(lease_storms.PREEMPTING))
+    try:
+        done = pool.playbook("-e", f"@{tmp_path / 'pool.json'}", name="playbooks/pool.yml")
+        assert done.returncode == 0, done.stdout[-3000:]
+        storm = lease_storms.run(pool, 100, 20, 2, urgents=3, restarting=True)
+    finally:
+        done = pool.playbook(name="playbooks/pool.yml")
+    assert done.returncode == 0, done.stdout[-3000:]
+    print(lease_storms.summary(storm))
+    assert lease_storms.faults(storm, urgents=True) == []
+    assert storm.restarts > 0
+    assert sum(map(lease_storms.preempted, storm.outcomes)) > 0

@@ -1,6 +1,7 @@
 """On a client of the pool: many programs at once, with random deaths. Prints JSON: what each did and how it ended.
 
-`lease_storm.py LEASES CLIENTS SEED` runs as root and gives the programs to the users alice and bob.
+`lease_storm.py LEASES CLIENTS SEED LIMIT_S URGENT` runs as root and gives the programs to the users alice and bob.
+After LIMIT_S seconds no more are begun. URGENT: one of so many of alice's is asked for as class `urgent`; 0: none.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ DEATHS = (
 )
 COPY = ["elastic-ai-copybench", "--bytes", "4M", "--latency-count", "20"]
 LIMIT_S = 300
+#: What `toolkit run` says once its lease runs: 1/2 of gpu1:0, gpu2:0-3.
+_GIVEN = re.compile(r"lease (\d+): ((?:(?:\S+ of )?gpu\d+:[\d,-]+(?:, )?)+)(?: \(.*)?$")
 
 
 @dataclass
@@ -49,6 +52,11 @@ class Outcome:
     lease: int
     seconds: float
     said: str
+    urgent: bool
+    #: What the client was told that it has, and between which moments (seconds since the epoch) it certainly had it.
+    where: str
+    from_s: float
+    until_s: float
 
 
 def children(pid: int) -> list[int]:
@@ -90,14 +98,18 @@ def act(death: str, runuser: int, lease: int, dice: random.Random) -> None:
         return
 
 
-def one(number: int, seed: int) -> Outcome:
-    """Ask, use, and lose or give back."""
+def one(number: int, seed: int, urgents: int, last: float) -> Outcome | None:
+    """Ask, use, and lose or give back; None after the last moment for it."""
+    if time.monotonic() > last:
+        return None
     dice = random.Random(seed * 1000 + number)
     user, wish, death = dice.choice(("alice", "bob")), dice.choice(WISHES), dice.choice(DEATHS)
+    urgent = bool(urgents) and user == "alice" and dice.randrange(urgents) == 0
+    account = ["env", "SBATCH_ACCOUNT=urgent"] if urgent else []
     program = COPY if death == "none" else ["sleep", "20"]
     began = time.monotonic()
     process = subprocess.Popen(
-        ["runuser", "-u", user, "--", "toolkit", "run", *wish, "--", *program],
+        ["runuser", "-u", user, "--", *account, "toolkit", "run", *wish, "--", *program],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -110,26 +122,33 @@ def one(number: int, seed: int) -> Outcome:
         acted = True
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
-    lease = 0
+    lease, where, began_s, ended_s = 0, "", 0.0, 0.0
     for line in process.stderr:
         said.append(line.strip())
-        match = re.match(r"lease (\d+): .*gpu\d:", line)
-        lease = int(match[1]) if match else lease
+        match = _GIVEN.match(line.strip())
+        if match:
+            lease, where, began_s = int(match[1]), match[2], time.time()
+        if re.match(r"lease \d+ has ended", line):
+            ended_s = time.time()
         if match and not acted:
             acted = True
             threading.Thread(target=act, args=(death, process.pid, lease, dice), daemon=True).start()
     code = process.wait()
     timer.cancel()
-    words = " | ".join(said[-2:])
-    return Outcome(user, " ".join(wish), death, code, lease, round(time.monotonic() - began, 1), words[:300])
+    ends = [line for line in said if re.match(r"lease \d+ (has ended|ends)", line)]
+    words = " | ".join(dict.fromkeys([*ends, *said[-2:]]))
+    took_s = round(time.monotonic() - began, 1)
+    ended_s = ended_s or time.time()
+    return Outcome(user, " ".join(wish), death, code, lease, took_s, words[:300], urgent, where, began_s, ended_s)
 
 
 def main() -> None:
     """Run them all."""
-    leases, clients, seed = (int(word) for word in sys.argv[1:4])
+    leases, clients, seed, limit_s, urgents = (int(word) for word in sys.argv[1:6])
+    last = time.monotonic() + limit_s
     with ThreadPoolExecutor(clients) as pool:
-        outcomes = list(pool.map(lambda number: one(number, seed), range(leases)))
-    print(json.dumps([asdict(outcome) for outcome in outcomes]))
+        outcomes = list(pool.map(lambda number: one(number, seed, urgents, last), range(leases)))
+    print(json.dumps([asdict(outcome) for outcome in outcomes if outcome is not None]))
 
 
 if __name__ == "__main__":
