@@ -1,10 +1,13 @@
 """The reference engine over a link, against iperf3 over the same link: bandwidth and latency of copies.
 
     benchmarks/engine.py [--link loopback|veth] [--rate-gbps R] [--mtu 9000] [--bytes 67108864] [--rounds 5] [--json]
+                         [--against CHECKOUT]
 
 Client -> TCP -> server -> emulated driver (host memory), with the artefact built from the sources here. veth: two
 network namespaces of its own, joined by a virtual cable, needs root; with --rate-gbps both ends are shaped to it.
-In each round iperf3 (one TCP stream, both directions) and the copies take turns, so that a busy machine disturbs both.
+In each round iperf3 (one TCP stream, both directions) and the copies take turns, so that a busy machine disturbs both;
+with --against, the engine of another checkout of this project as well, now before and now behind: the ratio of the two
+is that of neighbours in time.
 Data of every copy are verified. What is measured is the engine's and the network's cost, never a GPU's.
 """
 
@@ -19,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -123,27 +126,50 @@ def spread(values: list[float]) -> dict[str, float]:
     return {"min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
+def medians(document: dict[str, Any]) -> dict[str, float]:
+    """The figures of one run of the copy benchmark."""
+    found = {"sync_latency_us": statistics.median(document["sync_latency_us"][0])}
+    for pair in document["pairs"]:
+        name = {"H0": "h2d", "0H": "d2h"}.get(pair["source"] + pair["target"])
+        if name:
+            found[name] = statistics.median(pair["bandwidth_gb_s"])
+            found[f"{name}_latency_us"] = statistics.median(pair["latency_us"])
+    return found
+
+
+def build_of(checkout: Path, folder: Path) -> None:
+    """Engine and devices of another checkout, by its own build."""
+    code = (
+        "import sys; from pathlib import Path; from toolkit.engine import build; to = Path(sys.argv[1]); "
+        "build.compile_engine(to, 'against'); build.compile_devices(to / 'devices')"
+    )
+    run(sys.executable, "-c", code, str(folder), env={**os.environ, "PYTHONPATH": str(checkout)})
+
+
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    engines = [folder]
     compile_engine(folder, default_release())
     compile_devices(folder / "devices")
-    figures: dict[str, list[float]] = {
-        n: [] for n in ("iperf_up", "h2d", "iperf_down", "d2h", "h2d_latency_us", "d2h_latency_us", "sync_latency_us")
-    }
-    with (
-        link(options.link, options.mtu, options.rate_gbps) as (client, server, here, there),
-        serving(folder, server, here, there, options.bytes * 3) as port,
-    ):
+    if options.against:
+        engines.append(folder / "against")
+        build_of(options.against, engines[1])
+    figures: dict[str, list[float]] = {n: [] for n in ("iperf_up", "iperf_down")}
+    with ExitStack() as stack:
+        client, server, here, there = stack.enter_context(link(options.link, options.mtu, options.rate_gbps))
+        ports = {e: stack.enter_context(serving(e, server, here, there, options.bytes * 3)) for e in engines}
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
             figures["iperf_up"].append(iperf_gb_s(client, server, there, False))
-            document = copies(folder, client, there, port, options.bytes)
+            found = {}
+            for engine in engines if number % 2 else reversed(engines):
+                found[engine] = medians(copies(engine, client, there, ports[engine], options.bytes))
             figures["iperf_down"].append(iperf_gb_s(client, server, there, True))
-            for pair in document["pairs"]:
-                name = {"H0": "h2d", "0H": "d2h"}.get(pair["source"] + pair["target"])
-                if name:
-                    figures[name].append(statistics.median(pair["bandwidth_gb_s"]))
-                    figures[f"{name}_latency_us"].append(statistics.median(pair["latency_us"]))
-            figures["sync_latency_us"].append(statistics.median(document["sync_latency_us"][0]))
+            for name, value in found[folder].items():
+                figures.setdefault(name, []).append(value)
+                if options.against:
+                    other = found[engines[1]][name]
+                    figures.setdefault(f"against_{name}", []).append(other)
+                    figures.setdefault(f"{name}_over_against", []).append(value / other)
     ratios = {
         "h2d_over_iperf": [a / b for a, b in zip(figures["h2d"], figures["iperf_up"], strict=True)],
         "d2h_over_iperf": [a / b for a, b in zip(figures["d2h"], figures["iperf_down"], strict=True)],
@@ -168,6 +194,7 @@ def main() -> int:
     parser.add_argument("--mtu", type=int, default=9000)
     parser.add_argument("--bytes", type=int, default=64 << 20)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--against", type=Path, help="another checkout of this project")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.rate_gbps and options.link == "loopback":
@@ -184,7 +211,7 @@ def main() -> int:
     for name, value in found.items():
         if isinstance(value, dict):
             value = f"{value['median']:.3f} ({value['min']:.3f} to {value['max']:.3f})"
-        print(f"{name:18} {value}")
+        print(f"{name:28} {value}")
     return 0
 
 

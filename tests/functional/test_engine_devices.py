@@ -257,3 +257,55 @@ def test_many_processes_at_once_never_take_more_than_there_is(tmp_path: Path, de
         p.kill()
         p.communicate()
     wait_for(lambda: local(tmp_path, devices).run("start(); said(info()[0])")[0] == 256 * MIB)
+
+
+def test_a_context_takes_memory_and_the_driver_keeps_some(tmp_path: Path):
+    devices = describe(tmp_path, 64 * MIB, reserved_bytes=4 * MIB, context_bytes=MIB)
+    script = (
+        NVML
+        + """
+before = memory(0); start(); held = [memory(0), info(), processes(0) == [[os.getpid(), 1 << 20]]]
+n = c_size_t(); cuda.cuDeviceTotalMem_v2(byref(n), 0)
+full = [code(alloc, 60 << 20), code(alloc, 59 << 20)]
+own = c_void_p(); third = code(cuda.cuCtxCreate_v2, byref(own), 0, 0)
+cuda.cuDevicePrimaryCtxRelease_v2(0); said([before, held, n.value, full, third, memory(0)])
+"""
+    )
+    before, held, total, full, third, after = local(tmp_path, devices).run(script)[0]
+    assert before == after == [64 * MIB, 60 * MIB, 4 * MIB], "what the driver keeps counts as used, as NVML has it"
+    assert held == [[64 * MIB, 59 * MIB, 5 * MIB], [59 * MIB, 60 * MIB], True]
+    assert (total, full, third) == (60 * MIB, [2, 0], 2)
+
+
+def test_the_size_of_a_context_is_measured_beside_others_and_kept(tmp_path: Path):
+    devices = describe(tmp_path, context_bytes=700_000)
+    script = """
+from pathlib import Path
+from toolkit.lease import context_size, nvml
+path = Path(os.environ["CACHE"])
+first = context_size.measured(path)
+said([first, context_size.measured(path), [[g.reserved_mib, g.used_mib] for g in nvml.gpus()]])
+"""
+    cache = tmp_path / "leases/contexts.json"
+    client = local(tmp_path, devices, CACHE=str(cache), CUDA_VISIBLE_DEVICES="")
+    holder = local(tmp_path, devices).start("start(); alloc(200 << 20); said(1); sys.stdin.read()")
+    holder.stdout.readline()
+    sizes = dict.fromkeys(UUIDS, 700_000)
+    assert client.run(script)[0] == [sizes, sizes, [[0, 200], [0, 0]]]
+    describe(tmp_path, context_bytes=800_000)
+    assert client.run(script)[0][0] == sizes, "measured once for a driver and its GPUs"
+    cache.write_text("{")
+    assert client.run(script)[0][0] == dict.fromkeys(UUIDS, 800_000)
+    holder.kill()
+    holder.communicate()
+
+
+def test_a_context_that_cannot_be_measured_is_said(tmp_path: Path):
+    devices = describe(tmp_path, MIB, context_bytes=2 * MIB)
+    script = """
+from toolkit.lease import LeaseError, context_size
+try: context_size.measure()
+except LeaseError as fault: said(str(fault))
+"""
+    words = "the size of a CUDA context could not be measured: GPU 1: CUDA error 2"
+    assert local(tmp_path, devices).run(script)[0] == words

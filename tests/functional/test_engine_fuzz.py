@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.engine_fuzz import assert_equal, attack, honest, until
+from tests.support.engine_fuzz import LAST_OP, assert_equal, attack, honest, until
 from tests.support.engine_run import MIB, describe, sanitized, server
 from toolkit.engine import build
 
@@ -19,11 +19,11 @@ ENDS = (0, 1)  # of a connection's process: its client went, or broke the protoc
 
 
 def attacked(folder: Path, seeds: Iterable[int]) -> int:
-    """All cases against one lease beside another; how many there were."""
+    """All cases against one lease beside another; how many there were, in which each operation succeeded somewhere."""
     devices = describe(folder, 64 * MIB, context_bytes=CONTEXT)
     limits = ["--memory-limit", str(LIMIT), "--context-bytes", str(CONTEXT)]
     log = {"ASAN_OPTIONS": f"log_path={folder}/found:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
-    count = 0
+    count, done = 0, set[int]()
     with (
         server(folder / "a", *limits, devices=devices, programs=sanitized, **log) as lease,
         server(folder / "b", *limits, devices=devices, programs=sanitized, **log) as other,
@@ -32,7 +32,7 @@ def attacked(folder: Path, seeds: Iterable[int]) -> int:
     ):
         for seed in seeds:
             try:
-                attack(lease, seed, LIMIT)
+                done |= attack(lease, seed, LIMIT)
                 for one, at in ((beside, lease), (neighbour, other)):
                     one.check()
                     assert_equal(at, one.told())
@@ -43,6 +43,7 @@ def attacked(folder: Path, seeds: Iterable[int]) -> int:
         ends = {event["status"] for event in lease.events() if event["event"] == "gone"}
     assert ends <= set(ENDS), f"a connection's process ended with {ends}"
     assert not list(folder.glob("found.*"))
+    assert done >= set(range(1, LAST_OP + 1)), "a fuzzer whose requests are all refused tries little"
     return count
 
 

@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 def pool(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     from tests.support import engine_run
 
-    emulated = engine_run.describe(folder)
+    emulated = engine_run.describe(folder, context_bytes=500_000)
     devices = Path(emulated["ELASTIC_AI_EMULATED_STATE"])
     devices.touch()
     devices.chmod(0o660)  # as role remoting_server closes it
@@ -79,8 +79,19 @@ def test_a_native_program_that_has_the_gpu_is_a_breach(pool: Path) -> None:
 def test_servers_without_a_limit_are_breached_and_it_is_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STAND_IN_UNLIMITED", "1")
     doc = remoting_fraction.probe(remoting_fraction.Asked(server="gpu1", parts=["1/2", "1/2"]))
-    with pytest.raises(ParseError, match="together have 512 MiB of 256"):
+    with pytest.raises(ParseError, match=r"1/2 has 128 MiB, .* and could take 25\d"):
         parse("remoting-fraction", doc, {})
+
+
+def test_what_an_engine_does_not_promise_is_tried_and_told(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine without tokens, whose limit is of each program: the first is possible, and no breach of a promise."""
+    monkeypatch.setenv("STAND_IN_OPEN", "1")
+    _, facts = parse("remoting-isolate", isolate(elsewhere=""), {"server": "gpu1"})
+    assert isinstance(facts, IsolationFacts)
+    assert (facts.breaches, facts.unpromised) == ([], ["no token", "a wrong token"])
+    assert [a.name for a in facts.attempts if not a.promised] == [
+        "memory beyond the part in two programs", "no token", "a wrong token",
+    ]  # fmt: skip
 
 
 def test_a_lease_that_outlives_its_end_is_a_breach(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:

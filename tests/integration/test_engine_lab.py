@@ -16,6 +16,7 @@ from conftest import Lab
 
 from toolkit.engine import build
 from toolkit.lab import lab as labs
+from toolkit.lab.devices import GPU_CONTEXT_BYTES
 from toolkit.lab.network import BUCKET_S
 from toolkit.lab.spec import LabSpec
 
@@ -130,7 +131,7 @@ def test_a_cut_network_ends_both_sides(lab: Lab, spec: LabSpec):
     words += [f"{environment(spec, 7003, 'gpu2')} python3 /opt/engine-test/hold.py"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout.readline() == "holds\n"
-        assert sum(used for *_, used in inventory_of(lab, "gpu2")) == 64 << 20
+        assert sum(used for *_, used in inventory_of(lab, "gpu2")) == (64 << 20) + GPU_CONTEXT_BYTES
         lab.ssh("gpu2", "ip link set fab0 down")
         try:
             holder.stdin.write("\n")

@@ -245,9 +245,14 @@ def honest(server: Server) -> Iterator[Honest]:
 
 
 def children(server: Server) -> set[int]:
-    """Processes of its connections that have not ended."""
-    events = server.events()
-    return {e["pid"] for e in events if e["event"] == "client"} - {e["pid"] for e in events if e["event"] == "gone"}
+    """Processes of its connections."""
+    pid = server.process.pid
+    return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def gone(server: Server, pid: int) -> bool:
+    """Whether a connection's process has ended, and its accounts with it."""
+    return any(e["event"] == "gone" and e["pid"] == pid for e in server.events())
 
 
 def assert_equal(server: Server, told: dict[str, Any]) -> None:
@@ -274,18 +279,16 @@ def torn(sock: socket.socket, data: bytes) -> None:
         return  # it has closed already
 
 
-def attack(server: Server, seed: int, limit_bytes: int) -> None:
-    """One case. AssertionError where accounts and driver differ."""
-    hostile = Hostile(seed, limit_bytes)
-    before = children(server)
+def attack(server: Server, seed: int, limit_bytes: int) -> set[int]:
+    """One case; the operations that succeeded in it. AssertionError where accounts and driver differ."""
+    hostile, done, pid = Hostile(seed, limit_bytes), set[int](), 0
     with socket.create_connection(("127.0.0.1", server.port)) as sock:
         sock.settimeout(HANGS_S)
         if hostile.chance.random() < 0.1:
-            sock.sendall(hostile.bad_hello())
-            return
+            torn(sock, hostile.bad_hello())
+            return done
         sock.sendall(hello())
         welcomed(sock)
-        pid = (children(server) - before).pop()
         for _ in range(hostile.chance.randrange(1, 5)):
             ops, data = hostile.batch()
             end = None
@@ -293,16 +296,19 @@ def attack(server: Server, seed: int, limit_bytes: int) -> None:
                 if seq == MARK:
                     end = json.loads(body)
                 elif status == 0:
+                    done.add(ops[seq])
                     hostile.known.learn(ops[seq], value)
             assert end is not None, "a request that is in step ended the connection"
-            row, objects = rows(Path(server.devices["ELASTIC_AI_EMULATED_STATE"])).get(pid), end["objects"]
+            pid, objects = int(end["child"]), end["objects"]
+            row = rows(Path(server.devices["ELASTIC_AI_EMULATED_STATE"])).get(pid)
             here = (objects["contexts"], objects["streams"], objects["events"] + objects["staging_events"])
             assert here == ((row.contexts, row.streams, row.events) if row else (0, 0, 0)), (here, row)
             assert objects["contexts"] <= len(end["devices"])
             assert_equal(server, end)
         if hostile.chance.random() < 0.4:
             torn(sock, hostile.torn())
-    wait_for(lambda: children(server) == before, HANGS_S)
+    wait_for(lambda: gone(server, pid), HANGS_S)
+    return done
 
 
 def until(seconds: float, first_seed: int) -> Iterator[int]:

@@ -71,7 +71,7 @@ def fraction(parts: tuple[str, ...], sizes: list[float], server: str = "gpu1") -
     facts = {
         "type": "fractions", "engine": "reference", "engine_release": "0.1.0", "emulated": True, "server": server,
         "parts": [{"part": p, "memory_mib": size} for p, size in zip(parts, sizes, strict=True)],
-        "memory_mib": 256, "beyond": "refused",
+        "memory_mib": 256, "reserved_mib": 0, "context_mib": 0.5, "beyond": "refused",
     }  # fmt: skip
     return m, result(m, (sample,), **facts)
 

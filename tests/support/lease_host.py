@@ -179,6 +179,7 @@ class FakeGpus:
         default_factory=lambda: [Gpu(i, f"GPU-{i}", "Emulated V100", 256, 0, True) for i in range(4)]
     )
     users: dict[str, list[int]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=lambda: {f"GPU-{i}": 300_000 for i in range(4)})
     broken: Exception | None = None
 
     def gpus(self) -> list[Gpu]:
@@ -190,6 +191,9 @@ class FakeGpus:
         if self.broken:
             raise self.broken
         return self.users
+
+    def contexts(self, cache: Path) -> dict[str, int]:
+        return self.sizes
 
 
 @dataclass

@@ -74,7 +74,7 @@ def request(words: dict[str, str], wait: bool = True) -> int:
         command = [os.environ["STAND_IN_SERVER"], "--port-file", str(folder / "port"), "--report-fd", "2"]
         command += ["--token-file", str(folder / "token"), "--allow", "127.0.0.1"]
         if "STAND_IN_UNLIMITED" not in os.environ:
-            command += ["--memory-limit", str(limit)]
+            command += ["--memory-limit", str(limit), "--context-bytes", str(gpus()[0].get("context_bytes", 0))]
         devices = {"LD_LIBRARY_PATH": os.environ["STAND_IN_DEVICES"], "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
         with (folder / "events").open("w") as events:
             server = subprocess.Popen(
@@ -82,7 +82,7 @@ def request(words: dict[str, str], wait: bool = True) -> int:
             )
         while not (folder / "port").exists():
             time.sleep(0.01)
-        lease |= {"state": "running", "pid": server.pid, "port": int((folder / "port").read_text())}
+        lease |= {"state": "running", "pid": server.pid, "port": int((folder / "port").read_text()), "limit": limit}
     return number
 
 
@@ -105,13 +105,36 @@ def run_on(number: str, program: list[str]) -> int:
         lease = found[number]
     if lease["state"] != "running":
         refuse(f"lease {number} has ended: it was released")
-    environment = {
-        "LD_LIBRARY_PATH": os.environ["STAND_IN_LIBRARY"],
-        "ELASTIC_AI_SERVERS": f"127.0.0.1:{lease['port']}",
-        "ELASTIC_AI_TOKEN_FILE": str(FOLDER / f"lease-{number}/token"),
-    }
+    environment = client(lease, FOLDER / f"lease-{number}/token")
     code = subprocess.run(program, env={**os.environ, **environment}, check=False).returncode
     return code if code >= 0 else 128 - code
+
+
+def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
+    """Environment of a lease's programs."""
+    parts = [
+        {"uuid": gpus()[i]["uuid"], "emulated": True, "memory_bytes": lease["limit"], "context_bytes": 0}
+        for i in lease["gpus"]
+    ]
+    return {
+        "LD_LIBRARY_PATH": os.environ["STAND_IN_LIBRARY"],
+        "ELASTIC_AI_SERVERS": f"127.0.0.1:{lease['port']}",
+        "ELASTIC_AI_TOKEN_FILE": str(token),
+        "ELASTIC_AI_GPUS": json.dumps(parts),
+    }
+
+
+def environment(number: str, folder: Path) -> None:
+    """With STAND_IN_OPEN as of an engine that asks for no token and holds each program by itself."""
+    with leases() as found:
+        lease = found[number]
+    folder.mkdir(mode=0o700)
+    token = folder / "tokens"
+    token.write_text((FOLDER / f"lease-{number}/token").read_text())
+    is_open = "STAND_IN_OPEN" in os.environ
+    said = {"environment": client(lease, token), "servers": [f"127.0.0.1:{lease['port']}"]}
+    said |= {"secret": "" if is_open else str(token), "holds_memory_of": "program" if is_open else "lease"}
+    print(json.dumps(said))
 
 
 def toolkit(words: list[str]) -> int:
@@ -123,12 +146,16 @@ def toolkit(words: list[str]) -> int:
         common = {"node": "gpu1", "emulated": True}
         shown = [
             {**common, "index": i, "free": left[i] / SHARDS, "memory_mib": gpu["memory_bytes"] // MIB}
+            | {"reserved_mib": 0, "context_bytes": gpu.get("context_bytes", 0)}
             for i, gpu in enumerate(gpus())
         ]
         print(json.dumps({"gpus": shown}))
         return 0
     if words[:2] == ["lease", "release"]:
         release(words[2])
+        return 0
+    if words[:2] == ["lease", "environment"]:
+        environment(words[2], Path(words[3]))
         return 0
     if words[:2] == ["lease", "show"]:
         with leases() as found:

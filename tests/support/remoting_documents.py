@@ -61,7 +61,8 @@ MIB = 1 << 20
 def cut(**changes: Any) -> Any:
     facts = {
         "server": "gpu1", "parts": ["3/4", "5/20"], "uuids": ["GPU-0"] * 2, "total_bytes": [192 * MIB, 64 * MIB],
-        "taken_bytes": [192 * MIB, 62 * MIB], "codes": [2, 2], "beyond": "waiting", "memory_mib": 256, **changes,
+        "taken_bytes": [192 * MIB, 62 * MIB], "codes": [2, 2], "beyond": "waiting", "memory_mib": 256,
+        "reserved_mib": 0, "context_bytes": MIB // 2, **changes,
     }  # fmt: skip
     return doc("remoting-fraction", facts)
 

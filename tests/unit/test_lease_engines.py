@@ -23,7 +23,10 @@ from toolkit.lease.engines import (
 
 def start(shards: int = 140, mps: bool = False, devices: int = 1) -> Start:
     limit = None if shards == 140 else 32768 * shards // 140
-    given = tuple(LeasedGpu(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit) for i in range(devices))
+    given = tuple(
+        LeasedGpu(i, f"GPU-{i}", "Tesla V100", 32768, shards, 140, limit, context_bytes=300 << 20)
+        for i in range(devices)
+    )
     return Start(
         Path("/e"),
         "r1",
@@ -41,6 +44,7 @@ def test_reference_limits_memory_by_itself() -> None:
     command = reference.command(start(35))
     words = list(command.argv)
     assert words[words.index("--memory-limit") + 1] == str(8192 << 20)
+    assert words[words.index("--context-bytes") + 1] == str(300 << 20)
     assert words[words.index("--allow") + 1] == "10.0.0.2"
     assert words[words.index("--token-file") + 1] == "/t"
     assert dict(command.environment) == {"CUDA_VISIBLE_DEVICES": "GPU-0"}
@@ -70,8 +74,11 @@ def test_clients(tmp_path: Path) -> None:
     assert Path(told["ELASTIC_AI_TOKEN_FILE"]).stat().st_mode & 0o777 == 0o600
     assert told["LD_LIBRARY_PATH"].startswith("/e/lib")
     assert "a" * 20 not in str(told)
+    assert str(reference.secret(tmp_path)) == told["ELASTIC_AI_TOKEN_FILE"]
     told = lupine.client(Path("/e"), servers, tmp_path)
     assert (told["LUPINE_SERVER"], told["LUPINE_DISABLE_LOCAL"]) == ("10.0.0.1:21000,10.0.0.3:21010", "1")
+    assert lupine.secret(tmp_path) is None
+    assert (reference.HOLDS_MEMORY_OF, lupine.HOLDS_MEMORY_OF) == ("lease", "program")
 
 
 def test_bitfusion_is_asked_in_its_own_words() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.lease import SHARDS_PER_GPU, LeaseError
@@ -82,9 +82,19 @@ def test_a_part_for_memory_holds_it_and_no_smaller_one_does(wanted: int) -> None
     assert part.shards == 1 or memory_limit_mib(80_000, part.shards - 1, part.of) < wanted
 
 
+@settings(deadline=None)
+@given(st.integers(1, 79_000), st.integers(1, 999 << 20))
+def test_a_part_for_memory_leaves_it_beside_a_context(wanted: int, context_bytes: int) -> None:
+    part = part_for_memory(wanted, 80_000, context_bytes=context_bytes)
+    assert (memory_limit_mib(80_000, part.shards, part.of) << 20) - context_bytes >= wanted << 20
+    assert "of them for a program's context" in part.note or not part.note
+
+
 def test_more_memory_than_a_gpu_has() -> None:
     with pytest.raises(LeaseError, match="256 MiB each"):
         part_for_memory(257, 256)
+    with pytest.raises(LeaseError, match="256 MiB each, 1 of them for a program's context"):
+        part_for_memory(256, 256, context_bytes=1)
 
 
 def test_what_mps_is_told() -> None:

@@ -48,6 +48,7 @@ def test_a_lease_has_its_own_devices_limit_ports_and_token(host: FakeHost, conf:
     }
     assert "token" not in json.dumps(host.systemd.units["41"])
     assert any("computing is not limited" in note for note in told["notes"])
+    assert "each program's CUDA context takes 0.286 MiB of a part's memory, as measured on its server" in told["notes"]
 
 
 def test_a_job_that_is_no_lease_gives_way_to_leases(host: FakeHost, conf: ServerConf) -> None:
@@ -382,6 +383,25 @@ def test_shares_of_all_kinds_are_counted(host: FakeHost, conf: ServerConf) -> No
         instance.devices_of(host, [Held("gpu1", 9, 0)], conf, 0)
 
 
+def test_parts_are_cut_from_what_the_driver_leaves_and_hold_more_than_a_context(
+    host: FakeHost, conf: ServerConf
+) -> None:
+    host.gpus.found = [replace(gpu, reserved_mib=16) for gpu in host.gpus.found]
+    (half,) = instance.devices_of(host, [Held("gpu1", 0, 70)], conf, 0, {})
+    assert (half.limit_mib, half.context_bytes) == (120, 300_000)
+    (whole,) = instance.devices_of(host, [Held("gpu1", 0, 0)], conf, 0, {})
+    assert (whole.limit_mib, whole.context_bytes) == (None, 0)
+    host.gpus.sizes["GPU-0"] = 120 << 20
+    with pytest.raises(LeaseError, match="1/2 of GPU 0 is 120 MiB, and a program's context alone takes 120 MiB"):
+        instance.devices_of(host, [Held("gpu1", 0, 70)], conf, 0, {})
+    host.gpus.sizes.clear()
+    with pytest.raises(LeaseError, match="GPU 0 gives no parts: what a context takes"):
+        instance.devices_of(host, [Held("gpu1", 0, 70)], conf, 0, {})
+    assert instance.devices_of(host, [Held("gpu1", 0, 0)], conf, 0, {}) == [whole], "a whole GPU needs no such figure"
+    (native,) = instance.devices_of(host, [Held("gpu1", 0, 70)], conf, 0)
+    assert native.shards == 70, "nor a job that is no lease"
+
+
 def test_static_leases_take_what_is_free_and_refuse_the_rest(host: FakeHost, conf: ServerConf) -> None:
     wanted = {
         "count": 2,
@@ -415,7 +435,7 @@ def test_a_part_that_is_no_whole_number_is_said_to_its_owner(host: FakeHost, con
     instance.start(host, job(gres="shard:v100:20(IDX:2)"), conf)
     assert "1/7 of 256 MiB is 36.57 MiB: you get 36" in host.endpoint(41)["notes"]
     instance.start(host, job(42, gres="shard:v100:70(IDX:1)"), conf)
-    assert not [note for note in host.endpoint(42)["notes"] if "MiB" in note]
+    assert not [note for note in host.endpoint(42)["notes"] if "you get" in note]
     host.gpus.found = [replace(gpu, sm_count=132) for gpu in host.gpus.found]
     mps = replace(conf, enforcement="mps", mps_pipe=str(host.folder))
     instance.start(host, job(43, gres="shard:v100:20(IDX:3)"), mps)

@@ -29,6 +29,7 @@ GPUS = [
 def host(tmp_path: Path) -> FakeHost:
     found = FakeHost(folder=tmp_path)
     found.gpus.found = list(GPUS)
+    found.gpus.sizes.clear()
     return found
 
 
@@ -52,6 +53,7 @@ def test_a_part_is_an_instance_of_exactly_its_size(host: FakeHost, conf: ServerC
         ("MIG-1", 32, None),
         ("MIG-2", 64, None),
     ]
+    assert [d["context_bytes"] for d in given] == [0, 0, 0], "nothing is cut, so nothing has to be measured"
     assert "2/7 of a GPU is a MIG instance of 64 MiB and 22 SMs" in third["notes"]
     assert not [note for note in third["notes"] if "you get" in note or "not limited" in note]
     command = engines.load("reference").command(instance.start_of(host.systemd.units["43"]))

@@ -129,7 +129,7 @@ def test_a_breach_is_counted_and_named() -> None:
 
 def test_parts_that_fill_the_whole() -> None:
     samples, facts = parse("remoting-fraction", cut(), PARTS)
-    assert [(s.metric, s.value) for s in samples] == [("memory_error_mib", 0.0)]
+    assert [(s.metric, s.value) for s in samples] == [("memory_error_mib", 0.0), ("context_mib", 0.5)]
     assert isinstance(facts, FractionFacts)
     assert sum(part.memory_mib for part in facts.parts) == facts.memory_mib
     samples, _ = parse("remoting-fraction", cut(total_bytes=[190 * MIB, 64 * MIB], taken_bytes=[190 * MIB, 64 * MIB]))
@@ -142,6 +142,10 @@ def test_parts_that_fill_the_whole() -> None:
         ({"total_bytes": [256 * MIB, 256 * MIB], "taken_bytes": [256 * MIB] * 2}, "together have 512 MiB of 256"),
         ({"uuids": ["GPU-0", "GPU-1"]}, "lay on 2 GPUs"),
         ({"taken_bytes": [192 * MIB, 12 * MIB]}, "could take 12"),
+        ({"taken_bytes": [187 * MIB, 64 * MIB]}, "could take 187"),  # a page and a context below are 187.5
+        ({"reserved_mib": 8}, "together have 256 MiB of 248"),
+        ({"context_bytes": 64 * MIB}, "leaves nothing of a part"),
+        ({"context_bytes": 0}, "not a usable value"),
         ({"taken_bytes": [194 * MIB, 64 * MIB]}, "could take 194"),
         ({"beyond": "running"}, "more than the whole was running"),
         ({"codes": [2]}, "1 codes of 2 parts"),
@@ -207,6 +211,19 @@ def test_what_was_tried_and_refused_passes_and_one_breach_fails() -> None:
     assert criterion(verdict_of(LAB, PLAN, measured(PLAN, error_mib=2)), "rm.memory").verdict == "fail"
 
 
+def test_what_the_engine_does_not_promise_stands_in_the_verdict() -> None:
+    results = measured(PLAN)
+    for m, r in zip(PLAN.measurements, results, strict=True):
+        if m.kind == "remoting-isolate":
+            tried = [a | {"cuda": 0, "promised": False} if a["name"] == "no token" else a for a in
+                     attempts_made(elsewhere=str(m.params["elsewhere"]))]  # fmt: skip
+            facts = {**WHO, "type": "isolation", "server": m.params["server"], "attempts": tried, "engine": "lupine"}
+            results[results.index(r)] = result(m, list(r.samples), facts=facts)
+    found = criterion(verdict_of(LAB, PLAN, results), "rm.isolate")
+    assert found.verdict == "pass"
+    assert all("not promised by the engine lupine: no token" in j.reason for j in found.judgements)
+
+
 def test_what_needs_kernels_is_not_measured_and_says_why() -> None:
     verdict = verdict_of(LAB, PLAN, measured(PLAN))
     for name in ("rm.layout", "rm.ratio", "rm.batch", "rm.fraction", "rm.scale", "rm.same"):
@@ -263,11 +280,11 @@ def told(**document: Any) -> Ran:
 
 GPU = told(devices=[{"uuid": "GPU-0"}])
 NOT_TAKEN = Ran([], 1, "", "srun: error: Unable to allocate resources: Invalid account or partition\n")
-WHERE = {"ELASTIC_AI_SERVERS": "10.78.0.13:7001"}
+WHERE = "10.78.0.13:7001"
 UNMADE: list[tuple[str, tuple[Any, ...], list[Ran]]] = [
-    ("memory", (), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
-    ("memory", (), [told(code=2), told(first=0, code=-1)]),
-    ("memory", (), [told(code="2")]),
+    ("memory", (True,), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
+    ("memory", (True,), [told(code=2), told(first=0, code=-1)]),
+    ("memory", (True,), [told(code="2")]),
     ("others", (), [told(code=-1, refused="libcuda.so.1: cannot open shared object file")]),
     ("stranger", (), [Ran([], 1, "", "setpriv: setgroups failed: Operation not permitted\n")]),
     ("stranger", (), [Ran([], -9, "", "")]),
@@ -305,10 +322,17 @@ def test_an_attempt_that_could_not_be_made_is_no_refusal(
         getattr(tenant(), step)(*given)
 
 
+def offered(monkeypatch: pytest.MonkeyPatch, secret: str) -> dict[str, Any]:
+    """What `toolkit lease environment` says, each time; secret: the file with the token, '' where there is none."""
+    offer = {"environment": {"LD_LIBRARY_PATH": "/lib"}, "servers": [WHERE], "secret": secret}
+    monkeypatch.setattr(remoting, "ask", lambda *_: offer)
+    return offer
+
+
 def test_wrong_tokens_that_were_not_tried_are_no_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     Answers(monkeypatch, told(devices=[{}]), told(code=-1, refused="no libcuda.so.1"))
     with pytest.raises(remoting.Unmet):
-        tenant().tokens({}, tmp_path, "/lib")
+        tenant().tokens(offered(monkeypatch, str(tmp_path / "tokens")), tmp_path)
 
 
 def test_what_was_refused_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
@@ -320,14 +344,28 @@ def test_what_was_refused_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tm
         *(GPU, told(code=304), GPU, NOT_TAKEN),
         told(how="refused", why="Connection refused"),
     )
-    someone.memory()
+    someone.memory(True)
     someone.others()
-    someone.tokens({}, tmp_path, "/lib")
+    someone.tokens(offered(monkeypatch, str(tmp_path / "tokens")), tmp_path)
     someone.stranger()
     someone.natively()
     someone.elsewhere(WHERE)
     assert [attempt["breach"] for attempt in someone.tried] == [False] * 11
     assert_borne_out(someone.tried)
+
+
+def test_what_an_engine_does_not_promise_is_told_and_no_breach(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """Lupine has no tokens, and MPS has a limit for each process."""
+    someone = tenant()
+    Answers(monkeypatch, told(code=2), told(first=0, code=0), *[told(devices=[{}])] * 3)
+    someone.memory(False)
+    someone.tokens(offered(monkeypatch, ""), tmp_path)
+    assert not (tmp_path / "tokens").exists()
+    tried = [Attempt.model_validate(attempt) for attempt in someone.tried]
+    assert [(a.breach, a.got_through, a.promised) for a in tried] == [(False, False, True), *[(False, True, False)] * 3]
+    assert all("not promised by the engine" in attempt.words for attempt in tried[1:])
+    with pytest.raises(ValueError, match="every engine promises to refuse this"):
+        Attempt.model_validate({**someone.tried[0], "promised": False})
 
 
 def assert_borne_out(tried: list[dict[str, Any]]) -> None:
@@ -343,9 +381,9 @@ def test_what_got_through_is_written_down_so(monkeypatch: pytest.MonkeyPatch, tm
         *(told(code=0), told(first=0, code=0), *[told(devices=[strange])] * 3, told(devices=[{}])),
         *(told(devices=[{}]), told(devices=[]), Ran([], 0, "", ""), *[GPU] * 4, told(how="kept", why="after 3 s")),
     )
-    someone.memory()
+    someone.memory(True)
     someone.others()
-    someone.tokens({}, tmp_path, "/lib")
+    someone.tokens(offered(monkeypatch, str(tmp_path / "tokens")), tmp_path)
     someone.stranger()
     someone.natively()
     someone.elsewhere(WHERE)

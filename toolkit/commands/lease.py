@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import head_options, make_request, omit, on_head, request_options, say
 from toolkit.exits import epilogue
 from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running
+from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
 from toolkit.lease.text import clock, table
@@ -188,6 +190,47 @@ def show(inventory: Path | None, number: int, as_json: bool) -> None:
                 click.echo(f"  device  {one.node}:{device['index']} {device['name']}{label}, {limit} MiB")
             for note in one.notes:
                 click.echo(f"  note    {note}")
+
+
+@lease.command()
+@click.argument("number", type=int, metavar="LEASE")
+@click.argument("folder", type=click.Path(path_type=Path))
+@json_option
+def environment(number: int, folder: Path, as_json: bool) -> None:
+    """What a program needs that something else than `toolkit run` starts: its files in FOLDER, new and for you alone.
+
+    \b
+    toolkit lease request -n 2 --hours 8
+    toolkit lease environment 42 ~/lease-42 > lease.sh; . ./lease.sh
+
+    Whoever has FOLDER has the lease. The lease ends at its time whatever its programs do.
+    """
+    host = this_host()
+    item = manage.find(host, number)
+    if item.state != "running":
+        raise LeaseError(f"lease {number} does not run: {item.state}", Exit.RETRY)
+    ends = endpoint.endpoints_of(host, item.jobs)
+    endpoint.check_engine(ends, host.engine_dir)
+    adapter = load(ends[0].engine)
+    try:
+        folder.mkdir(mode=0o700)
+    except OSError as fault:
+        raise LeaseError(f"{folder}: {fault.strerror}; name a folder that is to be made") from None
+    folder = folder.resolve()
+    values = adapter.client(host.engine_dir, [end.server for end in ends], folder)
+    values |= {"ELASTIC_AI_LEASE": str(number), "ELASTIC_AI_GPUS": endpoint.gpus_text(ends)}
+    if not as_json:
+        click.echo("\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items()))
+        return
+    document = {
+        "lease": number,
+        "engine": ends[0].engine,
+        "environment": values,
+        "servers": [f"{end.address}:{end.port}" for end in ends],
+        "secret": str(adapter.secret(folder) or ""),
+        "holds_memory_of": adapter.HOLDS_MEMORY_OF,
+    }
+    click.echo(json.dumps(document, indent=2))
 
 
 @lease.command()

@@ -130,10 +130,10 @@ def make_request(
     of = next((pool.shards_per_gpu(node) for node in nodes), SHARDS_PER_GPU)
     gpus = [g for g in pool.gpus_of(everyone, jobs, known) if g.node in {n.name for n in nodes}]
     if memory is not None:
-        sizes = {gpu.memory_mib for gpu in gpus if gpu.memory_mib}
+        sizes = {gpu.memory_mib - gpu.reserved_mib for gpu in gpus if gpu.memory_mib}
         if not sizes:
             raise LeaseError("-m: the GPUs' memory size is not known here; run site.yml, or use -p")
-        share = part_for_memory(memory, min(sizes), of)
+        share = part_for_memory(memory, min(sizes), of, max(gpu.context_bytes for gpu in gpus))
     else:
         share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))
     request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart)

@@ -9,10 +9,11 @@ Artefact (tar.gz, paths inside):
 
 Server, one instance per lease, on the GPU host:
     elastic-ai-refserver --bind ADDR --port N --port-file F --token-file F --allow IP[,IP...]
-                         [--memory-limit BYTES] [--idle-timeout S] --report-fd N
+                         [--memory-limit BYTES] [--context-bytes BYTES] [--idle-timeout S] --report-fd N
     --port 0            any free port; --port-file gets it as decimal text and a newline, in one rename
     --token-file        first line is the token, 16 to 255 characters; read once at start, never shown
     --memory-limit      per device, over all connections of this instance; cuMemGetInfo and totalMem show it
+    --context-bytes     what a context takes of a device (0; toolkit.lease.context_size measures it), within that limit
     --idle-timeout      ends by itself (exit 0) after S seconds without any connection
     --report-fd         a JSON line per event: listening {port, pid}, client {peer, pid}, gone {pid, status},
                         refused {peer, why}, stopped {why}; never blocks the server
@@ -21,7 +22,8 @@ Server, one instance per lease, on the GPU host:
     SIGTERM             ends all connections, removes the port file, exit 0. Exit 2: arguments; 1: anything else.
     sandbox             needs: its port, read of the token file, write of the port file's folder, with emulated devices
                         read-write /dev/shm/elastic-ai-devices and read /etc/elastic-ai-emulated/gpus.json.
-                        Forks one child per connection, no threads; a child dies with its connection or its parent.
+                        Forks one child per connection that shows the token, no threads; a child dies with its
+                        connection or its parent.
 
 Client, any CUDA driver API program:
     LD_LIBRARY_PATH=/opt/elastic-ai/engine/current/lib

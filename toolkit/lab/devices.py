@@ -34,6 +34,7 @@ UNIT = "elastic-ai-emulated.service"
 GPU_COUNT = 4
 GPU_NAME = "Emulated V100-SXM2-32GB"
 GPU_MEMORY_BYTES = 256 << 20
+GPU_CONTEXT_BYTES = 512 << 10  # the lab's own: of its small memory about the share that a driver takes of a real one's
 GPU_SM_COUNT = 80  # of a V100, NVIDIA Tesla V100 architecture whitepaper, table 1
 GPU_PCI = ("1A", "1C", "1D", "1E")  # PCI buses of the GPUs in a PowerEdge C4140
 UUID_SPACE = uuid.UUID("6f1f1a52-6f3c-5b6e-9d53-5e1a57e1a1a1")  # of this lab's names alone
@@ -98,6 +99,7 @@ def describe_gpus(spec: LabSpec, node: NodeSpec) -> list[dict[str, Any]]:
             "uuid": f"GPU-{uuid.uuid5(UUID_SPACE, f'{spec.name}/{node.name}/{i}')}",
             "name": GPU_NAME,
             "memory_bytes": GPU_MEMORY_BYTES,
+            "context_bytes": GPU_CONTEXT_BYTES,
             "sm_count": GPU_SM_COUNT,
             "compute_capability": "7.0",
             "pci_bus_id": f"00000000:{GPU_PCI[i]}:00.0",

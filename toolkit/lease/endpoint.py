@@ -63,6 +63,23 @@ class LeaseEndpoint:
         return any(device["emulated"] for device in self.devices)
 
 
+def gpus_text(endpoints: Sequence[LeaseEndpoint]) -> str:
+    """The lease's GPUs in the order of its program, as JSON: uuid, emulated, memory_bytes (what of it is the lease's)
+    and context_bytes (what the program's context takes of that; 0 for a whole GPU and a MIG instance, where nothing is
+    cut). An engine may show its programs the size of the whole GPU."""
+    gpus = [
+        {
+            "uuid": device["uuid"],
+            "emulated": device["emulated"],
+            "memory_bytes": (device["limit_mib"] or device["memory_mib"]) << 20,
+            "context_bytes": device["context_bytes"],
+        }
+        for endpoint in endpoints
+        for device in endpoint.devices
+    ]
+    return json.dumps(gpus)
+
+
 class NotStarted(LeaseError):
     """The server could not start the lease, and asking Slurm again may lead elsewhere."""
 

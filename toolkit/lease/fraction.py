@@ -9,6 +9,7 @@ from fractions import Fraction
 
 from toolkit.lease import SHARDS_PER_GPU, LeaseError
 
+MIB = 1 << 20
 _FORM = re.compile(r"(\d{1,6})/(\d{1,6})|(\d{0,6}\.?\d{1,9}|\d{1,6}\.)")
 
 
@@ -63,22 +64,27 @@ def parse_part(text: str, of: int = SHARDS_PER_GPU) -> GpuPart:
     return GpuPart(shards, of, note)
 
 
-def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU) -> GpuPart:
-    """The smallest part whose memory is at least `wanted_mib` MiB of a GPU's `gpu_mib`."""
+def part_for_memory(wanted_mib: int, gpu_mib: int, of: int = SHARDS_PER_GPU, context_bytes: int = 0) -> GpuPart:
+    """The smallest part of which `wanted_mib` MiB are left when a program has its context; gpu_mib: what the driver
+    leaves of a GPU."""
+    context_mib = -(-context_bytes // MIB)
     if wanted_mib <= 0:
         raise LeaseError(f"-m {wanted_mib}: give the memory in MiB, above 0")
-    if wanted_mib > gpu_mib:
-        raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each; use -n for several")
+    if wanted_mib + context_mib > gpu_mib:
+        beside = f", {context_mib} of them for a program's context" if context_mib else ""
+        raise LeaseError(f"-m {wanted_mib}: the GPUs have {gpu_mib} MiB each{beside}; use -n for several")
     if of == 0:
         return GpuPart(1, 1)
-    shards = -(-wanted_mib * of // gpu_mib)
+    shards = -(-(wanted_mib + context_mib) * of // gpu_mib)
     got = memory_limit_mib(gpu_mib, shards, of)
-    note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB"
+    beside = f", {context_mib} of them for a program's context" if context_mib else ""
+    note = "" if got == wanted_mib else f"{wanted_mib} MiB: you get {shards} of {of} shards, {got} MiB{beside}"
     return GpuPart(shards, of, note)
 
 
 def memory_limit_mib(gpu_mib: int, shards: int, of: int) -> int:
-    """Memory of a part, rounded down to MiB, so that the parts of a GPU never sum above it."""
+    """Memory of a part, rounded down to MiB, so that the parts of a GPU never sum above it. gpu_mib: what the driver
+    leaves of it. The contexts of the programs in the part come out of this."""
     return gpu_mib * shards // of
 
 

@@ -114,6 +114,9 @@ class Gpus(Protocol):
     def processes(self) -> dict[str, list[int]]:
         """PIDs with memory on each GPU, by UUID."""
 
+    def contexts(self, cache: Path) -> dict[str, int]:
+        """What a context takes of each GPU (bytes), by UUID, as measured; kept in that file."""
+
 
 class Fence(Protocol):
     """Who may open the device files of GPUs (module fence)."""

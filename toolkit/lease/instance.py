@@ -13,13 +13,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 from toolkit.lease import JOB_NAME, LeaseError, mig
+from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fence import GROUP
-from toolkit.lease.fraction import host_memory_mib, memory_limit_mib
+from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
 from toolkit.lease.part_notes import notes_on_parts
@@ -31,6 +33,8 @@ from toolkit.lease.wire import Deadline, EndCode
 MIB = 1 << 20
 #: How long an ended instance may take until nothing of it is left.
 GONE_S = 5.0
+#: Beside the folders of instances, and none of them: what a context takes of each GPU, as measured.
+CONTEXTS = ".contexts.json"
 #: Files in an instance's folder.
 ENDPOINT, INSTANCE, TOKEN, DEADLINE, ENDING = "endpoint.json", "instance.json", "token", "deadline", "ending"
 
@@ -68,26 +72,30 @@ def devices_of(
     host: Host, held: list[Held], conf: ServerConf, lower_mib: int, others: dict[str, dict[str, Any]] | None = None
 ) -> list[LeasedGpu]:
     """The GPUs that Slurm gave, by UUID, with the memory that each part comes to; for a lease beside `others` the MIG
-    instances where these hold parts, for a native job (None) never."""
+    instances where these hold parts, and what contexts take; for a native job (None) neither."""
     if not held:
         raise LeaseError("Slurm gave the lease no GPU")
     gpus = {gpu.index: gpu for gpu in host.gpus.gpus()}
+    of = conf.shards_per_gpu or 1
+    contexts = cache(lambda: host.gpus.contexts(host.run_dir / CONTEXTS))  # asked only where memory is cut
     devices: list[LeasedGpu] = []
     taken = {device["uuid"] for other in (others or {}).values() for device in other.get("devices", [])}
     for part in held:
         gpu = gpus.get(part.index)
         if gpu is None:
             raise LeaseError(f"Slurm gave GPU {part.index}, and the driver has only {len(gpus)} GPUs")
-        of = conf.shards_per_gpu or 1
-        shards = part.shards or of
+        shards, usable_mib = part.shards or of, gpu.memory_mib - gpu.reserved_mib
         if others is not None and (gpu.mig is not None or (conf.enforcement == "mig" and shards < of)):
             devices.append(mig.leased(gpu, shards, of, conf, lower_mib, taken))
             taken.add(devices[-1].uuid)
             continue
-        limit = None if shards == of else memory_limit_mib(gpu.memory_mib, shards, of)
+        limit = None if shards == of else memory_limit_mib(usable_mib, shards, of)
         if lower_mib:
-            limit = min(lower_mib, limit or gpu.memory_mib)
-        devices.append(LeasedGpu(gpu.index, gpu.uuid, gpu.name, gpu.memory_mib, shards, of, limit, gpu.emulated))
+            limit = min(lower_mib, limit or usable_mib)
+        cut = limit is not None and others is not None
+        context = context_of(gpu, share_text(shards, of), limit or 0, contexts()) if cut else 0
+        about = (gpu.index, gpu.uuid, gpu.name, gpu.memory_mib)
+        devices.append(LeasedGpu(*about, shards, of, limit, gpu.emulated, context))
     return devices
 
 
@@ -242,7 +250,7 @@ def describe(
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
-    notes = [*adapter.notes(start), *(notes_on_parts(host, devices, conf) if parts else [])]
+    notes = [*adapter.notes(start), *memory_notes(devices), *(notes_on_parts(host, devices, conf) if parts else [])]
     return instance | {"notes": notes}
 
 

@@ -57,9 +57,8 @@ def leased(gpu: Gpu, shards: int, of: int, conf: ServerConf, lower_mib: int, tak
     found = instance_for(gpu, shards, of, taken)
     files = () if gpu.emulated else device_files(gpu.index, found)
     limit = min(lower_mib, found.memory_mib) if lower_mib else None
-    return LeasedGpu(
-        gpu.index, found.uuid, gpu.name, found.memory_mib, shards, of, limit, gpu.emulated, gpu.uuid, files
-    )
+    about = (gpu.index, found.uuid, gpu.name, found.memory_mib, shards, of, limit, gpu.emulated)
+    return LeasedGpu(*about, gpu_uuid=gpu.uuid, device_files=files)
 
 
 def device_files(index: int, instance: MigInstance) -> tuple[str, ...]:

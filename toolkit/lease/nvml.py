@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from toolkit.lease import LeaseError
@@ -18,6 +19,7 @@ MIB = 1 << 20
 #: What the libraries of emulated devices export, and no driver of NVIDIA's (toolkit/engine/devices/emulated.h).
 EMULATED = "elasticAiEmulated"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
+_NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,10 @@ class MigInstance:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down. emulated: host
-    memory stands in for it. sm_count: its streaming multiprocessors, None where they are not known. mig:
-    the instances of mig_slices slices that a GPU in MIG mode is divided into, None for one that is not."""
+    """One GPU. index: the N of /dev/nvidiaN, by which Slurm counts. memory_mib: total, rounded down; reserved_mib: what
+    the driver keeps of it, rounded up. emulated: host memory stands in for it. sm_count: its streaming multiprocessors,
+    None where they are not known. mig: the instances of mig_slices slices that a GPU in MIG mode is divided into, None
+    for one that is not."""
 
     index: int
     uuid: str
@@ -47,6 +50,7 @@ class Gpu:
     sm_count: int | None = None
     mig: tuple[MigInstance, ...] | None = None
     mig_slices: int = 0
+    reserved_mib: int = 0
 
 
 #: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock).
@@ -58,6 +62,16 @@ CORES_PER_SM = {
 
 class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+class _MemoryV2(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        ("total", ctypes.c_ulonglong),
+        ("reserved", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    ]
 
 
 class _ProcessInfo(ctypes.Structure):  # nvmlProcessInfo_v2_t and _v3_t
@@ -134,6 +148,7 @@ def _gpu(library: Any, position: int, handle: ctypes.c_void_p) -> Gpu:
         sm_count=_sm_count(library, handle),
         mig=mig,
         mig_slices=slices,
+        reserved_mib=-(-_reserved(library, handle) // MIB),
     )
 
 
@@ -188,6 +203,15 @@ def _sm_count(library: Any, handle: ctypes.c_void_p) -> int | None:
     return cores.value // per_sm if per_sm else None
 
 
+def _reserved(library: Any, handle: ctypes.c_void_p) -> int:
+    """Bytes that the driver keeps for itself; 0 where it is too old to say so (before R470)."""
+    memory = _MemoryV2(version=ctypes.sizeof(_MemoryV2) | 2 << 24)
+    if not hasattr(library, "nvmlDeviceGetMemoryInfo_v2"):
+        return 0
+    code = library.nvmlDeviceGetMemoryInfo_v2(handle, ctypes.byref(memory))
+    return int(memory.reserved) if code == _SUCCESS else 0
+
+
 def gpus() -> list[Gpu]:
     """All GPUs of this server, by index."""
     with _opened() as library:
@@ -195,9 +219,10 @@ def gpus() -> list[Gpu]:
     return sorted(found, key=lambda gpu: gpu.index)
 
 
-def processes() -> dict[str, list[int]]:
-    """PIDs with memory on each GPU and MIG instance, by UUID. One that cannot say is left out."""
-    found: dict[str, list[int]] = {}
+def memory_by_process() -> dict[str, dict[int, int]]:
+    """Bytes that each process has on each GPU and MIG instance: UUID -> PID -> bytes, 0 where NVML does not say how
+    many. One that cannot say is left out."""
+    found: dict[str, dict[int, int]] = {}
     with _opened() as library:
         name = next((n for n in ("_v3", "_v2") if hasattr(library, f"nvmlDeviceGetComputeRunningProcesses{n}")), None)
         if name is None:
@@ -208,5 +233,26 @@ def processes() -> dict[str, list[int]]:
             count = ctypes.c_uint(256)
             infos = (_ProcessInfo * 256)()
             if query(handle, ctypes.byref(count), infos) == _SUCCESS:
-                found[_text(library.nvmlDeviceGetUUID, handle)] = [infos[i].pid for i in range(count.value)]
+                held = [(infos[i].pid, infos[i].used_memory) for i in range(count.value)]
+                found[_text(library.nvmlDeviceGetUUID, handle)] = {p: b if b != _NOT_SAID else 0 for p, b in held}
     return found
+
+
+def processes() -> dict[str, list[int]]:
+    """PIDs with memory on each GPU and MIG instance, by UUID. One that cannot say is left out."""
+    return {uuid: list(held) for uuid, held in memory_by_process().items()}
+
+
+def driver_version() -> str:
+    """The driver's version."""
+    with _opened() as library:
+        buffer = ctypes.create_string_buffer(96)
+        library.nvmlSystemGetDriverVersion(buffer, ctypes.c_uint(96))
+        return buffer.value.decode()
+
+
+def contexts(cache: Path) -> dict[str, int]:
+    """What a context takes of each GPU (bytes), by UUID, as measured on this server (module context_size)."""
+    from toolkit.lease import context_size
+
+    return context_size.measured(cache)

@@ -17,16 +17,17 @@ def notes_on_parts(host: Host, devices: Sequence[LeasedGpu], conf: ServerConf) -
 
 def _sizes(host: Host, devices: Sequence[LeasedGpu], conf: ServerConf) -> list[str]:
     """What is no whole number, and what MIG instances are. SMs are limited by MPS alone."""
-    gpus = host.gpus.gpus()
-    sms = {gpu.uuid: gpu.sm_count if conf.enforcement == "mps" else None for gpu in gpus}
-    instances = {one.uuid: one for gpu in gpus for one in gpu.mig or ()}
+    gpus = {gpu.uuid: gpu for gpu in host.gpus.gpus()}
+    instances = {one.uuid: one for gpu in gpus.values() for one in gpu.mig or ()}
     said = []
     for device in (device for device in devices if not device.whole):
         if device.mig:
             share, sm_count = share_text(device.shards, device.of), instances[device.uuid].sm_count
             said.append(f"{share} of a GPU is a MIG instance of {device.memory_mib} MiB and {sm_count} SMs")
         else:
-            said += rounded(device.shards, device.of, device.memory_mib, sms.get(device.uuid))
+            gpu = gpus[device.uuid]
+            usable_mib, sms = gpu.memory_mib - gpu.reserved_mib, gpu.sm_count if conf.enforcement == "mps" else None
+            said += rounded(device.shards, device.of, usable_mib, sms)
     return list(dict.fromkeys(said))
 
 

@@ -37,6 +37,8 @@ class PoolGpu:
     emulated: bool
     of: int
     uses: tuple[Use, ...]
+    reserved_mib: int = 0  # what the driver keeps of its memory
+    context_bytes: int = 0  # what a program's context takes, 0 where it is not known
     state: str = ""  # why its server takes no work, "" when it does
 
     @property
@@ -94,6 +96,8 @@ def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], servers: dict[s
                     emulated=bool(fact.get("emulated", False)),
                     of=sizes[node.name],
                     uses=tuple(uses.get((node.name, index), ())),
+                    reserved_mib=int(fact.get("reserved_mib", 0)),
+                    context_bytes=int(fact.get("context_bytes", 0)),
                     state=state,
                 )
             )

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from toolkit.lease import Exit, LeaseError, ask
-from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, probe
+from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, gpus_text, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
@@ -182,7 +182,8 @@ def start_and_wait(
         environment = adapter.client(host.engine_dir, [e.server for e in endpoints], folder)
         keepers, lost = keep(endpoints)
         try:
-            environment = {**os.environ, **environment, "ELASTIC_AI_LEASE": str(lease)}
+            environment |= {"ELASTIC_AI_LEASE": str(lease), "ELASTIC_AI_GPUS": gpus_text(endpoints)}
+            environment = {**os.environ, **environment}
             check_devices(endpoints, host.engine_dir, environment)
             try:
                 process = subprocess.Popen(  # no thread runs yet

@@ -95,8 +95,14 @@ def asked_attempts(elsewhere: object) -> dict[str, str]:
     return dict(asked)
 
 
+NOT_PROMISED_BY_ALL = ("memory beyond the part in two programs", "no token", "a wrong token")
+"""Attempts that an engine may leave possible, where its adapter says so."""
+
+
 class Attempt(Model):
-    """An attempt on isolation: whether it got through, how it ended in words, and one thing that shows it.
+    """An attempt on isolation: whether it was a breach, how it ended in words, and one thing that shows it.
+
+    promised: whether the engine promises to refuse it; what it does not promise is told, and is no breach.
 
     `cuda`: CUresult of the call that was to be refused, 0 where it was made; `strange`: devices seen that are not the
     lease's; `status`: exit status of `toolkit run`, which refuses with 2 or 75; `connection`: how a plain one ended;
@@ -107,6 +113,7 @@ class Attempt(Model):
     name: Name
     breach: bool
     words: Name
+    promised: bool = True
     cuda: Count | None = None
     strange: Count | None = None
     status: Literal[0, 2, 75] | None = None
@@ -119,13 +126,20 @@ class Attempt(Model):
         """Which field shows how it ended."""
         return next(key for key in GOT_THROUGH if getattr(self, key) is not None)
 
+    @property
+    def got_through(self) -> bool:
+        """Whether it was possible."""
+        return GOT_THROUGH[self.shown_by](getattr(self, self.shown_by))
+
     @model_validator(mode="after")
     def _shown(self) -> Attempt:
         shown = {key: value for key in GOT_THROUGH if (value := getattr(self, key)) is not None}
         if len(shown) != 1:
             raise ValueError(f"{self.name}: {len(shown)} things show how it ended, exactly one is expected")
-        if any(GOT_THROUGH[key](value) != self.breach for key, value in shown.items()):
+        if (self.got_through and self.promised) != self.breach:
             raise ValueError(f"{self.name}: breach {self.breach} and {shown} contradict each other")
+        if not self.promised and self.name not in NOT_PROMISED_BY_ALL:
+            raise ValueError(f"{self.name}: every engine promises to refuse this")
         return self
 
 
@@ -138,8 +152,13 @@ class IsolationFacts(Remoting):
 
     @property
     def breaches(self) -> list[str]:
-        """Names of the attempts that got through."""
+        """Names of the attempts that got through against a promise."""
         return [attempt.name for attempt in self.attempts if attempt.breach]
+
+    @property
+    def unpromised(self) -> list[str]:
+        """Names of those that got through and that the engine does not promise to refuse."""
+        return [attempt.name for attempt in self.attempts if attempt.got_through and not attempt.promised]
 
     def fault(self, elsewhere: object) -> str:
         """Why these are not the attempts that were asked for, each once, in their order; "" where they are."""
@@ -167,10 +186,16 @@ class GpuPart(Model):
 
 
 class FractionFacts(Remoting):
-    """A GPU cut into parts; `beyond`: what became of one part too many."""
+    """A GPU cut into parts; `beyond`: what became of one part too many.
+
+    reserved_mib: what the driver keeps of memory_mib; context_mib: what each tenant's context takes, as measured on the
+    server.
+    """
 
     type: Literal["fractions"] = "fractions"
     server: str
     parts: tuple[GpuPart, ...]
     memory_mib: Positive
+    reserved_mib: Count
+    context_mib: Positive
     beyond: Literal["waiting", "pending", "refused"]

@@ -77,6 +77,8 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         fine = worst <= most
         tried = result.facts_of(IsolationFacts)
         which = f": {'; '.join(tried.breaches)}" if tried is not None and tried.breaches else ""
+        if tried is not None and tried.unpromised:
+            which += f"; possible, and not promised by the engine {tried.engine}: {', '.join(tried.unpromised)}"
         verdict: VerdictName = "pass" if fine else "fail"
         code: ReasonCode = "within-bounds" if fine else "above-maximum"
         summary = Summary(median=worst, mad=0.0, low=worst, high=worst, count=len(values))

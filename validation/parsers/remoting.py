@@ -8,7 +8,7 @@ from typing import Any
 
 from validation.facts import CopyDevice, CopyFacts, CopyPair, FractionFacts, GpuPart, IsolationFacts
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, as_facts, expect, flag, json_object, number, short
+from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
 from validation.probes import ProbeDoc
 
 HOST = "H"
@@ -60,11 +60,11 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             raise ParseError(f"copybench: the data from {source} to {target} were not verified")
         expect(params, "size_bytes", pair["bytes"], "copybench: bytes of a copy")
         metric = _metric(source, target, node_of)
-        for key, unit, count in (("bandwidth_gb_s", "GB/s", "repeat"), ("latency_us", "us", "latency_count")):
+        for key, unit, times in (("bandwidth_gb_s", "GB/s", "repeat"), ("latency_us", "us", "latency_count")):
             values = [number(value, f"copybench: {key} from {source} to {target}") for value in pair[key]]
             if max(values) > MOST_GB_S and unit == "GB/s":
                 raise ParseError(f"copybench: {max(values):g} GB/s from {source} to {target}: no memory is so fast")
-            expect(params, count, len(values), f"copybench: {key} from {source} to {target}")
+            expect(params, times, len(values), f"copybench: {key} from {source} to {target}")
             ordered = sorted(values)
             middle = ordered[len(ordered) // 2]
             samples.append(Sample(metric=f"{metric}_{key}", value=middle, unit=unit))
@@ -114,7 +114,8 @@ def isolation(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 
 
 def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """`memory_error_mib`: the largest difference between a part's memory and its share of the GPU's."""
+    """`memory_error_mib`: the largest difference between a part's memory and its share of what the driver leaves of the
+    GPU's; `context_mib`: what each tenant's context took of his part, as measured on the server."""
     facts = doc["facts"]
     parts = [Fraction(part) for part in facts["parts"]]
     expect(params, "parts", tuple(facts["parts"]), "fractions: parts")
@@ -124,21 +125,34 @@ def fractions(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if len(set(facts["uuids"])) != 1:
         raise ParseError(f"fractions: the parts lay on {len(set(facts['uuids']))} GPUs, so that none was cut into all")
     whole_mib = number(facts["memory_mib"], "fractions: memory of the GPU")
+    context = number(facts["context_bytes"], "fractions: memory of a context")
+    usable_mib = whole_mib - count(facts["reserved_mib"], "fractions: memory of the driver")
     totals = [number(value, "fractions: memory of a part") for value in facts["total_bytes"]]
-    if sum(totals) > whole_mib * MIB:
-        raise ParseError(f"fractions: the parts together have {sum(totals) / MIB:.6g} MiB of {whole_mib:g}")
+    if sum(totals) > usable_mib * MIB:
+        raise ParseError(f"fractions: the parts together have {sum(totals) / MIB:.6g} MiB of {usable_mib:g}")
+    if context >= min(totals):
+        raise ParseError(f"fractions: a context of {context / MIB:.6g} MiB leaves nothing of a part")
     for part, total, taken in zip(facts["parts"], totals, facts["taken_bytes"], strict=True):
-        if not total - FILLED_WITHIN_BYTES <= number(taken, "fractions: memory taken") <= total:
-            raise ParseError(f"fractions: {part} has {total / MIB:.6g} MiB and could take {taken / MIB:.6g}")
+        if not total - context - FILLED_WITHIN_BYTES <= number(taken, "fractions: memory taken") <= total:
+            raise ParseError(
+                f"fractions: {part} has {total / MIB:.6g} MiB, {context / MIB:.3g} of it for a context, and could take "
+                f"{taken / MIB:.6g}"
+            )
     if facts["beyond"] not in ("waiting", "pending", "refused"):
         raise ParseError(f"fractions: a part more than the whole was {short(facts['beyond'])}")
-    error = max(abs(float(part) * whole_mib - total / MIB) for part, total in zip(parts, totals, strict=True))
-    return [Sample(metric="memory_error_mib", value=error, unit="MiB")], FractionFacts(
+    error = max(abs(float(part) * usable_mib - total / MIB) for part, total in zip(parts, totals, strict=True))
+    samples = [
+        Sample(metric="memory_error_mib", value=error, unit="MiB"),
+        Sample(metric="context_mib", value=context / MIB, unit="MiB"),
+    ]
+    return samples, FractionFacts(
         emulated=flag(facts["emulated"], "emulated"),
         engine=facts["engine"],
         engine_release=facts["engine_release"],
         server=str(facts["server"]),
         parts=tuple(GpuPart(part=p, memory_mib=total / MIB) for p, total in zip(facts["parts"], totals, strict=True)),
         memory_mib=whole_mib,
+        reserved_mib=facts["reserved_mib"],
+        context_mib=context / MIB,
         beyond=facts["beyond"],
     )

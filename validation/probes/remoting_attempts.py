@@ -1,13 +1,13 @@
 """What a tenant's program does in a lease, for the probes of remoting: each prints one line of JSON.
 
     python -m validation.probes.remoting_attempts device              its devices: UUIDs, memory
-    python -m validation.probes.remoting_attempts take SHARE          allocate that share of the device's memory
+    python -m validation.probes.remoting_attempts take SHARE          allocate that share of the part's memory
     python -m validation.probes.remoting_attempts twice SHARE         the same in two programs of one lease at a time
-    python -m validation.probes.remoting_attempts fill                take all of it, write it, hold it until told
+    python -m validation.probes.remoting_attempts fill                when told: take all of it, write it, hold it
     python -m validation.probes.remoting_attempts crash               allocate, copy, and die of SIGKILL
     python -m validation.probes.remoting_attempts connect HOST PORT   a plain connection: kept, or not
-    python -m validation.probes.remoting_attempts where               where the lease's servers are, without the token
 
+What its share of the device comes to, the lease says (ELASTIC_AI_GPUS); a device may show its whole size.
 `code` is the CUresult of the call that failed, 0 where none did.
 """
 
@@ -25,6 +25,7 @@ from typing import Any
 
 KEPT_S = 3.0  # a server that refuses closes at once; one that still listens after so long has accepted
 MIB = 1 << 20
+OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 PAGE = 2 * MIB  # allocations of the CUDA driver are multiples of it
 
 
@@ -89,10 +90,17 @@ def device() -> dict[str, Any]:
     return {"devices": [cuda.device(i) for i in range(cuda.count())]}
 
 
+def part() -> dict[str, Any]:
+    """The first GPU of the lease, as `toolkit run` tells its programs; OSError where it does not."""
+    try:
+        return dict(json.loads(os.environ["ELASTIC_AI_GPUS"])[0])
+    except (KeyError, ValueError, IndexError):
+        raise OSError("this program was not started by toolkit run: ELASTIC_AI_GPUS does not name a GPU") from None
+
+
 def take(share: str, hold: bool = False) -> dict[str, Any]:
-    """Allocate a share of what the device says that it has, and write to its ends."""
-    cuda = Cuda()
-    total = int(cuda.device(0)["total_bytes"])
+    """Allocate a share of what the lease has of the device, and write to its ends."""
+    cuda, total = Cuda(), int(part()["memory_bytes"])
     cuda.use()
     size = int(total * float(share))
     found = {"total_bytes": total, "asked_bytes": size}
@@ -124,25 +132,29 @@ def twice(share: str) -> dict[str, Any]:
 
 
 def fill() -> dict[str, Any]:
-    """All of the device's memory, all of it written, in steps of a quarter; held until a line comes in."""
+    """All of the part's memory, all of it written, in steps from a quarter down to a page; begun when a line comes (one
+    goes out before: the context is there), and held until the input ends."""
     cuda = Cuda()
-    about = cuda.device(0)
+    about = {**cuda.device(0), "total_bytes": int(part()["memory_bytes"])}
     cuda.use()
+    print(json.dumps(about), flush=True)
+    if not sys.stdin.readline():
+        return about
     taken, size = 0, max(int(about["total_bytes"]) // 4 // PAGE * PAGE, PAGE)
     code = 0
-    while code == 0 and size >= PAGE:
-        if taken + size > int(about["total_bytes"]):
-            size = size // 2 // PAGE * PAGE
-            continue
+    while size >= PAGE:
         try:
             pointer = cuda.allocate(size)
-            cuda.call("cuMemsetD8_v2", pointer, 7, ctypes.c_size_t(size))
-            taken += size
         except CudaError as fault:
-            code = fault.code
+            code, size = fault.code, size // 2 // PAGE * PAGE
+            if code != OUT_OF_MEMORY:
+                break
+            continue
+        cuda.call("cuMemsetD8_v2", pointer, 7, ctypes.c_size_t(size))
+        taken += size
     found = {**about, "taken_bytes": taken, "code": code}
     print(json.dumps(found), flush=True)
-    sys.stdin.readline()
+    sys.stdin.read()
     return found
 
 
@@ -176,17 +188,11 @@ def connect(host: str, port: str) -> dict[str, Any]:
     return {"how": how, "why": why, "after_s": round(time.monotonic() - began, 3)}
 
 
-def where() -> dict[str, Any]:
-    """Servers of the lease and the file with its token, as the engine's client is told."""
-    names = ("ELASTIC_AI_SERVERS", "ELASTIC_AI_TOKEN_FILE")
-    return {name: os.environ.get(name, "") for name in names}
-
-
 def main(words: list[str]) -> int:
     """Run one; what it found goes to stdout."""
     programs = {
         "device": device, "take": take, "twice": twice, "fill": fill, "crash": crash, "connect": connect,
-        "where": where, "hold": lambda share: take(share, hold=True),
+        "hold": lambda share: take(share, hold=True),
     }  # fmt: skip
     try:
         found = programs[words[0]](*words[1:])  # type: ignore[operator]

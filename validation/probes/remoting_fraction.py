@@ -1,16 +1,17 @@
-"""Fractions of one GPU's memory: all parts of a whole at the same time, each filled to its end, and not one part more.
+"""Fractions of one GPU's memory: all parts of a whole held at a time, each filled to its end, and not one part more.
 
 The server's other GPUs are leased for the while, so that all parts lie on the one that is left.
 
 `facts`: parts, uuids, total_bytes, taken_bytes, codes (CUresult at which filling ended), beyond (what became of one
-part too many), memory_mib, server, emulated, engine, engine_release. `stdout`: the same as JSON.
+part too many), memory_mib, reserved_mib (what the driver keeps of it), context_bytes (what a program's context takes,
+as measured on the server), server, emulated, engine, engine_release. `stdout`: the same as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,8 +30,8 @@ class Asked:
     parts: list[str]  # of a whole GPU: 1/2, 1/2
 
 
-def _first_line(tenant: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a tenant holds; Unmet with its words where it did not get so far."""
+def _line(tenant: subprocess.Popen[str], key: str) -> dict[str, Any]:
+    """The tenant's next answer, which has that key; Unmet with its words where it did not get so far."""
     assert tenant.stdout is not None
     line = tenant.stdout.readline()
     if not line.startswith("{"):
@@ -39,7 +40,18 @@ def _first_line(tenant: subprocess.Popen[str]) -> dict[str, Any]:
         ran = Ran([], tenant.returncode, line, words)
         raise remoting.Unmet(f"a part did not start: {remoting.said(ran)}")
     found: dict[str, Any] = json.loads(line)
+    if key not in found:
+        raise remoting.Unmet(f"a part could not be used: {found.get('refused') or 'its program did not say why'}")
     return found
+
+
+def _filled(tenant: subprocess.Popen[str]) -> dict[str, Any]:
+    """What a tenant holds that is told to fill its part now."""
+    assert tenant.stdin is not None
+    with suppress(BrokenPipeError):  # what it said before is read next
+        tenant.stdin.write("\n")
+        tenant.stdin.flush()
+    return _line(tenant, "taken_bytes")
 
 
 def _let_go(tenant: subprocess.Popen[str]) -> None:
@@ -57,6 +69,9 @@ def _let_go(tenant: subprocess.Popen[str]) -> None:
 def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
     """Facts of one whole, cut into parts."""
     gpus = remoting.pool_of([server])
+    context_bytes = max(int(gpu["context_bytes"]) for gpu in gpus)
+    if not context_bytes:
+        raise remoting.Unmet(f"{server}: what a CUDA context takes of its GPUs is not known; run site.yml again")
     tenants: list[subprocess.Popen[str]] = []
     with ExitStack() as stack:
         if len(gpus) > 1:
@@ -65,7 +80,10 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
             for part in parts:
                 command = [remoting.COMMAND, "run", "-n", "1", "-p", part, "-l", server, "--"]
                 tenants.append(remoting.start([*command, *remoting.attempt("fill")]))
-            held = [_first_line(tenant) for tenant in tenants]
+            for tenant in tenants:
+                _line(tenant, "total_bytes")
+            # in turn: two that fill at once without a limit could end with equal shares
+            held = [_filled(tenant) for tenant in tenants]
             beyond = run_tool(
                 [remoting.COMMAND, "lease", "request", "-p", "1/140", "-l", server, "--no-wait", "--json"], START_S
             )
@@ -79,6 +97,8 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
                 _let_go(tenant)
     return {
         "memory_mib": max(gpu["memory_mib"] for gpu in gpus),
+        "reserved_mib": max(gpu["reserved_mib"] for gpu in gpus),
+        "context_bytes": context_bytes,
         "emulated": any(gpu["emulated"] for gpu in gpus),
         "parts": parts,
         "uuids": [str(tenant["uuid"]) for tenant in held],

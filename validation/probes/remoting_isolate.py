@@ -1,10 +1,11 @@
 """What a tenant may not do, tried: beyond its memory, on another's GPU, without a token, from elsewhere, after its end.
 
 Each attempt is made for real, next to a control that shows that it could have worked. An attempt that could not be made
-is no pass: the measurement fails and says why.
+is no pass: the measurement fails and says why. What the lease's engine does not promise to refuse (its adapter says so,
+by `toolkit lease environment`) is tried all the same, and told.
 
-`facts`: attempts (each with name, breach and words, in their order), gone_s, uuid, total_bytes, server, elsewhere,
-emulated, engine, engine_release. `stdout`: the same as JSON.
+`facts`: attempts (each with name, breach, promised and words, in their order), gone_s, uuid, total_bytes, server,
+elsewhere, emulated, engine, engine_release. `stdout`: the same as JSON.
 """
 
 from __future__ import annotations
@@ -98,32 +99,35 @@ class Tenant:
         """What a program in the lease printed."""
         return remoting.answer(self.run(*words, env=env), words[0])
 
-    def note(self, attempt: str, breach: bool, words: str, **shown: int | str | bool) -> None:
+    def note(self, attempt: str, through: bool, words: str, promised: bool = True, **shown: int | str | bool) -> None:
         """One attempt, done; `shown` is the one thing that shows how it ended."""
-        self.tried.append({"name": attempt, "breach": breach, "words": words or "no words", **shown})
+        words = (words or "no words") + ("" if promised else "; not promised by the engine")
+        made = {"name": attempt, "breach": through and promised, "words": words, "promised": promised}
+        self.tried.append({**made, **shown})
 
-    def note_token(self, attempt: str, seen: dict[str, Any]) -> None:
+    def note_token(self, attempt: str, seen: dict[str, Any], promised: bool = True) -> None:
         """An attempt with a token, by what its program printed."""
         through = "devices" in seen
         code = 0 if through else code_of(seen, attempt)
         if code == 0 and not through:
             raise remoting.Unmet(f"{attempt}: could not be tried: no error, and no devices")
         words = f"{len(seen['devices'])} devices seen" if through else f"CUDA error {code}"
-        self.note(attempt, through, words, cuda=code)
+        self.note(attempt, through, words, promised, cuda=code)
 
     def control(self) -> None:
         """What the tenant may do, works: without this, no refusal below would mean anything."""
         seen = self.found("device")["devices"]
         if len(seen) != 1:
             raise remoting.Unmet(f"a lease of one part shows {len(seen)} devices")
-        self.facts |= {"uuid": seen[0]["uuid"], "total_bytes": seen[0]["total_bytes"]}
+        self.facts["uuid"] = seen[0]["uuid"]
         self.facts["emulated"] = any(gpu["emulated"] for gpu in remoting.gpus_of([self.args.server]))
         may = self.found("take", "0.9")
         if may["code"]:
             raise remoting.Unmet(f"a tenant cannot take nine tenths of its own part (CUDA error {may['code']})")
+        self.facts["total_bytes"] = may["total_bytes"]
 
-    def memory(self) -> None:
-        """More than the part, at once and in two programs."""
+    def memory(self, of_lease: bool) -> None:
+        """More than the part, at once and in two programs; of_lease: whether the engine adds these up."""
         beyond = self.found("take", "1.1")
         code = code_of(beyond, "memory beyond the part")
         self.note("memory beyond the part", code == 0, f"CUDA error {code}", cuda=code)
@@ -132,7 +136,7 @@ class Tenant:
             raise remoting.Unmet(f"the first of two programs got no memory (CUDA error {twice['first']})")
         code = code_of(twice, "memory beyond the part in two programs")
         words = f"CUDA error {code} for the second"
-        self.note("memory beyond the part in two programs", code == 0, words, cuda=code)
+        self.note("memory beyond the part in two programs", code == 0, words, of_lease, cuda=code)
 
     def others(self) -> None:
         """Devices that are not the lease's."""
@@ -146,30 +150,24 @@ class Tenant:
             what = f"another's GPU with CUDA_VISIBLE_DEVICES={value!r}"
             self.note(what, bool(strange), words, strange=len(strange))
 
-    def stolen(self, folder: Path) -> dict[str, str]:
-        """Environment of the lease's own programs, with a copy of its token: what a thief would have."""
-        where = self.found("where")
-        copy = folder / "token"
-        # the file is gone when the program ends, so the program itself keeps a copy, on this machine and for root alone
-        keep = ["sh", "-c", 'umask 077; cp "$ELASTIC_AI_TOKEN_FILE" "$0"', str(copy)]
-        done = run_tool([remoting.COMMAND, "run", "--lease", str(self.lease), "--", *keep], TRY_S)
-        if done.returncode or not copy.is_file():
-            raise remoting.Unmet(f"the token of the lease could not be copied: {remoting.said(done)}")
-        return {"ELASTIC_AI_SERVERS": where["ELASTIC_AI_SERVERS"], "ELASTIC_AI_TOKEN_FILE": str(copy)}
+    def offer(self, folder: Path) -> dict[str, Any]:
+        """What the lease's own programs have, in files and environment: what a thief would have."""
+        return remoting.ask("lease", "environment", str(self.lease), str(folder))
 
-    def bare(self, env: dict[str, str], library: str) -> dict[str, Any]:
+    def bare(self, offer: dict[str, Any]) -> dict[str, Any]:
         """A program outside `toolkit run`, with the environment that it is given."""
         here = [sys.executable, "-m", "validation.probes.remoting_attempts", "device"]
-        ran = run_tool(here, TRY_S, {**os.environ, **env, "LD_LIBRARY_PATH": library})
-        return remoting.answer(ran, "device")
+        return remoting.answer(run_tool(here, TRY_S, {**os.environ, **offer["environment"]}), "device")
 
-    def tokens(self, env: dict[str, str], folder: Path, library: str) -> None:
+    def tokens(self, offer: dict[str, Any], folder: Path) -> None:
         """Wrong tokens; the right one works, in the same way of calling."""
-        if "devices" not in self.bare(env, library):
+        if "devices" not in self.bare(offer):
             raise remoting.Unmet("the lease's own token is refused, so that a refusal of another says nothing")
         for name, text in (("no token", ""), ("a wrong token", "0" * 64)):
-            (folder / "wrong").write_text(text + "\n", encoding="utf-8")
-            self.note_token(name, self.bare({**env, "ELASTIC_AI_TOKEN_FILE": str(folder / "wrong")}, library))
+            wrong = self.offer(folder / name.replace(" ", "-"))
+            if wrong["secret"]:
+                Path(wrong["secret"]).write_text(text + "\n", encoding="utf-8")
+            self.note_token(name, self.bare(wrong), promised=bool(wrong["secret"]))
 
     def stranger(self) -> None:
         """Another user of the same machine."""
@@ -178,9 +176,9 @@ class Tenant:
         what = "another user of the same machine"
         self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
 
-    def elsewhere(self, env: dict[str, str]) -> None:
+    def elsewhere(self, server: str) -> None:
         """Another machine of the pool, by a step of Slurm there."""
-        host, _, port = env["ELASTIC_AI_SERVERS"].split(",")[0].rpartition(":")
+        host, _, port = server.rpartition(":")
         program = Path(__file__).with_name("remoting_attempts.py").read_text(encoding="utf-8")
         step = ["srun", "--quiet", "-p", "all", "-w", self.args.elsewhere, "-n1", "--mem=50", "python3"]
         ran = run_tool([*step, "-c", program, "connect", host, port], TRY_S)
@@ -229,9 +227,9 @@ class Tenant:
         if after["code"]:
             raise remoting.Unmet(f"after its crash the tenant's own memory is not free (CUDA error {after['code']})")
 
-    def after_the_end(self, env: dict[str, str], library: str) -> None:
+    def after_the_end(self, offer: dict[str, Any]) -> None:
         """The lease is given back; token and endpoint are tried again until the server is gone."""
-        host, _, port = env["ELASTIC_AI_SERVERS"].split(",")[0].rpartition(":")
+        host, _, port = offer["servers"][0].rpartition(":")
         remoting.release(self.lease)
         began = time.monotonic()
         here = [sys.executable, "-m", "validation.probes.remoting_attempts", "connect", host, port]
@@ -241,18 +239,9 @@ class Tenant:
             words, how = way_of(found, what), found["how"]
         self.facts["gone_s"] = round(time.monotonic() - began, 2)
         self.note(what, how in KEPT, f"{words}, {self.facts['gone_s']} s", connection=how)
-        self.note_token("the token after the lease's end", self.bare(env, library))
+        self.note_token("the token after the lease's end", self.bare(offer))
         ran, what = self.run("device"), "the lease after its end"
         self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
-
-
-def library_of(tenant: Tenant) -> str:
-    """Folder of the engine's client library, as `toolkit run` gives it to programs."""
-    command = [remoting.COMMAND, "run", "--lease", str(tenant.lease), "--", "sh", "-c", 'echo "$LD_LIBRARY_PATH"']
-    ran = run_tool(command, TRY_S)
-    if ran.returncode:
-        raise remoting.Unmet(f"no program runs in the lease: {remoting.said(ran)}")
-    return ran.stdout.strip()
 
 
 def attempts(args: Asked) -> Tenant:
@@ -262,16 +251,16 @@ def attempts(args: Asked) -> Tenant:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elastic-ai-")))
         tenant = Tenant(int(lease["lease"]), args)
         tenant.control()
-        library, env = library_of(tenant), tenant.stolen(folder)
+        offer = tenant.offer(folder / "offered")
         steps: list[Callable[[], None]] = [
-            tenant.memory,
+            lambda: tenant.memory(offer["holds_memory_of"] == "lease"),
             tenant.others,
-            lambda: tenant.tokens(env, folder, library),
+            lambda: tenant.tokens(offer, folder),
             tenant.stranger,
             tenant.natively,
-            *([lambda: tenant.elsewhere(env)] if args.elsewhere else []),
+            *([lambda: tenant.elsewhere(offer["servers"][0])] if args.elsewhere else []),
             tenant.crash,
-            lambda: tenant.after_the_end(env, library),
+            lambda: tenant.after_the_end(offer),
         ]
         for step in steps:
             step()

@@ -132,18 +132,27 @@ def _fractions(documents: RunDocuments) -> list[Figure]:
         server, parts = str(measurement.params.get("server", "")), names(measurement, "parts")
         if result is None or result.status != "ok":
             why = (result.error or result.status) if result else "no result was recorded"
-            rows.append((server, " + ".join(parts), "not measured", why, NONE))
+            rows.append((server, " + ".join(parts), "not measured", why, NONE, NONE))
             continue
         facts = result.facts_of(FractionFacts)
         error = result.values("memory_error_mib")
         listed = [part.memory_mib for part in facts.parts] if facts is not None else []
         whole = number(facts.memory_mib) if facts is not None else NONE
         deviation = number(max(error)) if error else NONE
-        rows.append((server, " + ".join(parts), " + ".join(number(v) for v in listed) or NONE, whole, deviation))
+        context = number(facts.context_mib) if facts is not None else NONE
+        held = " + ".join(number(v) for v in listed) or NONE
+        rows.append((server, " + ".join(parts), held, context, whole, deviation))
         if facts is not None:
             emulated |= facts.emulated
             bars.append((f"{server}: {_words(parts)}", listed, facts.memory_mib))
-    head = ("Server", "Parts", "Memory of each, MiB", "Whole GPU, MiB", "Largest deviation, MiB")
+    head = (
+        "Server",
+        "Parts",
+        "Memory of each, MiB",
+        "Of it a context, MiB",
+        "Whole GPU, MiB",
+        "Largest deviation, MiB",
+    )
     table = DataTable("Fractions of memory.", head, tuple(rows))
     caption += " GPUs are emulated." if emulated else ""
     if not bars:

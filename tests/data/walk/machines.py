@@ -204,6 +204,8 @@ class Player:
                 "parts": asked["parts"],
                 "uuids": ["GPU-0"] * count,
                 "memory_mib": whole,
+                "reserved_mib": 0,
+                "context_bytes": MIB,
             }
             taken = {"total_bytes": totals, "taken_bytes": totals, "codes": [2] * count, "beyond": "waiting"}
             return "toolkit", "", {**found, **taken, **who}

@@ -7,7 +7,7 @@
 #include <poll.h>
 
 #define MAX_WAITING 16
-#define TOKEN_S 3.0 /* from the connection to its whole hello */
+#define TOKEN_S 5.0 /* from the connection to its whole hello */
 
 /* Takes a connection, the newest always: where MAX_WAITING wait already, the oldest of the address that has most of
  * them is closed. */

@@ -46,8 +46,8 @@ static void put_string(struct text *t, const char *s, size_t length) {
 
 size_t environment(char *to, size_t size) {
     struct text t = {to, size};
-    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"uid\": %u, ",
-        ENGINE_RELEASE, getppid(), getuid());
+    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"child\": %d, \"uid\": %u, ",
+        ENGINE_RELEASE, getppid(), getpid(), getuid());
     put(&t, "\"memory_limit_bytes\": ");
     if (options.memory_limit) put(&t, "%llu", (unsigned long long)options.memory_limit);
     else put(&t, "null");

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Literal, Protocol, cast
 
 from toolkit.lease import LeaseError
 from toolkit.lease.fraction import thread_percentage
@@ -25,10 +25,11 @@ NAMES = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
 
 @dataclass(frozen=True)
 class LeasedGpu:
-    """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all).
-    emulated: host memory stands in for it.
+    """A GPU as an instance gets it. memory_mib: the whole GPU's; limit_mib: what the part comes to (None: all),
+    context_bytes: what each program's context takes of that. emulated: host memory stands in for it.
 
     A MIG instance has its own uuid and memory_mib; gpu_uuid is its GPU's, and device_files those that it needs beside.
+    What a context takes of it is not measured.
     """
 
     index: int
@@ -39,6 +40,7 @@ class LeasedGpu:
     of: int
     limit_mib: int | None = None
     emulated: bool = False
+    context_bytes: int = 0
     gpu_uuid: str = ""
     device_files: tuple[str, ...] = ()
 
@@ -108,6 +110,8 @@ class Engine(Protocol):
     MAX_SERVERS: int | None
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.
     HOST_MEMORY_MIB: int
+    #: Whose memory a part's limit holds: of all programs of the lease together, of each of them, or (none) nobody's.
+    HOLDS_MEMORY_OF: Literal["lease", "program", "none"]
 
     def keeps_part(self, start: Start) -> str:
         """Why this server cannot hold a lease to its part, '' when it can."""
@@ -119,7 +123,11 @@ class Engine(Protocol):
         """How the server instance is started."""
 
     def client(self, engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
-        """The program's environment; files that it needs are made in `folder`, which the owner alone may read."""
+        """The program's environment; files that it needs are made in `folder`, which the owner alone may read. Whoever
+        has both has the lease."""
+
+    def secret(self, folder: Path) -> Path | None:
+        """Which of those files holds the servers' tokens; None for an engine that admits whoever reaches its port."""
 
 
 def load(name: str) -> Engine:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import Command, Gpus, Server, Start
@@ -18,6 +19,7 @@ MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its ap
 HOLDS_PARTS = "by Bitfusion"
 MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 0  # its appliances' own matter
+HOLDS_MEMORY_OF: Literal["none"] = "none"  # its appliances' matter, of which no lease of ours is
 PORT = 56001
 
 
@@ -39,6 +41,10 @@ def command(start: Start) -> Command:
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
     """Its client finds its servers by ~/.bitfusion/servers.conf."""
     return {}
+
+
+def secret(folder: Path) -> None:
+    """Its client has its own."""
 
 
 def run_elsewhere(program: Sequence[str], gpus: Gpus) -> list[str]:

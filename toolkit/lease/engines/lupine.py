@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
@@ -19,6 +20,8 @@ HOLDS_PARTS = "MIG or MPS (`remoting_server_enforcement: mig`, `mps`), else part
 MAX_SERVERS: int | None = 7
 #: Its server keeps a copy of all memory that the program pins on its own machine; not measured, so a guess.
 HOST_MEMORY_MIB = 16384
+#: MPS has a limit for each of its clients, which are processes.
+HOLDS_MEMORY_OF: Literal["program"] = "program"
 
 
 def keeps_part(start: Start) -> str:
@@ -55,3 +58,7 @@ def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[st
         "LUPINE_DISABLE_LOCAL": "1",
         "LD_LIBRARY_PATH": library_path(engine_dir, os.environ),
     }
+
+
+def secret(folder: Path) -> None:
+    """It asks for none: who reaches the port has the lease."""

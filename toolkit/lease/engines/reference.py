@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
@@ -13,6 +14,7 @@ HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcemen
 MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
 HOST_MEMORY_MIB = 512
+HOLDS_MEMORY_OF: Literal["lease"] = "lease"
 MIB = 1 << 20
 
 
@@ -32,6 +34,7 @@ def notes(start: Start) -> list[str]:
 def command(start: Start) -> Command:
     """The server with the devices, the limit, the token and the clients of the lease."""
     limits = [d.limit_mib for d in start.devices if d.limit_mib is not None]
+    context = max(d.context_bytes for d in start.devices)
     argv = [
         str(start.engine_dir / "bin" / "elastic-ai-refserver"),
         *("--bind", start.address),
@@ -40,7 +43,7 @@ def command(start: Start) -> Command:
         *("--token-file", str(start.token_file)),
         *("--allow", ",".join(start.clients)),
         *("--report-fd", "1"),
-        *(["--memory-limit", str(min(limits) * MIB)] if limits else []),
+        *(["--memory-limit", str(min(limits) * MIB), "--context-bytes", str(context)] if limits else []),
     ]
     visible = ",".join(d.uuid for d in start.devices)
     return Command(tuple(argv), {"CUDA_VISIBLE_DEVICES": visible, **mps_environment(start)}, tells_port=True)
@@ -48,7 +51,7 @@ def command(start: Start) -> Command:
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
     """Servers in the order of the devices, and their tokens in a file."""
-    tokens = folder / "tokens"
+    tokens = secret(folder)
     with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.writelines(f"{server.token}\n" for server in servers)
     return {
@@ -56,3 +59,8 @@ def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[st
         "ELASTIC_AI_TOKEN_FILE": str(tokens),
         "LD_LIBRARY_PATH": library_path(engine_dir, os.environ),
     }
+
+
+def secret(folder: Path) -> Path:
+    """A line for each server."""
+    return folder / "tokens"
