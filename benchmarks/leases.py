@@ -142,7 +142,8 @@ def waiting(lab: StandingLab, options: argparse.Namespace) -> int:
     with users(lab):
         found = on_client(lab, "waits", str(options.clients), str(options.window_s))
     rate = found["asked"] / found["clients"] / (found["window_s"] / 60)
-    print(f"{found['clients']} clients wait ({found['still']} at the end), counted by the controller for "
+    print(f"{found['clients']} clients wait ({found['told']} know their place before it is counted; {found['still']} wait at "
+          f"the end), counted by the controller for "
           f"{found['window_s']:.0f} s: {found['asked']} questions, {rate:.2f} for each client and minute")  # fmt: skip
     return 0
 
@@ -187,7 +188,7 @@ def main() -> int:
     one.set_defaults(figure=first_line)
     one = figures.add_parser("waiting")
     one.add_argument("--clients", type=int, default=300)
-    one.add_argument("--window-s", type=int, default=120)
+    one.add_argument("--window-s", type=int, default=90)
     one.set_defaults(figure=waiting)
     one = figures.add_parser("storm")
     one.add_argument("--leases", type=int, default=200)
