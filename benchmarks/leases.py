@@ -142,9 +142,9 @@ def waiting(lab: StandingLab, options: argparse.Namespace) -> int:
     with users(lab):
         found = on_client(lab, "waits", str(options.clients), str(options.window_s))
     rate = found["asked"] / found["clients"] / (found["window_s"] / 60)
-    print(f"{found['clients']} clients wait ({found['told']} know their place before it is counted; {found['still']} wait at "
-          f"the end), counted by the controller for "
-          f"{found['window_s']:.0f} s: {found['asked']} questions, {rate:.2f} for each client and minute")  # fmt: skip
+    print(f"{found['clients']} clients wait, {found['told']} of them knew their place before, {found['still']} wait in "
+          f"the end; counted by the controller for {found['window_s']:.0f} s: {found['asked']} questions, "
+          f"{rate:.2f} for each client and minute")  # fmt: skip
     return 0
 
 

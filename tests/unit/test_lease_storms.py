@@ -10,6 +10,7 @@ import pytest
 from tests.support import lease_storm, lease_storms
 from tests.support.lease_storms import Storm, faults
 from toolkit.lease import SHARDS_PER_GPU as GPU
+from toolkit.pool_policy import check_pool
 
 
 def outcome(lease: int, wish: str, where: str, from_s: float, until_s: float, **more: Any) -> dict[str, Any]:
@@ -73,3 +74,9 @@ def test_losing_to_one_that_goes_before_is_no_fault_where_there_are_such() -> No
     urgent = replace(lost, outcomes=[{**lost.outcomes[0], "urgent": True}])
     assert faults(lost, urgents=True) == []
     assert len(faults(lost)) == len(faults(urgent, urgents=True)) == 1
+
+
+def test_the_storms_policy_is_one() -> None:
+    pool = check_pool(lease_storms.PREEMPTING["slurm_pool"])
+    assert pool.users["urgent"].preempts == ("patient",)
+    assert list(pool.users)[0] == "patient"  # whose leases are not asked for as urgent
