@@ -58,6 +58,7 @@ def test_the_job_says_what_was_asked_for_and_from_where() -> None:
     (words,) = ask.options(request, NODES[1:], NODES, pool.gpus_of(NODES, [], {}), CLIENTS)
     comment = parse_comment(next(w for w in words if w.startswith("--comment=")).removeprefix("--comment="))
     assert (comment.mode, comment.what, comment.ttl_s, comment.clients) == ("hold", "1/7 GPU", 90, CLIENTS)
+    assert comment.parts == 1
     assert {"--time=2", "--partition=v100", "--exclude=gpu1", "--no-requeue", "--oversubscribe"} <= set(words)
 
 
@@ -201,10 +202,12 @@ def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -
     host = FakeHost(slurm=FakeSlurm(said=texts, files=[refused, refused, ENDPOINT]))
     told: list[str] = []
     wanted = LeaseRequest(2, GpuPart(140, 140), host_mib=512)
-    lease, endpoints = ask.obtain(host, wanted, [["-x", "--mem=1024", "--gres=gpu:2"]], told.append)
+    said = f"--comment={COMMENT}"
+    lease, endpoints = ask.obtain(host, wanted, [[said, "--mem=1024", "--gres=gpu:2"]], told.append)
     assert (lease, [type(one) for one in endpoints]) == (43, [LeaseEndpoint] * 2)
-    again = (["-x", "--mem=512", "--gres=shard:140"], 2)
-    assert host.slurm.submitted == [(["-x", "--mem=1024", "--gres=gpu:2"], 1), again, again]
+    of_two = f"--comment={replace(parse_comment(COMMENT), parts=2).text()}"
+    again = ([of_two, "--mem=512", "--gres=shard:140"], 2)
+    assert host.slurm.submitted == [([said, "--mem=1024", "--gres=gpu:2"], 1), again, again]
     assert host.slurm.cancelled == [41, 42]
     assert told[0].startswith("lease 41: gpu1: GPU 0 already has leases; it is released and requested again")
     texts = [slurm_job(number) for number in range(41, 41 + ask.TRIES)]

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
-from tests.support.lease_texts import jobs_of, slurm_job
+from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from toolkit.commands import lease as commands
-from toolkit.lease import LeaseError, ask, manage
+from toolkit.lease import LeaseError, ask, manage, running
 from toolkit.lease.slurm import SlurmError
 
 
@@ -57,6 +57,18 @@ def test_a_lease_that_lost_a_part_still_has_the_others_and_can_be_released() -> 
     assert "higher priority" in ask.ended_words(item.over)
     (item,) = manage.leases(jobs_of(slurm_job(43, array=41, state="PREEMPTED")))
     assert item.state == "ended"
+
+
+def test_a_part_that_slurm_has_forgotten_is_still_lost() -> None:
+    """Slurm forgets a job some minutes after its end: the rest must not pass for the whole."""
+    two = COMMENT.replace('"memory_mib":0', '"memory_mib":0,"parts":2')
+    jobs = slurm_job(42, array=41, task=1, comment=two)
+    (item,) = manage.leases(jobs_of(jobs))
+    assert (item.state, item.lost) == ("in part", 1)
+    with pytest.raises(LeaseError, match="lease 41 has ended in part: 1 of its 2 parts"):
+        running.run_on(FakeHost(slurm=FakeSlurm(said=[jobs])), 41, ["true"], print)
+    waiting = jobs_of(slurm_job(41, array=41, comment=two, state="PENDING", gres=""))
+    assert manage.leases(waiting)[0].state == "waiting"
 
 
 def test_what_is_left_of_a_lease_is_listed_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,4 +79,4 @@ def test_losing_to_one_that_goes_before_is_no_fault_where_there_are_such() -> No
 def test_the_storms_policy_is_one() -> None:
     pool = check_pool(lease_storms.PREEMPTING["slurm_pool"])
     assert pool.users["urgent"].preempts == ("patient",)
-    assert list(pool.users)[0] == "patient"  # whose leases are not asked for as urgent
+    assert next(iter(pool.users)) == "patient"  # whose leases are not asked for as urgent

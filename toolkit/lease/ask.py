@@ -7,7 +7,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
@@ -15,7 +15,7 @@ from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.engines import installed, load
 from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, ended_reason
+from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, ended_reason, parse_comment
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
@@ -34,6 +34,7 @@ AWAY_S = 300.0
 PART_S = 25.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
+_COMMENT = "--comment="
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def options(
 
     The last two options of each are its --mem and --gres.
     """
+    resources = _resources(request, gpus)
     names = {node.name for node in nodes}
     others = [node.name for node in everyone if node.name not in names]
     minutes = [] if request.seconds is None else [f"--time={max(-(-request.seconds // 60), 1)}"]
@@ -175,10 +177,11 @@ def options(
         what=request.text,
         ttl_s=request.seconds if request.seconds is not None and request.seconds % 60 else 0,
         memory_mib=request.memory_mib,
+        parts=len(resources),
     )
     common = [
         f"--job-name={JOB_NAME}",
-        f"--comment={comment.text()}",
+        _COMMENT + comment.text(),
         f"--nodes={servers}",
         f"--ntasks={servers}",
         "--cpus-per-task=1",
@@ -190,7 +193,18 @@ def options(
         *([f"--partition={request.gpu_class}"] if request.gpu_class else []),
         *([f"--exclude={','.join(others)}"] if others and request.servers else []),
     ]
-    return [[*common, *_given(request, resource)] for resource in _resources(request, gpus)]
+    return [[*common, *_given(request, resource)] for resource in resources]
+
+
+def _device_by_device(request: LeaseRequest, job: Sequence[str]) -> list[list[str]]:
+    """The jobs of a request of which one could not start: one for each device."""
+    resources, common = _each(request), []
+    for word in job[:-2]:
+        if word.startswith(_COMMENT):
+            comment = parse_comment(word.removeprefix(_COMMENT))
+            word = _COMMENT + replace(comment, parts=len(resources)).text()
+        common.append(word)
+    return [[*common, *_given(request, resource)] for resource in resources]
 
 
 @contextmanager
@@ -283,7 +297,7 @@ def obtain(
                 _cancel(host, lease, say)
                 raise
             why = str(fault)
-            parts = [[*parts[0][:-2], *_given(request, resource)] for resource in _each(request)]
+            parts = _device_by_device(request, parts[0])
         except BaseException:
             _cancel(host, lease, say)
             raise

@@ -21,7 +21,8 @@ class JobComment:
     """Written by the user, so nothing in it may give more than the job's own resources.
 
     clients: IPv4 addresses that may connect. mode: `run` ends with its client, `hold` with its time. ttl_s: seconds,
-    0 where only Slurm's limit holds. memory_mib: a lower memory limit than the part's, 0 for none.
+    0 where only Slurm's limit holds. memory_mib: a lower memory limit than the part's, 0 for none. parts: how many jobs
+    the lease is of, 0 where nobody says.
     """
 
     clients: tuple[str, ...]
@@ -30,6 +31,7 @@ class JobComment:
     what: str = ""
     ttl_s: int = 0
     memory_mib: int = 0
+    parts: int = 0
 
     def text(self) -> str:
         """The job's comment."""
@@ -87,4 +89,5 @@ def parse_comment(comment: str) -> JobComment:
     mode: Literal["run", "hold"] = "hold" if _text(data, "mode", "run|hold") == "hold" else "run"
     host = _text(data, "host", _NAME.pattern)
     what = _text(data, "what", r"[A-Za-z0-9 ./x]{0,40}")
-    return JobComment(clients, host, mode, what, _number(data, "ttl_s", 10**9), _number(data, "memory_mib", 10**9))
+    numbers = {key: _number(data, key, 10**9) for key in ("ttl_s", "memory_mib", "parts")}
+    return JobComment(clients, host, mode, what, **numbers)

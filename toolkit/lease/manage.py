@@ -43,10 +43,20 @@ class Lease:
         return where_text((held.node, held.index) for job in self.jobs if not job.ended for held in job.held)
 
     @property
+    def lost(self) -> int:
+        """How many of its jobs Slurm has forgotten: they ended minutes ago, while others keep their GPUs."""
+        try:
+            parts = parse_comment(self.jobs[0].comment).parts
+        except LeaseError:
+            return 0
+        waiting = any(job.state == "PENDING" for job in self.jobs)  # those that wait are one job
+        return 0 if waiting else max(parts - len(self.jobs), 0)
+
+    @property
     def state(self) -> str:
         """running, waiting, starting, ending, ended, or in part: some jobs have ended, others keep their GPUs."""
         states = {job.state for job in self.jobs}
-        if any(job.ended for job in self.jobs):
+        if any(job.ended for job in self.jobs) or self.lost:
             return "ended" if all(job.ended for job in self.jobs) else "in part"
         if states == {"RUNNING"}:
             return "running"
@@ -196,7 +206,7 @@ def extend_as_root(argv: Sequence[str], host: Host | None = None) -> str:
     if lease.state not in ("running", "waiting"):
         raise LeaseError(
             f"lease {lease.id} has ended{' in part' * (lease.state == 'in part')}"
-            if lease.over
+            if lease.over or lease.lost
             else f"lease {lease.id} is {lease.state}"
         )
     if job.time_limit_s is None:

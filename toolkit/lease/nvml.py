@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ MIB = 1 << 20
 EMULATED = "elasticAiEmulated"
 _SUCCESS, _INSUFFICIENT_SIZE = 0, 7
 _NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
+#: NVML lists clients of MPS apart from other processes.
+_PROCESSES = ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses")
 
 
 @dataclass(frozen=True)
@@ -224,18 +227,23 @@ def memory_by_process() -> dict[str, dict[int, int]]:
     many. One that cannot say is left out."""
     found: dict[str, dict[int, int]] = {}
     with _opened() as library:
-        name = next((n for n in ("_v3", "_v2") if hasattr(library, f"nvmlDeviceGetComputeRunningProcesses{n}")), None)
-        if name is None:
-            return {}
-        query = getattr(library, f"nvmlDeviceGetComputeRunningProcesses{name}")
+        queries = [query for query in map(partial(_newest, library), _PROCESSES) if query is not None]
         whole = _handles(library)
         for handle in [*whole, *(one for gpu in whole for one in (_mig_handles(library, gpu) or ([], 0))[0])]:
-            count = ctypes.c_uint(256)
-            infos = (_ProcessInfo * 256)()
-            if query(handle, ctypes.byref(count), infos) == _SUCCESS:
-                held = [(infos[i].pid, infos[i].used_memory) for i in range(count.value)]
-                found[_text(library.nvmlDeviceGetUUID, handle)] = {p: b if b != _NOT_SAID else 0 for p, b in held}
+            for query in queries:
+                count = ctypes.c_uint(256)
+                infos = (_ProcessInfo * 256)()
+                if query(handle, ctypes.byref(count), infos) == _SUCCESS:
+                    held = found.setdefault(_text(library.nvmlDeviceGetUUID, handle), {})
+                    for info in infos[: count.value]:
+                        held.setdefault(info.pid, info.used_memory if info.used_memory != _NOT_SAID else 0)
     return found
+
+
+def _newest(library: Any, name: str) -> Any:
+    """A function in the newest of its versions that this driver has and that is known here; None without."""
+    versions = (getattr(library, f"{name}{version}", None) for version in ("_v3", "_v2"))
+    return next((function for function in versions if function is not None), None)
 
 
 def processes() -> dict[str, list[int]]:

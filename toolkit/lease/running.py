@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit.lease import Exit, LeaseError, ask
+from toolkit.lease import Exit, LeaseError, ask, manage
 from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, gpus_text, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
@@ -255,6 +255,9 @@ def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal
     if not jobs or over is not None:
         why = ask.ended_words(over) if over else "Slurm does not know it (any more)"
         raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
+    lost = manage.Lease(lease, tuple(jobs)).lost
+    if lost:
+        raise LeaseError(f"lease {lease} has ended in part: {lost} of its {lost + len(jobs)} parts", Exit.RETRY)
     if any(job.state != "RUNNING" for job in jobs):
         raise LeaseError(f"lease {lease} has not started yet ({jobs[0].reason or jobs[0].state.lower()})", Exit.RETRY)
     return start_and_wait(host, argv, endpoints_of(host, jobs), say, chosen)
