@@ -11,6 +11,7 @@ from pathlib import Path
 from tests.support import lease_storms
 
 TOOLKIT = """#!/bin/sh
+echo "100 MiB: you get 1989 of 5040 shards, 101 MiB" >&2
 echo "lease 40: only some of its parts could start; it is released and requested again" >&2
 echo "lease 41: 1/2 of gpu1:0, gpu2:0-1 (emulated devices: not a GPU's figures)" >&2
 [ -z "$SBATCH_ACCOUNT" ] || echo "as $SBATCH_ACCOUNT" >&2
@@ -37,7 +38,7 @@ def test_what_a_client_is_told_that_it_has_is_kept(tmp_path: Path) -> None:
     outcomes = storm(tmp_path, 6, 6, 1, 60, 1)
     assert len(outcomes) == 6
     for one in outcomes:
-        assert (one["lease"], one["where"], one["code"]) == (41, "1/2 of gpu1:0, gpu2:0-1", 143)
+        assert (one["lease"], one["where"], one["code"], one["shards"]) == (41, "1/2 of gpu1:0, gpu2:0-1", 143, 1989)
         assert lease_storms.preempted(one)
         assert 0.1 < float(str(one["until_s"])) - float(str(one["from_s"])) < 10
         assert one["urgent"] is (one["user"] == "alice")

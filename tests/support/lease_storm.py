@@ -57,6 +57,8 @@ class Outcome:
     where: str
     from_s: float
     until_s: float
+    #: Of each device, where the client was told how much its wish comes to.
+    shards: int
 
 
 def children(pid: int) -> list[int]:
@@ -122,12 +124,14 @@ def one(number: int, seed: int, urgents: int, last: float) -> Outcome | None:
         acted = True
     timer = threading.Timer(LIMIT_S, process.kill)
     timer.start()
-    lease, where, began_s, ended_s = 0, "", 0.0, 0.0
+    lease, where, began_s, ended_s, shards = 0, "", 0.0, 0.0, 0
     for line in process.stderr:
         said.append(line.strip())
         match = _GIVEN.match(line.strip())
         if match:
             lease, where, began_s = int(match[1]), match[2], time.time()
+        told = re.search(r"you get (\d+) of \d+ shards", line)
+        shards = int(told[1]) if told else shards
         if re.match(r"lease \d+ has ended", line):
             ended_s = time.time()
         if match and not acted:
@@ -139,7 +143,9 @@ def one(number: int, seed: int, urgents: int, last: float) -> Outcome | None:
     words = " | ".join(dict.fromkeys([*ends, *said[-2:]]))
     took_s = round(time.monotonic() - began, 1)
     ended_s = ended_s or time.time()
-    return Outcome(user, " ".join(wish), death, code, lease, took_s, words[:300], urgent, where, began_s, ended_s)
+    return Outcome(
+        user, " ".join(wish), death, code, lease, took_s, words[:300], urgent, where, began_s, ended_s, shards
+    )
 
 
 def main() -> None:

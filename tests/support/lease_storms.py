@@ -24,7 +24,7 @@ from toolkit.lease.slurm_text import index_list
 from toolkit.lease.wire import WORDS, EndCode
 
 SUPPORT = Path(__file__).parent
-#: Devices of each wish of lease_storm.py, and shards of each; 100 MiB of 256 are rounded up.
+#: Devices of each wish of lease_storm.py, and shards of each where the client is not told another number.
 WISHES = {
     "-n 1": (1, GPU), "-p 1/7": (1, GPU // 7), "-p 1/2": (1, GPU // 2), "-n 2 -p 1/4": (2, GPU // 4),
     "-n 3 -p 1/7": (3, GPU // 7), "-p 5/20": (1, GPU // 4), "-n 2": (2, GPU), "-m 100": (1, -(-100 * GPU // 256)),
@@ -118,6 +118,11 @@ def _leases_of(rows: Sequence[Sequence[str]], first: int) -> list[Sequence[str]]
     return [r for r in rows if len(r) == 4 and r[1] == "elastic-ai-lease" and _number(r[0]) > first]
 
 
+def _shards(outcome: Mapping[str, Any]) -> int:
+    """Of each of its devices."""
+    return int(outcome["shards"] or WISHES[outcome["wish"]][1])
+
+
 def preempted(outcome: Mapping[str, Any]) -> bool:
     """Whether a program lost its lease to one that goes before it."""
     return WORDS[EndCode.PREEMPTED] in outcome["said"]
@@ -129,7 +134,7 @@ def given_twice(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
     for one in outcomes:
         if not one["where"] or one["until_s"] - HEARS_S <= one["from_s"]:
             continue
-        shards = WISHES[one["wish"]][1]
+        shards = _shards(one)
         for node, indices in re.findall(r"(gpu\d+):([\d,-]*\d)", one["where"]):
             for index in index_list(indices):
                 moments[f"{node}:{index}"] += [
@@ -168,8 +173,7 @@ def accounting(storm: Storm) -> list[str]:
         leases[_number(job)] += shards
     found = []
     for one in (o for o in storm.outcomes if o["lease"]):
-        devices, shards = WISHES[one["wish"]]
-        if leases[one["lease"]] != devices * shards:
+        if leases[one["lease"]] != WISHES[one["wish"]][0] * _shards(one):
             found.append(f"lease {one['lease']} ({one['wish']}) had {leases[one['lease']]} shards in Slurm's records")
     over = {"CANCELLED", "COMPLETED", "TIMEOUT", "FAILED", "PREEMPTED"}
     return found + [

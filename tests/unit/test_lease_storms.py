@@ -15,7 +15,7 @@ from toolkit.pool_policy import check_pool
 
 def outcome(lease: int, wish: str, where: str, from_s: float, until_s: float, **more: Any) -> dict[str, Any]:
     base = {"user": "bob", "wish": wish, "death": "none", "code": 0, "lease": lease, "seconds": 5.0, "said": ""}
-    return base | {"urgent": False, "where": where, "from_s": from_s, "until_s": until_s} | more
+    return base | {"urgent": False, "where": where, "from_s": from_s, "until_s": until_s, "shards": 0} | more
 
 
 def row(job: str, resources: str, state: str = "CANCELLED by 2001") -> list[str]:
@@ -67,6 +67,12 @@ def test_every_wish_of_a_storm_is_counted() -> None:
 def test_every_fault_of_a_storm_is_found(change: dict[str, Any], words: str) -> None:
     (found,) = faults(replace(CLEAN, **change))
     assert words in found
+
+
+def test_a_part_for_memory_counts_what_its_client_was_told() -> None:
+    two = [outcome(41, "-m 100", "1/2 of gpu1:0", 0, 20, shards=2600), outcome(42, "-p 1/2", "1/2 of gpu1:0", 0, 20)]
+    (found,) = lease_storms.given_twice(two)
+    assert found == f"gpu1:0 was given twice, of {GPU} shards: lease 41: 2600, lease 42: {GPU // 2}"
 
 
 def test_losing_to_one_that_goes_before_is_no_fault_where_there_are_such() -> None:
