@@ -57,6 +57,7 @@ def test_mps_holds_every_device_of_a_part() -> None:
     assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4681M,1=4681M"
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert environment["LUPINE_PORT"] == "21000"
+    assert environment["LD_LIBRARY_PATH"] == "/e/lib-server", "the client's libcuda.so.1 is in lib"
     assert not any(key.startswith("CUDA_MPS") for key in lupine.command(start(mps=True)).environment)
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import COMMENT, START, Job, jobs_of, slurm_job
 from toolkit.lease import SHARDS_PER_GPU, LeaseError, hooks, instance, static, unit, wire
 from toolkit.lease.job_comment import ended_text
+from toolkit.lease.overlap import refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held, SlurmJob
 
@@ -96,9 +96,9 @@ def test_a_gpu_is_never_given_out_twice(host: FakeHost, conf: ServerConf) -> Non
     two = {"devices": [{"uuid": "GPU-1", "shards": 35}] * 2}  # two quarters of one lease
     three_quarters = instance.devices_of(host, [Held("gpu1", 1, 105)], conf, 0)
     with pytest.raises(LeaseError, match=r"70 of 140 shards \(jobs 44\); 105 more"):
-        instance.refuse_overlap(three_quarters, {"44": two})
+        refuse_overlap(three_quarters, {"44": two})
     with pytest.raises(LeaseError, match=r"0 of 140 shards .*; 210 more"):
-        instance.refuse_overlap(three_quarters * 2, {})
+        refuse_overlap(three_quarters * 2, {})
 
 
 @pytest.mark.parametrize(
@@ -277,63 +277,6 @@ def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf
     assert any("--name=elastic-ai-lease" in command for command in host.slurm.commands)
 
 
-def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
-    instance.start(host, job(), conf)
-    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
-    for wanted in (
-        "DynamicUser=yes",
-        "NoNewPrivileges=yes",
-        "ProtectSystem=strict",
-        "PrivateTmp=yes",
-        "IPAddressDeny=any",
-        "IPAddressAllow=10.77.1.12",
-        "CapabilityBoundingSet=",
-        f"MemoryMax={4096 << 20}",
-    ):
-        assert wanted in given
-
-
-def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: FakeHost, conf: ServerConf) -> None:
-    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
-    instance.start(host, job(), conf)
-    assert host.endpoint(41)["devices"][0]["emulated"] is False
-    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
-    assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={4096 << 20}"} <= set(given)
-    assert not any("elastic-ai-devices" in value for value in given)
-
-
-def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """systemd passes over a DeviceAllow= of a file that is not there, and nothing in the sandbox may make it."""
-    host, dev = FakeHost(folder=tmp_path), tmp_path / "dev"
-    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
-    instance.start(host, job(), host.serve())
-    needed = unit.device_files(host.systemd.units["41"], dev)
-    assert [Path(path).name for path in needed] == ["nvidiactl", "nvidia-uvm", "nvidia2"]
-    dev.mkdir()
-    for name in ("nvidiactl", "nvidia2"):
-        (dev / name).touch()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(LeaseError, match=r"^\S+/dev/nvidia-uvm: not there; nvidia-modprobe -c0 -u makes"):
-        unit.require_files(needed)
-    (tmp_path / "nvidia-modprobe").write_text(f'#!/bin/sh\n[ "$*" = "-c0 -u" ] && : > {dev}/nvidia-uvm\n')
-    (tmp_path / "nvidia-modprobe").chmod(0o755)
-    unit.require_files(needed)
-    assert (dev / "nvidia-uvm").exists()
-    emulated = {"devices": [{"index": 0, "emulated": True, "device_files": ()}]}
-    assert unit.device_files(emulated, dev) == []
-
-
-def test_under_mps_all_engines_are_one_users_and_none_reads_anothers_memory(host: FakeHost) -> None:
-    instance.start(host, job(), host.serve(enforcement="mps", mps_pipe=str(host.folder)))
-    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
-    allowed, without = (given.index(f"SystemCallFilter={calls}") for calls in (
-        "@system-service", "~process_vm_readv process_vm_writev"))  # fmt: skip
-    assert allowed < without, "systemd takes them in their order"
-    role = yaml.safe_load((Path(__file__).parents[2] / "roles/remoting_server/vars/main.yml").read_text())
-    assert f"User={role['__remoting_server_mps_user']}" in given
-    assert "DynamicUser=yes" not in given
-
-
 def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: FakeHost, conf: ServerConf) -> None:
     instance.start(host, job(memory_per_node=512 + 128), conf)  # the engine's, and half an emulated GPU
     assert host.systemd.units["41"]["memory_bytes"] == 640 << 20
@@ -344,20 +287,6 @@ def test_an_instance_has_the_host_memory_that_its_job_asked_slurm_for(host: Fake
     instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=712), site)
     with pytest.raises(LeaseError, match="asked for 711 MiB of host memory, its engine needs 712"):
         instance.start(host, job(43, "gpu:v100:2(IDX:0-1)", memory_per_node=711), site)
-
-
-def test_the_reason_of_a_lease_follows_no_link(tmp_path: Path) -> None:
-    folder = tmp_path / "elastic-ai-lease-41"
-    folder.mkdir()
-    (tmp_path / "secret").write_text("root only")
-    (folder / "reason").symlink_to(tmp_path / "secret")
-    assert unit.reason_left("41", tmp_path) == ""
-    (folder / "reason").unlink()
-    (folder / "reason").write_text("its time is over; $(reboot)\n")
-    assert unit.reason_left("41", tmp_path) == "its time is over (reboot)"
-    (folder / "reason").unlink()
-    os.mkfifo(folder / "reason")
-    assert unit.reason_left("41", tmp_path) == ""
 
 
 def test_the_servers_own_description(tmp_path: Path) -> None:

@@ -91,6 +91,22 @@ def test_a_job_that_has_to_give_way_is_not_let_in(host: FakeHost, monkeypatch: p
     assert host.fence.users == {}
 
 
+def test_a_lease_is_not_given_a_gpu_that_a_native_job_has(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever Slurm thinks: bob opens that GPU's device. Who may share it natively shares it with leases."""
+    conf = host.serve(native_jobs=["research"])
+    lease = slurm_job(41, uid=os.getuid(), gres="shard:v100:70(IDX:2)")
+    jobs(host, bobs(50, WHOLES, account="research"), bobs(51, PART, account="research"))
+    assert run(monkeypatch, hooks.prolog, host, 50) == 0
+    with pytest.raises(LeaseError, match="GPU 2 is job 50's, which is no lease"):
+        instance.start(host, jobs_of(lease)[0], conf)
+    assert host.endpoint(41)["again"] is True
+    assert run(monkeypatch, hooks.epilog, host, 50) == 0
+    assert run(monkeypatch, hooks.prolog, host, 51) == 0
+    assert host.fence.users == {2: {BOB}}
+    instance.start(host, jobs_of(lease)[0], conf)
+    assert set(host.systemd.units) == {"41"}
+
+
 def test_the_end_of_a_job_takes_nothing_from_another_of_its_owner(
     host: FakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from toolkit.lease import JOB_NAME, LeaseError, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
+from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, epoch, index_list
 from toolkit.lease.unit import PROGRAMS
@@ -83,8 +84,8 @@ def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
     try:
         if held:
             with instance.locked(host):
-                instance.refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host))
-    except instance.AlreadyTaken as fault:
+                refuse_overlap(instance.devices_of(host, held, conf, 0), instance.known(host))
+    except AlreadyTaken as fault:
         tell(f"job {job.id}: {fault}")
         done = host.slurm.run(["scontrol", "requeue", str(job.id)])
         if done.returncode != 0:

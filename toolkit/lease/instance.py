@@ -24,6 +24,7 @@ from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
+from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import Held, SlurmJob
@@ -46,10 +47,6 @@ def locked(host: Host) -> Iterator[None]:
     with (host.run_dir / ".lock").open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-
-
-class AlreadyTaken(LeaseError):
-    """Slurm gave a GPU that is not free."""
 
 
 def is_lease(job: SlurmJob) -> bool:
@@ -97,29 +94,6 @@ def devices_of(
         about = (gpu.index, gpu.uuid, gpu.name, gpu.memory_mib)
         devices.append(LeasedGpu(*about, shards, of, limit, gpu.emulated, context))
     return devices
-
-
-def gpu_of(device: dict[str, Any]) -> str:
-    """UUID of the GPU that a lease's device is, or is an instance of."""
-    return str(device.get("gpu_uuid") or device["uuid"])
-
-
-def refuse_overlap(devices: list[LeasedGpu], others: dict[str, dict[str, Any]]) -> None:
-    """Slurm counts shares; this is the second look, so that a GPU is never given out twice."""
-    for device in devices:
-        given = [
-            (job_id, other["shards"])
-            for job_id, instance in others.items()
-            for other in instance.get("devices", [])
-            if gpu_of(other) == (device.gpu_uuid or device.uuid)
-        ]
-        taken = sum(shards for _, shards in given)
-        wanted = sum(one.shards for one in devices if one.index == device.index)
-        if taken + wanted > device.of:
-            raise AlreadyTaken(
-                f"GPU {device.index} already has leases for {taken} of {device.of} shards (jobs "
-                f"{', '.join(sorted({job_id for job_id, _ in given}))}); {wanted} more are more than one GPU"
-            )
 
 
 def free_ports(host: Host, conf: ServerConf, others: dict[str, dict[str, Any]]) -> tuple[int, int]:
@@ -214,7 +188,7 @@ def describe(
     engine = installed(conf.engine_dir)
     others = {key: value for key, value in known(host).items() if key != job_id}
     devices = devices_of(host, held, conf, request.memory_mib, others)
-    refuse_overlap(devices, others)
+    refuse_overlap(devices, others, native_wholes(host))
     port, agent_port = free_ports(host, conf, others)
     parts = any(not device.whole for device in devices)
     mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts else None

@@ -14,17 +14,12 @@ import os
 import pwd
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.instance import locked
+from toolkit.lease.overlap import native_records
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob
-
-
-def records(host: Host) -> Path:
-    """The folder of the records, which root alone may read."""
-    return host.run_dir.with_name("gpu-users")
 
 
 def refusal(job: SlurmJob, conf: ServerConf) -> str:
@@ -38,7 +33,7 @@ def refusal(job: SlurmJob, conf: ServerConf) -> str:
 
 
 def _users(host: Host) -> Iterator[tuple[int, list[int]]]:
-    for path in records(host).glob("[0-9]*"):
+    for path in native_records(host).glob("[0-9]*"):
         try:
             record = json.loads(path.read_text())
             yield int(record["uid"]), [int(index) for index in record["gpus"]]
@@ -76,24 +71,25 @@ def _apply(host: Host, conf: ServerConf) -> list[str]:
 def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     """Before a native job starts: its owner may open its GPUs, where the policy lets him. What stands against it, in
     words."""
-    indices = sorted({part.index for part in job.held if part.node == conf.node})
+    held = [part for part in job.held if part.node == conf.node]
+    indices, whole = (sorted({part.index for part in parts}) for parts in (held, [p for p in held if not p.shards]))
     if not conf.fence or not indices or job.uid == 0:
         return []
     why = refusal(job, conf)
     if why:
         return [why]
     with locked(host):
-        folder = records(host)
+        folder = native_records(host)
         folder.mkdir(mode=0o700, exist_ok=True)
         scratch = folder / f".{job.id}"
-        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices}))
+        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole}))
         scratch.replace(folder / str(job.id))
         return _apply(host, conf)
 
 
 def revoke(host: Host, *job_ids: str) -> list[str]:
     """After native jobs: their owners may not any more, but for what their other jobs have. What is left, in words."""
-    paths = [path for path in (records(host) / job_id for job_id in job_ids) if path.exists()]
+    paths = [path for path in (native_records(host) / job_id for job_id in job_ids) if path.exists()]
     if not paths:
         return []
     conf = read_server_conf(host.server_conf)
@@ -105,7 +101,7 @@ def revoke(host: Host, *job_ids: str) -> list[str]:
 
 def known(host: Host) -> set[str]:
     """Jobs with a record."""
-    return {path.name for path in records(host).glob("[0-9]*")}
+    return {path.name for path in native_records(host).glob("[0-9]*")}
 
 
 def main(host: Host | None = None) -> int:

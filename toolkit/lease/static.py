@@ -14,6 +14,7 @@ from toolkit.lease import LeaseError, instance
 from toolkit.lease.fraction import parse_part, share_text
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import JobComment
+from toolkit.lease.overlap import gpu_of
 from toolkit.lease.pool import where_text
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import Held
@@ -30,8 +31,8 @@ def choose(host: Host, count: int, shards: int, conf: ServerConf, known: dict[st
     free = {gpu.uuid: [of, gpu.index] for gpu in host.gpus.gpus()}
     for data in known.values():
         for device in data.get("devices", []):
-            if instance.gpu_of(device) in free:
-                free[instance.gpu_of(device)][0] -= device["shards"]
+            if gpu_of(device) in free:
+                free[gpu_of(device)][0] -= device["shards"]
     held: list[Held] = []
     for _ in range(count):
         fits = sorted(

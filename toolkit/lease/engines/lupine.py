@@ -40,12 +40,13 @@ def notes(start: Start) -> list[str]:
 
 
 def command(start: Start) -> Command:
-    """The server with the devices of the lease; it listens on all addresses, so only the firewall closes it."""
+    """The server with the devices of the lease; it listens on all addresses, so only the firewall closes it. Not with
+    lib/, whose libcuda.so.1 is the client's and would be found before the driver's."""
     visible = ",".join(d.uuid for d in start.devices)
     environment = {
         "CUDA_VISIBLE_DEVICES": visible,
         "LUPINE_PORT": str(start.port),
-        "LD_LIBRARY_PATH": f"{start.engine_dir}/lib",
+        "LD_LIBRARY_PATH": f"{start.engine_dir}/lib-server",
         **mps_environment(start),
     }
     return Command((str(start.engine_dir / "bin" / "lupine_driver_server"),), environment)

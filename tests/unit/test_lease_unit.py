@@ -1,0 +1,101 @@
+"""The systemd unit of a lease: what it may reach, and what is taken from it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.lease_host import FakeHost
+from tests.support.lease_texts import jobs_of, slurm_job
+from toolkit.lease import LeaseError, instance, unit
+from toolkit.lease.server_conf import ServerConf
+from toolkit.lease.slurm_text import SlurmJob
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(folder=tmp_path)
+
+
+@pytest.fixture
+def conf(host: FakeHost) -> ServerConf:
+    return host.serve()
+
+
+def job() -> SlurmJob:
+    return jobs_of(slurm_job(41, uid=os.getuid()))[0]
+
+
+def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
+    instance.start(host, job(), conf)
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    for wanted in (
+        "DynamicUser=yes",
+        "NoNewPrivileges=yes",
+        "ProtectSystem=strict",
+        "PrivateTmp=yes",
+        "IPAddressDeny=any",
+        "IPAddressAllow=10.77.1.12",
+        "CapabilityBoundingSet=",
+        f"MemoryMax={4096 << 20}",
+    ):
+        assert wanted in given
+
+
+def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: FakeHost, conf: ServerConf) -> None:
+    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
+    instance.start(host, job(), conf)
+    assert host.endpoint(41)["devices"][0]["emulated"] is False
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    assert {"DeviceAllow=/dev/nvidiactl rw", "DeviceAllow=/dev/nvidia2 rw", f"MemoryMax={4096 << 20}"} <= set(given)
+    assert not any("elastic-ai-devices" in value for value in given)
+
+
+def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd passes over a DeviceAllow= of a file that is not there, and nothing in the sandbox may make it."""
+    host, dev = FakeHost(folder=tmp_path), tmp_path / "dev"
+    host.gpus.found = [replace(gpu, emulated=False) for gpu in host.gpus.found]
+    instance.start(host, job(), host.serve())
+    needed = unit.device_files(host.systemd.units["41"], dev)
+    assert [Path(path).name for path in needed] == ["nvidiactl", "nvidia-uvm", "nvidia2"]
+    dev.mkdir()
+    for name in ("nvidiactl", "nvidia2"):
+        (dev / name).touch()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LeaseError, match=r"^\S+/dev/nvidia-uvm: not there; nvidia-modprobe -c0 -u makes"):
+        unit.require_files(needed)
+    (tmp_path / "nvidia-modprobe").write_text(f'#!/bin/sh\n[ "$*" = "-c0 -u" ] && : > {dev}/nvidia-uvm\n')
+    (tmp_path / "nvidia-modprobe").chmod(0o755)
+    unit.require_files(needed)
+    assert (dev / "nvidia-uvm").exists()
+    emulated = {"devices": [{"index": 0, "emulated": True, "device_files": ()}]}
+    assert unit.device_files(emulated, dev) == []
+
+
+def test_under_mps_all_engines_are_one_users_and_none_reads_anothers_memory(host: FakeHost) -> None:
+    instance.start(host, job(), host.serve(enforcement="mps", mps_pipe=str(host.folder)))
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    allowed, without = (given.index(f"SystemCallFilter={calls}") for calls in (
+        "@system-service", "~process_vm_readv process_vm_writev"))  # fmt: skip
+    assert allowed < without, "systemd takes them in their order"
+    role = yaml.safe_load((Path(__file__).parents[2] / "roles/remoting_server/vars/main.yml").read_text())
+    assert f"User={role['__remoting_server_mps_user']}" in given
+    assert "DynamicUser=yes" not in given
+
+
+def test_the_reason_of_a_lease_follows_no_link(tmp_path: Path) -> None:
+    folder = tmp_path / "elastic-ai-lease-41"
+    folder.mkdir()
+    (tmp_path / "secret").write_text("root only")
+    (folder / "reason").symlink_to(tmp_path / "secret")
+    assert unit.reason_left("41", tmp_path) == ""
+    (folder / "reason").unlink()
+    (folder / "reason").write_text("its time is over; $(reboot)\n")
+    assert unit.reason_left("41", tmp_path) == "its time is over (reboot)"
+    (folder / "reason").unlink()
+    os.mkfifo(folder / "reason")
+    assert unit.reason_left("41", tmp_path) == ""
