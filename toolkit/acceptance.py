@@ -16,8 +16,8 @@ from toolkit.lab.rehearsable import needs_machines
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
 from validation.catalogue import load_criteria, read_criteria
-from validation.consistency import check_documents, read_evidence, release
-from validation.execute import Launcher, SshLauncher, run_plan
+from validation.consistency import check_documents, read_evidence
+from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
 from validation.fabric import Fabric, LoadedFabric, fabric_names, load_fabric, read_fabric
@@ -27,6 +27,7 @@ from validation.load import ConfigError
 from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.parsers.common import ParseError, as_facts
 from validation.rejudge import judge_files
+from validation.release import release
 from validation.runfiles import FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
 
@@ -205,9 +206,12 @@ async def measure(
         progress.close()
 
 
-async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any, T]]) -> T:
-    """Do `work` with a launcher; whatever happens, nothing is left running on a node afterwards."""
-    launcher = make_launcher(site)
+async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any, T]], here: bool = False) -> T:
+    """Do `work` with a launcher; whatever happens, nothing is left running on a node afterwards.
+
+    `here`: the one node is this machine.
+    """
+    launcher = HereLauncher() if here else make_launcher(site)
     try:
         return await work(launcher)
     finally:

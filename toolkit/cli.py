@@ -8,6 +8,7 @@ import click
 
 from toolkit.entry import ToolkitGroup, start
 from toolkit.exits import epilogue
+from validation.release import release
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
@@ -49,7 +50,7 @@ class LazyGroup(ToolkitGroup):
 
 
 @click.command(cls=LazyGroup, epilog=epilogue("validate"))
-@click.version_option(package_name="elastic-ai-toolkit", prog_name="toolkit")
+@click.version_option(release(), prog_name="toolkit")
 def cli() -> None:
     """Provision elastic AI infrastructure, measure it, and sign it off.
 

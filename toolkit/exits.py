@@ -27,7 +27,8 @@ ANY = {Exit.INTERNAL: "an error of the toolkit itself, which says nothing of wha
 #: command -> code -> meaning. A command that is not listed ends with 0, 2 or 130, or one of `ANY`.
 MEANINGS: dict[str, dict[Exit, str]] = {
     "validate": {
-        Exit.OK: "accepted (a waiver may have lifted what failed), or rehearsed with all judged criteria passing",
+        Exit.OK: "accepted (a waiver may have lifted what failed), or rehearsed or inspected (`--here`) with all "
+        "judged criteria passing",
         Exit.FAILED: "a criterion failed (of several fabrics: of any of them); the suspect node, port or link is named",
         Exit.USAGE: f"{_USAGE}; nothing was judged",
         Exit.INCOMPLETE: "incomplete: a planned measurement is missing, or an owed criterion could not be judged",
@@ -116,9 +117,9 @@ def epilogue(command: str) -> str:
 
 #: What `toolkit validate` prints as the state of the sign-off, by its exit code.
 SIGN_OFF = {
-    Exit.OK: "`ACCEPTED` or `REHEARSAL`",
-    Exit.FAILED: "`REJECTED`, or a rehearsal that would be",
-    Exit.INCOMPLETE: "`INCOMPLETE`, or a rehearsal that would be",
+    Exit.OK: "`ACCEPTED`, `REHEARSAL` or `INSPECTION`",
+    Exit.FAILED: "`REJECTED`, or a rehearsal or inspection that would be",
+    Exit.INCOMPLETE: "`INCOMPLETE`, or a rehearsal or inspection that would be",
 }
 
 

@@ -28,7 +28,8 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     """Everything that the operator needs at the end of a run."""
     console.print()
     console.print(Text(verdict.line, style=_OUTCOMES[verdict.outcome]))
-    console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, fabric {verdict.fabric}"))
+    where = f"fabric {verdict.fabric}" if info.inventory else "this machine by itself"
+    console.print(Text(f"{verdict.measured} of {verdict.planned} planned measurements taken, {where}"))
     console.print(Text(_owed(verdict)))
     for waiver in (w for w in verdict.waivers if w.covered):
         for_ = f" for {waiver.subject}" if waiver.subject else ""
@@ -39,16 +40,16 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
         table.add_column(title, no_wrap=title != "why", overflow="fold")
     for c in (c for c in verdict.criteria if _listed(c)):
         word = "reported" if c.reason_code == "reported" else c.verdict
-        why = c.reason + ("" if c.owed or c.verdict in ("pass", "not-applicable") else " (not owed)")
+        noted = info.inventory and not c.owed and c.verdict not in ("pass", "not-applicable")
+        why = c.reason + (" (not owed)" if noted else "")
         table.add_row(c.id, Text(word, style=_STYLES[c.verdict]), c.coverage, why)
     console.print()
     console.print(table)
     unmeasured = [c for c in verdict.criteria if c.reason_code in _SUMMARISED]
     for words, count in Counter(_SUMMARISED[c.reason_code] for c in unmeasured).items():
         owed = sum(c.owed for c in unmeasured if _SUMMARISED[c.reason_code] == words)
-        console.print(
-            Text(f"not measured: {count} criteria ({owed} owed), {words}; the report lists them", style="dim")
-        )
+        of_them = f" ({owed} owed)" if info.inventory else ""
+        console.print(Text(f"not measured: {count} criteria{of_them}, {words}; the report lists them", style="dim"))
     for finding in verdict.findings:
         console.print()
         console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
@@ -64,6 +65,8 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
 
 def _owed(verdict: VerdictDoc) -> str:
     count = len(verdict.owed)
+    if verdict.profile is None and not count:
+        return "no inventory declares this machine: nothing is owed, and nothing is accepted"
     if verdict.profile is None:
         return f"no acceptance profile: everything required is owed, {count} criteria"
     return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {count} criteria owed"

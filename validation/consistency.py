@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from importlib.metadata import version
 from pathlib import Path
 
 import yaml
@@ -21,12 +20,8 @@ from validation.judging.documents import (
 )
 from validation.load import ConfigError, line_of
 from validation.model import Result
+from validation.release import release
 from validation.runfiles import RunFiles
-
-
-def release() -> str:
-    """This toolkit's version."""
-    return version("elastic-ai-toolkit")
 
 
 def check_documents(run: RunFiles) -> list[str]:

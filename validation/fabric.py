@@ -24,6 +24,7 @@ from validation.reference import packaged
 from validation.yaml_text import parse_yaml
 
 _DEFAULTS = "_defaults.yml"
+_NONE = "_none.yml"
 
 
 class Expectation(Model):
@@ -249,7 +250,7 @@ def _folder() -> Path:
 
 
 def _packaged() -> list[Path]:
-    return sorted(path for path in _folder().glob("*.yml") if path.name != _DEFAULTS)
+    return sorted(path for path in _folder().glob("*.yml") if not path.name.startswith("_"))
 
 
 def fabric_names() -> list[str]:
@@ -327,6 +328,12 @@ def read_fabric(name_or_path: str) -> LoadedFabric:
     if packaged and fabric.name != path.stem:
         raise ConfigError(f"{path}:1: name: {fabric.name!r} does not fit the file's name; make them equal")
     return LoadedFabric(fabric, source, "packaged" if packaged else "site")
+
+
+def no_fabric() -> LoadedFabric:
+    """The profile of a run in which no network is under test: of one machine by itself."""
+    source = read_source(_folder() / _NONE)
+    return LoadedFabric(load_yaml(source, Fabric), source, "site")
 
 
 def load_fabric(source: str | Source) -> Fabric:

@@ -75,7 +75,7 @@ def judge(
     outcome, why = decide(case, debt, verdicts, missing)
     sign_off: SignOff = "REHEARSAL"
     if not rehearsal:
-        sign_off = {"passed": "ACCEPTED", "failed": "REJECTED", "incomplete": "INCOMPLETE"}[outcome]  # type: ignore[assignment]
+        sign_off = _sign_off(outcome, topology)
     named = findings(case, waived.judged)
     return VerdictDoc.model_validate(
         {
@@ -96,6 +96,14 @@ def judge(
             "notes": (*_notes(case, shown, results, facts, rehearsal), *evidence.notes, *waived.notes, *why),
         }
     )
+
+
+def _sign_off(outcome: str, topology: Topology) -> SignOff:
+    """Of hardware. What no inventory declares is neither accepted nor rejected: nobody said what it was to be."""
+    if topology.here is not None:
+        return "INSPECTION"
+    states: dict[str, SignOff] = {"passed": "ACCEPTED", "failed": "REJECTED", "incomplete": "INCOMPLETE"}
+    return states[outcome]
 
 
 def _verdict(
@@ -190,11 +198,16 @@ def _notes(
     rehearsal: bool,
 ) -> list[str]:
     notes = []
+    if case.topology.here is not None:
+        notes.append(
+            "one machine as it was found: no inventory declares it, so nothing is owed and nothing is accepted"
+        )
     if rehearsal:
         notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")
     if shown and not case.topology.virtual:
         who = ", ".join(f"{node} ({what})" for node, what in shown)
-        notes.append(f"the inventory does not say so, but the nodes' own facts show virtual parts: {who}")
+        unsaid = "" if case.topology.here is not None else "the inventory does not say so, but "
+        notes.append(f"{unsaid}the nodes' own facts show virtual parts: {who}")
     for result in facts:
         if result.status == "ok" and result.facts_of(NodeFacts) is None:
             notes.append(f"{result.measurement}: nothing says whether the node is virtual; it cannot be accepted")

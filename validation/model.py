@@ -63,6 +63,7 @@ __all__ = [
     "Endpoint",
     "Failure",
     "Finding",
+    "Found",
     "Job",
     "Judgement",
     "LabLink",
@@ -191,12 +192,37 @@ class LabLink(Model):
     emulated: bool = False
 
 
+class Found(Model):
+    """What one machine, which no inventory declares, showed of itself before anything of it was planned.
+
+    `gpus`: NVIDIA's functions on its PCI buses. `gpu_trouble`: why these cannot be used, "" where they can or there is
+    none. `torch`: version of the torch that was found, "" where there is none, and `torch_python` the interpreter that
+    has it.
+    """
+
+    user: str
+    gpus: int = Field(ge=0)
+    gpu_trouble: str = ""
+    torch: str = ""
+    torch_python: str = ""
+
+
 class Topology(Model):
-    """All nodes under test. `site` is the inventory's folder name."""
+    """All nodes under test. `site` is the inventory's folder name.
+
+    `here`: the one node is the machine that ran the validation, as it was found; None: an inventory declares the nodes.
+    """
 
     site: str
     nodes: tuple[Node, ...]
     lab_link: LabLink | None = None
+    here: Found | None = None
+
+    @model_validator(mode="after")
+    def _one_machine(self) -> Topology:
+        if self.here is not None and (len(self.nodes) != 1 or self.lab_link is not None):
+            raise ValueError("here: is of one machine that no inventory declares, and no other is under test")
+        return self
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError if there is none."""

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from toolkit import acceptance, campaigns, rundir
 from toolkit.agreement import find_agreement, up_front
 from toolkit.commands.formats import format_option
 from toolkit.commands.options import inventory_option, runs_dir_option
+from toolkit.commands.validate_here import asked_here, refuse_elsewhere
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.errors import UsageFault
@@ -39,6 +41,8 @@ from validation.suites import DEFAULT, SUITES, make_plan
     "[default: the inventory's]",
 )
 @inventory_option
+@click.option("--here", is_flag=True, help="This machine by itself, as this user: no inventory, no ssh, nothing owed.")
+@click.option("--quick", is_flag=True, help="With --here: each measurement at its shortest.")
 @click.option(
     "--suite",
     "suites",
@@ -70,9 +74,13 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @runs_dir_option
+@click.pass_context
 def validate(
+    ctx: click.Context,
     fabric_name: str | None,
     inventory: Path,
+    here: bool,
+    quick: bool,
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
@@ -101,7 +109,10 @@ def validate(
     toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
+    toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
+    if here or quick:
+        _refuse_with_here(ctx, here)
     chosen = [
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
     ]
@@ -122,8 +133,29 @@ def validate(
             _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
     elif resume:
         _resume(rundir.find(runs_dir, resume), formats, as_json)
+    elif here:
+        _one(asked_here(_check_suites(suites), quick), dry_run, formats, as_json, runs_dir)
     else:
         _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
+
+
+def _refuse_with_here(ctx: click.Context, here: bool) -> None:
+    """UsageFault for an option that makes no sense of one machine by itself."""
+    if not here:
+        raise UsageFault("--quick goes with --here; of a site, profiles have a quick test: toolkit profiles")
+    for name in ("fabric_name", "inventory", "profile", "waivers", "branding", "resume", "rejudge"):
+        if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            said = next(p.opts[-1] for p in ctx.command.params if p.name == name)
+            raise UsageFault(f"--here is this machine by itself, of which nothing is declared; omit {said}")
+
+
+def _one(asked: Asked, dry_run: bool, formats: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
+    if dry_run:
+        _print_plans([asked.plan], as_json)
+        return
+    run_dir = measured(asked, runs_dir)
+    with rundir.lock(run_dir):
+        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
 
 
 def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
@@ -150,12 +182,10 @@ def _begin(
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
     several = [_asked(one, inventory, site, sources, suites, agreed, branding, len(named) > 1) for one in named]
-    if dry_run:
+    if len(several) == 1:
+        _one(several[0], dry_run, formats, as_json, runs_dir)
+    elif dry_run:
         _print_plans([asked.plan for asked in several], as_json)
-    elif len(several) == 1:
-        run_dir = measured(several[0], runs_dir)
-        with rundir.lock(run_dir):
-            _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
     else:
         each(several, formats, as_json, runs_dir)
 
@@ -180,7 +210,7 @@ def _asked(
     plan = make_plan("plan", topology, fabric, criteria, suites)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
-    return Asked(inventory, site, loaded, sources, agreement, report_yml, plan)
+    return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan)
 
 
 def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
@@ -200,6 +230,7 @@ def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
 def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
     info, topology, plan = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
+    refuse_elsewhere(topology, run_dir)
     with rundir.lock(run_dir):
         acceptance.refuse_contradictions(run_dir)
         done = acceptance.finished(run_dir)
@@ -211,7 +242,7 @@ def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
 
         if needed:
             try:
-                acceptance.run_async(acceptance.with_launcher(info.inventory, work))
+                acceptance.run_async(acceptance.with_launcher(info.inventory, work, topology.here is not None))
             except acceptance.Interrupted:
                 interrupted(run_dir)
         else:

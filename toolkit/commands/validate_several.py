@@ -53,7 +53,7 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
 
 def _refuse_early(several: Sequence[Asked]) -> None:
     """Refuse what any of the fabrics would be refused for, before the first of them is measured."""
-    topology = several[0].site.topology
+    topology = several[0].topology
 
     async def work(launcher: Launcher) -> None:
         await acceptance.reach(launcher, topology.nodes)

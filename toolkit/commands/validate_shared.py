@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.metadata import version
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -14,28 +13,37 @@ from toolkit import acceptance, rundir
 from toolkit.agreement import Agreement
 from toolkit.deploy.site_state import how_built
 from toolkit.exits import Exit
-from toolkit.inventory import Site
+from toolkit.inventory_record import InventoryRecord
 from toolkit.progress import make_console, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.verdict_text import print_verdict, resume_command
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
 from validation.load import Source
-from validation.model import Plan, RunInfo, Topology, VerdictDoc
+from validation.model import Plan, RunInfo, Scalar, Topology, VerdictDoc
+from validation.release import release
 from validation.runfiles import FABRIC, PROFILE
+
+HERE = "here"
+"""Takes the fabric's place in the name of a run of this machine by itself."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be validated over one fabric: read and found usable before any node is touched."""
+    """What is to be validated over one fabric: read and found usable before any node is touched.
 
-    inventory: Path
-    site: Site
+    `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
+    """
+
+    inventory: Path | None
+    topology: Topology
+    record: InventoryRecord | None
     loaded: LoadedFabric
     sources: Sequence[Source]
     agreement: Agreement
     branding: Path | None
     plan: Plan
+    options: dict[str, Scalar] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -45,20 +53,20 @@ class Asked:
 
 def measured(asked: Asked, runs_dir: Path) -> Path:
     """Make a new run and measure it; the process ends where it is interrupted."""
-    topology, fabric = asked.site.topology, asked.loaded.fabric
-    built = how_built(asked.inventory, topology)
+    topology, fabric = asked.topology, asked.loaded.fabric
+    built = None if asked.inventory is None else how_built(asked.inventory, topology)
     run_dir: Path | None = None
 
     async def work(launcher: Launcher) -> None:
         nonlocal run_dir
         await acceptance.reach(launcher, topology.nodes)
         await acceptance.refuse_without_rdma(launcher, topology, fabric)
-        run_dir = rundir.create(runs_dir, fabric.name)
+        run_dir = rundir.create(runs_dir, fabric.name if topology.here is None else HERE)
         with rundir.lock(run_dir):
             named = asked.plan.model_copy(update={"run": run_dir.name})
-            info = _info(run_dir, topology, asked.inventory, asked.loaded, named, asked.agreement)
+            info = _info(run_dir, asked, named)
             rundir.begin(
-                run_dir, info, topology, named, asked.loaded, asked.sources, asked.site.record, built,
+                run_dir, info, topology, named, asked.loaded, asked.sources, asked.record, built,
                 asked.agreement.files,
             )  # fmt: skip
             take_branding(asked.branding, run_dir)
@@ -66,26 +74,30 @@ def measured(asked: Asked, runs_dir: Path) -> Path:
             await measure(launcher, run_dir, topology, named)
 
     try:
-        acceptance.run_async(acceptance.with_launcher(str(asked.inventory), work))
+        acceptance.run_async(acceptance.with_launcher(_where(asked.inventory), work, topology.here is not None))
     except acceptance.Interrupted:
         interrupted(run_dir)
     assert run_dir is not None
     return run_dir
 
 
-def _info(
-    run_dir: Path, topology: Topology, inventory: Path, loaded: LoadedFabric, plan: Plan, agreement: Agreement
-) -> RunInfo:
+def _where(inventory: Path | None) -> str:
+    return "" if inventory is None else str(inventory)
+
+
+def _info(run_dir: Path, asked: Asked, plan: Plan) -> RunInfo:
+    loaded, agreement = asked.loaded, asked.agreement
     return RunInfo(
         run=run_dir.name,
         created=acceptance.utc_now(),
-        toolkit_version=version("elastic-ai-toolkit"),
-        site=topology.site,
-        inventory=str(inventory),
+        toolkit_version=release(),
+        site=asked.topology.site,
+        inventory=_where(asked.inventory),
         fabric=loaded.fabric.name,
         suites=plan.suites,
         command=("toolkit", *sys.argv[1:]),
         profile=agreement.profile.name if agreement.profile else None,
+        options=asked.options,
         documents={},
         origins={FABRIC: loaded.origin, **({PROFILE: agreement.origin} if agreement.origin else {})},
     )
@@ -116,12 +128,15 @@ def tell(
     info, _, _ = rundir.read(run_dir)
     rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
     quick = [name for name in formats if name != "pdf"]
-    report = acceptance.write_report(run_dir, quick).paths.get("html") if quick else None
+    written = acceptance.write_report(run_dir, quick) if quick else None
+    report = written.paths.get("html") if written else None
     if told is not None:
         where = str(report) if report else None
         told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
     else:
         print_verdict(make_console(), info, verdict, run_dir, report)
+    left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
-        for why in acceptance.write_report(run_dir, ("pdf",)).left_out.values():
-            click.echo(why, err=True)
+        left_out += acceptance.write_report(run_dir, ("pdf",)).left_out.values()
+    for why in left_out:
+        click.echo(why, err=True)

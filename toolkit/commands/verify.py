@@ -56,6 +56,8 @@ def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_
 
 def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
     lines = []
+    if found.sign_off == "INSPECTION":
+        lines.append("INSPECTION: one machine by no inventory; a signature here is not an acceptance")
     if found.sign_off == "REHEARSAL":
         lines.append("REHEARSAL: virtual hardware took part; a signature here is not an acceptance")
     elif found.sign_off:

@@ -132,5 +132,5 @@ def _numbered(campaign: Campaign) -> dict[str, int]:
 
 def _tone(campaign: Campaign) -> str:
     """Colour of the front: that of the gravest sign-off."""
-    order: Sequence[str] = ("REJECTED", "INCOMPLETE", "REHEARSAL", "ACCEPTED")
+    order: Sequence[str] = ("REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION", "ACCEPTED")
     return min((r.sign_off for r in campaign.runs), key=order.index).lower()

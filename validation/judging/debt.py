@@ -12,24 +12,32 @@ from dataclasses import dataclass
 
 from validation.facts import NodeFacts
 from validation.judging.case import Case
-from validation.model import CriterionVerdict, Result
+from validation.model import CriterionVerdict, Judgement, Result
 from validation.profile import Profile
 
 PASSED_SHARE = 0.5
 """Share of the owed criteria that can be measured on this fabric which must pass where waivers took part. Project
 default: what is mostly waived was not accepted by measuring it."""
 
+UNDECLARED = "no inventory declares this machine, so nothing is owed"
+
 
 @dataclass(frozen=True)
 class Debt:
-    """What decides an acceptance: ids that are `owed`, and what the profile left out -> why."""
+    """What decides an acceptance: ids that are `owed`, and what the profile left out -> why.
+
+    `nothing`: why nothing at all is owed, "" where something is.
+    """
 
     owed: frozenset[str]
     left_out: dict[str, str]
+    nothing: str = ""
 
     @classmethod
     def of(cls, case: Case, profile: Profile | None) -> Debt:
-        """By the profile; without one everything that the criteria require."""
+        """By the profile; without one everything that the criteria require, of a machine that was declared."""
+        if case.topology.here is not None:
+            return cls(frozenset(), {}, UNDECLARED)
         if profile is None:
             return cls(frozenset(c.id for c in case.criteria if c.required), {})
         left_out = profile.not_owed(case.criteria, case.fabric)
@@ -39,7 +47,9 @@ class Debt:
         """Why a criterion is not owed; "" where it is."""
         if criterion in self.owed:
             return ""
-        return self.left_out.get(criterion, "reported for information; the catalogue does not require it")
+        return self.nothing or self.left_out.get(
+            criterion, "reported for information; the catalogue does not require it"
+        )
 
 
 def decide(
@@ -48,17 +58,22 @@ def decide(
     """passed, failed or incomplete, and notes on what withholds a pass that no criterion tells of."""
     if any(v.verdict == "fail" for v in verdicts):
         return "failed", []
+    here = case.topology.here
+    if here is not None and here.gpu_trouble:
+        return "incomplete", [f"its GPUs were not measured: {here.gpu_trouble}"]
     deciding = [v for v in verdicts if v.id not in debt.left_out]
     if _lost(case, debt, deciding, missing):
         return "incomplete", []
     for verdict in deciding:
         for judgement in verdict.judgements:
-            if judgement.verdict == "not-measured" and not (case.virtual and judgement.reason_code == "virtual"):
+            if judgement.verdict == "not-measured" and not _excused(case, judgement):
                 return "incomplete", []
         if not case.virtual and verdict.owed and verdict.verdict not in ("pass", "waived", "not-applicable"):
             return "incomplete", []
     if not any(j.verdict == "pass" for v in deciding for j in v.judgements):
-        return "incomplete", ["nothing that is owed was found good: that is no pass"]
+        return "incomplete", [
+            f"nothing that {'was judged' if debt.nothing else 'is owed'} was found good: that is no pass"
+        ]
     few = _mostly_waived(case, verdicts)
     if few:
         return "incomplete", [few]
@@ -66,6 +81,15 @@ def decide(
     if not case.virtual and (unproven or not any(m.kind == "facts" for m in case.plan.measurements)):
         return "incomplete", []
     return "passed", []
+
+
+def _excused(case: Case, judgement: Judgement) -> bool:
+    """True where it withholds no pass: what only hardware can show, of virtual parts; of a machine that nobody
+    declared, what is judged by a declaration.
+    """
+    if judgement.reason_code == "virtual":
+        return case.virtual
+    return judgement.reason_code == "no-bound" and case.topology.here is not None
 
 
 def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:

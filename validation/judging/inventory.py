@@ -79,7 +79,7 @@ def _bom(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Mapp
     shown = (*parts, _rates(node, facts, bool(off or unknown)), _compared("virt", None, facts.virt, odd))
     if wrong or off:
         judged = judgement(criterion, node.name, "fail", "not-equal", "; ".join(wrong + off), [id_])
-    elif unknown:
+    elif unknown and any(p.declared is not None for p in parts):
         why = f"not judged because {'; '.join(unknown)}"
         judged = judgement(criterion, node.name, "not-measured", "missing-metric", why, [id_])
     elif undeclared:

@@ -46,9 +46,9 @@ def job_for(m: Measurement, topology: Topology) -> Job:
         raise RunError(f"plan.json: {m.id}: does not fit topology.json: {fault}; make a new run") from None
 
 
-def by_hand(job: Job) -> list[str]:
-    """The command line that takes a measurement again on its node."""
-    return [PROBE_PYTHON, "-m", "validation.probes", *job.probe.words]
+def by_hand(job: Job, topology: Topology) -> list[str]:
+    """The command line that takes a measurement again on its node; on one that nobody provisioned, in the checkout."""
+    return [PROBE_PYTHON if topology.here is None else "python3", "-m", "validation.probes", *job.probe.words]
 
 
 def parse(kind: str, doc: ProbeDoc, params: Mapping[str, Param] | None = None) -> tuple[list[Sample], AnyFacts]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from validation.model import Call, Endpoint, Job, Measurement, Node, Param, Port, Topology
@@ -20,10 +20,21 @@ FIRST = "*"
 
 @dataclass(frozen=True)
 class OnEach:
-    """How suite compute takes a measurement on each node by itself."""
+    """How suite compute takes a measurement on each node by itself.
+
+    `quick`: parameters in place of those of `params` where it is to be short, which then takes `quick_s`.
+    """
 
     params: Callable[[Node], dict[str, Param]]
     estimated_s: float
+    quick: Mapping[str, Param] = field(default_factory=dict)
+    quick_s: float = 0.0
+
+    def asked(self, node: Node, short: bool) -> tuple[dict[str, Param], float]:
+        """Parameters for a node, and how long it will take."""
+        if not (short and self.quick):
+            return self.params(node), self.estimated_s
+        return {**self.params(node), **self.quick}, self.quick_s
 
 
 @dataclass(frozen=True)

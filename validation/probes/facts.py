@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed, pcie, processors, rdma_ports_sysfs
+from validation.probes import ProbeDoc, installed, pcie, processors, rdma_ports_sysfs, virtualisation
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -136,9 +136,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         probes = importlib.metadata.version("elastic-ai-toolkit")
     except importlib.metadata.PackageNotFoundError:
         probes = ""
-    # systemd-detect-virt exits with 1 for "none", so without --quiet its exit status says nothing
-    virt = run_tool(["systemd-detect-virt"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
-    container = run_tool(["systemd-detect-virt", "--quiet", "--container"], timeout_s=TOOL_TIMEOUT_S).returncode == 0
+    virt, container = virtualisation.detect()
     return {
         "type": "node",
         "virt": virt,

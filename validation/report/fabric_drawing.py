@@ -55,6 +55,8 @@ def fabric_figure(documents: RunDocuments) -> Figure:
     rate = documents.topology.lab_link.rate_gbps if documents.topology.lab_link else documents.fabric.line_rate_gbps
     what = "lab links shaped to" if documents.topology.lab_link else "nominal line rate"
     bar = f"{documents.fabric.title}: {what} {quantity(rate, 'Gbit/s')}"
+    if documents.topology.here is not None:
+        bar = f"{documents.fabric.title}: no network is under test"
     svg = _squares(nodes, suspects, bar) if large else _boxes(nodes, suspects, bar)
     links = _links(documents)
     caption = (

@@ -17,9 +17,9 @@ from validation.report.documents import RunDocuments, read_run
 from validation.report.json_report import report_json
 from validation.report.junit import junit_xml
 from validation.report.laid_out import layout_unless
-from validation.report.openmetrics import open_metrics
-from validation.report.pdf import PdfUnavailable, pdf_bytes
+from validation.report.pdf import pdf_bytes
 from validation.report.render import fill, view
+from validation.report.unavailable import Unavailable
 
 FILES: dict[str, str] = {
     "html": "report.html",
@@ -34,12 +34,23 @@ Views = Mapping[str, Any]
 
 Layout = Callable[[str], bytes]
 
+
+def _open_metrics(documents: RunDocuments) -> bytes:
+    try:
+        from validation.report.openmetrics import open_metrics  # only here: the other formats do without its library
+    except ImportError:
+        raise Unavailable(
+            "prom left out: the library prometheus_client is not installed; pip install prometheus-client"
+        ) from None
+    return open_metrics(documents)
+
+
 _MAKERS: dict[str, Callable[[RunDocuments, Views, Layout], bytes]] = {
     "html": lambda documents, views, layout: fill(views).encode(),
     "pdf": lambda documents, views, layout: layout(fill(views, printed=True)),
     "json": lambda documents, views, layout: report_json(documents),
     "junit": lambda documents, views, layout: junit_xml(documents),
-    "prom": lambda documents, views, layout: open_metrics(documents),
+    "prom": lambda documents, views, layout: _open_metrics(documents),
 }
 _FROM_VIEWS = ("html", "pdf")
 
@@ -66,7 +77,7 @@ def make(
     for name in names:
         try:
             made[name] = _MAKERS[name](documents, views, layout)
-        except PdfUnavailable as fault:
+        except Unavailable as fault:
             left_out[name] = str(fault)
     return made, left_out
 

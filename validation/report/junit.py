@@ -59,6 +59,8 @@ def _sign_off(root: Element, verdict: VerdictDoc, rehearsal: bool) -> None:
         SubElement(case, "error", {"message": words, "type": verdict.sign_off}).text = words
     elif rehearsal:
         SubElement(case, "skipped", {"message": f"a rehearsal accepts nothing: {words}"})
+    elif verdict.sign_off == "INSPECTION":
+        SubElement(case, "skipped", {"message": f"an inspection accepts nothing: {words}"})
 
 
 def _claims(root: Element, documents: RunDocuments, verdict: VerdictDoc) -> None:

@@ -15,13 +15,15 @@ from xml.etree.ElementTree import ParseError, fromstring
 
 from markupsafe import escape
 
+from validation.report.unavailable import Unavailable
+
 PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _FONTS = "'Liberation Sans', 'DejaVu Sans', sans-serif"
 
 
-class PdfUnavailable(Exception):
+class PdfUnavailable(Unavailable):
     """PDF cannot be made on this machine. `str(e)` is one line: what is missing, and what to do."""
 
 

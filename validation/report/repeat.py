@@ -63,7 +63,7 @@ def _repeat(topology: Topology, measurement: Measurement, result: Result, count:
     if measurement.kind in KINDS and KINDS[measurement.kind].repeat_by == "probe":
         with contextlib.suppress(RunError):  # a run of another release: what it recorded has to do
             job = job_for(measurement, topology)
-            node, words = job.node, by_hand(job)
+            node, words = job.node, by_hand(job, topology)
     return Repeat(
         title=title(measurement.kind),
         tool=f"{provenance.tool} {provenance.tool_version}".strip(),
@@ -96,6 +96,8 @@ def limits(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
             "Virtual or emulated parts took part: what they measure says how the procedure works, not what "
             "hardware does."
         )
+    if documents.topology.here is not None:
+        out.append("No inventory declares this machine: nothing says what it was to be, and nothing is accepted.")
     no_probe = [c.id for c in verdict.criteria if c.reason_code == "no-probe"]
     if no_probe:
         out.append(f"This release has no measurement for: {', '.join(no_probe)}.")

@@ -103,7 +103,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         (labels["project"], customer.project),
         (labels["contact"], customer.contact),
         (labels["fabric"], f"{documents.fabric.title} ({documents.info.fabric})"),
-        (labels["profile"], _profile(verdict, words)),
+        (labels["profile"], _profile(verdict, words, documents.topology.here is not None)),
         (labels["date"], documents.info.created[:10]),
         (labels["nodes"], str(len(documents.topology.nodes))),
         (labels["run"], documents.info.run),
@@ -129,9 +129,11 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
     )
 
 
-def _profile(verdict: VerdictDoc, words: FrontWords) -> str:
+def _profile(verdict: VerdictDoc, words: FrontWords, here: bool) -> str:
     """Which acceptance profile was agreed on, and how much of the catalogue it owes."""
     name = f"{verdict.profile.name}: {verdict.profile.title}" if verdict.profile else words.labels["no_profile"]
+    if here:
+        return words.labels["nothing_owed"]
     return f"{name} ({words.labels['owed'].format(n=len(verdict.owed), of=len(verdict.criteria))})"
 
 
@@ -157,7 +159,7 @@ def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
 
 
 def _state(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -> str:
-    if verdict.sign_off == "REHEARSAL":
+    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
         return str(getattr(words.outcome, verdict.outcome))
     return str(getattr(words.state, verdict.sign_off))
 
@@ -169,7 +171,8 @@ def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -
         for group in node.groups[:1]:
             groups[group] = groups.get(group, 0) + 1
     link = documents.topology.lab_link
-    tested = words.tested.format(
+    here = documents.topology.here is not None
+    tested = (words.tested_here if here else words.tested).format(
         date=documents.info.created[:10],
         nodes=words.count(len(documents.topology.nodes), "node"),
         site=documents.customer.site or documents.info.site,
@@ -198,8 +201,8 @@ def sentences(documents: RunDocuments, verdict: VerdictDoc, words: FrontWords) -
 def _meaning(documents: RunDocuments, verdict: VerdictDoc) -> str:
     if documents.verdict is None:
         return "unjudged"
-    if verdict.sign_off == "REHEARSAL":
-        return f"rehearsal_{verdict.outcome}"
+    if verdict.sign_off in ("REHEARSAL", "INSPECTION"):
+        return f"{verdict.sign_off.lower()}_{verdict.outcome}"
     return verdict.sign_off.lower()
 
 

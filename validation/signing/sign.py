@@ -9,12 +9,12 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 
 from validation.files import flush_folder, replace
 from validation.load import ConfigError, load_json
 from validation.model import RunInfo, VerdictDoc
+from validation.release import release
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
 from validation.signing.again import judged_again, made_again
@@ -104,7 +104,7 @@ def sign_run(
         outcome=verdict.outcome,
         profile=profile_words(verdict),
         headline=one_line(verdict.line),
-        toolkit=version("elastic-ai-toolkit"),
+        toolkit=release(),
         name=name,
         company=company,
         time=utc_text(moment or datetime.now(timezone.utc)),

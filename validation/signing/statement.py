@@ -20,12 +20,14 @@ NAMESPACES: dict[SignOff, str] = {
     "REJECTED": "elastic-ai-rejection",
     "INCOMPLETE": "elastic-ai-incomplete",
     "REHEARSAL": "elastic-ai-rehearsal",
+    "INSPECTION": "elastic-ai-inspection",
 }
 WORDS: dict[SignOff, str] = {
     "ACCEPTED": "ACCEPTED. I sign this run as an acceptance of the system that it measured.",
     "REJECTED": "REJECTED. I sign this run as a rejection; it accepts nothing.",
     "INCOMPLETE": "INCOMPLETE. I sign this run as incomplete; it accepts nothing.",
     "REHEARSAL": "REHEARSAL. This is a rehearsal on virtual hardware; it accepts nothing.",
+    "INSPECTION": "INSPECTION. This is one machine as it was found, by no inventory; it accepts nothing.",
 }
 _KEYS = (
     "run",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
 from validation.load import ConfigError, load_json
 from validation.model import RunInfo, SignOff, VerdictDoc
+from validation.release import release
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, ssh
 from validation.signing.again import judged_again, made_again
@@ -157,7 +157,7 @@ def _follow(run_dir: Path, found: Verification) -> None:
 
 def _other_release(found: Verification) -> str:
     """Words where the run was signed with other releases of the toolkit than this one, whose reports look different."""
-    here = version("elastic-ai-toolkit")
+    here = release()
     signed = sorted({s.toolkit for s in found.signatures if s.toolkit and s.state != "bad"})
     return f" (signed with toolkit {', '.join(signed)}, this is {here})" if signed and here not in signed else ""
 

@@ -10,7 +10,7 @@ from validation.model import Plan, Scalar, Topology
 from validation.suites import asbuilt, compute, operations, preflight, remoting, training, transport
 from validation.suites.common import Part, PlanError, Request
 
-__all__ = ["DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+__all__ = ["ALONE", "DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
 
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
@@ -25,6 +25,8 @@ SUITES: dict[str, SuiteFunc] = {
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
 #: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
+ALONE = ("preflight", "compute")
+"""What one machine by itself can do, without an inventory."""
 
 OPTIONS: dict[str, str] = {
     "seconds": "measured seconds of each TCP bandwidth measurement",
@@ -32,6 +34,7 @@ OPTIONS: dict[str, str] = {
     "warmup": "warm-up steps of a training measurement",
     "steps": "measured steps of a training measurement",
     "batch": "images per rank and step",
+    "quick": "1: what each node does by itself, at its shortest",
 }
 
 
@@ -59,6 +62,9 @@ def make_plan(
             raise PlanError(f"unknown option {key!r}; known: {', '.join(OPTIONS)}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
+    beyond = [s for s in suites if topology.here is not None and s not in ALONE]
+    if beyond:
+        raise PlanError(f"one machine by itself cannot do suite {beyond[0]}; it can do {', '.join(ALONE)}")
     request = Request(
         topology=topology,
         fabric=fabric,

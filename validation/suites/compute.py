@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from validation.kinds import KINDS
-from validation.model import Measurement
+from validation.kinds.record import OnEach
+from validation.model import Measurement, Node
 from validation.suites.common import Part, Request
 
 
@@ -14,19 +15,21 @@ def plan(request: Request) -> Part:
         criteria = request.serving(kind.name)
         if kind.on_each is None or not criteria:
             continue
-        each = [
-            Measurement(
-                id=f"{kind.name}.{node.name}",
-                suite="compute",
-                kind=kind.name,
-                nodes=(node.name,),
-                params=kind.on_each.params(node),
-                criteria=criteria,
-                estimated_s=kind.on_each.estimated_s,
-                timeout_s=10 * kind.on_each.estimated_s + 60,
-            )
-            for node in request.topology.nodes
-        ]
+        each = [_one(kind.name, kind.on_each, node, criteria, request) for node in request.topology.nodes]
         part.rounds += [[m] for m in each] if request.topology.virtual else [each] if each else []
     part.excused = not part.rounds
     return part
+
+
+def _one(name: str, on_each: OnEach, node: Node, criteria: tuple[str, ...], request: Request) -> Measurement:
+    params, estimated_s = on_each.asked(node, bool(request.options.get("quick")))
+    return Measurement(
+        id=f"{name}.{node.name}",
+        suite="compute",
+        kind=name,
+        nodes=(node.name,),
+        params=params,
+        criteria=criteria,
+        estimated_s=estimated_s,
+        timeout_s=10 * on_each.estimated_s + 60,
+    )

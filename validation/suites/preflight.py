@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validation.model import Endpoint, Measurement, Node, Param
+from validation.model import Endpoint, Found, Measurement, Node, Param
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
 
@@ -12,6 +12,8 @@ def plan(request: Request) -> Part:
     """
     part = Part()
     facts = request.serving("facts")
+    if request.topology.here is not None:
+        facts = _of_one_machine(request.topology.nodes[0], request.topology.here, facts, part)
     if facts and request.topology.nodes:
         part.rounds.append(
             [
@@ -30,6 +32,9 @@ def plan(request: Request) -> Part:
     part.rounds += _rdma_ports(request, "", {})
     part.rounds += _ib_fabric(request)
     mtu = request.serving("path-mtu")
+    if request.topology.here is not None:
+        part.leave_out("one machine by itself has no second end", *mtu)
+        mtu = ()
 
     def path_mtu(source: Endpoint, destination: Endpoint) -> Measurement:
         return Measurement(
@@ -47,6 +52,18 @@ def plan(request: Request) -> Part:
     if mtu:
         part.rounds += pair_rounds(request.topology, request.fabric, "path-mtu", path_mtu, part)
     return part
+
+
+def _of_one_machine(node: Node, found: Found, facts: tuple[str, ...], part: Part) -> tuple[str, ...]:
+    """Of the criteria that facts serve, those that have something to be judged on a machine as it was found."""
+    bare = () if found.gpus and node.ports else ("pf.numa",) if found.gpus or node.ports else ("pf.numa", "pf.pcie")
+    if not found.gpus:
+        part.leave_out("no GPU in this machine: nothing of GPUs was measured", *bare)
+    elif found.gpu_trouble:
+        part.leave_out(f"{found.gpus} GPUs, not measured: {found.gpu_trouble}")
+    if found.gpus and bare:
+        part.leave_out("no network port with a card of its own is up and has an address", *bare)
+    return tuple(id_ for id_ in facts if id_ not in bare)
 
 
 def closing(request: Request) -> list[list[Measurement]]:

@@ -30,6 +30,7 @@ class States(Model):
     REJECTED: str
     INCOMPLETE: str
     REHEARSAL: str
+    INSPECTION: str
 
 
 class Outcomes(Model):
@@ -49,6 +50,9 @@ class Meaning(Model):
     rehearsal_passed: str
     rehearsal_failed: str
     rehearsal_incomplete: str
+    inspection_passed: str
+    inspection_failed: str
+    inspection_incomplete: str
     unjudged: str
 
 
@@ -64,6 +68,7 @@ class FrontWords(Model):
     state: States
     outcome: Outcomes
     tested: str
+    tested_here: str
     on_lab: str
     came: str
     suspect: str

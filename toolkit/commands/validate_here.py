@@ -1,0 +1,39 @@
+"""`toolkit validate --here`: this machine by itself, without an inventory."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from toolkit.agreement import Agreement
+from toolkit.commands.validate_shared import Asked
+from toolkit.errors import UsageFault
+from toolkit.here import node_name, said, topology_here
+from validation.catalogue import load_criteria, read_criteria
+from validation.fabric import no_fabric
+from validation.model import Scalar, Topology
+from validation.suites import ALONE, make_plan
+
+
+def asked_here(suites: Sequence[str], quick: bool) -> Asked:
+    """What is measured of this machine; says on stderr what it was found to be."""
+    topology = topology_here()
+    for line in said(topology):
+        click.echo(line, err=True)
+    loaded, sources = no_fabric(), read_criteria()
+    options: dict[str, Scalar] = {"quick": 1} if quick else {}
+    plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), suites or ALONE, options)
+    return Asked(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
+
+
+def refuse_elsewhere(topology: Topology, run_dir: Path) -> None:
+    """UsageFault where a run of one machine is to be continued on another."""
+    name = node_name(socket.gethostname())
+    if topology.here is not None and topology.nodes[0].name != name:
+        raise UsageFault(
+            f"{run_dir}: is a run of {topology.nodes[0].name} by itself, and this is {name}; continue it there, or "
+            "begin one of this machine: toolkit validate --here"
+        )

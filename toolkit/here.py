@@ -1,0 +1,149 @@
+"""This machine as a site of one node: what `toolkit validate --here` finds of it before it plans anything.
+
+Nothing here asks for rights: what this user may not read is not known. Addresses and devices are those of Linux.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import getpass
+import ipaddress
+import os
+import re
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from validation.model import Found, Node, Port, SshTarget, Topology
+from validation.probes import pcie
+
+SYSFS, PROC, DEV = Path("/sys"), Path("/proc"), Path("/dev")
+TORCH_TIMEOUT_S = 30.0  # a Python on a network file system takes seconds to start
+_TORCH = "import importlib.metadata as m; print(m.version('torch'))"  # imports nothing of it
+_SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
+
+
+def topology_here() -> Topology:
+    """This machine as the only node, with what it shows of itself."""
+    name, cards = node_name(socket.gethostname()), pcie.collect([], SYSFS)
+    gpus = [str(card["address"]) for card in cards if card["what"] == "gpu"]
+    torch, python = find_torch(interpreters())
+    found = Found(user=user(), gpus=len(gpus), gpu_trouble=gpu_trouble(gpus), torch=torch, torch_python=python)
+    node = Node(
+        name=name,
+        groups=("gpu_servers",) if gpus else ("machines",),
+        ssh=SshTarget(host="localhost", user=found.user),
+        ports=ports(),
+        slots=max(1, len(gpus)),
+    )
+    return Topology(site=name, nodes=(node,), here=found)
+
+
+def node_name(hostname: str) -> str:
+    """The host's own name without its domain, safe as a file name."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", hostname.partition(".")[0]).strip("-") or "here"
+
+
+def user() -> str:
+    """Who runs this: the name, or the number where nothing has a name for it, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.geteuid())
+
+
+def ports(sysfs: Path = SYSFS) -> tuple[Port, ...]:
+    """Network ports with a card of their own that are up and have an address (IPv4)."""
+    found = []
+    for path in sorted((sysfs / "class" / "net").glob("*")):
+        try:
+            up = (path / "operstate").read_text().strip() == "up"
+        except OSError:
+            continue
+        if up and pcie.function_of(path.name, sysfs) is not None and (address := _address(path.name)) is not None:
+            found.append(Port(interface=path.name, address=str(address.ip), prefix=address.network.prefixlen))
+    return tuple(found)
+
+
+def _address(interface: str) -> ipaddress.IPv4Interface | None:
+    asked = struct.pack("256s", interface.encode()[:15])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            address, mask = (
+                socket.inet_ntoa(fcntl.ioctl(any_socket, call, asked)[20:24])
+                for call in (_SIOCGIFADDR, _SIOCGIFNETMASK)
+            )
+        except OSError:
+            return None
+    return ipaddress.IPv4Interface(f"{address}/{mask}")
+
+
+def gpu_trouble(gpus: Sequence[str], sysfs: Path = SYSFS, proc: Path = PROC, dev: Path = DEV) -> str:
+    """Why this user cannot use the GPUs at these PCI addresses; "" where he can, or where there is none."""
+    if not gpus:
+        return ""
+    driver = sysfs / "bus" / "pci" / "devices" / gpus[0] / "driver"
+    bound = driver.resolve().name if driver.exists() else ""
+    if not (proc / "driver" / "nvidia" / "version").exists():
+        whose = f"{bound} has the first of them" if bound and bound != "nvidia" else "none is loaded"
+        return f"no NVIDIA driver: {whose}; install the driver, or load it: modprobe nvidia"
+    known = len(list((proc / "driver" / "nvidia" / "gpus").glob("*")))
+    if known < len(gpus):
+        return f"the NVIDIA driver has {known} of {len(gpus)} GPUs; look at dmesg for NVRM and Xid"
+    nodes = [dev / "nvidiactl", *sorted(dev.glob("nvidia[0-9]*"))]
+    there = sum(node.exists() for node in nodes)
+    if there < 1 + len(gpus) or not nodes[0].exists():
+        return (
+            f"{there} of {1 + len(gpus)} device files are in {dev}; nvidia-modprobe -c 0 "
+            "-u makes them, and a container has those that it was started with (--gpus all)"
+        )
+    closed = [str(node) for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
+    if closed:
+        return f"this user may not open {', '.join(closed)}; run as one who may, or correct their rights"
+    return ""
+
+
+def interpreters() -> list[str]:
+    """Where a torch may be: this Python, those of active environments, those on the path, the usual ones of images."""
+    named = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
+    found = [
+        sys.executable,
+        *(f"{folder}/bin/python" for folder in named if folder),
+        *(path for name in ("python3", "python") if (path := shutil.which(name))),
+        "/usr/bin/python3",
+        "/opt/conda/bin/python",
+    ]
+    return [path for path in dict.fromkeys(found) if os.access(path, os.X_OK)]
+
+
+def find_torch(candidates: Sequence[str]) -> tuple[str, str]:
+    """Version and interpreter of the first torch that one of these has; ("", "") where none has one."""
+    for python in candidates:
+        try:
+            ran = subprocess.run(
+                [python, "-c", _TORCH], capture_output=True, text=True, check=False, timeout=TORCH_TIMEOUT_S, cwd="/",
+                stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+            continue
+        if ran.returncode == 0 and ran.stdout.strip():
+            return ran.stdout.split()[0], python
+    return "", ""
+
+
+def said(topology: Topology) -> list[str]:
+    """What was found and what it cannot do, one line each, for whoever runs it."""
+    found, node = topology.here, topology.nodes[0]
+    assert found is not None
+    gpus = f"GPUs: {found.gpus}" if found.gpus else "GPUs: none on its PCI buses; nothing of GPUs is measured"
+    return [
+        f"this machine: {node.name}, as user {found.user}"
+        + (f"; ports {', '.join(p.interface for p in node.ports)}" if node.ports else ""),
+        f"{gpus}, not measured: {found.gpu_trouble}" if found.gpu_trouble else gpus,
+        f"torch: {found.torch} of {found.torch_python}" if found.torch else "torch: none found",
+        "no inventory: nothing is declared of this machine, so nothing is owed and nothing is accepted",
+    ]
