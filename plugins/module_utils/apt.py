@@ -22,7 +22,13 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import
 Runner = Callable[[list[str]], tuple[int, str]]
 LISTS = Path("/var/lib/apt/lists")
 LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")
-ENVIRONMENT = {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8", "APT_LISTCHANGES_FRONTEND": "none"}
+# needrestart, which Ubuntu's servers have, would restart services by itself in the middle of a transaction.
+ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "LC_ALL": "C.UTF-8",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    "NEEDRESTART_SUSPEND": "1",
+}
 # A role's own configuration is in place before a package that ships another one.
 CONFFILES = ["-o", "Dpkg::Options::=--force-confdef", "-o", "Dpkg::Options::=--force-confold"]
 FIELDS = "${Package}\t${Architecture}\t${db:Status-Want}\t${db:Status-Status}\t${db:Status-Eflag}\t${Version}"

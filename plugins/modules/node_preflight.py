@@ -49,6 +49,7 @@ disks: {description: by path - existing folder above it and its device and free_
 links: {description: IPv4 addresses by network interface, returned: always, type: dict}
 network: {description: running network managers and files that configure ports and NetworkManager's state of each port,
   returned: always, type: dict}
+drivers: {description: kernel driver by network interface that has one, returned: always, type: dict}
 links_error: {description: why the interfaces could not be listed, returned: always, type: str}
 headers: {description: of the running kernel - present or installable or missing or unknown, returned: always,
   type: str}
@@ -108,6 +109,12 @@ def addresses(links: list[dict[str, Any]]) -> dict[str, list[str]]:
         link["ifname"]: [entry["local"] for entry in link.get("addr_info", []) if entry.get("family") == "inet"]
         for link in links
     }
+
+
+def read_drivers(sysfs: Path) -> dict[str, str]:
+    """Kernel driver of each network interface with a device: mlx5_core, or cdc_ether of a BMC's USB function."""
+    links = sorted((sysfs / "class/net").glob("*/device/driver"))
+    return {link.parent.parent.name: link.resolve().name for link in links}
 
 
 def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str, Any]:
@@ -215,6 +222,7 @@ def main() -> None:
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,
         disks=read_disks(module.params["disk_paths"]),
         links=addresses(links),
+        drivers=read_drivers(Path(module.params["sysfs_root"])),
         links_error=links_error,
         network=read_network(module, links),
         headers=read_headers(module),

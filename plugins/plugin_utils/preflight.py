@@ -12,6 +12,11 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import 
 
 Json = Mapping[str, Any]
 
+#: Kernel drivers of USB network functions: what a BMC shows to its host (iDRAC's "OS to iDRAC Pass-through").
+USB_NETWORK_DRIVERS = frozenset({"cdc_eem", "cdc_ether", "cdc_ncm", "cdc_subset", "rndis_host"})
+#: What else than mounting more makes room on a file system of its own.
+ROOM = {"/boot": "remove kernels that do not run (apt-get autoremove --purge, dnf remove --oldinstallonly)"}
+
 #: Hashes that apt's sqv has refused in a key's own signatures since February 2026.
 WEAK_HASHES = frozenset({"md5", "sha1", "ripemd160"})
 #: Where the certificate lies that DKMS signs with, and what makes it where it is not there yet.
@@ -73,7 +78,7 @@ def disk_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         worst[disk["device"]] = max(worst.get(disk["device"], entry), entry)
     for need, path, free in worst.values():
         if free < need:
-            yield f"{path} has {free} MiB free; {need} MiB is needed: make room or mount more"
+            yield f"{path} has {free} MiB free; {need} MiB is needed: {ROOM.get(path, 'make room or mount more')}"
 
 
 def name_reasons(observed: Json, wanted: Json) -> Iterator[str]:
@@ -100,6 +105,11 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             yield f"fabric port {name} does not exist; interfaces there: {there}"
         elif name == management:
             yield f"fabric port {name} carries the management address {wanted['address']}; use another port"
+        if observed["drivers"].get(name) in USB_NETWORK_DRIVERS:
+            yield (
+                f"fabric port {name} is the USB network function of the node's BMC (driver "
+                f"{observed['drivers'][name]}): take it out of fabric_ports"
+            )
         try:
             address = ipaddress.IPv4Interface(declared)
         except ValueError as error:
@@ -107,6 +117,8 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             continue
         if "/" not in declared:
             yield f"fabric port {name}: address {declared} lacks its prefix length, e.g. /24"
+        if address.is_link_local:
+            yield f"fabric port {name}: address {declared} is link-local, as BMCs have: give the port one of its rail"
         holder = held.get(str(address.ip))
         if holder not in (None, name):
             yield f"fabric address {address.ip} is already on interface {holder}, not on {name}"
@@ -181,6 +193,16 @@ def work_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         )
 
 
+def confinement_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """Jobs that would see every GPU of their node, whatever they asked for."""
+    if wanted["scheduled"] and wanted["gpu_server"] and not observed["in_container"] and not wanted["confined"]:
+        yield (
+            f"Slurm of {observed['os']['id']} {observed['os']['version']} does not know cgroup v2, so that every job "
+            f"sees all GPUs of the node: reinstall it with a later system, or accept it "
+            f"(slurm_unconfined_jobs: true), or do without the scheduler (slurm_pool: {{scheduler: none}})"
+        )
+
+
 def key_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     """Repository keys that the node's apt will refuse."""
     if not observed["sqv"]:
@@ -215,6 +237,7 @@ CHECKS = (
     clock_reasons,
     kernel_reasons,
     work_reasons,
+    confinement_reasons,
     key_reasons,
     repository_reasons,
 )

@@ -22,6 +22,17 @@ def reboot_reasons(node: Mapping[str, Any]) -> list[str]:
     return reasons + ([f"packages that were upgraded: {', '.join(hints)}"] if hints else [])
 
 
+def kernel_lost(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """A kernel that neither ran before nor is the newest installed; from readings of node_state around the reboot."""
+    ran, runs, newest = before["kernel"], after["kernel"], (after["kernels"] or [after["kernel"]])[0]
+    if after["in_container"] or runs in (ran, newest):
+        return []
+    return [
+        f"kernel {runs} runs, {ran} ran before and {newest} is the newest installed, so that modules built for that "
+        f"are missing: choose it (grub-set-default, or grubby --set-default /boot/vmlinuz-{newest}) and reboot"
+    ]
+
+
 def unit_names(listing: str) -> set[str]:
     """Unit names in the output of `systemctl list-units --plain --no-legend`."""
     return {line.split()[0] for line in listing.splitlines() if line.split()}

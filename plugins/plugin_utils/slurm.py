@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.slurm_cores import ranges
 
 #: Slurm drains a node with less memory than configured; MemTotal moves a little with every kernel.
 MEMORY_SHARE = 0.95
@@ -15,7 +17,14 @@ MEMORY_STEP_MIB = 256
 #: What limits them is ports, two of a thousand for each lease by default, and never cores. Jobs that do not ask share
 #: with nobody.
 SHARED = "OverSubscribe=YES:1120"
+#: Systems whose Slurm (before 22.05) does not know cgroup v2: nothing keeps a job from the GPUs of others there.
+WITHOUT_CGROUP_V2 = frozenset({"ubuntu2204"})
 STAND_IN_DIR = "/var/lib/elastic-ai/stand-in-gpus"
+
+
+def slurm_confines(os_key: str) -> bool:
+    """Whether the distribution's Slurm knows cgroup v2, by which a job sees its own GPUs alone."""
+    return os_key not in WITHOUT_CGROUP_V2
 
 
 def list_length(text: str) -> int:
@@ -51,9 +60,16 @@ def gpu_class(model: str) -> str:
 
 
 def slurm_gpus(
-    pci_gpus: Iterable[Mapping[str, Any]], declared: Mapping[str, Any], in_container: bool, nvml: bool
+    pci_gpus: Iterable[Mapping[str, Any]],
+    declared: Mapping[str, Any],
+    in_container: bool,
+    nvml: bool,
+    cores: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """count, type, files and how Slurm finds them. GPUs on the PCI bus come first; a container's bus is its host's."""
+    """count, type, files and how Slurm finds them. GPUs on the PCI bus come first; a container's bus is its host's.
+
+    cores: those beside each file (slurm_gpu_cores), where they are known and Slurm does not ask NVML.
+    """
     found = [] if in_container else list(pci_gpus)
     classes = sorted({gpu_class(str(g["model"])) for g in found})
     if len(classes) > 1 and not declared.get("type"):
@@ -67,6 +83,7 @@ def slurm_gpus(
         "files": [f"{prefix}{i}" for i in range(count)],
         "stand_in": bool(count and not found),
         "autodetect": "nvml" if found and nvml else "off",
+        **({"cores": list(cores)} if found and not nvml and len(cores) == count else {}),
     }
 
 
@@ -84,11 +101,20 @@ def alike(nodes: Iterable[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     return list(groups.values())
 
 
-def file_pattern(files: list[str]) -> str:
+def file_pattern(files: Sequence[str]) -> str:
     """/dev/nvidia[0-3] of /dev/nvidia0 … /dev/nvidia3."""
     if len(files) == 1:
         return files[0]
-    return f"{files[0].removesuffix('0')}[0-{len(files) - 1}]"
+    stem = files[0].rstrip("0123456789")
+    return f"{stem}[{ranges(int(file.removeprefix(stem)) for file in files)}]"
+
+
+def file_lines(gpus: Mapping[str, Any]) -> list[str]:
+    """File= and Cores= of a node's GPUs; those beside the same cores are one line."""
+    beside: dict[str, list[str]] = {}
+    for file, cores in zip(gpus["files"], gpus.get("cores") or [""] * len(gpus["files"])):
+        beside.setdefault(cores, []).append(file)
+    return [f"File={file_pattern(files)}" + (f" Cores={cores}" if cores else "") for cores, files in beside.items()]
 
 
 def node_lines(nodes: Iterable[Mapping[str, Any]], shards: int) -> list[str]:
@@ -122,7 +148,7 @@ def gres_lines(nodes: Iterable[Mapping[str, Any]], shards: int) -> list[str]:
         if gpus["autodetect"] == "nvml":
             lines.append(f"NodeName={names} AutoDetect=nvml Name=gpu Type={gpus['type']} Count={gpus['count']}")
         else:
-            lines.append(f"NodeName={names} Name=gpu Type={gpus['type']} File={file_pattern(gpus['files'])}")
+            lines += [f"NodeName={names} Name=gpu Type={gpus['type']} {words}" for words in file_lines(gpus)]
         if shards:
             lines.append(f"NodeName={names} Name=shard Count={gpus['count'] * shards}")
     return lines

@@ -196,16 +196,19 @@ def ofed_faults(stack: Set, facts: Facts) -> Iterator[str]:
 
 def kernel_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """The set's kernel series against the running kernel; a container runs its host's."""
-    series, kernel = value(stack, "kernel", "series"), str(facts.get("kernel", ""))
+    stated, kernel = (stack.get("kernel") or {}).get("series") or [], str(facts.get("kernel", ""))
+    series = [str(one) for one in (stated if isinstance(stated, list) else [stated])]
+    own = ".".join(map(str, numbers(kernel)[:2]))
     if (
         series
         and kernel
         and not facts.get("in_container")
-        and numbers(kernel)[: len(numbers(series))] != numbers(series)
+        and not any(numbers(kernel)[: len(numbers(one))] == numbers(one) for one in series)
     ):
         yield (
-            f"kernel {kernel} runs, and the set was put together for the series {series}: boot one of that series, "
-            f"or, where the combination is known to work, set stack_overrides: {{kernel: {{series: ...}}}}"
+            f"kernel {kernel} runs, and the set was put together for the series {', '.join(series)}: boot one of "
+            f"these, or, where the combination is known to work (vendors' ISOs of Ubuntu come with HWE kernels), set "
+            f"stack_overrides: {{kernel: {{series: {[*series, own]}}}}}"
         )
 
 

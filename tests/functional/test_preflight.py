@@ -29,7 +29,9 @@ NODE: dict[str, Any] = {
     "disks": {
         "/opt": {"existing": "/opt", "device": 1, "free_mib": 50000},
         "/var": {"existing": "/var", "device": 1, "free_mib": 50000},
+        "/boot": {"existing": "/boot", "device": 2, "free_mib": 600},
     },
+    "drivers": {"ens2f0": "mlx5_core"},
     "links": {"lo": ["127.0.0.1"], "eno1": ["10.0.0.11"], "ens2f0": []},
     "links_error": "",
     "network": {"running": ["systemd-networkd"], "claims": [], "networkmanager": {}},
@@ -60,7 +62,9 @@ WANTED: dict[str, Any] = {
     "kernel_min": "5.10",
     "python_min": "3.9",
     "memory_min_mib": 2000,
-    "disk_min_mib": {"/opt": 4000, "/var": 4000},
+    "disk_min_mib": {"/opt": 4000, "/var": 4000, "/boot": 300},
+    "scheduled": True,
+    "confined": True,
     "time_offset_max_s": 30,
     "addresses": {"10.0.0.11": ["gpu1"]},
     "stack": {"nvidia_driver": {"provider": "cuda"}, "ofed": {"provider": "doca"}},
@@ -80,6 +84,7 @@ def test_a_fitting_node_is_not_refused() -> None:
     assert reasons({}) == []
 
 
+FULL: dict[str, Any] = {"existing": "/", "device": 3, "free_mib": 9}
 PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"os": {"id": "ubuntu", "version": "20.04", "rhel_like": False}}, "operating system is ubuntu 20.04"),
     ({"architecture": "ppc64le"}, "architecture is ppc64le"),
@@ -88,8 +93,10 @@ PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"root": False}, "not root"),
     ({"systemd": False}, "systemd is not the init"),
     ({"memory_mib": 500}, "memory is 500 MiB"),
-    ({"disks": {p: {"existing": "/", "device": 1, "free_mib": 9} for p in ("/opt", "/var")}}, "/ has 9 MiB free"),
+    ({"disks": dict.fromkeys(WANTED["disk_min_mib"], FULL)}, "/ has 9 MiB free"),
+    ({"disks": {**NODE["disks"], "/boot": {**FULL, "existing": "/boot"}}}, "remove kernels that do not run"),
     ({"disks": {"/opt": NODE["disks"]["/opt"]}}, "how much room /var has was not observed"),
+    ({"drivers": {"ens2f0": "cdc_ether"}}, "is the USB network function of the node's BMC (driver cdc_ether)"),
     ({"hostname": "localhost"}, "hostnamectl hostname gpu1"),
     ({"hostname_resolves": False}, "does not resolve"),
     ({"links_error": "no such command"}, "cannot list the network interfaces"),
@@ -150,6 +157,28 @@ def test_kernel_headers_and_secure_boot_matter_only_where_modules_are_built(unbu
     assert len(reasons(kernel)) == 3
     assert reasons(kernel, unbuilt) == []
     assert reasons({**kernel, "in_container": True}) == []
+
+
+def test_a_bmcs_address_on_a_fabric_port_is_refused() -> None:
+    (reason,) = reasons({}, {"fabric_ports": [{"interface": "ens2f0", "address": "169.254.1.2/24"}]})
+    assert "address 169.254.1.2/24 is link-local, as BMCs have:" in reason
+
+
+def test_drivers_of_ports_are_read_from_sysfs(tmp_path: Path) -> None:
+    module: Any = load("plugins/modules/node_preflight.py")
+    (tmp_path / "bus/usb/drivers/cdc_ether").mkdir(parents=True)
+    (tmp_path / "class/net/idrac/device").mkdir(parents=True)
+    (tmp_path / "class/net/lo").mkdir()
+    (tmp_path / "class/net/idrac/device/driver").symlink_to(tmp_path / "bus/usb/drivers/cdc_ether")
+    assert module.read_drivers(tmp_path) == {"idrac": "cdc_ether"}
+
+
+def test_jobs_that_would_see_all_gpus_are_refused_unless_accepted() -> None:
+    (reason,) = reasons({}, {"confined": False})
+    assert "slurm_unconfined_jobs: true" in reason
+    for other in ({"scheduled": False}, {"gpu_server": False}, {"confined": True}):
+        assert reasons({}, {"confined": False, **other}) == []
+    assert reasons({"in_container": True}, {"confined": False}) == []
 
 
 def test_another_release_is_refused_only_under_jobs_and_unasked() -> None:

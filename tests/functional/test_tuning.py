@@ -114,6 +114,17 @@ def test_reasons_for_a_reboot_name_who_gives_them() -> None:
     assert reboot.reboot_reasons({"contents": {}, "reboot_hints": []}) == []
 
 
+def test_a_node_that_came_back_with_another_kernel_is_told_which_to_choose() -> None:
+    before = {"kernel": "6.8.0-87-generic"}
+    after = {"kernel": "6.8.0-31-generic", "kernels": ["6.8.0-87-generic", "6.8.0-31-generic"], "in_container": False}
+    (fault,) = reboot.kernel_lost(before, after)
+    assert "grubby --set-default /boot/vmlinuz-6.8.0-87-generic" in fault
+    assert reboot.kernel_lost(before, {**after, "kernel": "6.8.0-87-generic"}) == []
+    upgraded = {**after, "kernel": "6.8.0-90-generic", "kernels": ["6.8.0-90-generic", "6.8.0-87-generic"]}
+    assert reboot.kernel_lost(before, upgraded) == []
+    assert reboot.kernel_lost(before, {**after, "in_container": True}) == []
+
+
 def test_units_that_did_not_come_back_are_named() -> None:
     before = "docker.service loaded active running Docker\nslurmd.service loaded active running Slurm\n"
     assert reboot.units_lost(before, "docker.service loaded active running Docker\n") == ["slurmd.service"]

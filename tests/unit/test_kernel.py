@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 
-from tests.support.node_modules import load, managed_files
+from tests.support.node_modules import ROOT, load, managed_files
 
 kernel: Any = load("plugins/plugin_utils/kernel.py")
 
@@ -31,6 +33,17 @@ menuentry 'Ubuntu, recovery mode' {{
 	linux	/vmlinuz-6.8.0-87-generic root=/dev/mapper/vg0-root ro single
 }}
 """
+
+
+def test_idle_states_are_limited_on_gpu_servers_alone() -> None:
+    loader = DataLoader()
+    variables = loader.load_from_file(str(ROOT / "roles/kernel/vars/main.yml"), trusted_as_template=True)
+    about = {"groups": {"gpu_servers": ["gpu1"], "heads": ["head"]}, "kernel_cstate_max": 1}
+    said = [
+        Templar(loader, {**about, "inventory_hostname": name}).template(variables["__kernel_cstate_max"])
+        for name in ("gpu1", "head")
+    ]
+    assert said == [1, -1]
 
 
 def node(**changes: Any) -> dict[str, Any]:

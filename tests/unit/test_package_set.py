@@ -141,6 +141,15 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-un
     return go
 
 
+def test_needrestart_leaves_services_alone_during_a_transaction(tmp_path: Path) -> None:
+    """Its hooks of apt end at once when NEEDRESTART_SUSPEND is set (needrestart's README.batch and apt-pinvoke)."""
+    module = Module(False, wanted={}, owner="demo", state_dir=str(tmp_path), lock_timeout_s=1, install_recommends=False)
+    environments: list[dict[str, str]] = []
+    module.run_command = lambda command, environ_update: (0, str(environments.append(environ_update)), "")  # type: ignore[attr-defined]
+    package_set.PackageSet(module).run(["apt-get", "install"])
+    assert [one.get("NEEDRESTART_SUSPEND") for one in environments] == ["1", "1"]
+
+
 def ledger(tmp_path: Path, owner: str = "demo") -> dict[str, Any]:
     data: dict[str, Any] = json.loads((tmp_path / "state" / "ledger" / f"{owner}.packages.json").read_text())
     return data

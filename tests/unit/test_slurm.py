@@ -12,7 +12,7 @@ from jinja2 import Environment
 from tests.support.node_modules import load_filters
 from tests.support.package_indices import unrecorded
 
-slurm = SimpleNamespace(**load_filters("slurm"))
+slurm = SimpleNamespace(**load_filters("slurm"), **load_filters("slurm_cores"))
 
 
 def node(name: str, count: int = 4, kind: str = "v100", **more: Any) -> dict[str, Any]:
@@ -110,6 +110,49 @@ def test_classes_are_partitions_and_gres_by_file_or_by_nvml() -> None:
         "PartitionName=v100 Nodes=gpu1",
     ]
     assert "Gres" not in next(line for line in cluster["node_lines"] if "cpu1" in line)
+
+
+def dell(sockets: int = 2, cores: int = 4, numa_of: Any = lambda cpu: cpu % 2) -> dict[str, str]:
+    """sysfs of a server whose firmware numbers processors by turns: even ones on socket 0, odd ones on socket 1."""
+    count = sockets * cores
+    texts = {}
+    nodes: dict[int, list[str]] = {}
+    for cpu in range(2 * count):  # the second thread of core n is n + count
+        folder = f"/sys/devices/system/cpu/cpu{cpu}/topology"
+        texts[f"{folder}/thread_siblings_list"] = f"{cpu % count},{cpu % count + count}\n"
+        texts[f"{folder}/physical_package_id"] = f"{cpu % sockets}\n"
+        nodes.setdefault(numa_of(cpu), []).append(str(cpu))
+    return texts | {f"/sys/devices/system/node/node{n}/cpulist": ",".join(cpus) for n, cpus in nodes.items()}
+
+
+def on_numa(*nodes: int) -> list[dict[str, Any]]:
+    return [{"model": "H100 SXM5 80GB", "address": f"0000:{n:02x}:00.0", "numa_node": of} for n, of in enumerate(nodes)]
+
+
+def test_a_gpu_is_given_with_the_cores_of_its_socket_in_slurms_own_numbers() -> None:
+    gpus = on_numa(0, 0, 1, 1)
+    cores = slurm.slurm_gpu_cores(dell(), gpus, 16)
+    assert cores == ["0-3", "0-3", "4-7", "4-7"]
+    seen = node("gpu1", gpus=slurm.slurm_gpus(gpus, {}, False, False, cores))
+    assert slurm.slurm_cluster([seen], [], ["gpu1"], 0)["gres_lines"] == [
+        "AutoDetect=off",
+        "NodeName=gpu1 Name=gpu Type=h100 File=/dev/nvidia[0-1] Cores=0-3",
+        "NodeName=gpu1 Name=gpu Type=h100 File=/dev/nvidia[2-3] Cores=4-7",
+    ]
+    assert "cores" not in slurm.slurm_gpus(gpus, {}, False, True, cores)  # NVML tells Slurm itself
+    # Two NUMA nodes on each socket (sub-NUMA clustering), and a driver that numbers the GPUs in another order.
+    halves = dell(numa_of=lambda cpu: cpu % 4)
+    told = {f"/proc/driver/nvidia/gpus/0000:0{n}:00.0/information": f"Device Minor: \t {3 - n}\n" for n in range(4)}
+    assert slurm.slurm_gpu_cores({**halves, **told}, on_numa(0, 2, 1, 3), 16) == ["6-7", "4-5", "2-3", "0-1"]
+
+
+def test_cores_are_left_out_where_they_are_not_known() -> None:
+    assert slurm.slurm_gpu_cores(dell(), on_numa(0, -1), 16) == []
+    assert slurm.slurm_gpu_cores(dell(), on_numa(0, 1), 8) == []  # not all processors may be used
+    assert slurm.slurm_gpu_cores(dell(numa_of=lambda cpu: 0), on_numa(0, 0), 16) == []  # one NUMA node: no choice
+    assert slurm.slurm_gpu_cores({}, [], 4) == []
+    told = {"/proc/driver/nvidia/gpus/0000:00:00.0/information": "Device Minor: 1\n"}
+    assert slurm.slurm_gpu_cores({**dell(), **told}, on_numa(0, 1), 16) == []  # one number for two GPUs
 
 
 def test_without_shards_whole_gpus_only() -> None:

@@ -152,6 +152,17 @@ def test_a_container_runs_its_hosts_kernel_and_is_not_asked_for_the_series() -> 
     assert faults({}, {"kernel": "6.18.44", "in_container": True}) == []
 
 
+def test_a_set_may_name_several_kernel_series_and_the_refusal_says_how() -> None:
+    hwe = {"kernel": "6.14.0-35-generic"}
+    (reason,) = faults({}, hwe)
+    assert "stack_overrides: {kernel: {series: ['6.8', '6.14']}}" in reason
+    own = RELEASES["current"]["sets"]["ubuntu2404"]
+    for series in (["6.8", "6.14"], "6.14", 6.14):
+        assert (
+            stack.stack_faults({**own, "kernel": {"series": series}}, {**fitting("current", "ubuntu2404"), **hwe}) == []
+        )
+
+
 def test_canonicals_driver_is_ubuntus_alone() -> None:
     assert faults({"nvidia_driver_provider": "canonical"}, {}) == []
     assert any(

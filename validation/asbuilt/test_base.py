@@ -107,7 +107,7 @@ def test_boot_parameters_are_in_effect(host: Host, site: Site) -> None:
     wanted = ["iommu=pt"] if site.wants("kernel_iommu_passthrough") else []
     wanted += [] if site.wants("kernel_numa_balancing") else ["numa_balancing=disable"]
     cstate = int(site.wants("kernel_cstate_max"))
-    wanted += [f"processor.max_cstate={cstate}"] if cstate >= 0 else []
+    wanted += [f"processor.max_cstate={cstate}"] if cstate >= 0 and site.in_group("gpu_servers") else []
     for pages in site.wants("kernel_hugepages"):
         wanted += [f"hugepagesz={pages['size']}", f"hugepages={pages['count']}"]
     for name, value in site.wants("kernel_arguments_extra").items():

@@ -282,7 +282,9 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
     root = {"device": 64768, "existing": "/", "free_mib": 400000}
     return {
         "architecture": "x86_64",
-        "disks": {"/opt": {**root, "existing": "/opt"}, "/var": {**root, "existing": "/var"}},
+        "disks": {path: {**root, "existing": path} for path in ("/opt", "/var")}
+        | {"/boot": {"device": 64769, "existing": "/boot", "free_mib": 800}},
+        "drivers": {},
         "headers": "installable",
         "hostname": name,
         "hostname_resolves": True,
