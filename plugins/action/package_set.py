@@ -16,6 +16,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.module_utils.packages import
 )
 
 MODULE, LEDGER, DNF = "elastic_ai.toolkit.package_set", "elastic_ai.toolkit.package_ledger", "ansible.builtin.dnf"
+FREE = "elastic_ai.toolkit.dnf_free"
 Answer = dict[str, Any]
 
 
@@ -45,6 +46,7 @@ class ActionModule(ActionBase):
             return result
         self.args: Answer = self.validate_argument_spec(ARGUMENTS)[1]
         try:
+            self._free()
             done = self._present() if self.args["state"] == "present" else self._absent()
             result.update(changed=bool(done), transaction=done, manager="dnf", kept={})
         except PackageError as error:
@@ -54,6 +56,12 @@ class ActionModule(ActionBase):
     def _call(self, module: str, arguments: Answer) -> Answer:
         answer: Answer = self._execute_module(module, arguments, task_vars=self.task_vars)
         return answer
+
+    def _free(self) -> None:
+        """Wait for dnf's locks. Ansible's module has no time limit of its own, whatever its lock_timeout says."""
+        answer = self._call(FREE, {"lock_timeout_s": self.args["lock_timeout_s"]})
+        if answer.get("failed"):
+            raise PackageError(refusal(answer))
 
     def _ledger(self, step: str, **arguments: Any) -> Answer:
         """The node's ledger, before or after a transaction."""
@@ -67,10 +75,7 @@ class ActionModule(ActionBase):
         """One transaction of dnf, or what it would do."""
         if not names:
             return {"results": []}
-        options = {
-            "install_weak_deps": self.args["install_recommends"],
-            "lock_timeout": self.args["lock_timeout_s"],
-        }
+        options = {"install_weak_deps": self.args["install_recommends"]}
         check = self._task.check_mode
         self._task.check_mode = check or simulate
         try:

@@ -5,6 +5,8 @@ All of it lies in a folder of its own (an installation root); packages are insta
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import yaml
 
 from tests.support import real_dnf
-from tests.support.node_modules import ROOT, load
+from tests.support.node_modules import ROOT, load, run
 
 gpu, node_state = load("plugins/plugin_utils/gpu.py"), load("plugins/modules/node_state.py")
 RUNNING, NEWEST = "5.14.0-570.58.1.el9_6", "5.14.0-611.5.1.el9_7"
@@ -113,3 +115,25 @@ def test_cudnn_is_had_in_an_older_release(node: real_dnf.Node) -> None:
     assert [line for line in answer["transaction"] if line.startswith("install libcudnn9")] == [
         f"install {name} (9.13.0.50-1)" for name in sorted(name for name in wanted if "cudnn" in name)
     ]
+
+
+HOLDS = """
+import sys, dnf.lock
+with dnf.lock.build_rpmdb_lock(sys.argv[1], True):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root: dnf keeps other users' locks elsewhere")
+def test_a_lock_of_dnf_is_waited_for_and_its_holder_named(tmp_path: Path) -> None:
+    asked = {"locks": [str(tmp_path / "rpmdb_lock.pid")], "lock_timeout_s": 0}
+    command = ["/usr/bin/python3", "-c", HOLDS, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "held\n"
+        answer = run("dnf_free", asked)
+        other.communicate()
+    assert answer["failed"]
+    assert f"rpmdb_lock.pid is held by process {other.pid} (/usr/bin/python3 -c" in answer["msg"]
+    assert not run("dnf_free", asked).get("failed")

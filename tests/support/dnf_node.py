@@ -19,6 +19,7 @@ class DnfNode:
     def __init__(self, folder: Path) -> None:
         self.folder, self.locks = folder, folder / "versionlock.list"
         self.locks.write_text("# of the administrator\n", encoding="utf-8")
+        self.held = ""  # what dnf_free says of a lock
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def dnf(self, args: Mapping[str, Any], check: bool) -> dict[str, Any]:
@@ -57,6 +58,8 @@ class DnfNode:
         plugin = action.ActionModule(task, connection, None, None, None, None)
 
         def execute(module_name: str, arguments: dict[str, Any], task_vars: Any) -> dict[str, Any]:
+            if module_name == action.FREE:
+                return {"failed": True, "msg": self.held} if self.held else {"changed": False}
             self.calls.append((module_name, {**arguments, "check": task.check_mode}))
             return (self.dnf if module_name == action.DNF else self.ledger)(arguments, task.check_mode)
 

@@ -161,6 +161,14 @@ def test_a_transaction_that_fails_is_in_the_ledger_and_locks_nothing(node: Node)
     assert (node.kept()["holds"], node.locked()) == ({}, [])
 
 
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_dnf_is_not_asked_while_its_lock_is_held(node: Node, state: str) -> None:
+    """Ansible's own module has an option lock_timeout, which it does not read: it would wait without end."""
+    node.held = "another package manager is at work: /var/lib/dnf/rpmdb_lock.pid is held by process 7 (dnf upgrade)"
+    answer = node.ask(wanted={"tool": "1.0-1.el9"}, state=state)
+    assert (answer["failed"], answer["msg"], node.calls) == (True, node.held, [])
+
+
 def test_what_was_there_is_not_taken_away(node: Node) -> None:
     """Of a kernel another version may be there, beside which a new one is installed."""
     node.packages = {"lib": "1.0-1.el9"}

@@ -155,6 +155,7 @@ class Node:
             "package_set": self.package_set,
             "package_ledger": self.package_ledger,
             "dnf": self.dnf,
+            "dnf_free": lambda _: {"changed": False, "waited_s": 0.0},
             "managed_files": self.managed_files,
             "kernel_values": self.kernel_values,
             "file": self.file,
