@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -111,7 +114,7 @@ def test_what_cannot_start_leaves_its_reason_and_nothing_else(
         instance.start(host, job(comment=comment), conf)
     assert words in host.endpoint(41)["error"]
     assert (host.firewall.open, host.systemd.units) == (set(), {})
-    assert sorted(p.name for p in (host.run_dir / "41").iterdir()) == ["endpoint.json"]
+    assert sorted(p.name for p in (host.run_dir / "41").iterdir()) == ["born", "endpoint.json"]
     assert instance.end_instance(host, "41") == []
     assert not (host.run_dir / "41").exists()
 
@@ -122,7 +125,7 @@ def test_a_unit_that_fails_takes_rule_port_and_token_with_it(host: FakeHost, con
         instance.start(host, job(), conf)
     assert str(failed.value).endswith("; its last words")
     assert host.firewall.open == set()
-    assert sorted(p.name for p in (host.run_dir / "41").iterdir()) == ["endpoint.json"]
+    assert sorted(p.name for p in (host.run_dir / "41").iterdir()) == ["born", "endpoint.json"]
 
 
 def test_no_engine_no_driver_no_ports(host: FakeHost, conf: ServerConf) -> None:
@@ -191,7 +194,7 @@ def test_an_epilog_drains_the_node_where_something_stays(
 def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> None:
     for number, gres in ((41, "gpu:1(IDX:0)"), (42, "gpu:1(IDX:1)"), (43, "gpu:1(IDX:2)")):
         instance.start(host, job(number, gres=gres), conf)
-        os.utime(host.run_dir / str(number), (0, 0))
+    host.clock.now += 60
     host.systemd.units.pop("43")  # died without its ExecStopPost
     host.firewall.open.add(("10.0.0.9", 30999))  # a rule of nobody
     host.slurm.silent = True
@@ -262,16 +265,47 @@ def test_a_flush_of_all_rules_ends_no_lease(host: FakeHost, conf: ServerConf) ->
     assert before < host.firewall.open
 
 
+def test_no_clock_that_is_set_makes_a_lease_old(host: FakeHost, conf: ServerConf) -> None:
+    """Neither a lease that is about to start, nor a job whose Prolog has not begun, by a controller of another time."""
+    instance.start(host, job(41), conf)
+    host.systemd.units.clear()  # as while its engine starts
+    host.clock.wall = lambda: time.time() + 3600
+    host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=all"] = "41 RUNNING Unknown\n42 RUNNING Unknown\n"
+    host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=RUNNING"] = "41\n42\n"
+    assert hooks.sweep(host) == 0
+    assert host.slurm.cancelled == []
+
+
+def test_a_lease_that_starts_while_the_sweep_asks_slurm_is_left_alone(
+    host: FakeHost, conf: ServerConf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = host.slurm.run
+
+    def run(args: Sequence[str], stdin: str = "", timeout_s: float = 60) -> CompletedProcess[str]:
+        said = ask(args, stdin, timeout_s)
+        if "--states=all" in args and not host.systemd.units:
+            instance.start(host, job(41), conf)
+            host.clock.now += 60  # what the sweep does first takes its time
+            os.utime(host.run_dir / "41", (0, 0))
+        return said
+
+    monkeypatch.setattr(host.slurm, "run", run)
+    assert hooks.sweep(host) == 0
+    assert set(host.systemd.units) == {"41"}
+
+
 def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf: ServerConf) -> None:
     """Slurm was away during the Prolog, and the client is gone: nobody else would ever end it."""
     instance.start(host, job(41), conf)
-    now = int(host.clock.time())
     all_, running = (
         "squeue --noheader --nodelist=gpu1 --states=all",
         "squeue --noheader --nodelist=gpu1 --states=RUNNING",
     )
     host.slurm.answers[all_] = "41 RUNNING Unknown\n42 RUNNING Unknown\n43 RUNNING Unknown\n44 RUNNING Unknown\n"
-    host.slurm.answers[running] = f"41 {now - 900}\n42 {now - 900}\n43 {now - 60}\n"  # 44 is no lease
+    host.slurm.answers[running] = "41\n42\n"  # 43 is still to come, 44 is no lease
+    assert hooks.sweep(host) == 0
+    host.clock.now += hooks.PROLOG_S + 1
+    host.slurm.answers[running] = "41\n42\n43\n"
     assert hooks.sweep(host) == 0
     assert host.slurm.cancelled == [42]
     assert any("--name=elastic-ai-lease" in command for command in host.slurm.commands)

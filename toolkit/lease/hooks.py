@@ -12,11 +12,12 @@ import os
 import sys
 import syslog
 import time
+from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, LeaseError, instance, native
+from toolkit.lease import JOB_NAME, LeaseError, age, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
@@ -189,18 +190,16 @@ def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:
     return {row[0]: epoch(row[2]) for row in rows if row[1] in live}
 
 
-def _never_started(host: Host, node: str) -> list[str]:
-    """Leases' jobs that have run here longer than any Prolog: those without an instance have lost it. By Slurm's own
-    comparison of names, so that no text of a user's is read."""
-    wanted = ["--states=RUNNING", f"--name={JOB_NAME}", "--format=%A %S"]
+def _never_started(host: Host, node: str, known: Container[str]) -> list[str]:
+    """Leases' jobs that have been here without an instance for longer than any Prolog takes: they have lost it. By
+    Slurm's own comparison of names, so that no text of a user's is read."""
+    wanted = ["--states=RUNNING", f"--name={JOB_NAME}", "--format=%A"]
     try:
         done = host.slurm.run(["squeue", "--noheader", f"--nodelist={node}", *wanted], timeout_s=20)
     except LeaseError:
         return []
-    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2]
-    starts = {row[0]: epoch(row[1]) for row in rows if row[0].isdigit()}
-    now = host.clock.time()
-    return [number for number, start in starts.items() if start is not None and now - start > PROLOG_S]
+    without = [number for number in done.stdout.split() if number.isdigit() and number not in known]
+    return [number for number, passed_s in age.seen_for_s(host, without).items() if passed_s > PROLOG_S]
 
 
 def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None:
@@ -223,10 +222,8 @@ def _move_end(host: Host, job_id: str, data: dict[str, Any], end: float) -> None
 
 
 def _sweep_one(host: Host, job_id: str, folder: Path, end: float | None) -> None:
-    data = instance.known(host).get(job_id, {})
-    try:
-        age_s = host.clock.time() - folder.stat().st_mtime
-    except FileNotFoundError:
+    data, age_s = instance.known(host).get(job_id, {}), age.age_s(host, folder)
+    if not folder.exists():
         return  # its Epilog was here meanwhile
     if not data:
         if age_s > ERROR_READ_S:
@@ -245,26 +242,26 @@ def sweep(host: Host | None = None) -> int:
     instance.close_ports(host, conf)
     tell_all("device files of GPUs", native.refresh(host, conf))
     for job_id in [name for name in instance.known(host) if name.startswith("s")]:
-        age_s = host.clock.time() - (host.run_dir / job_id).stat().st_mtime
-        if age_s > ERROR_READ_S and not host.systemd.active(job_id):
+        if age.age_s(host, host.run_dir / job_id) > ERROR_READ_S and not host.systemd.active(job_id):
             tell(f"static lease {job_id} is over: " + ("; ".join(instance.end_instance(host, job_id)) or "gone"))
+    # Before Slurm is asked: what starts after its answer is none of this sweep's business.
+    known, running = instance.known(host), host.systemd.running()
     jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
-    known = instance.known(host)
     failed = len(native.revoke(host, *(native.known(host) - set(jobs))))
-    for job_id in {*known, *host.systemd.running()}:
+    for job_id in {*known, *running}:
         folder = host.run_dir / job_id
         if job_id.startswith("s"):
             continue
         if job_id in jobs and folder.exists():
             _sweep_one(host, job_id, folder, jobs[job_id])
-        elif job_id not in jobs and (not folder.exists() or host.clock.time() - folder.stat().st_mtime > 5):
+        elif job_id not in jobs and (not folder.exists() or age.age_s(host, folder) > 5):
             left = instance.end_instance(host, job_id)
             tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
             failed += bool(left)
     if set(jobs) - set(known):
-        for job_id in set(_never_started(host, conf.node)) - set(known):
+        for job_id in _never_started(host, conf.node, known):
             give_back(host, job_id, int(job_id), "its server never started it")
     with instance.locked(host):
         ports = {data[key] for data in instance.known(host).values() for key in ("port", "agent_port") if key in data}

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
-from toolkit.lease import JOB_NAME, LeaseError, mig
+from toolkit.lease import JOB_NAME, LeaseError, age, mig
 from toolkit.lease.context_size import context_of, memory_notes
 from toolkit.lease.engines import LeasedGpu, Start, installed, load
 from toolkit.lease.fence import GROUP
@@ -266,12 +266,17 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, job.memory_mib or 0)
 
 
+def _make(host: Host, folder: Path) -> None:
+    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
+    folder.chmod(0o711)
+    age.born(host, folder)
+
+
 def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
     """Leave nothing of the instance but the reason, for its owner; LeaseError with it."""
     folder = host.run_dir / job_id
     end_instance(host, job_id)
-    folder.mkdir(mode=0o711, parents=True, exist_ok=True)
-    folder.chmod(0o711)
+    _make(host, folder)
     _write(folder / ENDPOINT, json.dumps({"error": words, "node": conf.node, "again": again}), 0o400, uid)
     raise LeaseError(words) from None
 
@@ -297,8 +302,7 @@ def begin(
         close_ports(host, conf)
         with locked(host):
             instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf)
-            folder.mkdir(mode=0o711)
-            folder.chmod(0o711)
+            _make(host, folder)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)
             host.firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))
         token = secrets.token_urlsafe(32)
