@@ -41,7 +41,7 @@ CLIENT = (
     "shared/common.c",
 )
 DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "stream", "config", "state")), "shared/common.c")
-NVML = tuple(f"devices/{n}.c" for n in ("nvml", "config", "state"))
+NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "config", "state"))
 #: Messages for a program that launches a kernel.
 ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
 DEVICE_REFUSES = "an emulated device moves memory and runs no kernels; it is for labs alone"

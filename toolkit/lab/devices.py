@@ -25,10 +25,12 @@ from toolkit.engine.build import (
     source_hash,
 )
 from toolkit.errors import BuildError
+from toolkit.lab.gpufaults import GPU_IDLE, described
 from toolkit.lab.sh import run
-from toolkit.lab.spec import LabSpec, NodeSpec, cache_root
+from toolkit.lab.spec import LabSpec, NodeSpec, cache_root, read_faults
 
 LIBRARIES = "opt/elastic-ai-emulated/lib"
+DESCRIPTION = "etc/elastic-ai-emulated/gpus.json"
 UNIT = "elastic-ai-emulated.service"
 #: As many as the reference architecture's machine has, of its kind; the memory is what a lab's machine can spare.
 GPU_COUNT = 4
@@ -37,6 +39,16 @@ GPU_MEMORY_BYTES = 256 << 20
 GPU_CONTEXT_BYTES = 512 << 10  # the lab's own: of its small memory about the share that a driver takes of a real one's
 GPU_SM_COUNT = 80  # of a V100, NVIDIA Tesla V100 architecture whitepaper, table 1
 GPU_PCI = ("1A", "1C", "1D", "1E")  # PCI buses of the GPUs in a PowerEdge C4140
+#: Link and health that NVML says, where nothing is wrong; described, never measured. Link, clocks and power limit are a
+#: V100-SXM2's (NVIDIA Tesla V100 data sheet; architecture whitepaper, table 1), the temperatures the lab's own.
+GPU_HEALTH = {
+    **{f"pcie{kind}_generation": 3 for kind in ("", "_max")},
+    **{f"pcie{kind}_width": 16 for kind in ("", "_max")},
+    **dict.fromkeys(("pcie_replays", "ecc_corrected", "ecc_uncorrected", "pages_retired", "repair_pending"), 0),
+    **{"ecc_enabled": 1, "persistence": 1, "throttle_reasons": GPU_IDLE},
+    **{"temperature_c": 40, "slowdown_c": 85, "shutdown_c": 90},
+    **{"sm_mhz": 1530, "sm_max_mhz": 1530, "memory_mhz": 877, "memory_max_mhz": 877, "power_limit_mw": 300_000},
+}
 UUID_SPACE = uuid.UUID("6f1f1a52-6f3c-5b6e-9d53-5e1a57e1a1a1")  # of this lab's names alone
 Say = Callable[[str], None]
 
@@ -103,18 +115,23 @@ def describe_gpus(spec: LabSpec, node: NodeSpec) -> list[dict[str, Any]]:
             "sm_count": GPU_SM_COUNT,
             "compute_capability": "7.0",
             "pci_bus_id": f"00000000:{GPU_PCI[i]}:00.0",
+            **GPU_HEALTH,
         }
         for i in range(GPU_COUNT)
     ]
+
+
+def description(spec: LabSpec, node: NodeSpec, fault: str | None) -> str:
+    """The node's gpus.json with a planted fault."""
+    return json.dumps({"gpus": described(describe_gpus(spec, node), fault)}, indent=2) + "\n"
 
 
 def node_files(spec: LabSpec, node: NodeSpec, built: Emulation | None) -> dict[str, tuple[bytes, int]]:
     """What a GPU server gets: path below its root -> content and mode. Nothing on other nodes."""
     if built is None or node.group != "gpu_servers":
         return {}
-    described = json.dumps({"gpus": describe_gpus(spec, node)}, indent=2) + "\n"
     files = {
-        "etc/elastic-ai-emulated/gpus.json": described,
+        DESCRIPTION: description(spec, node, read_faults(spec).get(node.name)),
         # The first of the folder, so that these are found also where a driver's own libraries get installed.
         "etc/ld.so.conf.d/00-elastic-ai-emulated.conf": f"/{LIBRARIES}\n",
         "etc/tmpfiles.d/elastic-ai-emulated.conf": "f /dev/shm/elastic-ai-devices 0666 root root -\n",

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from toolkit.errors import LabError
-from toolkit.lab import network, nodes, vm
+from toolkit.lab import devices, network, nodes, vm
+from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.host import detect
-from toolkit.lab.lab import Say, boot, load, read_faults
+from toolkit.lab.lab import Say, boot, load
 from toolkit.lab.sh import run
-from toolkit.lab.spec import LabSpec, NodeSpec
+from toolkit.lab.spec import LabSpec, NodeSpec, read_faults
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
 
 Act = Callable[[LabSpec, NodeSpec, Say], None]
@@ -27,6 +28,7 @@ class Fault:
     plant: Act
     clear: Act
     vm_only: bool = True
+    gpus_only: bool = False
 
 
 def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
@@ -45,6 +47,8 @@ def check(spec: LabSpec, node: NodeSpec, kind: str) -> None:
             f"{node.name} is a container, and {kind} needs a virtual machine: "
             + (f"in lab '{spec.name}' these are {machines}" if machines else "'toolkit lab up --nodes vm' has some")
         )
+    if FAULTS[kind].gpus_only and node.group != "gpu_servers":
+        raise LabError(f"{node.name} has no GPUs, and {kind} is a fault of one")
     there = read_faults(spec).get(node.name, kind)
     if there != kind:
         raise LabError(f"{node.name} has the fault {there} already; clear it first: toolkit lab fault clear")
@@ -87,6 +91,19 @@ def _script(text: str) -> Act:
     return lambda spec, node, say: _on_node(spec, node, text)
 
 
+def gpu_script(spec: LabSpec, node: NodeSpec, kind: str | None) -> str:
+    """Shell that gives a node's emulated GPUs their description with that fault, or without any."""
+    return f"""[ -e /{devices.DESCRIPTION} ] || {{ echo 'no emulated GPUs on this node' >&2; exit 1; }}
+cat >/{devices.DESCRIPTION}.new <<'END'
+{devices.description(spec, node, kind)}END
+mv /{devices.DESCRIPTION}.new /{devices.DESCRIPTION}
+"""
+
+
+def _describe(kind: str | None) -> Act:
+    return lambda spec, node, say: _on_node(spec, node, gpu_script(spec, node, kind))
+
+
 def _kill_node(spec: LabSpec, node: NodeSpec, say: Say) -> None:
     host = detect()
     if host.systemd:
@@ -117,5 +134,9 @@ FAULTS = {
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=False),
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=True),
     ),
+    **{
+        kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True)
+        for kind, f in GPU_FAULTS.items()
+    },
     **{kind: Fault(f.about, _script(f.plant), _script(f.clear)) for kind, f in NODE_FAULTS.items()},
 }

@@ -22,7 +22,16 @@ from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import run
 from toolkit.lab.sources import Release, machine_release, os_key, release_for
-from toolkit.lab.spec import DEFAULT_NAME, LabSpec, NodeSpec, inventory_dir, lab_dir, make_spec, state_root
+from toolkit.lab.spec import (
+    DEFAULT_NAME,
+    LabSpec,
+    NodeSpec,
+    inventory_dir,
+    lab_dir,
+    make_spec,
+    read_faults,
+    state_root,
+)
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import greets, wait_for_all
 
@@ -266,12 +275,6 @@ def ssh_words(spec: LabSpec, node: NodeSpec) -> list[str]:
     """ssh to a node as root, to be followed by a command. Every lab has host keys of its own, so none is kept."""
     checks = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR"]
     return ["ssh", "-i", str(spec.dir / "id_ed25519"), *checks, f"root@{spec.management_address(node)}"]
-
-
-def read_faults(spec: LabSpec) -> dict[str, str]:
-    """Planted faults by node name."""
-    path = spec.dir / "faults.json"
-    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def down(name: str, say: Say) -> bool:

@@ -3,6 +3,7 @@ what `up` made by name alone, even when `up` was killed before it could write an
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from dataclasses import dataclass
@@ -159,6 +160,12 @@ def make_spec(
         for i, (n, group) in enumerate(node_groups(count))
     )
     return LabSpec(name, index, nodes, rate_gbps, os_title)
+
+
+def read_faults(spec: LabSpec) -> dict[str, str]:
+    """Planted faults by node name."""
+    path = spec.dir / "faults.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
 def counted_rate_bps(line_rate_gbps: float, mtu: int = FABRIC_MTU) -> int:

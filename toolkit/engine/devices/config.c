@@ -70,6 +70,9 @@ static bool instances_read(const char *text, struct gpu *g) {
     return g->mig_count > 0;
 }
 
+#define HEALTH_UNSAID(name) .name = UNSAID,
+static const struct health unsaid = {HEALTH(HEALTH_UNSAID)};
+
 /* Memory comes in eighths, of which three slices have four: NVIDIA Multi-Instance GPU User Guide, profiles of H100. */
 static int expand(struct gpu gpus[MAX_GPUS], int count) {
     static const int eighths[MIG_SLICES + 1] = {0, 1, 2, 4, 4, 0, 0, 8};
@@ -79,7 +82,7 @@ static int expand(struct gpu gpus[MAX_GPUS], int count) {
             if (all == MAX_GPUS) return -1;
             struct gpu *g = &gpus[all++];
             *g = (struct gpu){.context_bytes = gpus[i].context_bytes, .capability_major = gpus[i].capability_major,
-                              .capability_minor = gpus[i].capability_minor, .parent = i, .slices = gpus[i].mig[k],
+                              .capability_minor = gpus[i].capability_minor, .health = unsaid, .parent = i, .slices = gpus[i].mig[k],
                               .id = k + 1, .pci_domain = gpus[i].pci_domain, .pci_bus = gpus[i].pci_bus,
                               .pci_device = gpus[i].pci_device};
             g->memory_bytes = gpus[i].memory_bytes / 8 * (uint64_t)eighths[g->slices];
@@ -97,6 +100,19 @@ static int expand(struct gpu gpus[MAX_GPUS], int count) {
     return all;
 }
 
+/* False: the key is none of these. */
+static bool health_read(struct reader *r, struct health *h, const char *key, const char *text) {
+    int64_t *to = NULL;
+#define HEALTH_FIND(name) if (!strcmp(key, #name)) to = &h->name;
+    HEALTH(HEALTH_FIND)
+    if (!to) return false;
+    char *end;
+    errno = 0;
+    *to = strtoll(text, &end, 10);
+    r->failed |= end == text || *end != '\0' || *to < 0 || errno;
+    return true;
+}
+
 static void value(struct reader *r, struct gpu *g, const char *key) {
     char text[128];
     skip(r);
@@ -109,6 +125,7 @@ static void value(struct reader *r, struct gpu *g, const char *key) {
     }
     if (r->failed) return;
     char *end = text;
+    if (health_read(r, &g->health, key, text)) return;
     if (!strcmp(key, "uuid")) {
         snprintf(g->uuid_text, sizeof g->uuid_text, "%.47s", text);
         r->failed |= !uuid_read(text, g->uuid);
@@ -148,7 +165,7 @@ static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
         if (count == MAX_GPUS) r.failed = true;
         if (r.failed) return -1;
         struct gpu *g = &gpus[count];
-        *g = (struct gpu){.sm_count = 1, .capability_major = 7, .parent = -1};
+        *g = (struct gpu){.sm_count = 1, .capability_major = 7, .health = unsaid, .parent = -1};
         need(&r, '{');
         do {
             string(&r, key, sizeof key);

@@ -10,6 +10,19 @@
 #define MIG_SLICES 7 /* of a GPU, NVIDIA Multi-Instance GPU User Guide: A100, H100, H200 */
 #define EMULATED_CUDA_VERSION 12040 /* the API level that the emulated driver has: 12.4 */
 
+/* What the description may say of a GPU's link and health, each by this name and a whole number. */
+#define HEALTH(X) \
+    X(pcie_generation) X(pcie_width) X(pcie_max_generation) X(pcie_max_width) X(pcie_replays) \
+    X(ecc_enabled) X(ecc_corrected) X(ecc_uncorrected) X(pages_retired) X(rows_remapped) X(repair_pending) \
+    X(remapping_failed) X(temperature_c) X(slowdown_c) X(shutdown_c) X(throttle_reasons) X(sm_mhz) X(sm_max_mhz) \
+    X(memory_mhz) X(memory_max_mhz) X(power_mw) X(power_limit_mw) X(persistence)
+struct health {
+#define HEALTH_FIELD(name) int64_t name;
+    HEALTH(HEALTH_FIELD)
+#undef HEALTH_FIELD
+};
+#define UNSAID (-1) /* NVML calls it NOT_SUPPORTED */
+
 struct gpu {
     char name[96]; /* begins with "Emulated", for people; programs ask for elasticAiEmulated */
     uint8_t uuid[16];
@@ -21,6 +34,7 @@ struct gpu {
     uint64_t context_bytes; /* what a context takes */
     int sm_count, capability_major, capability_minor;
     int mig[MIG_SLICES], mig_count; /* slices of each MIG instance; 0: not divided */
+    struct health health; /* UNSAID where the description says nothing; all of an instance's are */
     int parent, slices, id; /* of an instance: position of its GPU, its slices and number; -1, 0, 0 for a GPU */
 };
 

@@ -1,17 +1,11 @@
-/* libnvidia-ml.so.1 of emulated devices: inventory, memory, utilisation, processes. What such a device has not
- * (temperature, power, clocks, ECC; MIG, where none is described) is NOT_SUPPORTED, as NVML says it of real ones. */
+/* libnvidia-ml.so.1 of emulated devices: inventory, memory, utilisation, processes, MIG instances. What such a device
+ * has not, or is not described with, is NOT_SUPPORTED, as NVML says it of real ones. Link and health: health.c. */
 #define _GNU_SOURCE
-#include "emulated.h"
+#include "nvml.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-
-#define EXPORT __attribute__((visibility("default")))
-
-/* nvmlReturn_t */
-enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
 
 typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
@@ -27,10 +21,9 @@ typedef struct {
     unsigned long long usedGpuMemory;
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlProcessInfo_t; /* _v2 and _v3 */
-typedef struct gpu *nvmlDevice_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct gpu gpus[MAX_GPUS];
+struct gpu gpus[MAX_GPUS];
 static int count, all, users; /* GPUs; with their MIG instances */
 
 EXPORT int nvmlInitWithFlags(unsigned flags);
@@ -76,8 +69,7 @@ const char *nvmlErrorString(int error) {
     }
 }
 
-/* Index of a device, or a negative error. */
-static int index_of(nvmlDevice_t device) {
+int index_of(nvmlDevice_t device) {
     if (!users) return -UNINITIALIZED;
     return device >= gpus && device < gpus + all ? (int)(device - gpus) : -INVALID_ARGUMENT;
 }
@@ -95,14 +87,6 @@ static int text(char *to, unsigned size, const char *from) {
     int name(char *to, unsigned size) { return text(to, size, value); }
 SYSTEM_TEXT(nvmlSystemGetDriverVersion, "0.0-emulated")
 SYSTEM_TEXT(nvmlSystemGetNVMLVersion, "0.0-emulated")
-
-#define DEVICE(name, parameters, ...) \
-    EXPORT int name parameters; \
-    int name parameters { \
-        int i = index_of(device); \
-        if (i < 0) return -i; \
-        __VA_ARGS__ \
-    }
 
 #define FIND(name, parameters, condition) \
     EXPORT int name parameters; \
@@ -237,27 +221,6 @@ DEVICE(nvmlDeviceGetComputeRunningProcesses, (nvmlDevice_t device, unsigned *roo
 DEVICE(nvmlDeviceGetGraphicsRunningProcesses_v3, (nvmlDevice_t device, unsigned *room, nvmlProcessInfo_t *to),
        (void)to; if (!room) return INVALID_ARGUMENT; *room = 0; return OK;)
 
-#define NOT_THERE(name, parameters, ...) DEVICE(name, parameters, __VA_ARGS__ return NOT_SUPPORTED;)
-NOT_THERE(nvmlDeviceGetTemperature, (nvmlDevice_t device, int sensor, unsigned *to), (void)sensor; (void)to;)
-NOT_THERE(nvmlDeviceGetPowerUsage, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetEnforcedPowerLimit, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetPowerManagementLimit, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetTotalEnergyConsumption, (nvmlDevice_t device, unsigned long long *to), (void)to;)
-NOT_THERE(nvmlDeviceGetFanSpeed, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetPerformanceState, (nvmlDevice_t device, int *to), (void)to;)
-NOT_THERE(nvmlDeviceGetPersistenceMode, (nvmlDevice_t device, int *to), (void)to;)
-NOT_THERE(nvmlDeviceGetClockInfo, (nvmlDevice_t device, int type, unsigned *to), (void)type; (void)to;)
-NOT_THERE(nvmlDeviceGetMaxClockInfo, (nvmlDevice_t device, int type, unsigned *to), (void)type; (void)to;)
-NOT_THERE(nvmlDeviceGetEccMode, (nvmlDevice_t device, int *now, int *later), (void)now; (void)later;)
-NOT_THERE(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, int type, int counter, unsigned long long *to),
-          (void)type; (void)counter; (void)to;)
-NOT_THERE(nvmlDeviceGetSerial, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
-NOT_THERE(nvmlDeviceGetVbiosVersion, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
-NOT_THERE(nvmlDeviceGetCurrPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetCurrPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetMaxPcieLinkGeneration, (nvmlDevice_t device, unsigned *to), (void)to;)
-NOT_THERE(nvmlDeviceGetMaxPcieLinkWidth, (nvmlDevice_t device, unsigned *to), (void)to;)
-
 /* MIG: instances that are described with their GPU. Each has one compute instance, of all of it. */
 typedef struct {
     unsigned multiprocessorCount, sharedCopyEngineCount, sharedDecoderCount, sharedEncoderCount, sharedJpegCount,
@@ -290,3 +253,7 @@ DEVICE(nvmlDeviceGetAttributes_v2, (nvmlDevice_t device, nvmlDeviceAttributes_t 
                                       .computeInstanceSliceCount = (unsigned)gpus[i].slices,
                                       .memorySizeMB = gpus[i].memory_bytes >> 20};
        return OK;)
+
+#define NOT_THERE(name, parameters, ...) DEVICE(name, parameters, __VA_ARGS__ return NOT_SUPPORTED;)
+NOT_THERE(nvmlDeviceGetSerial, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
+NOT_THERE(nvmlDeviceGetVbiosVersion, (nvmlDevice_t device, char *to, unsigned size), (void)to; (void)size;)
