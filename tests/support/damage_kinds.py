@@ -24,6 +24,7 @@ from tests.support.report_fixture import RUN
 from tests.support.site import FACTS, REAL_FACTS, hardware, healthy, plan_of, provenance, result, with_value, write_run
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.warm import COMMAND_PATH, command
+from validation.kinds.exact_compute import reference
 from validation.model import Measurement, Platform, Result, Topology
 
 WALK = Path(__file__).parents[1] / "data/walk"
@@ -101,6 +102,10 @@ def _document(m: Measurement) -> Any:
         return converged(map(built, m.nodes))
     if m.kind == "memory-bandwidth":
         return _memory(p)
+    if m.kind == "exact-compute":
+        turns = [{"cpu": cpu, "turns": 50, "digests": {reference(): 50}} for cpu in (0, 1)]
+        report = json.dumps({"cpus": 2, "seconds": p["seconds"], "processors": turns})
+        return tool_doc(m.kind, report, {"cpus": 2, "turns": 100}, tool="probes")
     if m.kind == "remoting-copy":
         report = copybench(sync_latency_us=[[50.0] * p["latency_count"]] * 2)
         for pair in report["pairs"]:

@@ -47,6 +47,12 @@ def _nothing(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
 
+def _processors(result: Result) -> str:
+    """The processors that computed something wrong, in words."""
+    wrong = result.facts.get("wrong_processors") if isinstance(result.facts, dict) else None
+    return f": processors {', '.join(map(str, wrong))}" if isinstance(wrong, list) and wrong else ""
+
+
 _CHECKS = {"remoting-isolate": _attempts, "remoting-copy": _matrix}
 
 
@@ -79,6 +85,7 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         which = f": {'; '.join(tried.breaches)}" if tried is not None and tried.breaches else ""
         if tried is not None and tried.unpromised:
             which += f"; possible, and not promised by the engine {tried.engine}: {', '.join(tried.unpromised)}"
+        which += _processors(result)
         verdict: VerdictName = "pass" if fine else "fail"
         code: ReasonCode = "within-bounds" if fine else "above-maximum"
         summary = Summary(median=worst, mad=0.0, low=worst, high=worst, count=len(values))
