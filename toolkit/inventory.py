@@ -89,6 +89,7 @@ class _HostVars(BaseModel):
     elastic_ai_virtual: str | None = None
     elastic_ai_emulated: bool = False
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
+    elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
     fabric: str | None = Field(default=None, min_length=1)
@@ -234,6 +235,9 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     if given.elastic_ai_emulated and not given.elastic_ai_virtual:
         words = "is true, but elastic_ai_virtual is missing; say there what the machine is, such as qemu"
         raise _fault(inventory, host, ("elastic_ai_emulated",), words)
+    if given.elastic_ai_os_stand_in and not given.elastic_ai_virtual:
+        words = "is set, but elastic_ai_virtual is missing; only virtual nodes stand in for another system"
+        raise _fault(inventory, host, ("elastic_ai_os_stand_in",), words)
     ports = []
     for port in given.fabric_ports:
         address = ipaddress.ip_interface(port.address)
@@ -268,6 +272,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         virtual=given.elastic_ai_virtual,
         emulated=given.elastic_ai_emulated,
         hypervisor_host=given.elastic_ai_hypervisor_host,
+        os_stand_in=given.elastic_ai_os_stand_in,
     )
 
 
@@ -316,6 +321,7 @@ def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
         ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,
         ("elastic_ai_virtual",): given.elastic_ai_virtual or "",
         ("elastic_ai_hypervisor_host",): given.elastic_ai_hypervisor_host or "",
+        ("elastic_ai_os_stand_in",): given.elastic_ai_os_stand_in or "",
         **{("bom", name): str(value) for name, value in given.bom.items()},
         **{("stack", name): value for name, value in given.stack.items()},
     }

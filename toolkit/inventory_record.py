@@ -21,7 +21,7 @@ SCHEMA: Literal["elastic-ai-inventory/3"] = "elastic-ai-inventory/3"
 _MODELLED = frozenset(
     {"ansible_host", "ansible_port", "ansible_user", "fabric_ports", "bom", "platform", "stack", "training_slots"}
 )
-_MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "elastic_ai_hypervisor_host"}
+_MODELLED |= {"elastic_ai_virtual", "elastic_ai_emulated", "elastic_ai_hypervisor_host", "elastic_ai_os_stand_in"}
 _MODELLED |= {"lab_link", "acceptance_profile"}
 #: Variables of our roles that say which release, or whether at all; their values are single words.
 NAMES = frozenset(
@@ -65,6 +65,7 @@ class HostRecord(_Model):
     virtual: str | None
     emulated: bool
     hypervisor_host: str | None
+    os_stand_in: str | None
     ports: tuple[PortRecord, ...]
     variables: dict[str, Scalar]
     left_out: int
@@ -120,6 +121,7 @@ def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]
         virtual=node.virtual,
         emulated=node.emulated,
         hypervisor_host=node.hypervisor_host,
+        os_stand_in=node.os_stand_in,
         ports=tuple(
             PortRecord(interface=p.interface, address=f"{p.address}/{p.prefix}", rate_gbps=p.rate_gbps, rdma=p.rdma)
             for p in node.ports

@@ -168,17 +168,24 @@ class Node(Model):
     virtual: str | None = None  # by what: "systemd-nspawn", "qemu"; None = real hardware
     emulated: bool = False  # a virtual machine whose processor is emulated
     hypervisor_host: str | None = None  # of a virtual machine: the host that it runs on; None = not declared
+    os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:
         if self.emulated and not self.virtual:
             raise ValueError("emulated, but not virtual: what emulates it must be said")
+        if self.os_stand_in and not self.virtual:
+            raise ValueError("stands in for another operating system, but is not virtual")
         return self
 
     @property
     def virtual_words(self) -> str:
-        """By what it is virtual, `qemu, emulated`; "" for real hardware."""
-        return f"{self.virtual}{', emulated' if self.emulated else ''}" if self.virtual else ""
+        """By what it is virtual, `qemu, emulated`, and what its operating system is a stand-in over; "" for real
+        hardware."""
+        if not self.virtual:
+            return ""
+        stand_in = f", operating system is a stand-in over {self.os_stand_in}" if self.os_stand_in else ""
+        return f"{self.virtual}{', emulated' if self.emulated else ''}{stand_in}"
 
 
 class LabLink(Model):

@@ -21,7 +21,7 @@ from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab.host import become_root, packages
 from toolkit.lab.rehearsable import WORDS, describe, needs_machines
-from toolkit.lab.sources import RELEASES, release_for
+from toolkit.lab.sources import RELEASES, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 
 NODES = 4
@@ -45,7 +45,8 @@ class Wanted:
 
     def spec(self) -> LabSpec:
         """As far as it is known before it is made."""
-        return make_spec(self.name, 0, self.count, self.rate_gbps, release_for(self.os_name).title, self.vms)
+        release = release_for(self.os_name)
+        return make_spec(self.name, 0, self.count, self.rate_gbps, release.title, self.vms, over_of(release))
 
 
 def wanted_lab(
@@ -101,6 +102,7 @@ def lab() -> None:
     toolkit lab up --fabric roce40    what this fabric needs: gpu1 and gpu2 as virtual machines with Soft-RoCE
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
+    toolkit lab up --os ubuntu2404    Debian nodes with an Ubuntu server's identity and manners (stand-in)
     toolkit lab ssh gpu1              a shell on a node
     toolkit lab down                  leaves nothing behind
     """
@@ -135,7 +137,8 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--os",
             "os_name",
             type=click.Choice(list(RELEASES)),
-            help="The nodes' release (default: the machine's own).",
+            help="The nodes' release (default: the machine's own). Of Ubuntu they show identity and manners over "
+            "Debian 12 (stand-in), unless the machine runs that release.",
         ),
         name_option,
     )
@@ -184,7 +187,8 @@ def up(
     if as_json:
         click.echo(json.dumps({"lab": name, "inventory": str(folder), "seconds": round(took, 2), **asdict(spec)}))
         return
-    say(f"lab '{name}': {len(spec.nodes)} nodes of {spec.os} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
+    count = len(spec.nodes)
+    say(f"lab '{name}': {count} nodes of {spec.os_words} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
     where = "" if folder == LAB else f" -i {folder}"
     say(f"next: toolkit deploy{where}")
     if fabric:
@@ -232,12 +236,12 @@ def down(name: str, every: bool) -> None:
 @json_option
 def status(name: str, as_json: bool) -> None:
     """Show the nodes: addresses, whether they run and answer ssh, planted faults."""
-    os_title = labs.load(name).os
+    spec = labs.load(name)
     nodes = labs.status(name)
     if as_json:
-        click.echo(json.dumps({"lab": name, "os": os_title, "nodes": [asdict(n) for n in nodes]}))
+        click.echo(json.dumps({"lab": name, "os": spec.os, "over": spec.over, "nodes": [asdict(n) for n in nodes]}))
     else:
-        click.echo(f"lab '{name}', {os_title}")
+        click.echo(f"lab '{name}', {spec.os_words}")
         click.echo(f"{'node':10} {'group':12} {'management':15} {'fabric':15} {'link':>12}  state")
         for n in nodes:
             state = "up" if n.ssh else ("no ssh" if n.running else "off")

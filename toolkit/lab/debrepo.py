@@ -28,7 +28,7 @@ DESCRIPTION = "stand-in of the Elastic AI lab, not the vendor's software"
 
 @dataclass(frozen=True)
 class Served:
-    """The made repositories: `folder`/<repo>/<os_key>/, names of the repositories, the key that signs them."""
+    """The made repositories: `folder`/<repo>/<os_key>/, names of the vendors' ones, the key that signs them."""
 
     folder: Path
     repos: tuple[str, ...]
@@ -93,7 +93,7 @@ def vendor_repositories(say: Callable[[str], None]) -> Served:
             shutil.rmtree(partial, ignore_errors=True)
             make_repositories(fakes, partial, keys / "secret.asc")
             partial.rename(folder)
-    return Served(folder, tuple(s.repo for s in fakes), keys / "key.asc", signer)
+    return Served(folder, tuple(s.repo for s in fakes if not s.of_system), keys / "key.asc", signer)
 
 
 def make_repositories(fakes: list[FakeRepository], root: Path, secret: Path) -> None:

@@ -114,9 +114,14 @@ class Package(StrictModel):
 
 
 class FakeRepository(StrictModel):
-    """One repository: where a vendor's would be, in the vendor's layout."""
+    """One repository: where a vendor's would be, in the vendor's layout.
+
+    With `of_system` it has what a system itself has under names of its own; its nodes have it from the beginning, and
+    it is no vendor's.
+    """
 
     repo: Name
+    of_system: bool = False
     label: OneLine
     layout: Literal["flat", "suite"]
     source: str

@@ -14,12 +14,16 @@ import sys
 from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolkit.errors import LabError
 from toolkit.lab.sh import run, run_telling
 from toolkit.lab.sources import Release, apt_proxies, key_files, os_key, release_for, served, sources_for
 from toolkit.lab.spec import cache_root
 from validation.errors import ToolkitError
+
+if TYPE_CHECKING:
+    from toolkit.lab.standin import Guise
 
 PACKAGES = (
     "ca-certificates,curl,dbus,iproute2,iputils-ping,kmod,less,openssh-server,procps,python3,python3-apt,sudo,"
@@ -43,12 +47,16 @@ def _lab_file(name: str) -> str:
 def base_image(release: Release, say: Callable[[str], None]) -> Path:
     """The folder of the base image of `release`, built first when the cache lacks it (about half a minute).
 
-    Raises LabError with mmdebstrap's last lines when that fails. Safe to call from several processes.
+    Of a system that is stood in for it is its base's, with what nodes show of that system. Raises LabError with
+    mmdebstrap's last lines when that fails. Safe to call from several processes.
     """
-    codename = release.codename
-    sources = sources_for(release)
-    recipe = "\n".join([codename, PACKAGES, sources, apt_proxies(), *(_lab_file(f) for f in FILES)])
+    base, shown = release.base, _guise(release, say)
+    codename, packages = base.codename, ",".join([PACKAGES, *(shown.system.packages if shown else ())])
+    sources = sources_for(base)
+    recipe = "\n".join([codename, packages, sources, apt_proxies(), *(_lab_file(f) for f in FILES)])
+    recipe += f"\n{shown.recipe}" if shown else ""
     key = f"{codename}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+    key = f"{os_key(release.title)}-over-{key}" if shown else key
     images = cache_root() / "images"
     images.mkdir(parents=True, exist_ok=True)
     image = images / key
@@ -56,11 +64,26 @@ def base_image(release: Release, say: Callable[[str], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.is_dir():
             say(f"building the base image {key} ({os_key(release.title)}) from this machine's apt sources (once)")
-            _build(images, key, codename, served(sources) if release.id == "debian" else sources, say)
+            wanted = served(sources) if base.id == "debian" else sources
+            partial = _build(images, key, codename, packages, wanted, say)
+            if shown:
+                shown.dress(partial)
+            partial.rename(image)
     return image
 
 
-def _build(images: Path, key: str, codename: str, sources: str, say: Callable[[str], None]) -> None:
+def _guise(release: Release, say: Callable[[str], None]) -> Guise | None:
+    """What nodes show of a system that they stand in for; None of a release that they run."""
+    if not release.over:
+        return None
+    from toolkit.lab.debrepo import vendor_repositories  # here, for it needs more than the standard library
+    from toolkit.lab.standin import guise
+
+    return guise(os_key(release.title), vendor_repositories(say))
+
+
+def _build(images: Path, key: str, codename: str, packages: str, sources: str, say: Callable[[str], None]) -> Path:
+    """The folder of a new image, under a name that no node uses."""
     partial = images / f"{key}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # left by a build that was killed
     deb822 = sources.startswith(("Types:", "URIs:", "Suites:"))
@@ -68,10 +91,10 @@ def _build(images: Path, key: str, codename: str, sources: str, say: Callable[[s
     listing.write_text(sources)
     # Its own mount and PID namespaces end with this process, so that even kill -9 leaves no mount and no process.
     fence = ["setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    options = ["--mode=root", "--variant=minbase", f"--include={PACKAGES}"]
+    options = ["--mode=root", "--variant=minbase", f"--include={packages}"]
     run_telling([*fence, "mmdebstrap", *options, codename, str(partial), str(listing)], say)
     _customise(partial, sources)
-    partial.rename(images / key)
+    return partial
 
 
 def _customise(root: Path, sources: str) -> None:

@@ -77,6 +77,9 @@ def inventory_document(
         # On every container: systemd-nspawn withholds capabilities that Docker's --privileged asks for.
         "docker_daemon_config": {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": RUNC}}},
     }
+    if spec.over:
+        common["elastic_ai_os_stand_in"] = spec.over
+        common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
     common |= engine or {}
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:

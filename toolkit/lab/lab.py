@@ -21,7 +21,7 @@ from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import run
-from toolkit.lab.sources import Release, machine_release, os_key, release_for
+from toolkit.lab.sources import Release, machine_release, os_key, over_of, release_for
 from toolkit.lab.spec import (
     DEFAULT_NAME,
     LabSpec,
@@ -108,7 +108,7 @@ def up(
     check_ready(vms)
     release = release_for(os_name)
     with locked(name):
-        wanted = make_spec(name, 0, count, rate_gbps, release.title, vms)
+        wanted = make_spec(name, 0, count, rate_gbps, release.title, vms, over_of(release))
         running = running_as_asked(wanted, command)
         if running is not None:
             say(f"lab '{name}' is up already")
@@ -202,7 +202,8 @@ def _described(spec: LabSpec) -> str:
     """`4 nodes (2 virtual machines) of debian12 at 1 Gbit/s`."""
     machines = sum(n.kind == "vm" for n in spec.nodes)
     sort = f"{machines} virtual machines" if machines else "containers"
-    return f"{len(spec.nodes)} nodes ({sort}) of {os_key(spec.os)} at {spec.rate_gbps:g} Gbit/s"
+    system = f"{os_key(spec.os)}{' (stand-in)' if spec.over else ''}"
+    return f"{len(spec.nodes)} nodes ({sort}) of {system} at {spec.rate_gbps:g} Gbit/s"
 
 
 def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:

@@ -9,11 +9,12 @@ import time
 from importlib import resources
 from pathlib import Path
 
-from toolkit.lab import devices
+from toolkit.lab import devices, standin
 from toolkit.lab.devices import Emulation
 from toolkit.lab.host import Host
 from toolkit.lab.network import APT_CACHE_PORT, DNS
 from toolkit.lab.sh import run
+from toolkit.lab.sources import os_key
 from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec, unpacked_root
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -39,6 +40,8 @@ def prepare(spec: LabSpec, node: NodeSpec, image: Path, public_key: str, built: 
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
         path.write_text(text)
+    if spec.over:
+        standin.write(root, standin.node_texts(os_key(spec.os), spec, node))
     devices.install(root, devices.node_files(spec, node, built))
     (root / "root/.ssh").chmod(0o700)
     (root / "root/.ssh/authorized_keys").chmod(0o600)

@@ -19,20 +19,33 @@ INDICES = "main|contrib|non-free|non-free-firmware"
 
 @dataclass(frozen=True)
 class Release:
-    """An operating system release that nodes can run: ID and VERSION_ID of its os-release, its apt suite."""
+    """An operating system release that nodes can run: ID and VERSION_ID of its os-release, its apt suite.
+
+    `over` is the key of the release that truly runs where nodes only show this one's identity and manners.
+    """
 
     id: str
     version: str
     codename: str
+    over: str = ""
 
     @property
     def title(self) -> str:
         """As an inventory's `stack.os` wants it: "debian 12"."""
         return f"{self.id} {self.version}"
 
+    @property
+    def base(self) -> Release:
+        """The release whose packages the nodes hold."""
+        return RELEASES[self.over] if self.over else self
 
-#: What `--os` can choose beside the machine's own release.
-RELEASES = {"debian12": Release("debian", "12", "bookworm"), "debian13": Release("debian", "13", "trixie")}
+
+#: What `--os` can choose beside the machine's own release. What a stand-in shows: toolkit/lab/systems/.
+RELEASES = {
+    "debian12": Release("debian", "12", "bookworm"),
+    "debian13": Release("debian", "13", "trixie"),
+    "ubuntu2404": Release("ubuntu", "24.04", "noble", over="debian12"),
+}
 
 
 def os_key(title: str) -> str:
@@ -54,6 +67,11 @@ def release_for(os_name: str | None) -> Release:
     if os_name not in RELEASES:
         raise LabError(f"--os {os_name}: there are {', '.join(RELEASES)}")
     return RELEASES[os_name]
+
+
+def over_of(release: Release) -> str:
+    """What truly runs on nodes that stand in for the release, "debian 12"; "" where they run that release."""
+    return release.base.title if release.over else ""
 
 
 def os_release(root: Path = Path("/")) -> dict[str, str]:

@@ -73,6 +73,8 @@ class LabSpec:
     rate_gbps: float
     #: The nodes' operating system, "debian 12".
     os: str
+    #: What truly runs on them where they only stand in for that system, "debian 12".
+    over: str = ""
     #: How its virtual machines run; "" in a lab without any. Empty as well until `up` has found out.
     accel: Literal["", "kvm", "tcg"] = ""
 
@@ -80,6 +82,11 @@ class LabSpec:
     def vms(self) -> bool:
         """Whether some nodes are virtual machines."""
         return any(n.kind == "vm" for n in self.nodes)
+
+    @property
+    def os_words(self) -> str:
+        """The nodes' operating system, and that they stand in for it: `ubuntu 24.04 (stand-in over debian 12)`."""
+        return f"{self.os} (stand-in over {self.over})" if self.over else self.os
 
     @property
     def dir(self) -> Path:
@@ -148,18 +155,21 @@ def inventory_dir(name: str) -> Path:
 
 
 def make_spec(
-    name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False
+    name: str, index: int, count: int, rate_gbps: float, os_title: str = "debian 12", vms: bool = False, over: str = ""
 ) -> LabSpec:
     """The spec of a new lab. `rate_gbps` (10^9 bit/s) is the declared line rate of every fabric link; `os_title` the
-    nodes' operating system; with `vms` GPU servers are virtual machines."""
+    nodes' operating system, `over` what truly runs where they stand in for it; with `vms` GPU servers are virtual
+    machines."""
     lab_dir(name)
+    if vms and over:
+        raise LabError(f"{os_title} is a stand-in over {over}, which containers alone can be; leave --os out")
     if not 0.001 <= rate_gbps <= 100:
         raise LabError(f"--rate {rate_gbps}: give the link rate in Gbit/s, 0.001 to 100")
     nodes = tuple(
         NodeSpec(n, group, i + 1, "vm" if vms and group == "gpu_servers" else "container")
         for i, (n, group) in enumerate(node_groups(count))
     )
-    return LabSpec(name, index, nodes, rate_gbps, os_title)
+    return LabSpec(name, index, nodes, rate_gbps, os_title, over)
 
 
 def read_faults(spec: LabSpec) -> dict[str, str]:

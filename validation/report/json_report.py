@@ -115,6 +115,7 @@ class NodeEntry(Model):
     groups: tuple[str, ...]
     virtual: str | None
     emulated: bool
+    os_stand_in: str | None
     slots: int
     ports: tuple[Port, ...]
     declared: Bom
@@ -281,6 +282,7 @@ def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
         groups=node.groups,
         virtual=node.virtual,
         emulated=node.emulated,
+        os_stand_in=node.os_stand_in,
         slots=node.slots,
         ports=node.ports,
         declared=node.bom,

@@ -1,0 +1,111 @@
+"""Systems that lab nodes stand in for: what Ansible takes them for, what names them, and that everybody is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible.module_utils.facts.system.distribution import DistributionFiles
+
+from tests.support.node_modules import ROOT, load
+from toolkit.errors import LabError
+from toolkit.lab import inventory, standin
+from toolkit.lab.debrepo import Served
+from toolkit.lab.fake_packages import load_fake_packages
+from toolkit.lab.sources import RELEASES, os_key, os_release, over_of
+from toolkit.lab.spec import make_spec
+from validation.model import Node, SshTarget
+
+SYSTEMS = sorted(key for key, release in RELEASES.items() if release.over)
+SERVED = Served(Path("/v"), ("cuda",), Path("/v/key.asc"), "AB12")
+os_key_of_facts = load("plugins/plugin_utils/os.py").os_key
+
+
+@pytest.mark.parametrize("key", SYSTEMS)
+def test_nodes_are_taken_for_the_system_and_say_that_they_stand_in_for_it(key: str, tmp_path: Path) -> None:
+    system, release = standin.load_system(key), RELEASES[key]
+    standin.write(tmp_path, {"/etc/os-release": system.files["/usr/lib/os-release"]})
+    shown = os_release(tmp_path)
+    assert (shown["ID"], shown["VERSION_ID"], shown["VERSION_CODENAME"]) == (
+        release.id,
+        release.version,
+        release.codename,
+    )
+    assert shown["VARIANT_ID"] == "elastic-ai-stand-in"
+    assert "stand-in" in system.files["/etc/issue"]
+    # Ansible goes by single words of the file: "Debian" anywhere would make it Debian.
+    _, facts = DistributionFiles(None).parse_distribution_file_Debian(
+        "Debian", system.files["/usr/lib/os-release"], "/etc/os-release", {}
+    )
+    assert os_key_of_facts({"distribution_version": shown["VERSION_ID"], **facts}) == key
+
+
+@pytest.mark.parametrize("key", SYSTEMS)
+def test_the_installer_claims_the_fabric_port_by_name_and_by_wildcard(key: str) -> None:
+    spec = make_spec("x", 3, 4, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
+    claims = []
+    for node in spec.nodes:
+        texts = standin.node_texts(key, spec, node)
+        ports = yaml.safe_load(texts["/etc/netplan/50-cloud-init.yaml"])["network"]["ethernets"]
+        assert ports["mgmt0"]["addresses"] == [f"{spec.management_address(node)}/24"]
+        assert ports["en"]["match"] == {"name": "en*"}
+        mine = {name: port for name, port in ports.items() if name not in ("mgmt0", "en")}
+        assert all(port["dhcp4"] for port in mine.values())
+        claims += [port.get("match", {"name": name})["name"] for name, port in mine.items()]
+    assert sorted(claims) == ["fab*", "fab*", "fab0", "fab0"]
+
+
+@pytest.mark.parametrize("key", SYSTEMS)
+def test_what_has_another_name_on_the_system_is_in_its_stand_in_repository(key: str) -> None:
+    """Of Slurm's packages: their names are the only ones by which the systems of apt differ."""
+    systems = load_yaml("roles/slurm/vars/main.yml")
+    names = {"debian12": systems["__slurm_debian"]["packages"], key: systems["__slurm_t64"]["packages"]}
+    lists = {of: {name for kind in kinds.values() for name in kind} for of, kinds in names.items()}
+    there = [one for one in load_fake_packages() if one.repo == standin.load_system(key).repository]
+    assert [one.of_system for one in there] == [True]
+    assert lists[key] - lists["debian12"] <= {package.name for package in there[0].of(key)}
+
+
+def load_yaml(path: str) -> dict:
+    return yaml.safe_load((ROOT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("key", SYSTEMS)
+def test_everybody_is_told_that_it_is_a_stand_in(key: str) -> None:
+    spec = make_spec("x", 3, 2, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
+    assert spec.os_words == f"{RELEASES[key].title} (stand-in over debian 12)"
+    shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
+    assert shared["elastic_ai_os_stand_in"] == "debian 12"
+    target = SshTarget(host="h", port=22, user="root", key_file=None, extra_args=())
+    node = Node(name="n", groups=(), ssh=target, ports=(), virtual="systemd-nspawn", os_stand_in="debian 12")
+    assert node.virtual_words == "systemd-nspawn, operating system is a stand-in over debian 12"
+    with pytest.raises(ValueError, match="but is not virtual"):
+        Node(name="n", groups=(), ssh=target, ports=(), os_stand_in="debian 12")
+
+
+def test_of_debian_nobody_is_told_so() -> None:
+    spec = make_spec("x", 3, 2, 1)
+    shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
+    assert spec.os_words == "debian 12"
+    assert not {"elastic_ai_os_stand_in", "horovod_state"} & shared.keys()
+
+
+def test_virtual_machines_cannot_stand_in_for_another_system() -> None:
+    with pytest.raises(LabError, match="stand-in over debian 12, which containers alone can be; leave --os out"):
+        make_spec("x", 0, 4, 1, "ubuntu 24.04", vms=True, over="debian 12")
+
+
+def test_a_package_on_hold_that_is_not_in_the_image_is_refused(tmp_path: Path) -> None:
+    data = standin.load_system("ubuntu2404").model_dump()
+    with pytest.raises(ValueError, match="on hold, but not in the image: linux-generic"):
+        standin.System.model_validate({**data, "held": ["linux-generic"]})
+
+
+def test_a_package_that_the_repository_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LabError, match=r"linux-generic-hwe-24\.04 is not in vendor/ubuntu\.yml"):
+        standin.guise("ubuntu2404", Served(tmp_path, (), tmp_path / "key", ""))
+
+
+def test_keys_of_systems_are_those_of_the_tables() -> None:
+    assert [os_key(RELEASES[key].title) for key in SYSTEMS] == SYSTEMS
