@@ -116,11 +116,14 @@ def attach_node(spec: LabSpec, node: NodeSpec) -> None:
         _batch(ns, [line for port in TAPS for line in _tap(port)])
         shape_link(spec, node, spec.rate_gbps)
         return
+    # Where the node's own netplan has the address too: systemd-networkd 252 can't give a broadcast address to one that
+    # has none, and says that the port failed.
+    broadcast = " brd +" if spec.over else ""
     _batch(
         ns,
         [
             "link set lo up",
-            f"addr add {spec.management_address(node)}/24 dev mgmt0",
+            f"addr add {spec.management_address(node)}/24{broadcast} dev mgmt0",
             "link set mgmt0 up",
             f"route add default via 10.77.{spec.index}.1",
         ],

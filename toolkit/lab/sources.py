@@ -44,12 +44,15 @@ class Release:
 RELEASES = {
     "debian12": Release("debian", "12", "bookworm"),
     "debian13": Release("debian", "13", "trixie"),
+    "ubuntu2204": Release("ubuntu", "22.04", "jammy", over="debian12"),
     "ubuntu2404": Release("ubuntu", "24.04", "noble", over="debian12"),
 }
 
 
 def os_key(title: str) -> str:
-    """The key of per-OS tables: "debian 12" -> "debian12", "ubuntu 24.04" -> "ubuntu2404"."""
+    """The key of per-OS tables: "debian 12" -> "debian12", "ubuntu 24.04" -> "ubuntu2404", "rocky 9.6" -> "el9"."""
+    if title.startswith(("rocky ", "rhel ")):
+        return f"el{title.split()[1].partition('.')[0]}"
     return title.replace(" ", "").replace(".", "")
 
 

@@ -31,13 +31,15 @@ class System(StrictModel):
     """What an image and its nodes get of a system.
 
     packages: those of the base that go into the image too; repository: where the system's own names come from, of which
-    `installed` are in the image and `held` on hold there; files: their text, in the image; node_files: in each node;
-    claims: how the site configures the fabric port, by turns from node to node.
+    `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; files: their
+    text, in the image; node_files: in each node; claims: how the site configures the fabric port, by turns from node to
+    node.
     """
 
     sources: tuple[str, ...] = Field(min_length=1)
     packages: tuple[Name, ...] = ()
-    repository: Name
+    repository: Name | None = None
+    enabled: tuple[str, ...] = ()
     installed: tuple[Name, ...] = ()
     held: tuple[Name, ...] = ()
     claims: tuple[str, ...] = Field(min_length=1)
@@ -69,9 +71,10 @@ class Guise:
 
     def dress(self, root: Path) -> None:
         """Give a base image the system's identity, its packages and its repository."""
-        shutil.copyfile(self.signer, root / KEYRING)
-        source = f"deb [signed-by=/{KEYRING}] http://{VENDOR_HOST}/{self.system.repository}/{self.key}/ ./\n"
-        (root / "etc/apt/sources.list.d/lab-system.list").write_text(source)
+        if self.system.repository:
+            shutil.copyfile(self.signer, root / KEYRING)
+            source = f"deb [signed-by=/{KEYRING}] http://{VENDOR_HOST}/{self.system.repository}/{self.key}/ ./\n"
+            (root / "etc/apt/sources.list.d/lab-system.list").write_text(source)
         for name in self.system.files:
             # A later version of the package that owns the file leaves it as it is.
             if (root / name.lstrip("/")).exists():
@@ -83,6 +86,8 @@ class Guise:
             run(["chroot", str(root), "dpkg", "--install", *(f"/{copy.relative_to(root)}" for copy in copies)])
             for copy in copies:
                 copy.unlink()
+        if self.system.enabled:
+            run(["chroot", str(root), "systemctl", "enable", "--quiet", *self.system.enabled])
         if self.system.held:
             run(["chroot", str(root), "apt-mark", "hold", *self.system.held])
 
@@ -99,7 +104,7 @@ def load_system(key: str) -> System:
 def guise(key: str, served: Served) -> Guise:
     """What makes nodes stand in for the system; LabError where the stand-ins' repository lacks a package."""
     system = load_system(key)
-    folder = served.folder / system.repository / key
+    folder = served.folder / str(system.repository) / key
     debs = []
     for name in system.installed:
         found = sorted(folder.glob(f"{name}_*.deb"))

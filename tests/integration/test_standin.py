@@ -1,0 +1,63 @@
+"""Nodes that stand in for another system: site.yml takes that system's way on them, twice, and leaves no trace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Lab, toolkit
+from test_teardown import recap
+
+from tests.support.snapshot import differences, snapshots
+from toolkit.lab.sources import RELEASES
+
+pytestmark = pytest.mark.rest
+SYSTEMS = sorted(key for key, release in RELEASES.items() if release.over)
+NODES = ("head", "gpu1")
+
+
+@pytest.fixture(params=SYSTEMS)
+def standing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
+    """A head and a GPU server."""
+    system = str(request.param)
+    lab = Lab(system, tmp_path / "inventory")
+    up = toolkit(
+        "lab", "up", "--os", system, "--name", system, "--nodes", str(len(NODES)), "--inventory", lab.inventory
+    )
+    try:
+        assert up.returncode == 0, up.stderr
+        yield lab
+    finally:
+        assert toolkit("lab", "down", "--name", system).returncode == 0
+
+
+def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standing: Lab, tmp_path: Path) -> None:
+    title = RELEASES[standing.name].title
+    told = json.loads(toolkit("lab", "status", "--name", standing.name, "--json").stdout)
+    assert (told["os"], told["over"]) == (title, "debian 12")
+    held = standing.ssh("gpu1", "apt-mark showhold")
+    assert "linux-generic-hwe" in held
+    before = snapshots(standing, NODES)
+
+    first = standing.playbook()
+    assert first.returncode == 0, first.stdout[-6000:]
+    second = standing.playbook()
+    assert second.returncode == 0, second.stdout[-6000:]
+    assert {host: counts["changed"] for host, counts in recap(second.stdout).items()} == dict.fromkeys(NODES, 0)
+    # The installer's netplan asks for DHCP on this port, by name on one node and by a wildcard on the other.
+    for node in NODES:
+        assert "inet 10.78." in standing.ssh(node, "ip -4 -o addr show dev fab0")
+    assert "stand-in" in standing.ssh("gpu1", "cat /etc/elastic-ai/provisioned.json")
+
+    runs = tmp_path / "runs"
+    done = toolkit("validate", "-i", standing.inventory, "--fabric", "tcp10", "--suite", "compute", "--runs-dir", runs)
+    assert done.returncode in (0, 3), done.stdout + done.stderr
+    assert "stand-in over debian 12" in next(runs.glob("*/report.html")).read_text()
+
+    gone = standing.playbook(name="playbooks/teardown.yml")
+    assert gone.returncode == 0, gone.stdout[-6000:]
+    after = snapshots(standing, NODES)
+    assert {node: differences(before[node], after[node]) for node in NODES} == {node: [] for node in NODES}
+    assert standing.ssh("gpu1", "apt-mark showhold") == held
