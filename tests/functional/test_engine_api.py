@@ -170,6 +170,36 @@ said([child, code(cuda.cuCtxSynchronize)]); os._exit(0)
         process.communicate()
 
 
+def test_devices_of_two_machines_have_no_pci_address_in_common(tmp_path: Path):
+    """Servers of one model have the same, and NCCL takes two of the same for one GPU. Two servers of one machine may
+    really serve one GPU: theirs stay equal."""
+    allow = ("--allow", "127.0.0.1,127.0.0.2")
+    other = (*allow, "--bind", "127.0.0.2")
+    with (
+        server(tmp_path, *allow) as one,
+        server(tmp_path / "b", *other) as two,
+        server(tmp_path / "c", *allow) as three,
+    ):
+        client = client_of(one)
+        client.addresses = f"127.0.0.1:{one.port},127.0.0.2:{two.port},127.0.0.1:{three.port}"
+        script = """
+n = c_int(); name = ctypes.create_string_buffer(32); domain = c_int(); back = c_int(); found = []
+cuda.cuInit(0); cuda.cuDeviceGetCount(byref(n))
+for i in range(n.value):
+    cuda.cuDeviceGetPCIBusId(name, 32, i); cuda.cuDeviceGetAttribute(byref(domain), 50, i)
+    cuda.cuDeviceGetByPCIBusId(byref(back), name); found.append([name.value.decode(), domain.value, back.value])
+said(found)
+"""
+        assert client.run(script)[0] == [
+            ["0000:10:00.0", 0, 0],
+            ["0000:11:00.0", 0, 1],
+            ["1000:10:00.0", 4096, 2],
+            ["1000:11:00.0", 4096, 3],
+            ["0000:10:00.0", 0, 0],
+            ["0000:11:00.0", 0, 1],
+        ]
+
+
 @pytest.mark.parametrize("library", ["lib", "devices"])
 def test_symbols_are_those_of_the_table(library: str):
     shown = subprocess.run(["objdump", "-T", str(built() / library / "libcuda.so.1")], capture_output=True, text=True)

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define CONNECT_TIMEOUT_MS 4500 /* all servers together; the caller is promised 5 s */
+#define PCI_DOMAIN 50 /* CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, cuda.h */
 
 struct connection connections[MAX_SERVERS];
 int connection_count, device_count;
@@ -169,6 +170,21 @@ static CUresult greet(struct connection *c, int64_t *until) {
     return CUDA_SUCCESS;
 }
 
+/* Servers of one model have their devices at the same PCI addresses, which some programs (NCCL) take for one device. So
+ * the first of the four digits of the PCI domain says which machine it is (MAX_SERVERS is 16). Servers at one address are
+ * one machine, whose devices may really be the same. */
+static void tell_machines_apart(struct connection *c) {
+    int machine = 0;
+    while (strcmp(connections[machine].host, c->host)) machine++;
+    for (int i = 0; i < c->devices; i++) {
+        struct device_info *info = &c->info[i];
+        char *bus = strchr(info->pci_bus_id, ':');
+        if (!bus || bus - info->pci_bus_id < 4 || bus[-4] != '0') continue; /* of another form, or that domain is used */
+        bus[-4] = "0123456789ABCDEF"[machine];
+        if (!info->attribute_status[PCI_DOMAIN]) info->attribute[PCI_DOMAIN] += machine << 12;
+    }
+}
+
 static CUresult connect_one(struct connection *c, int64_t *until) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found = NULL;
     int error = getaddrinfo(c->host, c->port, &hints, &found);
@@ -186,6 +202,7 @@ static CUresult connect_one(struct connection *c, int64_t *until) {
     setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     tune_socket(c->fd);
     CUresult status = greet(c, until);
+    if (!status) tell_machines_apart(c);
     if (status) {
         close(c->fd);
         c->fd = -1;

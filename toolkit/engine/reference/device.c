@@ -129,7 +129,7 @@ CUresult cuDeviceGetPCIBusId(char *id, int size, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* Devices of several servers may have the same address; the first one is meant. */
+/* Devices of several servers of one machine may have the same address; the first one is meant. */
 CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     const struct device_info *info;
     if (!device || !id) return CUDA_ERROR_INVALID_VALUE;
