@@ -15,7 +15,7 @@ from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_
 from toolkit.commands import lease_shared
 from toolkit.commands.lease import lease as lease_command
 from toolkit.commands.run import run
-from toolkit.lease import Exit, LeaseError, ask, network, pool, running, slurm
+from toolkit.lease import Exit, LeaseError, ask, endings, network, pool, running, slurm
 from toolkit.lease.ask import LeaseRequest
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted
 from toolkit.lease.fraction import GpuPart
@@ -279,7 +279,7 @@ def test_signals_are_named_as_people_name_them() -> None:
 )
 def test_every_end_has_its_sentence(state: str, words: str) -> None:
     (job,) = jobs_of(slurm_job(state=state))
-    assert words in ask.ended_words(job)
+    assert words in endings.ended_words(job)
 
 
 def test_the_environment_of_another_job_does_not_change_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:

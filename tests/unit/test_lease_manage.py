@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, slurm_job
 from toolkit.commands import lease as commands
-from toolkit.lease import LeaseError, ask, manage, running
+from toolkit.lease import LeaseError, endings, manage, running
 from toolkit.lease.slurm import SlurmError
 
 
@@ -54,7 +54,7 @@ def test_a_lease_that_lost_a_part_still_has_the_others_and_can_be_released() -> 
     (item,) = manage.leases(jobs_of(parts))
     assert (item.state, item.where) == ("in part", "gpu1:3")
     assert item.over is not None
-    assert "higher priority" in ask.ended_words(item.over)
+    assert "higher priority" in endings.ended_words(item.over)
     (item,) = manage.leases(jobs_of(slurm_job(43, array=41, state="PREEMPTED")))
     assert item.state == "ended"
 

@@ -13,7 +13,7 @@ import click
 from toolkit.commands import lease_static
 from toolkit.commands.lease_shared import head_options, make_request, omit, on_head, request_options, say
 from toolkit.exits import epilogue
-from toolkit.lease import Exit, LeaseError, ask, endpoint, manage, running
+from toolkit.lease import Exit, LeaseError, ask, endings, endpoint, manage, running
 from toolkit.lease.engines import load
 from toolkit.lease.host import this_host
 from toolkit.lease.manage import Lease
@@ -59,7 +59,7 @@ def _data(item: Lease) -> dict[str, Any]:
         "until": item.end,
         "class": first.partition,
         "reason": first.reason,
-        "ended": ask.ended_words(item.over) if item.over else "",
+        "ended": endings.ended_words(item.over) if item.over else "",
         "parts": parts,
     }
 
@@ -279,7 +279,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
     problems = 0
     for item in mine if everything else [manage.find(host, number) for number in numbers]:
         if item.state == "ended":
-            click.echo(f"lease {item.id} has already ended: {ask.ended_words(item.over or item.jobs[0])}")
+            click.echo(f"lease {item.id} has already ended: {endings.ended_words(item.over or item.jobs[0])}")
             continue
         try:
             manage.release(host, item, grace_s)

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
+from toolkit.lease.endings import Over, cause_of, over
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.engines import installed, load
 from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, ended_reason, parse_comment
+from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, parse_comment
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
 from toolkit.lease.text import several
-from toolkit.lease.wire import WORDS, EndCode
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
@@ -242,25 +242,6 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
         raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
 
 
-def ended_words(job: SlurmJob) -> str:
-    """Why a lease's job is over."""
-    left = ended_reason(job.admin_comment)
-    if job.preempted and job.state not in ("CANCELLED", "NODE_FAIL"):
-        left = left or WORDS[EndCode.PREEMPTED]
-    by_state = {
-        "TIMEOUT": WORDS[EndCode.TIME],
-        "PREEMPTED": WORDS[EndCode.PREEMPTED],
-        "NODE_FAIL": f"{', '.join(job.nodes) or 'its server'} failed",
-        "CANCELLED": WORDS[EndCode.TAKEN_BACK],
-        "DEADLINE": WORDS[EndCode.TIME],
-    }
-    return left or by_state.get(job.state, f"Slurm says {job.state.lower()}{f' ({job.reason})' if job.reason else ''}")
-
-
-class _Over(LeaseError):
-    """Slurm's answer that there is nothing left to wait for."""
-
-
 class StartedInPart(Exception):
     """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
 
@@ -277,8 +258,9 @@ def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
 def obtain(
     host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]], say: Callable[[str], None]
 ) -> tuple[int, list[LeaseEndpoint]]:
-    """Ask and wait until all parts run, and where they are served. What started in part only, or not on its server, is
-    given back and asked for again; whatever interrupts the wait gives the lease back.
+    """Ask and wait until all parts run, and where they are served. What started in part only, or not on its server, or
+    was taken back for another before it could be used is given back and asked for again; whatever interrupts the wait
+    gives the lease back.
 
     Slurm starts the jobs of a lease one by one: its heterogeneous jobs would start them together, but never two of
     them on one server.
@@ -298,6 +280,12 @@ def obtain(
                 raise
             why = str(fault)
             parts = _device_by_device(request, parts[0])
+        except LeaseError as fault:
+            end = fault if isinstance(fault, Over) else cause_of(host, lease)
+            if end is None or not end.preempted:
+                _cancel(host, lease, say)
+                raise (end or fault) from None
+            why = end.why
         except BaseException:
             _cancel(host, lease, say)
             raise
@@ -362,19 +350,19 @@ def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: i
         try:
             states = host.slurm.states(lease)
             if not states:
-                raise _Over(f"Slurm no longer has a record of lease {lease}", Exit.RETRY)
+                raise Over(lease, "Slurm has no record of it any more")
             running = [job for job in states if job.state == "RUNNING"]
             if any(job.ended for job in states) or len(running) == len(states) == parts:
                 jobs = host.slurm.job_parts(lease)
-                over = next((job for job in jobs if job.ended), None)
-                if over is not None:
-                    raise _Over(f"lease {lease} has ended: {ended_words(over)}", Exit.RETRY)
+                ended = next((job for job in jobs if job.ended), None)
+                if ended is not None:
+                    raise over(lease, ended)
                 if len([job for job in jobs if job.state == "RUNNING"]) == len(jobs) == parts:
                     return jobs
             waiting.answered = host.clock.monotonic()
             if any(job.state == "PENDING" for job in states):
                 waiting.tell(next(job.reason for job in states if job.state == "PENDING"))
-        except _Over:
+        except Over:
             raise
         except LeaseError as fault:
             waiting.unanswered(fault)

@@ -16,12 +16,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from toolkit.lease import Exit, LeaseError, ask, manage
+from toolkit.lease import Exit, LeaseError, ask, endings, manage
 from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, endpoints_of, gpus_text, probe
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
-from toolkit.lease.job_comment import ended_reason
 from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
 
@@ -159,8 +158,8 @@ def lost_words(host: Host, lease: int, keepers: Sequence[Keeper]) -> str:
         jobs = host.slurm.job_parts(lease)
     except LeaseError:
         return heard.words
-    over = next((job for job in jobs if job.ended or job.preempted or ended_reason(job.admin_comment)), None)
-    return ask.ended_words(over) if over else heard.words
+    over = endings.over_of(jobs)
+    return endings.ended_words(over) if over else heard.words
 
 
 def start_and_wait(
@@ -243,6 +242,8 @@ def run(
         for note in notes_of(endpoints):
             say(f"lease {lease}: {note}")
         return start_and_wait(host, argv, endpoints, say, chosen)
+    except LeaseError as fault:  # before the program started
+        raise (endings.cause_of(host, lease) or fault) from None
     finally:
         with ask.uninterrupted():
             _give_back(host, lease, say)
@@ -253,7 +254,7 @@ def run_on(host: Host, lease: int, argv: Sequence[str], say: Say, chosen: signal
     jobs = host.slurm.job_parts(lease)
     over = next((job for job in jobs if job.ended), None)
     if not jobs or over is not None:
-        why = ask.ended_words(over) if over else "Slurm does not know it (any more)"
+        why = endings.ended_words(over) if over else "Slurm does not know it (any more)"
         raise LeaseError(f"lease {lease} has ended: {why}", Exit.RETRY)
     lost = manage.Lease(lease, tuple(jobs)).lost
     if lost:
