@@ -24,16 +24,17 @@ def listed() -> set[str]:
 def test_the_table_lists_what_is_left_out_and_nothing_else() -> None:
     """The reasons that bin/test prints at its end are those of the tests that it left out."""
     scenarios = {f"molecule/{path.parent.name}" for path in ROOT.glob("molecule/*/molecule.yml")}
-    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "tests/integration"]
+    collect = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider"]
+    collect += ["tests/integration", "tests/functional"]
     found = []
     for more in ([], ["--rest"]):
         done = subprocess.run([*collect, *more], cwd=ROOT, capture_output=True, text=True, check=True)
         found.append({re.sub(r"\[.*", "", line) for line in done.stdout.splitlines() if "::" in line})
-    run, everything = found
-    left = {name.removeprefix("tests/integration/") for name in everything - run}
+    run, everything = ({name.split("/", 2)[2] for name in names} for names in found)
+    left = everything - run
     assert left, "nothing is marked"
     files = {name.split("::")[0] for name in left}
-    whole = {file for file in files if not any(name.startswith(f"tests/integration/{file}::") for name in run)}
+    whole = {file for file in files if not any(name.startswith(f"{file}::") for name in run)}
     names = whole | {name for name in left if name.split("::")[0] not in whole}
     assert listed() == scenarios | names
 

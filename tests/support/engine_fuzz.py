@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import select
 import socket
 import struct
@@ -44,8 +45,10 @@ EVIL = [
 ]
 MARK = 0xFFFFFFFF  # sequence number of the question that ends a batch
 HANGS_S = 30.0
+HEADER = Path(__file__).parents[2] / "toolkit/engine/devices/emulated.h"
+MAX_GPUS = int(re.findall(r"^#define MAX_GPUS (\d+)", HEADER.read_text(), re.M)[0])
 #: struct state of devices/state.c: before the rows, and a row: pid, objects by kind, bytes by GPU.
-STATE_HEAD, ROW = 8 + 16 * 32, struct.Struct("<i3i16Q")
+STATE_HEAD, ROW = 8 + MAX_GPUS * 32, struct.Struct(f"<i3i{MAX_GPUS}Q")
 REFUSED_FIELDS = 8  # words of a request that a mutation may replace: flags, payload, context, arguments
 
 

@@ -7,8 +7,9 @@ import json
 import lzma
 import re
 import socket
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -34,12 +35,14 @@ def spec() -> LabSpec:
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty state and cache folder."""
-    monkeypatch.setenv("ELASTIC_AI_LAB_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("ELASTIC_AI_LAB_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "cache").mkdir()
-    return tmp_path
+def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty state and cache folder, under a short name: a socket's path holds 107 bytes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        monkeypatch.setenv("ELASTIC_AI_LAB_DIR", str(folder / "state"))
+        monkeypatch.setenv("ELASTIC_AI_LAB_CACHE", str(folder / "cache"))
+        (folder / "cache").mkdir()
+        yield folder
 
 
 def options(words: list[str], name: str) -> list[str]:
