@@ -96,6 +96,16 @@ class Hostile:
         """The seed decides everything that is sent."""
         self.chance, self.limit, self.known = random.Random(seed), limit_bytes, Known()
 
+    def settle(self, sock: socket.socket) -> None:
+        """In most cases something of each kind first, so that requests concern what there is."""
+        if self.chance.random() < 0.3:
+            return
+        for op, *arguments in ((RETAIN, 0, 0), (ALLOC, 70_000), (ALLOC, 70_000), (STREAM_CREATE, 0, 0), (EVENT_CREATE, 0)):
+            context = self.known.contexts[0] if self.known.contexts else 0
+            status, value, *_ = asked(sock, op, *arguments, context=context)
+            assert status == 0, (op, status)
+            self.known.learn(op, value)
+
     def _one(self, known: list[int]) -> int:
         if known and self.chance.random() < 0.9:
             return self.chance.choice(known)
@@ -292,6 +302,7 @@ def attack(server: Server, seed: int, limit_bytes: int) -> set[int]:
             return done
         sock.sendall(hello())
         welcomed(sock)
+        hostile.settle(sock)
         for _ in range(hostile.chance.randrange(1, 5)):
             ops, data = hostile.batch()
             end = None

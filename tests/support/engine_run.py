@@ -107,8 +107,9 @@ class Server:
     devices: dict[str, str]
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has reported so far."""
-        return [json.loads(line) for line in (self.folder / "events").read_text().splitlines()]
+        """What it has reported so far; the last line may be under way."""
+        lines = (self.folder / "events").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def child(self) -> int:
         """The child of the connection that came last."""
