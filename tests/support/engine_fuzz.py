@@ -100,9 +100,10 @@ class Hostile:
         """In most cases something of each kind first, so that requests concern what there is."""
         if self.chance.random() < 0.3:
             return
-        for op, *arguments in ((RETAIN, 0, 0), (ALLOC, 70_000), (ALLOC, 70_000), (STREAM_CREATE, 0, 0), (EVENT_CREATE, 0)):
+        wanted = ((RETAIN, 0, 0), (ALLOC, 70_000), (ALLOC, 70_000), (STREAM_CREATE, 0, 0), (EVENT_CREATE, 0))
+        for op, *arguments in wanted:
             context = self.known.contexts[0] if self.known.contexts else 0
-            status, value, *_ = asked(sock, op, *arguments, context=context)
+            status, value = asked(sock, op, *arguments, context=context)
             assert status == 0, (op, status)
             self.known.learn(op, value)
 
