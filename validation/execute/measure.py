@@ -24,7 +24,7 @@ from validation.probes.supervise import EXIT_DEADLINE
 
 READY_TIMEOUT_S = 30.0  # until a server listens; the probe itself gives up after 10 or 15
 LINGER_S = 5.0  # the two ends of a session end within a moment of each other, on a busy node a longer one
-FAILED_LINGER_S = 1.0  # a server whose client failed has nothing left but its own words
+FAILED_LINGER_S = 1.0  # a server whose client failed has nothing left but its own words, or its connection's end
 LATE_S = 10.0  # beyond a probe's deadline on its node: its grace, its kill time, and the way back
 EXIT_SSH = 255
 
@@ -192,7 +192,7 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
             await asyncio.wait({client_end}, timeout=LINGER_S)
         abandoned = not client_end.done()
         measured = await client.stop() if abandoned else client_end.result()
-        if job.server_ends:
+        if job.server_ends or measured.returncode:  # a client may notice first that the server's node has died
             await asyncio.wait({server_end}, timeout=FAILED_LINGER_S if measured.returncode else LINGER_S)
         served = await server.stop() if not server_end.done() else server_end.result()
     finally:
