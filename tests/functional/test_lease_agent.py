@@ -71,6 +71,10 @@ class Running:
         self.process.wait(within_s)
         return (self.folder / "reason").read_text().strip()
 
+    def due(self, seconds: float, code: wire.EndCode = wire.EndCode.TIME) -> None:
+        """It has so long from now, however long it took to start."""
+        (self.folder / "deadline").write_text(in_s(seconds, code).text())
+
     def connect(self) -> tuple[socket.socket, str]:
         sock = socket.create_connection(("127.0.0.1", self.instance["agent_port"]), timeout=3)
         return sock, wire.nonce_of(sock.makefile().readline().strip())
@@ -247,10 +251,10 @@ def test_time_is_up_whether_anybody_is_there_or_not(start: Start) -> None:
 
 def test_an_extension_reaches_it(start: Start) -> None:
     lease = start(mode="hold", deadline=in_s(1.5))
-    (lease.folder / "deadline").write_text(in_s(60).text())
+    lease.due(60)
     time.sleep(2.5)
     assert lease.process.poll() is None
-    (lease.folder / "deadline").write_text(in_s(-1).text())
+    lease.due(-1)
     assert lease.ended() == "its time is over"
 
 
@@ -328,7 +332,8 @@ def test_a_program_gets_its_servers_and_leaves_no_token(start: Start, host: Fake
 
 
 def test_a_lease_that_ends_first_is_said_and_the_program_ends(start: Start, host: FakeHost) -> None:
-    lease = start(mode="hold", deadline=in_s(1.5))
+    lease = start(mode="hold")
+    lease.due(1.5)
     told: list[str] = []
     assert (
         running.start_and_wait(host, ["sleep", "60"], [lease.endpoint], told.append, patience_s=0.5)
@@ -357,7 +362,7 @@ def test_a_grace_reaches_the_program(
     def warn() -> None:
         while not (host.folder / "started").exists():
             time.sleep(0.05)
-        (lease.folder / "deadline").write_text(in_s(30, code).text())
+        lease.due(30, code)
 
     thread = threading.Thread(target=warn)
     thread.start()
@@ -372,7 +377,8 @@ def test_a_grace_reaches_the_program(
 def test_a_program_that_takes_no_notice_has_its_grace_and_then_hears_the_same_reason(
     start: Start, host: FakeHost
 ) -> None:
-    lease = start(deadline=in_s(1.5, wire.EndCode.PREEMPTED))  # already on its way when the program starts
+    lease = start()
+    lease.due(1.5, wire.EndCode.PREEMPTED)  # already on its way when the program starts
     told: list[str] = []
     argv = ["sh", "-c", "trap '' USR1; while :; do sleep 0.1; done"]
     ended = running.start_and_wait(host, argv, [lease.endpoint], told.append, signal.SIGUSR1, patience_s=0.5)
@@ -385,7 +391,8 @@ def test_a_program_that_takes_no_notice_has_its_grace_and_then_hears_the_same_re
 
 
 def test_a_lease_that_ends_without_notice_sends_the_chosen_signal_at_once(start: Start, host: FakeHost) -> None:
-    lease = start(mode="hold", deadline=in_s(1.5))
+    lease = start(mode="hold")
+    lease.due(1.5)
     told: list[str] = []
     argv = ["sh", "-c", "trap 'exit 7' USR1; while :; do sleep 0.1; done"]
     assert running.start_and_wait(host, argv, [lease.endpoint], told.append, signal.SIGUSR1) == 7
