@@ -36,11 +36,12 @@ SERVER = tuple(
         *("session", "ops", "copy", "handles", "driver", "environment", "wire"),
     )
 )
+SHARED = ("shared/common.c", "shared/pinned.c")
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),
-    "shared/common.c",
+    *SHARED,
 )
-DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "stream", "config", "state")), "shared/common.c")
+DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")), *SHARED)
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "config", "state"))
 #: Messages for a program that launches a kernel.
 ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"

@@ -141,6 +141,9 @@ static void value(struct reader *r, struct gpu *g, const char *key) {
     } else if (!strcmp(key, "sm_count")) {
         g->sm_count = (int)strtol(text, &end, 10);
         r->failed |= *end != '\0' || g->sm_count < 1;
+    } else if (!strcmp(key, "peer_group")) {
+        g->peer_group = (int)strtol(text, &end, 10);
+        r->failed |= *end != '\0' || g->peer_group < 0;
     } else if (!strcmp(key, "mig")) {
         r->failed |= !instances_read(text, g);
     } else if (!strcmp(key, "compute_capability")) {

@@ -183,6 +183,8 @@ static bool context_begin(struct context *c) {
     const struct gpu *g = &gpus[c->gpu];
     if (!state_take(c->gpu, g->context_bytes, g->memory_bytes - g->reserved_bytes)) return false;
     state_count(COUNTED_CONTEXTS, 1);
+    c->life++;
+    c->peer_count = 0;
     return c->alive = true;
 }
 

@@ -7,6 +7,8 @@
 #include "../shared/cu.h"
 #include "emulated.h"
 
+#define MAX_PEERS 8 /* CUDA C++ Programming Guide, "Peer-to-Peer Memory Access": eight connections of a device */
+
 enum kind { CONTEXT = 0x454d4301, STREAM, EVENT };
 
 struct context {
@@ -15,9 +17,13 @@ struct context {
     CUdevice device; /* of this process */
     bool alive;
     int streams, events; /* of it, for the accounts of objects */
+    unsigned life; /* how often it has begun: a primary context that has ended begins anew */
+    struct { const struct context *context; unsigned life; } peers[MAX_PEERS]; /* to whose memory it has access */
+    int peer_count;
 };
 
 extern struct gpu gpus[MAX_GPUS];
+extern int visible[MAX_GPUS]; /* of the process's devices, which GPU of the node each is */
 struct context *current(void); /* NULL: none, or destroyed */
 void memory_forget(const struct context *context);
 CUresult stream_check(CUstream stream);

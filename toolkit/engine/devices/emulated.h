@@ -33,6 +33,7 @@ struct gpu {
     uint64_t reserved_bytes; /* of these, the driver's own */
     uint64_t context_bytes; /* what a context takes */
     int sm_count, capability_major, capability_minor;
+    int peer_group; /* those of one group reach each other's memory directly */
     int mig[MIG_SLICES], mig_count; /* slices of each MIG instance; 0: not divided */
     struct health health; /* UNSAID where the description says nothing; all of an instance's are */
     int parent, slices, id; /* of an instance: position of its GPU, its slices and number; -1, 0, 0 for a GPU */

@@ -1,6 +1,7 @@
 /* Memory of emulated devices: host memory behind addresses that nothing else in the process has, so that a program
  * which takes one for its own faults as on a real device, and no copy reaches anything but device memory. */
 #define _GNU_SOURCE
+#include "../shared/pinned.h"
 #include "cuda.h"
 
 #include <stdlib.h>
@@ -108,19 +109,8 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
-    (void)flags;
-    if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
-    return posix_memalign(pointer, 4096, bytes) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) { return cuMemHostAlloc(pointer, bytes, 0); }
-
-CUresult cuMemFreeHost(void *pointer) {
-    if (!pointer) return CUDA_ERROR_INVALID_VALUE;
-    free(pointer);
-    return CUDA_SUCCESS;
+CUresult pinned_ready(void) {
+    return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 /* One of host and device pointer is given for each side; the devices' time counts as busy. */

@@ -139,6 +139,33 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
+/* No direct path is offered between devices: of one server its driver copies, between servers the client. */
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer) {
+    const struct device_info *info;
+    if (!can) return CUDA_ERROR_INVALID_VALUE;
+    TRY(info_of(device, &info));
+    TRY(info_of(peer, &info));
+    *can = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetP2PAttribute(int *value, int attribute, CUdevice from, CUdevice to) {
+    if (!value || attribute < 1 || attribute > 4) return CUDA_ERROR_INVALID_VALUE; /* CUdevice_P2PAttribute */
+    TRY(cuDeviceCanAccessPeer(value, from, to));
+    return from == to ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned flags) {
+    TRY(ready());
+    if (flags) return CUDA_ERROR_INVALID_VALUE;
+    return object_of(handle, CONTEXT) && current() ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext handle) {
+    TRY(ready());
+    return object_of(handle, CONTEXT) && current() ? CUDA_ERROR_PEER_ACCESS_NOT_ENABLED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 EXPORT CUresult elasticAiServerInfo(char *json, size_t size);
 
 /* A JSON array, one object per server, each with the "server" it is of. No more than `size` bytes with the zero. */

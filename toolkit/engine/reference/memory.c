@@ -1,5 +1,6 @@
 /* Device and host memory, and copies between all of them. */
 #define _GNU_SOURCE
+#include "../shared/pinned.h"
 #include "client.h"
 
 #include <stdlib.h>
@@ -42,22 +43,9 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     return CUDA_SUCCESS;
 }
 
-/* Memory of this machine: no server sees it but by copies, so it needs no pinning. */
-CUresult cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags) {
-    (void)flags;
-    if (!pointer || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    TRY(ready());
-    return posix_memalign(pointer, 4096, bytes) ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-CUresult cuMemAllocHost_v2(void **pointer, size_t bytes) {
-    return cuMemHostAlloc(pointer, bytes, 0);
-}
-
-CUresult cuMemFreeHost(void *pointer) {
-    if (!pointer) return CUDA_ERROR_INVALID_VALUE;
-    free(pointer);
-    return CUDA_SUCCESS;
+/* Memory of this machine: no server sees it but by copies. */
+CUresult pinned_ready(void) {
+    return ready();
 }
 
 /* The server of `pointer`, the stream's number there, and the context of the request: that of the stream, else the

@@ -32,11 +32,17 @@ enum {
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_DEVICE = 101,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
     CUDA_ERROR_OPERATING_SYSTEM = 304,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
+    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+    CUDA_ERROR_TOO_MANY_PEERS = 711,
+    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
     CUDA_ERROR_UNKNOWN = 999,
@@ -67,12 +73,20 @@ enum {
     X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2, (CUcontext *context)) \
     X(cuCtxGetDevice, 2000, cuCtxGetDevice, (CUdevice *device)) \
     X(cuCtxSynchronize, 2000, cuCtxSynchronize, (void)) \
+    X(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
+    X(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute, \
+      (int *value, int attribute, CUdevice from, CUdevice to)) \
+    X(cuCtxEnablePeerAccess, 4000, cuCtxEnablePeerAccess, (CUcontext handle, unsigned flags)) \
+    X(cuCtxDisablePeerAccess, 4000, cuCtxDisablePeerAccess, (CUcontext handle)) \
     X(cuMemAlloc, 3020, cuMemAlloc_v2, (CUdeviceptr *pointer, size_t bytes)) \
     X(cuMemFree, 3020, cuMemFree_v2, (CUdeviceptr pointer)) \
     X(cuMemGetInfo, 3020, cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes)) \
     X(cuMemAllocHost, 3020, cuMemAllocHost_v2, (void **pointer, size_t bytes)) \
     X(cuMemHostAlloc, 2020, cuMemHostAlloc, (void **pointer, size_t bytes, unsigned flags)) \
     X(cuMemFreeHost, 2000, cuMemFreeHost, (void *pointer)) \
+    X(cuMemHostRegister, 6050, cuMemHostRegister_v2, (void *pointer, size_t bytes, unsigned flags)) \
+    X(cuMemHostUnregister, 4000, cuMemHostUnregister, (void *pointer)) \
+    X(cuMemHostGetFlags, 2030, cuMemHostGetFlags, (unsigned *flags, void *pointer)) \
     X(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes)) \
     X(cuMemcpyDtoH, 3020, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes)) \
     X(cuMemcpyDtoD, 3020, cuMemcpyDtoD_v2, (CUdeviceptr to, CUdeviceptr from, size_t bytes)) \
