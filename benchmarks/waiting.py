@@ -81,11 +81,13 @@ def main() -> int:
         late.append(clock.now - queue.starts(job))
         asked += queue.asked
     busy = [when for when in asked if when < queue.starts(1)]  # while all of them wait
-    after = [when for when in asked if ARRIVE_S <= when < ARRIVE_S + 300]
-    still = options.clients - 300 / options.turnover_s / 2
+    first, last = ARRIVE_S, ARRIVE_S + 300
+    after = [when for when in asked if first <= when < last]
+    turns = [queue.starts(job) for job in range(1, options.clients + 1)]
+    waited_min = sum(min(turn, last) - first for turn in turns) / 60
     print(f"{options.clients} clients, a GPU every {options.turnover_s:g} s, simulated time")
     print(f"questions for each waiting client and minute, the five minutes after the last came: "
-          f"{len(after) / 5 / still:.2f}")  # fmt: skip
+          f"{len(after) / waited_min:.2f}")  # fmt: skip
     print(f"the same over each client's whole wait: median {statistics.median(rates):.2f}, worst {max(rates):.2f}")
     print(f"at the controller, most in one second: {max(Counter(int(when) for when in busy).values())}")
     print(f"a client knows that it runs after {statistics.mean(late):.1f} s (mean), {max(late):.1f} s (worst)")
