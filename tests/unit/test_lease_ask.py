@@ -374,6 +374,8 @@ def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(
     host = FakeHost(folder=tmp_path, slurm=FakeSlurm(node_text=POOL))
     with pytest.raises(LeaseError, match="-l names no server"):
         lease_shared.make_request(host, 1, None, None, " ,", "", None, "run")
+    with pytest.raises(LeaseError, match=r"^--class 'v100\\n': not the name of a class"):  # one line
+        lease_shared.make_request(host, 1, None, None, None, "v100\n", None, "run")
     runner = CliRunner()
     for command, words, said in (
         (run, "--lease 41 -n 2 --hours 1 -- true", "--lease runs on what the lease has; omit -n, --hours"),
@@ -385,6 +387,8 @@ def test_wishes_that_contradict_each_other_are_refused_before_anything_is_asked(
         (lease_command, "request --static gpu1 --client c --user a -n 0", "request at least 1 GPU"),
         (lease_command, "request --static gpu1 --client c --user a --hours 0", "give a time above 0"),
         (lease_command, "release 41 --grace -1", "--grace -1: give seconds"),
+        (lease_command, "release 4²", "leases are named by number"),
+        (lease_command, f"release {'9' * 5000}", "leases are named by number"),
         (lease_command, "release s1 --static gpu1 --grace 5", "--grace needs Slurm"),
     ):
         done = runner.invoke(command, words.split())

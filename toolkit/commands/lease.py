@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -268,7 +269,7 @@ def release(inventory: Path | None, static: str | None, names: tuple[str, ...], 
         for name in names:
             click.echo(lease_static.release(inventory, static, name))
         return
-    if not all(name.isdigit() for name in names):
+    if not all(re.fullmatch(r"[0-9]{1,9}", name) for name in names):
         raise LeaseError("leases are named by number; toolkit lease list shows yours")
     numbers = [int(name) for name in names]
     flags = [*(["--all"] if everything else []), *(["--grace", str(grace_s)] if grace_s else [])]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -122,6 +123,8 @@ def make_request(
         parse_part(part)  # what is no part is refused before Slurm is asked
     seconds = _seconds(hours)
     named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
+    if not re.fullmatch(r"[\w.-]*", gpu_class):
+        raise LeaseError(f"--class {gpu_class!r}: not the name of a class; toolkit gpus lists them")
     if servers is not None and not named:
         raise LeaseError("-l names no server; omit it for any")
     everyone, jobs, known = host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf)

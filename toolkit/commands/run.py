@@ -28,7 +28,7 @@ def pass_on(words: list[str]) -> NoReturn:
 
 @click.command(context_settings={"allow_interspersed_args": False}, epilog=epilogue("run"))
 @request_options
-@click.option("--lease", type=int, help="Run on this lease, which stays; see toolkit lease request.")
+@click.option("--lease", type=click.IntRange(min=1), help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
 @click.option("--signal", "signal_name", help="What the program is sent before its lease ends early.  [default: TERM]")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
