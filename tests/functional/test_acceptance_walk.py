@@ -66,7 +66,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (run,) = (desk / "runs").iterdir()
     assert done.returncode == 1, done.stderr
     assert done.stdout.strip().startswith("REJECTED: failed: pf.stack; at fault: client1")
-    assert "everything required is owed: 32 criteria" in done.stderr
+    assert "everything required is owed: 33 criteria" in done.stderr
     assert (
         "this run cannot end ACCEPTED without a waiver for each of these: no measurement in this release" in done.stderr
     )
@@ -101,7 +101,7 @@ def test_from_rejected_through_incomplete_to_a_signed_accepted_and_a_verified_bu
     page = (folder / run / "report.html").read_text().partition("</header>")[0]
     for words in (
         "network: Fabric and hosts",
-        f"7 of {len(load_criteria())} criteria owed",
+        f"8 of {len(load_criteria())} criteria owed",
         "C. Customer, Example Bank",
         "next maintenance",
     ):
@@ -139,7 +139,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     done = play(desk, *MEASURE, "-i", "site", "--dry-run", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["suites"] == ["preflight", "transport"]
-    assert done.stderr == "acceptance profile network, chosen by the inventory: 7 criteria are owed\n"
+    assert done.stderr == "acceptance profile network, chosen by the inventory: 8 criteria are owed\n"
     done = play(desk, *MEASURE, "-i", "site", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["sign_off"] == "ACCEPTED"
@@ -148,7 +148,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     assert json.loads((run / "inventory.json").read_text())["acceptance_profile"] == "network"
 
     done = play(desk, *MEASURE, "-i", "site", "--profile", "elastic", "--dry-run")
-    assert "acceptance profile elastic, chosen by --profile: 31 criteria are owed" in done.stderr
+    assert "acceptance profile elastic, chosen by --profile: 32 criteria are owed" in done.stderr
     assert "no measurement in this release: tr.h2d, " in done.stderr
     assert "measures as a whole: network-quick, network, training-quick, elastic-quick" in done.stderr
     (desk / "site/group_vars/all.yml").write_text("# ours\nacceptance_profile: netwrk\n")
@@ -159,7 +159,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     shutil.copy(ROOT / "validation/profiles/network-quick.yml", desk / "site/ours.yml")
     (desk / "site/group_vars/all.yml").write_text("acceptance_profile: ours.yml\n")
     done = play(desk, *MEASURE, "-i", "site", "--dry-run")
-    assert "acceptance profile network-quick, chosen by the inventory: 5 criteria are owed" in done.stderr
+    assert "acceptance profile network-quick, chosen by the inventory: 6 criteria are owed" in done.stderr
 
 
 @pytest.mark.parametrize(

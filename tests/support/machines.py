@@ -52,7 +52,7 @@ FDR = {"layer": "InfiniBand", "rate_words": "4X FDR", "nic": CX3, "device": "mlx
 
 C4140_K: Any = Machine("PowerEdge C4140", (SILVER, 2, 24), 384, gpu=V100, **SWITCHED, **EDR)
 C4140_M: Any = Machine("PowerEdge C4140", (GOLD, 2, 40), 384, gpu=V100, **DIRECT, **EDR)
-R740_P40 = Machine("PowerEdge R740", (GOLD, 2, 40), 192, "", device="", gpu="Tesla P40", roots=("3a", "3a", "ae"),
+R740_P40 = Machine("PowerEdge R740", (GOLD, 2, 40), 192, "", device="", gpu="Tesla P40", roots=("17", "3a", "ae"),
                    numas=(0, 0, 1))  # fmt: skip
 C4130: Any = Machine("PowerEdge C4130", (BROADWELL, 2, 28), 256, gpu="Tesla P100-PCIE-16GB", **SWITCHED, **FDR)
 R730: Any = Machine("PowerEdge R730", (BROADWELL, 2, 28), 256, **FDR)
@@ -79,13 +79,26 @@ SITES: dict[str, dict[str, Machine]] = {
 """Inventory -> its nodes as they were delivered."""
 
 
+def _above(machine: Machine, root: str, number: int, virtual: bool) -> dict[str, Any]:
+    """The ports above a card: the host's, and of the switch that several GPUs of one root share."""
+    ports = [f"0000:{root}:00.0"]
+    if machine.roots.count(root) > 1:
+        bus = int(root, 16)
+        ports += [f"0000:{bus + 1:02x}:00.0", f"0000:{bus + 2:02x}:{8 + 2 * number:02x}.0"]
+    can = GEN2 if virtual else GEN3
+    return {
+        "above": [{"address": address, "link": can, "card": can} for address in ports],
+        "host_bridge": f"0000:{root}",
+    }
+
+
 def cards(machine: Machine, node: Node) -> list[dict[str, Any]]:
     """PCI Express links of GPUs and fabric ports, as the facts probe prints them."""
     virtual = machine.virt != "none"
     gpus = [
         {
-            "what": "gpu", "address": f"0000:{int(root, 16) + 1 + i:02x}:00.0", "link": GEN3, "card": GEN3,
-            "slot": GEN2 if virtual else GEN3, "numa": numa, "root_port": f"0000:{root}:00.0",
+            "what": "gpu", "address": f"0000:{int(root, 16) + 3 + i:02x}:00.0", "link": GEN3, "card": GEN3,
+            "numa": numa, **_above(machine, root, i, virtual),
         }
         for i, (root, numa) in enumerate(zip(machine.roots, machine.numas, strict=True))
     ]  # fmt: skip
@@ -93,11 +106,22 @@ def cards(machine: Machine, node: Node) -> list[dict[str, Any]]:
     nics = [
         {
             "what": "nic", "interface": port.interface, "address": f"0000:5e:00.{i}", "link": link, "card": link,
-            "slot": GEN2 if virtual else GEN3, "numa": None if virtual else 0, "root_port": "0000:5d:00.0",
+            "numa": None if virtual else 0, **_above(machine, "5d", i, virtual),
         }
         for i, port in enumerate(node.ports)
     ]  # fmt: skip
     return [*nics, *gpus]
+
+
+def nvlinks(machine: Machine, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What NVML tells of the GPUs among these cards: of SXM2 two NVLinks to each other GPU, of others none."""
+    gpus = [card["address"] for card in found if card["what"] == "gpu"]
+    said = []
+    for address in gpus:
+        far = [other for other in gpus for _ in range(2) if other != address and "SXM2" in machine.gpu]
+        links = [{"number": n, "up": True, "peer": "gpu", "address": other} for n, other in enumerate(far)]
+        said.append({"address": address, "links": links})
+    return said
 
 
 def rdma_devices(machine: Machine, node: Node) -> list[dict[str, Any]]:
@@ -125,7 +149,8 @@ def facts(machine: Machine, node: Node, mtu: int) -> dict[str, Any]:
         "cpu_model": model, "cpu_sockets": sockets, "cpu_cores": cores, "memory_gib": machine.memory_gib,
         "gpu_count": machine.gpus, "gpu_model": machine.gpu, "nic_model": machine.nic if node.ports else "",
         "fabric_ports": fabric_ports(machine, node, mtu), "rdma_devices": rdma_devices(machine, node),
-        "pci": cards(machine, node), "kernel": "5.15.0-161-generic", "python": "3.10.12", "openmpi": "4.1.4",
+        "pci": cards(machine, node), "nvlink": nvlinks(machine, cards(machine, node)),
+        "kernel": "5.15.0-161-generic", "python": "3.10.12", "openmpi": "4.1.4",
         "docker": "29.4.3", "horovod": "0.28.1", "torch": "2.4.1", "probes": "0.1.0", "driver": "580.126.16",
         "fabric_manager": "", "cuda": "12.9.1", "cudnn": "9.10.2.21", "nccl": "2.30.4", "ofed": "3.2.1",
         "container_toolkit": "1.19.1", "dcgm": "4.6.0", "slurm": "", "os": "", "stack_release": "",

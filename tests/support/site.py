@@ -299,9 +299,17 @@ LAB = lab()
 PLAN = plan_of(LAB)
 REAL = hardware()
 GEN3 = {"gt_s": 8.0, "lanes": 16}
-LINK = {"link": GEN3, "card": GEN3, "slot": GEN3, "numa": 0}
-NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK}
-GPU = {"what": "gpu", "address": "0000:18:00.0", **LINK}
+LINK = {"link": GEN3, "card": GEN3, "numa": 0}
+
+
+def below(root: str, **slot: Any) -> dict[str, Any]:
+    """What is above a card in the port of the host at bus `root`, of x16 at 8 GT/s."""
+    port = {"address": f"0000:{root}:00.0", "link": GEN3, "card": {**GEN3, **slot}}
+    return {"above": [port], "host_bridge": f"0000:{root}"}
+
+
+NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK, **below("3a")}
+GPU = {"what": "gpu", "address": "0000:18:00.0", **LINK, **below("17")}
 REAL_PCI = [NIC, GPU]
 REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}
 

@@ -140,7 +140,7 @@ def test_facts_that_cannot_be_are_refused_with_their_field(key: str, value: Any,
 
 
 @pytest.mark.parametrize("value", [float("nan"), "Unknown", -8.0, float("inf"), "8.0", 0])
-@pytest.mark.parametrize("end", ["link", "card", "slot"])
+@pytest.mark.parametrize("end", ["link", "card"])
 @pytest.mark.parametrize("key", ["gt_s", "lanes"])
 def test_d6_a_link_of_no_number_is_no_link(end: str, key: str, value: Any) -> None:
     with pytest.raises(ParseError, match=rf"pci\.0\.{end}\.{key}"):

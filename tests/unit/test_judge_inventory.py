@@ -13,6 +13,7 @@ from tests.support.site import (
     REAL,
     REAL_FACTS,
     STACK,
+    below,
     criterion,
     healthy,
     judged,
@@ -45,8 +46,8 @@ def test_bill_of_materials(facts, words):
     assert [(f.kind, f.subject) for f in verdict.findings] == [("node", "gpu1")]
 
 
-SWITCHED = [{**GPU, "address": f"0000:1{n}:00.0", "root_port": "0000:16:00.0"} for n in "abcd"]
-DIRECT = [{**gpu, "root_port": f"0000:{n}6:00.0"} for n, gpu in enumerate(SWITCHED, 1)]
+SWITCHED = [{**GPU, "address": f"0000:1{n}:00.0", **below("16")} for n in "abcd"]
+DIRECT = [{**gpu, **below(f"{n}6")} for n, gpu in enumerate(SWITCHED, 1)]
 SILVER = "Intel(R) Xeon(R) Silver 4116 CPU @ 2.10GHz"
 ORDERED = BOM.model_copy(
     update={"cpu_model": SILVER, "cpu_sockets": 2, "cpu_cores": 24, "memory_gib": 192, "gpu_root_ports": 1}
@@ -95,7 +96,7 @@ def test_other_processors_memory_or_topology_than_declared_are_a_finding(facts, 
         ({"cpu_model": None}, f"cpu_model is not known, {SILVER} declared"),
         ({"cpu_cores": None}, "cpu_cores is not known, 24 declared"),
         ({"memory_gib": None}, "memory_gib is not known, 192 declared"),
-        ({"pci": [NIC, {**SWITCHED[0], "root_port": ""}]}, "gpu_root_ports is not known, 1 declared"),
+        ({"pci": [NIC, {**SWITCHED[0], "above": []}]}, "gpu_root_ports is not known, 1 declared"),
     ],
 )
 def test_what_is_declared_and_not_known_is_not_confirmed(facts, words):

@@ -23,7 +23,7 @@ from tests.support.figures_case import (
     utilisation,
 )
 from tests.support.report_fixture import make_run
-from tests.support.site import GPU, NIC, with_facts
+from tests.support.site import GPU, NIC, below, with_facts
 from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
@@ -158,13 +158,13 @@ def test_cards_behind_one_port_of_the_host_and_behind_several_are_not_alike(bare
 
     def attached(name: str, roots: tuple[str, str]) -> tuple[Measurement, Result]:
         m = bare.plan.measurement(f"facts.{name}")
-        gpus = [{**GPU, "address": f"0000:{root}:01.{i}", "root_port": root} for i, root in enumerate(roots)]
+        gpus = [{**GPU, "address": f"0000:{root}:01.{i}", **below(root)} for i, root in enumerate(roots)]
         return m, with_facts(bare.latest[m.id], pci=[*gpus, NIC], virt="none", model="PowerEdge C4140", gpu_count=2)
 
-    alike = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("3a", "3a"))])
+    alike = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("57", "57"))])
     assert "gpu1, gpu2 (2 nodes, alike)" in node_figures(alike)[0].caption
     assert "Ports of the host that the GPUs share: 1 (" in node_figures(alike)[0].caption
-    apart = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("3a", "ae"))])
+    apart = with_more(bare, [attached("gpu1", ("16", "16")), attached("gpu2", ("57", "ae"))])
     assert [k.caption.partition(":")[0] for k in node_figures(apart)][:2] == ["gpu1", "gpu2"]
     assert "share: 2 (" in node_figures(apart)[1].caption
 

@@ -21,11 +21,11 @@ from validation.facts.node import (
     FabricPort,
     NodeFacts,
     OwnedDevice,
-    PciCard,
-    PciLink,
     Ports,
     RdmaDevice,
 )
+from validation.facts.nvlink import NvGpu, NvLink, joined
+from validation.facts.pci import DISTANCES, Distance, NumaNode, PciCard, PciLink, PciPort, Uplink
 from validation.facts.rdma_ports import RDMA_MTUS, Gid, Memlock, Pause, Policy, Qos, RdmaPort, RdmaPortsFacts
 from validation.facts.remoting import (
     Attempt,
@@ -42,6 +42,7 @@ from validation.model_base import Scalar
 
 __all__ = [
     "COMPONENTS",
+    "DISTANCES",
     "RDMA_MTUS",
     "AnyFacts",
     "AsBuiltFacts",
@@ -53,6 +54,7 @@ __all__ = [
     "CopyDevice",
     "CopyFacts",
     "CopyPair",
+    "Distance",
     "Drift",
     "FabricPort",
     "FractionFacts",
@@ -66,10 +68,14 @@ __all__ = [
     "IsolationFacts",
     "Memlock",
     "NodeFacts",
+    "NumaNode",
+    "NvGpu",
+    "NvLink",
     "OwnedDevice",
     "Pause",
     "PciCard",
     "PciLink",
+    "PciPort",
     "PlainFacts",
     "Policy",
     "Ports",
@@ -80,6 +86,8 @@ __all__ = [
     "Remoting",
     "SubnetManager",
     "TrainingFacts",
+    "Uplink",
+    "joined",
 ]
 
 

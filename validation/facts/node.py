@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, Positive, once
+from validation.facts.nvlink import NvGpu
+from validation.facts.pci import NumaNode, PciCard
 from validation.model_base import Model
 
 
@@ -53,75 +55,6 @@ class OwnedDevice(Model):
     def __str__(self) -> str:
         """`mlx5_0 (fab0)`."""
         return f"{self.name} ({', '.join(self.interfaces) or 'no interface'})"
-
-
-class PciLink(Model):
-    """A PCI Express link, or what an end of it could do. None where the device does not say."""
-
-    gt_s: Positive | None = None  # per lane
-    lanes: Annotated[int, Field(gt=0)] | None = None
-
-
-def _below(value: float | None, rated: float | None) -> bool:
-    return value is not None and rated is not None and value < rated
-
-
-class PciCard(Model):
-    """A GPU or the card of a fabric port: its link, what card and slot could do, and its NUMA node.
-
-    `address` is "" for a port without a PCI device, `numa` None where the firmware assigns none. `root_port` is the
-    address of the host's port above it, behind whose one link all cards below it stand; "" where there is none.
-    """
-
-    what: Literal["nic", "gpu"]
-    interface: str = ""
-    address: str = ""
-    link: PciLink = PciLink()
-    card: PciLink = PciLink()
-    slot: PciLink = PciLink()
-    numa: Count | None = None
-    root_port: str = ""
-
-    @property
-    def name(self) -> str:
-        """`fab0 (0000:3b:00.0)` or `GPU 0000:18:00.0`."""
-        return f"GPU {self.address}" if self.what == "gpu" else f"{self.interface} ({self.address or 'no PCI device'})"
-
-    @property
-    def rated(self) -> PciLink:
-        """The lesser of card and slot: neither end can do more."""
-        return PciLink(gt_s=_least(self.card.gt_s, self.slot.gt_s), lanes=_least(self.card.lanes, self.slot.lanes))
-
-    @property
-    def slow(self) -> bool:
-        """Trained to less speed than its rating. A GPU's is no fault: it lowers its link's speed while it idles."""
-        return _below(self.link.gt_s, self.rated.gt_s)
-
-    @property
-    def short(self) -> bool:
-        """A fault by itself: fewer lanes than rated, or less speed on a card that never lowers it."""
-        return _below(self.link.lanes, self.rated.lanes) or (self.what == "nic" and self.slow)
-
-    @property
-    def beyond(self) -> bool:
-        """Above its rating, which cannot be."""
-        return _below(self.rated.gt_s, self.link.gt_s) or _below(self.rated.lanes, self.link.lanes)
-
-    def __str__(self) -> str:
-        """What the link is trained to, and what it could be."""
-        rated = self.rated
-        return (
-            f"{self.name}: {_or(self.link.gt_s)} GT/s x{_or(self.link.lanes)}, rated {_or(rated.gt_s)} GT/s "
-            f"x{_or(rated.lanes)}"
-        )
-
-
-def _least(card: Any, slot: Any) -> Any:
-    return min(card, slot) if card is not None and slot is not None else card
-
-
-def _or(value: float | None) -> str:
-    return "?" if value is None else f"{value:g}"
 
 
 class Drift(Model):
@@ -194,6 +127,9 @@ class NodeFacts(Ports, Components):
     gpu_model: str
     nic_model: str
     pci: tuple[PciCard, ...]
+    numa_nodes: tuple[NumaNode, ...] = ()
+    nvlink: tuple[NvGpu, ...] | None = None  # None: NVML did not say
+    nvlink_unread: str = ""  # why not
     training_nccl: str | None = None
     training_cudnn: str | None = None
     clock_offset_s: Annotated[float, Field(allow_inf_nan=False)] | None = None
@@ -220,3 +156,27 @@ class NodeFacts(Ports, Components):
     @classmethod
     def _cards_once(cls, cards: tuple[PciCard, ...]) -> tuple[PciCard, ...]:
         return once(cards, "what", "interface", "address")
+
+    @field_validator("nvlink")
+    @classmethod
+    def _gpus_once(cls, gpus: tuple[NvGpu, ...] | None) -> tuple[NvGpu, ...] | None:
+        return None if gpus is None else once(gpus, "address")
+
+    @field_validator("numa_nodes")
+    @classmethod
+    def _nodes_once(cls, nodes: tuple[NumaNode, ...]) -> tuple[NumaNode, ...]:
+        return once(nodes, "number")
+
+    def far(self, one: int, other: int) -> str:
+        """How far two NUMA nodes are apart, in words: `another socket, distance 21`; "" where nothing tells."""
+        known = {node.number: node for node in self.numa_nodes}
+        if one not in known or other not in known:
+            return ""
+        here, there = known[one], known[other]
+        said = []
+        if here.socket is not None and there.socket is not None:
+            said.append("the same socket" if here.socket == there.socket else "another socket")
+        place = sorted(known).index(other)
+        if place < len(here.distances):
+            said.append(f"distance {here.distances[place]}")
+        return ", ".join(said)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from validation.criterion import Criterion
-from validation.facts import NodeFacts, PciCard
+from validation.facts import DISTANCES, NodeFacts, PciCard, Uplink
 from validation.judging.case import CONTAINERS, Case, facts_for, judgement
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
@@ -31,8 +33,8 @@ _HIDDEN = (
 
 def _facts(
     case: Case, criterion: Criterion, node: str, id_: str, bound: Bound
-) -> tuple[tuple[PciCard, ...], list[str], str] | Judgement:
-    """A node's cards, what of them was not seen, and whose they are where a hypervisor shows them, else "".
+) -> tuple[NodeFacts, list[str], str] | Judgement:
+    """A node's facts, what of its cards was not seen, and whose they are where a hypervisor shows them, else "".
 
     A judgement where the node's facts cannot tell.
     """
@@ -43,7 +45,7 @@ def _facts(
         why = f"{node} is a container ({facts.virt}), whose PCI devices are its host's"
         return judgement(criterion, node, "not-measured", _missing(case), why, [id_], bound=bound)
     hidden = "" if facts.virt == "none" or case.virtual else _HIDDEN.format(node=node, virt=facts.virt)
-    return facts.pci, _unseen(case.topology.node(node), facts), hidden
+    return facts, _unseen(case.topology.node(node), facts), hidden
 
 
 def _missing(case: Case) -> ReasonCode:
@@ -51,14 +53,25 @@ def _missing(case: Case) -> ReasonCode:
     return "virtual" if case.virtual else "missing-metric"
 
 
+def _uplinks(cards: Sequence[PciCard]) -> list[tuple[Uplink, str]]:
+    """The links of switches above the cards, each once, and in words which cards share it."""
+    found: dict[str, Uplink] = {}
+    below: dict[str, list[str]] = {}
+    for card in cards:
+        for link in card.uplinks:
+            found[link.end.address] = link
+            below.setdefault(link.end.address, []).append(card.name)
+    return [(link, f"{link} (above {', '.join(below[address])})") for address, link in found.items()]
+
+
 def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
-    """The links of every node's GPUs and fabric ports against what card and slot can do."""
+    """The links of every node's GPUs and fabric ports, and of the switches above them, against what their ends can."""
     bound = Bound(
         metric="pcie_link",
         unit="",
-        equal="each link at the lesser of the card's and the slot's maximum",
+        equal="each link on the way to the host at the lesser of its two ends' maximum",
         derivation=(
-            "speed and width of card and slot from their link capability registers (PCI Express base "
+            "speed and width of card, slot and switch from their link capability registers (PCI Express base "
             "specification, sysfs current_link_* and max_link_*)",
         ),
         source=criterion.source,
@@ -70,16 +83,18 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        mine, unseen, hidden = got
-        text = "; ".join(str(card) for card in mine if card.address)
+        facts, unseen, hidden = got
+        mine, uplinks = facts.pci, _uplinks(facts.pci)
+        text = "; ".join([*(str(card) for card in mine if card.address), *(str(link) for link, _ in uplinks)])
 
         def say(
             verdict: VerdictName, code: ReasonCode, why: str, node: str = node, text: str = text, id_: str = evidence[0]
         ) -> Judgement:
             return judgement(criterion, node, verdict, code, why, [id_], text=text, bound=bound)
 
-        wrong = [str(c) for c in mine if c.short]
-        silent = [c.name for c in mine if None in (c.link.gt_s, c.link.lanes, c.rated.gt_s, c.rated.lanes)]
+        wrong = [*(str(c) for c in mine if c.short), *(words for link, words in uplinks if link.short)]
+        silent = [c.name for c in mine if not (c.link.whole and c.rated.whole)]
+        silent += [f"switch {link.end.address}" for link, _ in uplinks if not link.whole]
         beyond = [str(c) for c in mine if c.beyond]
         idle = [str(c) for c in mine if c.what == "gpu" and c.slow]
         why = list(unseen)
@@ -113,6 +128,20 @@ def _numa(card: PciCard) -> str:
     return "unknown" if card.numa is None else str(card.numa)
 
 
+def nearest(gpu: PciCard, ports: Sequence[PciCard]) -> str:
+    """`, nearest fab0, fab1 (PIX)`: the fabric ports that are nearest to a GPU; "" where nothing tells."""
+    found = {port.interface: distance for port in ports if (distance := gpu.distance(port)) is not None}
+    least = min(found.values(), key=DISTANCES.index, default=None)
+    return f", nearest {', '.join(n for n, d in found.items() if d == least)} ({least})" if least else ""
+
+
+def _apart(facts: NodeFacts, gpu: PciCard, ports: Sequence[PciCard]) -> str:
+    """`: another socket, distance 21`, by the nearest of the ports; "" where nothing tells."""
+    known = [facts.far(gpu.numa, p.numa) for p in ports if gpu.numa is not None and p.numa is not None]
+    said = sorted({words for words in known if words}, key=lambda words: (words.startswith("another"), words))
+    return f": {said[0]}" if said else ""
+
+
 def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every GPU server: each GPU has a fabric port on its own NUMA node.
 
@@ -135,10 +164,14 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(got, Judgement):
             judged.append(got)
             continue
-        mine, unseen, hidden = got
+        facts, unseen, hidden = got
+        mine = facts.pci
         gpus = [c for c in mine if c.what == "gpu"]
         ports = [c for c in mine if c.what == "nic"]
-        text = "; ".join(f"{c.name}: NUMA node {_numa(c)}" for c in (*gpus, *ports) if c.address)
+        text = "; ".join(
+            [f"{c.name}: NUMA node {_numa(c)}{nearest(c, ports)}" for c in gpus if c.address]
+            + [f"{c.name}: NUMA node {_numa(c)}" for c in ports if c.address]
+        )
         nowhere = [c.name for c in (*gpus, *ports) if c.numa is None]
         far = [c for c in gpus if c.numa not in {p.numa for p in ports}]
         said = ", ".join(f"{p.interface} on {_numa(p)}" for p in ports)
@@ -154,7 +187,9 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
             why = f"the firmware assigns no NUMA node to {', '.join(nowhere)}"
         elif far:
             verdict, code = "fail", "not-equal"
-            why = "; ".join(f"{c.name} is on NUMA node {c.numa}, its ports elsewhere ({said})" for c in far)
+            why = "; ".join(
+                f"{c.name} is on NUMA node {c.numa}, its ports elsewhere ({said}){_apart(facts, c, ports)}" for c in far
+            )
         else:
             verdict, code, why = "pass", "within-bounds", text
         judged.append(judgement(criterion, node, verdict, code, why, evidence, text=text or None, bound=bound))

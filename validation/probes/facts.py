@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed, pcie, processors, rdma_ports_sysfs, virtualisation
+from validation.probes import ProbeDoc, installed, nvlinks, pcie, processors, rdma_ports_sysfs, virtualisation
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -126,6 +126,18 @@ def ports(interfaces: list[str]) -> dict[str, Any]:
     return {"fabric_ports": [fabric_port(i) for i in interfaces], "rdma_devices": rdma_devices()}
 
 
+def nvlink(gpu_count: int) -> dict[str, Any]:
+    """`nvlink` and `nvlink_unread` as in validation.facts.NodeFacts; without a GPU nothing is asked."""
+    if not gpu_count:
+        return {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}
+    ran = run_tool([sys.executable, "-I", nvlinks.__file__], timeout_s=TOOL_TIMEOUT_S)
+    try:
+        said = json.loads(ran.stdout)
+    except ValueError:
+        said = {"unanswered": ran.failure or "NVML was asked and said nothing"}
+    return {"nvlink": said.get("gpus"), "nvlink_unread": said.get("unanswered", "")}
+
+
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = _say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
@@ -149,6 +161,8 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
         **ports(interfaces),
         "pci": pcie.collect(interfaces),
+        "numa_nodes": processors.numa_nodes(),
+        **nvlink(len(gpus)),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
         "python": sys.version.split()[0],

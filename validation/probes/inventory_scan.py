@@ -93,6 +93,11 @@ def managers(interface: str, nm: set[str], ifupdown: set[str], sysfs: Path = SYS
     return found + (["ifupdown"] if interface in ifupdown else [])
 
 
+def _place(card: dict[str, Any]) -> dict[str, Any]:
+    """Where a card is."""
+    return {"address": card["address"], "numa": card["numa"], "root_port": pcie.root_port(card)}
+
+
 def port(name: str, sysfs: Path = SYSFS) -> dict[str, Any]:
     """A network interface; `card` is None without a PCI device (USB, virtual)."""
     net = sysfs / "class" / "net" / name
@@ -109,7 +114,7 @@ def port(name: str, sysfs: Path = SYSFS) -> dict[str, Any]:
         "operstate": link["operstate"],
         "speed_mbit": link["speed_mbit"],
         "fastest_mbit": fastest_mbit(_say("ethtool", name)),
-        "card": {key: card[key] for key in ("address", "numa", "root_port")} if card else None,
+        "card": _place(card) if card else None,
         "nic_model": facts.nic_model(name) if card else "",
         "virtual_function": (net / "device" / "physfn").exists(),
         "master": master.resolve().name if master.exists() else "",
@@ -136,7 +141,7 @@ def gpus(sysfs: Path = SYSFS) -> list[dict[str, Any]]:
     found = []
     for card in pcie.collect([], sysfs):
         device = read(sysfs / "bus" / "pci" / "devices" / card["address"] / "device")
-        found.append({"device": device, **{key: card[key] for key in ("address", "numa", "root_port")}})
+        found.append({"device": device, **_place(card)})
     return found
 
 

@@ -36,23 +36,31 @@ def _link(function: Path, which: str) -> dict[str, Any]:
     }
 
 
+def _end(function: Path) -> dict[str, Any]:
+    """A PCI function as the lower end of its link."""
+    return {"address": function.name, "link": _link(function, "current"), "card": _link(function, "max")}
+
+
 def describe(function: Path) -> dict[str, Any]:
-    """Address, link, what card and slot can do, NUMA node and root port of a PCI function, as validation.facts.PciCard.
+    """A PCI function as validation.facts.PciCard: its link, the ports above it, its NUMA node.
 
     The path of a function in sysfs is its way up: `pci0000:16/0000:16:00.0/...` begins with the bridge of the host and
     its root port.
     """
-    slot = function.parent if ADDRESS.fullmatch(function.parent.name) else None
     numa = read(function / "numa_node")
-    above = [folder.name for folder in function.parents if ADDRESS.fullmatch(folder.name)]
+    above = [folder for folder in reversed(function.parents) if ADDRESS.fullmatch(folder.name)]
+    top = (above[0] if above else function).parent.name
     return {
-        "address": function.name,
-        "link": _link(function, "current"),
-        "card": _link(function, "max"),
-        "slot": _link(slot, "max") if slot else {},
+        **_end(function),
         "numa": int(numa) if numa.isdigit() else None,  # -1: none assigned
-        "root_port": above[-1] if above else "",
+        "above": [_end(port) for port in above],
+        "host_bridge": top[3:] if re.fullmatch(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", top) else "",
     }
+
+
+def root_port(card: dict[str, Any]) -> str:
+    """Address of the host's port above a card, "" where there is none."""
+    return str(card["above"][0]["address"]) if card["above"] else ""
 
 
 def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:

@@ -29,6 +29,27 @@ def collect(sysfs: Path = SYSFS, proc: Path = PROC) -> dict[str, Any]:
     }
 
 
+def numa_nodes(sysfs: Path = SYSFS) -> list[dict[str, Any]]:
+    """NUMA nodes of the host as validation.facts.NumaNode, those without processors among them."""
+    folder = sysfs / "devices/system/node"
+    numbers = sorted(int(each.name[4:]) for each in folder.glob("node[0-9]*") if each.name[4:].isdigit())
+    found = []
+    for number in numbers:
+        cpus = read(folder / f"node{number}/cpulist")
+        first = group(r"^(\d+)", cpus)
+        socket = read(sysfs / f"devices/system/cpu/cpu{first}/topology/physical_package_id") if first else ""
+        distances = read(folder / f"node{number}/distance").split()
+        found.append(
+            {
+                "number": number,
+                "socket": int(socket) if socket.isdigit() else None,
+                "cpus": cpus,
+                "distances": [int(each) for each in distances if each.isdigit()],
+            }
+        )
+    return found
+
+
 def memory_gib(sysfs: Path = SYSFS, proc: Path = PROC) -> float | None:
     """GiB of memory: of its blocks that are online, else MemTotal, which lacks what the kernel took for itself at boot.
 

@@ -77,10 +77,16 @@ def _places(node: Node, result: Result | None) -> tuple[tuple[_Place, ...], str 
 
 def _alike(places: tuple[_Place, ...]) -> tuple[_Place, ...]:
     """Addresses differ between machines of one kind; what counts is where the cards sit and how they are linked."""
-    roots = {root: f"port {number}" for number, root in enumerate(dict.fromkeys(p.card.root_port for p in places))}
-    return tuple(
-        replace(p, card=p.card.model_copy(update={"address": "", "root_port": roots[p.card.root_port]})) for p in places
+    found = dict.fromkeys(
+        name for p in places for name in (*(port.address for port in p.card.above), p.card.host_bridge)
     )
+    names = {name: f"port {number}" if name else "" for number, name in enumerate(found)}
+
+    def renamed(card: PciCard) -> PciCard:
+        above = tuple(port.model_copy(update={"address": names[port.address]}) for port in card.above)
+        return card.model_copy(update={"address": "", "above": above, "host_bridge": names[card.host_bridge]})
+
+    return tuple(replace(p, card=renamed(p.card)) for p in places)
 
 
 def _kinds(documents: RunDocuments) -> list[_Kind]:

@@ -25,9 +25,14 @@ from validation.model import Node
 DATA = Path(__file__).parents[1]
 GEN2, GEN3 = {"gt_s": 5.0, "lanes": 2}, {"gt_s": 8.0, "lanes": 16}
 NIC = {
-    "what": "nic", "interface": "fab0", "address": "0000:19:00.0", "link": GEN2, "card": GEN2, "slot": GEN2, "numa": 0,
+    "what": "nic", "interface": "fab0", "address": "0000:19:00.0", "link": GEN2, "card": GEN2, "numa": 0,
+    "above": [{"address": "0000:17:00.0", "link": GEN2, "card": GEN2}], "host_bridge": "0000:17",
 }  # fmt: skip
-GPU = {"what": "gpu", "address": "0000:18:00.0", "link": GEN3, "card": GEN3, "slot": GEN3, "numa": 0}
+GPU = {
+    "what": "gpu", "address": "0000:3b:00.0", "link": GEN3, "card": GEN3, "numa": 0,
+    "above": [{"address": "0000:3a:00.0", "link": GEN3, "card": GEN3}], "host_bridge": "0000:3a",
+}  # fmt: skip
+NVLINKS = [{"number": n, "up": True} for n in range(6)]
 ODD = {"client1": {"docker": "27.3.1"}}
 """What differs from the declared stack: the fault that the run finds."""
 
@@ -40,6 +45,7 @@ def facts(node: str) -> dict[str, Any]:
         "gpu_count": int(gpu), "gpu_model": "Tesla V100-SXM2-16GB" if gpu else "", "nic_model": "Broadcom BCM5720",
         "fabric_ports": [{"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 1000}],
         "rdma_devices": [], "pci": [NIC, GPU] if gpu else [NIC],
+        "nvlink": [{"address": GPU["address"], "links": NVLINKS}] if gpu else None,
         "os": "ubuntu 24.04", "kernel": "6.8.0-87-generic", "python": "3.12.3", "openmpi": "", "docker": "28.5.1",
         "horovod": "", "torch": "", "probes": "0.1.0", "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "",
         "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "", "stack_release": "",

@@ -1,0 +1,102 @@
+"""NVLinks as the probe reads them of a library with NVML's functions and structures: a stand-in, compiled here.
+
+No GPU was at hand: that NVIDIA's own library answers so is read in nvml.h and not measured.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validation.facts import NvGpu
+from validation.probes import facts, nvlinks
+
+COMPILER = shutil.which("cc")
+pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
+#: GPU 0: link 0 up to GPU 1, link 1 down, which has no peer; link 2 is not for use. GPU 1: link 0 up to a switch.
+STAND_IN = r"""
+#include <string.h>
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
+typedef struct gpu { unsigned bus; } *nvmlDevice_t;
+static struct gpu gpus[2] = {{0x1a}, {0x1c}};
+static int users;
+int nvmlInit_v2(void) { users++; return FAIL_INIT; }
+int nvmlShutdown(void) { users--; return 0; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return users == 1 ? 0 : 1; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) { *device = &gpus[index]; return 0; }
+static int at(nvmlPciInfo_t *to, unsigned bus, unsigned device) {
+    memset(to, 0x5a, sizeof *to);
+    to->domain = 0; to->bus = bus; to->device = device;
+    return 0;
+}
+int nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *to) { return at(to, device->bus, 0); }
+int nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *up) {
+    if (device == &gpus[0] && link == 2) return 3;
+    if (link > (device == &gpus[0] ? 3 : 0)) return 2;
+    *up = link == 0;
+    return 0;
+}
+int nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, unsigned *type) {
+    if (link) return 999;
+    *type = device == &gpus[0] ? 0 : 2;
+    return 0;
+}
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *to) {
+    if (link) return 999;
+    return device == &gpus[0] ? at(to, 0x1c, 0) : at(to, 5, 1);
+}
+"""
+
+
+def compiled(folder: Path, text: str = STAND_IN, fail_init: int = 0) -> Path:
+    """The stand-in as a shared library."""
+    library = folder / "libnvidia-ml.so.1"
+    assert COMPILER is not None
+    command = [COMPILER, "-shared", "-fPIC", "-xc", f"-DFAIL_INIT={fail_init}", "-o", str(library), "-"]
+    subprocess.run(command, input=text, text=True, check=True)
+    return library
+
+
+def said(library: Path) -> Any:
+    """What the program prints that the probe starts."""
+    command = [sys.executable, "-I", nvlinks.__file__, str(library)]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_state_peer_and_address_of_each_link(tmp_path: Path) -> None:
+    found = [NvGpu.model_validate(gpu) for gpu in said(compiled(tmp_path))["gpus"]]
+    assert [(gpu.address, gpu.up, gpu.down, gpu.emulated) for gpu in found] == [
+        ("0000:1a:00.0", 1, (1, 3), False),
+        ("0000:1c:00.0", 1, (), False),
+    ]
+    assert [(link.number, link.peer, link.address) for link in found[0].links] == [
+        (0, "gpu", "0000:1c:00.0"),
+        (1, "", ""),
+        (3, "", ""),
+    ]
+    assert found[1].peers == {"switch": 1}
+
+
+def test_a_library_that_cannot_say_is_told_with_its_reason(tmp_path: Path) -> None:
+    assert said(compiled(tmp_path, fail_init=9)) == {"unanswered": "nvmlInit_v2: NVML error 9"}
+    assert said(compiled(tmp_path, "int nothing;")) == {"unanswered": f"{tmp_path}/libnvidia-ml.so.1 knows no NVLink"}
+    assert said(tmp_path / "none.so") == {"unanswered": f"no {tmp_path}/none.so"}
+
+
+def test_the_library_of_emulated_devices_is_labelled(tmp_path: Path) -> None:
+    made = compiled(tmp_path, STAND_IN + "int elasticAiEmulated;")
+    assert [gpu["emulated"] for gpu in said(made)["gpus"]] == [True, True]
+
+
+def test_a_node_without_gpu_is_not_asked() -> None:
+    assert facts.nvlink(0) == {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}
