@@ -104,7 +104,7 @@ def plan_of_one(topology: Topology, *suites: str) -> Plan:
     return make_plan(RUN, topology, no_fabric().fabric, CRITERIA, suites or ("preflight", "compute"))
 
 
-FAST = {"link": {"gt_s": 16.0, "lanes": 16}, "card": {"gt_s": 16.0, "lanes": 16}, "slot": {"gt_s": 16.0, "lanes": 16}}
+FAST = {"link": {"gt_s": 16.0, "lanes": 16}, "card": {"gt_s": 16.0, "lanes": 16}}
 SHORT = {**FAST, "link": {"gt_s": 16.0, "lanes": 8}}
 
 
@@ -113,6 +113,7 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
     plan = plan_of_one(topology)
     cards = [{"what": "gpu", "address": GPUS[0], "numa": 0, **gpu}] if gpu else []
     shown = {"virt": "none", "lab": "", "fabric_ports": [], "pci": cards, "gpu_count": len(cards), **facts}
+    shown["nvlink"] = [{"address": card["address"], "links": []} for card in cards]
     copies = [Sample(metric="memory_copy_gb_s", value=100 + i / 100, unit="GB/s") for i in range(10)]
     exact = [Sample(metric="wrong_digests", value=0, unit="count")]
     figures = {"memory-bandwidth": copies, "exact-compute": exact}
