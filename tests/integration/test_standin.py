@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from conftest import Lab, toolkit
-from test_teardown import recap
 
+from tests.support.recap import recap
 from tests.support.snapshot import differences, snapshots
 from toolkit.lab.sources import RELEASES
 

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from conftest import Provisioned
 
+from tests.support.recap import recap
 from tests.support.snapshot import differences, snapshot, snapshots
 
 # What running services write by themselves. After teardown none of it is left, so only check mode needs this.
 LIVE = ("files: /var/lib/mysql/", "files: /var/lib/slurm/slurmctld/", "files: /var/lib/prometheus/")
-
-
-def recap(output: str) -> dict[str, dict[str, int]]:
-    """Counters of each host from Ansible's last lines."""
-    lines = re.findall(r"^(\S+)\s+: (ok=.*)$", output, re.M)
-    return {host: {k: int(v) for k, v in re.findall(r"(\w+)=(\d+)", counts)} for host, counts in lines}
 
 
 @pytest.mark.rest

@@ -110,7 +110,7 @@ def test_a_lab_of_the_wrong_sort_is_told_and_not_taken_down(
 ) -> None:
     standing(monkeypatch, make_spec("lab", 3, 4, RATE), healthy=healthy)
     monkeypatch.setattr(labs, "check_ready", lambda _vms: None)
-    monkeypatch.setattr(labs, "release_for", lambda _name: SimpleNamespace(title="debian 12"))
+    monkeypatch.setattr(labs, "release_for", lambda _name: SimpleNamespace(title="debian 12", over=""))
     asked = wanted("roce40")
     with pytest.raises(LabError) as caught:
         labs.up("lab", asked.count, RATE, lambda _: None, vms=asked.vms, command=asked.command)
