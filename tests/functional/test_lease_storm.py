@@ -40,6 +40,6 @@ def test_what_a_client_is_told_that_it_has_is_kept(tmp_path: Path) -> None:
     for one in outcomes:
         assert (one["lease"], one["where"], one["code"], one["shards"]) == (41, "1/2 of gpu1:0, gpu2:0-1", 143, 1989)
         assert lease_storms.preempted(one)
-        assert 0.1 < float(str(one["until_s"])) - float(str(one["from_s"])) < 10
+        assert 0 < float(str(one["from_s"])) <= float(str(one["until_s"]))
         assert one["urgent"] is (one["user"] == "alice")
     assert storm(tmp_path, 6, 6, 1, 0, 0) == []  # no time for any
