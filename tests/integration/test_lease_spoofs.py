@@ -53,7 +53,7 @@ def running(lab: Lab, jobs: list[str]) -> None:
 def end(lab: Lab) -> None:
     """Bob's jobs are over, and both servers still take jobs."""
     shell(lab, "head", "scancel -u bob; scancel -u alice")
-    until(lambda: lab.ssh("head", "squeue -h").strip(), "", 60)
+    until(lambda: lab.ssh("head", "squeue -h -o %i").strip(), "", 60)  # names may be no UTF-8
     assert "drain" not in lab.ssh("head", "sinfo -h -o %T")
 
 

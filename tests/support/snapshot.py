@@ -17,6 +17,7 @@ IGNORED = (
     "/run",
     "/tmp",
     "/var/tmp",
+    "/var/backups",  # dpkg's, made by a timer at midnight
     "/var/cache",  # apt's and man's
     "/var/log",
     "/var/lib/apt",  # fetched package lists
