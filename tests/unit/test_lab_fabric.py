@@ -134,6 +134,8 @@ def test_the_inventory_is_written_into_the_labs_folder_and_where_a_copy_is_wante
     written: list[Path] = []
     spec = make_spec("lab", 3, 4, RATE)
     monkeypatch.setattr(labs, "check_ready", lambda _vms: None)
+    monkeypatch.setattr(labs, "running_as_asked", lambda *_: None)
+    monkeypatch.setattr(labs, "_clear", lambda *_: None)  # the real one takes away the networks of a lab that runs
     monkeypatch.setattr(labs, "_make", lambda *_: (spec, None, None))
     monkeypatch.setattr(labs, "write_inventory", lambda _spec, folder, *_: written.append(folder))
     labs.up("lab", 4, RATE, lambda _: None, copy=tmp_path / "copy")
