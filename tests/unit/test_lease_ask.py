@@ -195,6 +195,22 @@ def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
     assert host.clock.now > ask.PART_S
 
 
+def test_what_slurm_holds_back_is_asked_for_again_a_few_times() -> None:
+    """Slurm 22.05 requeues a lease as held when its controller restarts while the lease starts."""
+    held = [
+        slurm_job(lease, state="PENDING", gres="", state_reason="JobHeldAdmin") for lease in range(41, 41 + ask.TRIES)
+    ]
+    host, told = FakeHost(slurm=FakeSlurm(said=[held[0], slurm_job(42), slurm_job(42)], files=[ENDPOINT])), list[str]()
+    wanted, parts = LeaseRequest(1, GpuPart(70, 140)), [[f"--comment={COMMENT}"]]
+    assert ask.obtain(host, wanted, parts, told.append)[0] == 42
+    assert host.slurm.cancelled == [41]
+    assert told == ["lease 41: Slurm holds it back (JobHeldAdmin); it is released and requested again"]
+    host = FakeHost(slurm=FakeSlurm(said=held))
+    with pytest.raises(LeaseError, match="holds it back"):
+        ask.obtain(host, wanted, parts, told.append)
+    assert len(host.slurm.cancelled) == ask.TRIES
+
+
 def test_what_its_server_could_not_start_is_asked_for_again_device_by_device() -> None:
     refused = json.dumps({"error": "GPU 0 already has leases", "node": "gpu1", "again": True})
     two = [slurm_job(lease, array=lease, task=0) + slurm_job(lease + 1, array=lease, task=1) for lease in (42, 43)]

@@ -34,6 +34,8 @@ AWAY_S = 300.0
 PART_S = 25.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
+#: Reason of a job that waits for an administrator (Slurm, squeue: job reason codes).
+HELD = "JobHeldAdmin"
 _COMMENT = "--comment="
 
 
@@ -246,6 +248,15 @@ class StartedInPart(Exception):
     """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
 
 
+class HeldBack(LeaseError):
+    """Slurm keeps a lease from starting, until an administrator releases it: after a start that a restart of the
+    controller spoilt, or because an administrator said so."""
+
+    def __init__(self, lease: int) -> None:
+        """To be tried again."""
+        super().__init__(f"lease {lease}: Slurm holds it back ({HELD}); ask an administrator", Exit.RETRY)
+
+
 def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
     """Give a lease back, whatever interrupts. One for a program that Slurm does not take now ends on its servers."""
     with uninterrupted():
@@ -280,6 +291,12 @@ def obtain(
                 raise
             why = str(fault)
             parts = _device_by_device(request, parts[0])
+        except HeldBack:
+            tries += 1
+            if tries == TRIES:
+                _cancel(host, lease, say)
+                raise
+            why = f"Slurm holds it back ({HELD})"
         except LeaseError as fault:
             end = fault if isinstance(fault, Over) else cause_of(host, lease)
             if end is None or not end.preempted:
@@ -351,6 +368,8 @@ def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: i
             states = host.slurm.states(lease)
             if not states:
                 raise Over(lease, "Slurm has no record of it any more")
+            if any(job.state == "PENDING" and job.reason == HELD for job in states):
+                raise HeldBack(lease)
             running = [job for job in states if job.state == "RUNNING"]
             if any(job.ended for job in states) or len(running) == len(states) == parts:
                 jobs = host.slurm.job_parts(lease)
@@ -362,7 +381,7 @@ def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: i
             waiting.answered = host.clock.monotonic()
             if any(job.state == "PENDING" for job in states):
                 waiting.tell(next(job.reason for job in states if job.state == "PENDING"))
-        except Over:
+        except (Over, HeldBack):
             raise
         except LeaseError as fault:
             waiting.unanswered(fault)
