@@ -11,6 +11,10 @@ Port = Mapping[str, Any]
 
 #: From a port's interface to its RDMA device: its own, that of a VLAN's parent or a bond's member, or one step further.
 STEPS = ("", "lower_*/", "lower_*/lower_*/")
+BEGIN, END = (
+    "# Begin: managed by Ansible (role cuda). The environment overrides.",
+    "# End: managed by Ansible (role cuda).",
+)
 
 
 def _interfaces(ports: Sequence[Port], rdma: bool = False) -> list[str]:
@@ -53,3 +57,35 @@ def fabric_libraries(ports: Sequence[Port], paths: Iterable[str], policy: str) -
     if traffic_class is not None:
         nccl["NCCL_IB_TC"] = ucx["UCX_IB_TRAFFIC_CLASS"] = str(traffic_class)
     return {"nccl": nccl, "ucx": ucx}
+
+
+def _others(text: str) -> list[str]:
+    """Lines of a configuration file that are not this role's."""
+    lines, ours = [], False
+    for line in text.splitlines():
+        ours = ours or line == BEGIN
+        if not ours:
+            lines.append(line)
+        ours = ours and line != END
+    return lines
+
+
+def library_file(path: str, there: str, derived: Mapping[str, Any], by_hand: Mapping[str, Any]) -> dict[str, Any]:
+    """Entry of managed_files for a configuration file of NCCL or UCX, in which others may have lines too.
+
+    there: its text now. What the inventory sets (by_hand) wins over what was derived, and an empty value leaves it out;
+    what others set before the first section, which holds on every machine, wins over what was derived too. Their lines
+    stay, for UCX's package has sections for some processors.
+    """
+    others = _others(there)
+    theirs: set[str] = set()
+    for line in others:
+        if line.lstrip().startswith("["):
+            break
+        name, equals, _ = line.partition("=")
+        theirs |= {name.strip()} if equals else set()
+    wanted = {name: value for name, value in derived.items() if name not in theirs} | dict(by_hand)
+    lines = [f"{name}={value}" for name, value in sorted(wanted.items()) if value not in ("", None)]
+    if lines:
+        return {"path": path, "content": "\n".join([BEGIN, *lines, END, *others]) + "\n"}
+    return {"path": path, "state": "absent", "when": BEGIN in there.splitlines()}

@@ -200,3 +200,16 @@ def test_the_ports_go_to_the_network_manager_of_the_system(runs: dict[str, Run],
     keyfile = "/etc/NetworkManager/system-connections/elastic-ai-ens31np0.nmconnection" in files
     networkd = "/etc/systemd/network/05-elastic-ai-ens31np0.network" in files
     assert (keyfile, networkd) == ((True, False) if system == "el9" else (False, True))
+
+
+def test_nccl_and_ucx_are_told_of_the_fabric(runs: dict[str, Run], system: str) -> None:
+    """RoCE's policy is not there yet in a check of a bare node, so its traffic class is not either."""
+    files = {
+        entry["path"]: entry["content"]
+        for args in runs[system].of("managed_files")
+        for entry in args.get("files") or []
+        if args.get("owner_role") == "cuda"
+    }
+    assert "NCCL_SOCKET_IFNAME==ens31np0\n" in files["/etc/nccl.conf"]
+    assert "NCCL_IB_HCA==mlx5_0\n" in files["/etc/nccl.conf"]
+    assert "UCX_NET_DEVICES=mlx5_0:1\n" in files["/etc/ucx/ucx.conf"]
