@@ -7,23 +7,43 @@ from typing import NamedTuple
 
 
 class NvLinks(NamedTuple):
-    """How many NVLinks each GPU has whose name, as the driver has it, matches, and who says so."""
+    """What its NVLinks are of each GPU whose name, as the driver has it, matches, and who says so.
+
+    `rate_mb_s`: of a link, one way, in 10^6 byte/s: a GPU's NVLink bandwidth by its links and by both ways. The driver
+    tells a little more (H100: 26562 of 25000), the rate before the coding. `registered`: the GPU registers with the
+    fabric of its NVSwitches, and NVML tells how (Hopper and later). `switched`: no board of this model is without
+    NVSwitches. `beyond`: its NVLinks leave the server, to switches with a Fabric Manager of their own.
+    """
 
     name: re.Pattern[str]
     links: int
     source: str
+    rate_mb_s: int
+    registered: bool = False
+    switched: bool = False
+    beyond: bool = False
 
 
-def _of(name: str, links: int, source: str) -> NvLinks:
-    return NvLinks(re.compile(name), links, f"NVIDIA {source}")
+def _of(name: str, links: int, source: str, rate_mb_s: int = 25_000, **more: bool) -> NvLinks:
+    return NvLinks(re.compile(name), links, f"NVIDIA {source}", rate_mb_s, **more)
 
 
 NVLINKS = (
     _of(r"V100-SXM[23]", 6, "Tesla V100 GPU architecture, whitepaper, 2017"),
     _of(r"A100-SXM4", 12, "A100 Tensor Core GPU architecture, whitepaper, 2020"),
-    _of(r"^NVIDIA H100 \d+GB HBM3$", 18, "H100 Tensor Core GPU architecture, whitepaper, 2022"),
-    _of(r"^NVIDIA H200$", 18, "H200 Tensor Core GPU, data sheet"),
-    _of(r"^NVIDIA B[23]00\b", 18, "Blackwell architecture, technical brief, 2024"),
+    _of(r"^NVIDIA H100 \d+GB HBM3$", 18, "H100 Tensor Core GPU architecture, whitepaper, 2022", registered=True),
+    _of(r"^NVIDIA H200$", 18, "H200 Tensor Core GPU, data sheet", registered=True),
+    _of(
+        r"^NVIDIA B[23]00\b",
+        18,
+        "Blackwell architecture, technical brief, 2024",
+        50_000,
+        registered=True,
+        switched=True,
+    ),
+    _of(
+        r"^NVIDIA GB[23]00\b", 18, "GB200 NVL72, data sheet, 2024", 50_000, registered=True, switched=True, beyond=True
+    ),
 )
 """Models on boards that wire all of their NVLinks. Cards in slots have them only where a bridge was ordered; of the
 P100-SXM2 servers wire three or four.

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.engine_run import describe, local
+from toolkit.engine import build
 from validation.facts import NvGpu
 from validation.probes import facts, nvlinks
 
@@ -55,14 +57,54 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvml
     if (link) return 999;
     return device == &gpus[0] ? at(to, 0x1c, 0) : at(to, 5, 1);
 }
+int nvmlSystemGetDriverVersion(char *to, unsigned size) { strncpy(to, "580.126.20", size); return 0; }
+typedef struct {
+    unsigned fieldId, scopeId;
+    long long timestamp, latencyUsec;
+    int valueType, nvmlReturn;
+    union { double d; unsigned u; unsigned long long ull; } value;
+} nvmlFieldValue_t;
+int nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *to) {
+    if (count != 1 || to->fieldId != 164) return 2;
+    to->value.ull = ~0ull; /* what is not written of the union means nothing */
+    to->valueType = 1; to->value.u = 26562;
+    to->nvmlReturn = device == &gpus[0] ? 0 : 3;
+    return 0;
+}
+#ifdef FABRIC
+typedef struct {
+    unsigned version;
+    unsigned char clusterUuid[16];
+    int status;
+    unsigned cliqueId;
+    unsigned char state;
+    unsigned healthMask;
+} nvmlGpuFabricInfo_v2_t;
+int nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *to) {
+    if (to->version != 0x02000024 || device == &gpus[1]) return device == &gpus[1] ? 3 : 25;
+    memset(&to->clusterUuid, 0, sizeof *to - 4);
+    to->state = 3; to->status = 23; to->cliqueId = 7; to->clusterUuid[15] = 1; to->healthMask = 1 | 2 << 2 | 5 << 8;
+    return 0;
+}
+#endif
 """
 
 
-def compiled(folder: Path, text: str = STAND_IN, fail_init: int = 0) -> Path:
+def compiled(folder: Path, text: str = STAND_IN, fail_init: int = 0, fabric: bool = False) -> Path:
     """The stand-in as a shared library."""
     library = folder / "libnvidia-ml.so.1"
     assert COMPILER is not None
-    command = [COMPILER, "-shared", "-fPIC", "-xc", f"-DFAIL_INIT={fail_init}", "-o", str(library), "-"]
+    command = [
+        COMPILER,
+        "-shared",
+        "-fPIC",
+        "-xc",
+        f"-DFAIL_INIT={fail_init}",
+        *["-DFABRIC"] * fabric,
+        "-o",
+        str(library),
+        "-",
+    ]
     subprocess.run(command, input=text, text=True, check=True)
     return library
 
@@ -85,6 +127,48 @@ def test_state_peer_and_address_of_each_link(tmp_path: Path) -> None:
         (3, "", ""),
     ]
     assert found[1].peers == {"switch": 1}
+
+
+def test_the_rate_of_links_that_are_up_and_the_driver(tmp_path: Path) -> None:
+    found = said(compiled(tmp_path))
+    assert found["driver"] == "580.126.20"
+    rates = [[link["rate_mb_s"] for link in gpu["links"]] for gpu in found["gpus"]]
+    assert rates == [[26562, None, None], [None]]
+    assert [gpu["fabric"] for gpu in found["gpus"]] == [None, None]  # an older driver has no such function
+
+
+def test_registration_with_the_fabric(tmp_path: Path) -> None:
+    one, other = (NvGpu.model_validate(gpu) for gpu in said(compiled(tmp_path, fabric=True))["gpus"])
+    assert other.fabric is None
+    assert one.fabric is not None
+    assert (one.fabric.state, one.fabric.status, one.fabric.clique) == ("completed", 23, 7)
+    assert one.fabric.cluster == "00000000-0000-0000-0000-000000000001"
+    assert one.fabric.addressed
+    assert one.fabric.faults == (
+        "fabric status Insufficient Resources",
+        "fabric health: degraded bandwidth",
+        "fabric health: incorrect configuration",
+    )
+
+
+@pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+def test_emulated_devices_say_what_is_described(tmp_path: Path) -> None:
+    script = """
+from validation.probes import nvlinks
+try: said(nvlinks.collect())
+except nvlinks.Unanswered as e: said(str(e))
+"""
+    link = {"nvlinks": 4, "nvlinks_up": 3, "nvlink_mb_s": 26562}
+    planted = describe(tmp_path, **link, fabric_state=3, fabric_status=23, fabric_clique=9)
+    found = local(tmp_path, planted).run(script)[0]
+    gpu = NvGpu.model_validate(found["gpus"][1])
+    assert (gpu.up, gpu.down, gpu.peers, gpu.emulated) == (3, (3,), {"switch": 3}, True)
+    assert [one.rate_mb_s for one in gpu.links] == [26562, 26562, 26562, None]
+    assert gpu.fabric is not None
+    assert (gpu.fabric.faults, gpu.fabric.addressed) == (("fabric status Insufficient Resources",), True)
+    found = local(tmp_path, describe(tmp_path, **link)).run(script)[0]
+    assert found["gpus"][0]["fabric"] is None
+    assert local(tmp_path, describe(tmp_path)).run(script)[0] == "the emulated devices are described without NVLinks"
 
 
 def test_a_library_that_cannot_say_is_told_with_its_reason(tmp_path: Path) -> None:

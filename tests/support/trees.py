@@ -64,6 +64,7 @@ class Server:
     per_socket: int = 1
     nvlinks: int = 0
     nvswitches: int = 0
+    link_mb_s: int = 25_781  # of an NVLink, as drivers tell it
     doubled: tuple[tuple[int, int], ...] = ()  # pairs of GPUs with one NVLink more
 
     @property
@@ -121,7 +122,7 @@ SERVERS: dict[str, Server] = {
     # HGX H100: NVIDIA's data sheet has 18 NVLinks a GPU to four NVSwitches
     "XE9680": Server("PowerEdge XE9680", "NVIDIA H100 80GB HBM3", 32.0,
                      (_hgx(0x15, 0, 0), _hgx(0x38, 0, 2), _hgx(0x97, 1, 4), _hgx(0xB7, 1, 6)),
-                     nvlinks=18, nvswitches=4),
+                     nvlinks=18, nvswitches=4, link_mb_s=26_562),
 }  # fmt: skip
 
 
@@ -179,6 +180,9 @@ def write(server: Server, sysfs: Path) -> Path:
         bridge = sysfs / f"devices/pci0000:{root.bus:02x}"
         made.plug(bridge / f"0000:{root.bus:02x}:00.0", root.numa, root.below, iter(range(root.bus + 1, 256)))
     made.numa()
+    for number in range(server.nvswitches):
+        switch = sysfs / f"devices/pci0000:04/0000:04:00.0/0000:05:{number:02x}.0"
+        made.function(switch, 2, vendor="0x10de", **{"class": "0x068000"})
     for path, text in made.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
@@ -200,6 +204,10 @@ def with_gpu(server: Server, number: int, change: Callable[[Gpu], Gpu]) -> Serve
     return replace(server, roots=tuple(replace(root, below=walk(root.below)) for root in server.roots))
 
 
+REGISTERED = {"state": "completed", "status": 0, "clique": 0, "cluster": "00000000-0000-0000-0000-000000000000"}
+"""What NVML tells of a GPU's fabric that ends with the server."""
+
+
 def nvlink(server: Server, gpus: list[str]) -> list[dict[str, Any]]:
     """What NVML tells of its NVLinks; `gpus` are their addresses. All are up."""
     found = []
@@ -211,8 +219,9 @@ def nvlink(server: Server, gpus: list[str]) -> list[dict[str, Any]]:
             for other, there in enumerate(gpus):
                 more = (min(one, other), max(one, other)) in server.doubled
                 ends += [("gpu", there)] * ((server.nvlinks + more) if other != one else 0)
-        links = [{"number": n, "up": True, "peer": peer, "address": at} for n, (peer, at) in enumerate(ends)]
-        found.append({"address": address, "links": links})
+        rate = {"up": True, "rate_mb_s": server.link_mb_s}
+        links = [{"number": n, "peer": peer, "address": at, **rate} for n, (peer, at) in enumerate(ends)]
+        found.append({"address": address, "links": links, "fabric": REGISTERED if server.nvswitches else None})
     return found
 
 

@@ -19,7 +19,13 @@ WORDS = {
     "facts": {
         *("rdma_devices", "not_applicable"),  # shown, and looked at before anything is measured
         *("cpu_model", "cpu_sockets", "cpu_cores", "memory_gib"),  # judged where they are declared, and shown
-        *("nvlink", "nvlink_unread"),  # judged of nodes with GPUs, which these have not: test_trees.py
+        *(
+            "nvlink",
+            "nvlink_unread",
+            "nvswitches",
+            "fabric_manager_state",
+            "driver_loaded",
+        ),  # judged of nodes with GPUs, which these have not: test_trees.py
         *("numa_nodes",),  # words of how far a NUMA node is
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown
     },

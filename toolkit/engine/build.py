@@ -42,7 +42,7 @@ CLIENT = (
     *SHARED,
 )
 DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")), *SHARED)
-NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "config", "state"))
+NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
 #: Messages for a program that launches a kernel.
 ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
 DEVICE_REFUSES = "an emulated device moves memory and runs no kernels; it is for labs alone"

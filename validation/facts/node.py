@@ -130,6 +130,9 @@ class NodeFacts(Ports, Components):
     numa_nodes: tuple[NumaNode, ...] = ()
     nvlink: tuple[NvGpu, ...] | None = None  # None: NVML did not say
     nvlink_unread: str = ""  # why not
+    nvswitches: tuple[str, ...] | None = None  # PCI addresses
+    fabric_manager_state: str | None = None  # systemctl is-active; "" without systemd
+    driver_loaded: str = ""  # version, by NVML
     training_nccl: str | None = None
     training_cudnn: str | None = None
     clock_offset_s: Annotated[float, Field(allow_inf_nan=False)] | None = None

@@ -1,12 +1,12 @@
-"""NVLinks of a node's GPUs, as NVML tells them."""
+"""NVLinks of a node's GPUs and their place in the fabric, as NVML tells them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, once
 from validation.model_base import Model
@@ -19,6 +19,49 @@ class NvLink(Model):
     up: bool
     peer: Literal["gpu", "switch", "cpu", ""] = ""
     address: str = ""  # of the peer on the PCI bus
+    rate_mb_s: Annotated[int, Field(gt=0)] | None = None  # 10^6 byte/s, one way; None: down, or the driver does not say
+
+
+class NvFabric(Model):
+    """A GPU's place in the NVLink fabric of its NVSwitches (nvmlGpuFabricInfo). `status`: nvmlReturn_t, 0 is success.
+
+    `clique` and `cluster` (a UUID) are 0 where the fabric ends with the server; `unhealthy`: what NVML's mask tells.
+    """
+
+    state: Name
+    status: Count
+    clique: Count
+    cluster: Name
+    unhealthy: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """False of generations that register with no fabric."""
+        return self.state != "not supported"
+
+    @property
+    def addressed(self) -> bool:
+        """Whether it has a clique and a cluster, without which no NVLink leaves the server."""
+        return self.clique != 0 and self.cluster.strip("0-") != ""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why it is not usable, in words; none where it is."""
+        found = [] if self.state == "completed" else [f"fabric state {self.state}"]
+        if self.status:
+            found.append(f"fabric status {STATUSES.get(self.status, f'NVML error {self.status}')}")
+        return (*found, *(f"fabric health: {words}" for words in self.unhealthy))
+
+
+STATUSES = {
+    3: "Not Supported",
+    16: "Reset Required",
+    23: "Insufficient Resources",
+    27: "Not Ready",
+    30: "Invalid State",
+    999: "Unknown Error",
+}
+"""nvmlReturn_t of a GPU's registration, in the driver's words."""
 
 
 class NvGpu(Model):
@@ -27,6 +70,7 @@ class NvGpu(Model):
     address: Name
     links: tuple[NvLink, ...]
     emulated: bool = False
+    fabric: NvFabric | None = None  # None: the driver says nothing of a fabric
 
     @field_validator("links")
     @classmethod

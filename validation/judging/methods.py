@@ -13,6 +13,7 @@ from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.mtu import judge_mtu
+from validation.judging.nvfabric import judge_nvfabric
 from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
@@ -58,6 +59,7 @@ METHODS = {
     "pcie": Method(judge_pcie, "links of cards against what card and slot are rated at, as the node's sysfs says"),
     "numa": Method(judge_numa, "NUMA nodes of GPUs against those of fabric ports, as the node's sysfs says"),
     "nvlink": Method(judge_nvlink, "NVLinks of each GPU that are up, as NVML says"),
+    "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),

@@ -127,7 +127,7 @@ def ports(interfaces: list[str]) -> dict[str, Any]:
 
 
 def nvlink(gpu_count: int) -> dict[str, Any]:
-    """`nvlink` and `nvlink_unread` as in validation.facts.NodeFacts; without a GPU nothing is asked."""
+    """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU nothing is asked."""
     if not gpu_count:
         return {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}
     ran = run_tool([sys.executable, "-I", nvlinks.__file__], timeout_s=TOOL_TIMEOUT_S)
@@ -135,7 +135,16 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
         said = json.loads(ran.stdout)
     except ValueError:
         said = {"unanswered": ran.failure or "NVML was asked and said nothing"}
-    return {"nvlink": said.get("gpus"), "nvlink_unread": said.get("unanswered", "")}
+    return {
+        "nvlink": said.get("gpus"),
+        "nvlink_unread": said.get("unanswered", ""),
+        "driver_loaded": said.get("driver", ""),
+    }
+
+
+def fabric_manager_state() -> str:
+    """What systemd says of Fabric Manager: active, inactive, failed; "" without systemd."""
+    return run_tool(["systemctl", "is-active", "nvidia-fabricmanager"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
 
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
@@ -163,6 +172,8 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "pci": pcie.collect(interfaces),
         "numa_nodes": processors.numa_nodes(),
         **nvlink(len(gpus)),
+        "nvswitches": pcie.nvswitches(),
+        "fabric_manager_state": fabric_manager_state(),
         "os": operating_system(_read("/etc/os-release")),
         "kernel": platform.release(),
         "python": sys.version.split()[0],

@@ -14,6 +14,7 @@ from validation.probes.rdma_ports_sysfs import SYSFS, read
 
 GPU_VENDOR = "0x10de"
 DISPLAY = "0x03"  # PCI class 3: display controllers, 3D controllers among them
+OTHER_BRIDGE = "0x0680"  # PCI class 6.80, of NVIDIA: an NVSwitch
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -61,6 +62,12 @@ def describe(function: Path) -> dict[str, Any]:
 def root_port(card: dict[str, Any]) -> str:
     """Address of the host's port above a card, "" where there is none."""
     return str(card["above"][0]["address"]) if card["above"] else ""
+
+
+def nvswitches(sysfs: Path = SYSFS) -> list[str]:
+    """Addresses of the NVSwitches that are PCI functions: those of A100 and H100 boards; later ones are none."""
+    every = sorted((sysfs / "bus" / "pci" / "devices").glob("*"))
+    return [p.name for p in every if read(p / "vendor") == GPU_VENDOR and read(p / "class").startswith(OTHER_BRIDGE)]
 
 
 def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:

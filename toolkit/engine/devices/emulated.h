@@ -15,7 +15,8 @@
     X(pcie_generation) X(pcie_width) X(pcie_max_generation) X(pcie_max_width) X(pcie_replays) \
     X(ecc_enabled) X(ecc_corrected) X(ecc_uncorrected) X(pages_retired) X(rows_remapped) X(repair_pending) \
     X(remapping_failed) X(temperature_c) X(slowdown_c) X(shutdown_c) X(throttle_reasons) X(sm_mhz) X(sm_max_mhz) \
-    X(memory_mhz) X(memory_max_mhz) X(power_mw) X(power_limit_mw) X(persistence)
+    X(memory_mhz) X(memory_max_mhz) X(power_mw) X(power_limit_mw) X(persistence) \
+    X(nvlinks) X(nvlinks_up) X(nvlink_mb_s) X(fabric_state) X(fabric_status) X(fabric_clique) X(fabric_health)
 struct health {
 #define HEALTH_FIELD(name) int64_t name;
     HEALTH(HEALTH_FIELD)
