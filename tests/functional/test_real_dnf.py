@@ -6,6 +6,7 @@ All of it lies in a folder of its own (an installation root); packages are insta
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ import yaml
 from tests.support import real_dnf
 from tests.support.node_modules import ROOT, load, run
 
-gpu, node_state = load("plugins/plugin_utils/gpu.py"), load("plugins/modules/node_state.py")
+docker, gpu = load("plugins/plugin_utils/docker.py"), load("plugins/plugin_utils/gpu.py")
+node_state = load("plugins/modules/node_state.py")
 RUNNING, NEWEST = "5.14.0-570.58.1.el9_6", "5.14.0-611.5.1.el9_7"
 KERNEL = f"{RUNNING}.{real_dnf.MACHINE}"
 H100 = {"address": "0000:18:00.0", "vendor": "0x10de", "device": "0x2330", "class": "0x030200", "numa_node": 0}
@@ -115,6 +117,73 @@ def test_cudnn_is_had_in_an_older_release(node: real_dnf.Node) -> None:
     assert [line for line in answer["transaction"] if line.startswith("install libcudnn9")] == [
         f"install {name} (9.13.0.50-1)" for name in sorted(name for name in wanted if "cudnn" in name)
     ]
+
+
+def role_vars(role: str) -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
+    return data
+
+
+def of_roles() -> tuple[dict[str, str], ...]:
+    """Package -> version or "": what stack release `current` has the roles install on EL 9 beside the driver; and with
+    the system's own RDMA packages in place of DOCA's."""
+    stack = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]["el9"]
+    cuda, ofed, slurm = role_vars("cuda"), role_vars("ofed"), role_vars("slurm")["__slurm_systems"]["el9"]["packages"]
+    doca = f"{stack['ofed']['version']}-{ofed['__ofed_doca_builds'][stack['ofed']['version']]}"
+    ctk = role_vars("nvidia_container_toolkit")["__nvidia_container_toolkit_names"]
+    system = {"os_key": "el9", **role_vars("docker")["__docker_systems"]["el9"]}
+    free = [
+        *role_vars("base")["__base_systems"]["el9"]["packages"],
+        *role_vars("kernel")["__kernel_systems"]["el9"]["tools"],
+        *(name for names in slurm.values() for name in names),
+        *role_vars("roce")["__roce_systems"]["el9"],
+        *role_vars("remoting_client")["__remoting_client_systems"]["RedHat"],
+        *role_vars("remoting_server")["__remoting_server_packages"],
+        *role_vars("acceptance")["__acceptance_systems"]["RedHat"],
+    ]
+    wanted = {
+        **gpu.cuda_packages(cuda["__cuda_systems"]["el9"], stack["cuda"], cuda["__cuda_nccl_built_for"]),
+        **gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], stack["dcgm"]["version"], ["13"]),
+        **dict.fromkeys(ctk, f"{stack['container_toolkit']['version']}-1"),
+        **docker.docker_packages(system, "docker_ce", stack["docker"]["version"]),
+        **dict.fromkeys(free, ""),
+    }
+    return {**wanted, "doca-ofed": doca}, {**wanted, **dict.fromkeys(ofed["__ofed_systems"]["el9"]["inbox"], "")}
+
+
+def test_what_the_roles_want_of_the_current_stack_is_had_in_its_releases(node: real_dnf.Node) -> None:
+    """Packages and indices are signed, and several releases lie side by side."""
+    for wanted in of_roles():
+        answer = node.ask(check=True, wanted=wanted)
+        assert answer.get("msg") is None
+        brought = {line.split()[1]: line for line in answer["transaction"] if line.startswith("install ")}
+        absent = {name: version for name, version in wanted.items() if f"({version}" not in brought.get(name, "")}
+        assert absent == {}
+
+
+def test_an_index_that_another_has_touched_is_refused(tmp_path: Path, repositories: Path) -> None:
+    copy = tmp_path / "repositories"
+    shutil.copytree(repositories, copy)
+    with (copy / "epel/el9/repodata/repomd.xml").open("a", encoding="utf-8") as index:
+        index.write("<!-- another -->\n")
+    (tmp_path / "node").mkdir()
+    answer = real_dnf.Node(tmp_path / "node", copy).dnf({"name": ["dkms"], "state": "present"}, check=True)
+    assert "repomd.xml GPG signature verification error" in answer["msg"]
+
+
+def test_a_package_that_nobody_has_signed_is_refused(tmp_path: Path, repositories: Path) -> None:
+    """NVIDIA's repository has no signature on its index: the packages' own are what is verified there."""
+    copy = tmp_path / "repositories"
+    shutil.copytree(repositories, copy)
+    (package,) = (copy / "epel/el9").glob("sockperf-*.rpm")
+    subprocess.run(["rpmsign", "--delsign", package], check=True, capture_output=True)
+    subprocess.run(["createrepo_c", "--quiet", copy / "epel/el9"], check=True)
+    (tmp_path / "node").mkdir()
+    node = real_dnf.Node(tmp_path / "node", copy)
+    entry = node.root / "etc/yum.repos.d/epel.repo"
+    entry.write_text(entry.read_text(encoding="utf-8").replace("repo_gpgcheck=1", "repo_gpgcheck=0"), encoding="utf-8")
+    answer = node.dnf({"name": ["sockperf"], "state": "present"}, check=False)
+    assert "is not signed" in answer["msg"]
 
 
 HOLDS = """

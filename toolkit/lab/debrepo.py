@@ -37,7 +37,7 @@ class Served:
 
 
 @contextlib.contextmanager
-def _gpg_home() -> Iterator[list[str]]:
+def gpg_home() -> Iterator[list[str]]:
     """gpg with a home of its own, as the first words of a command; its agent ends with it."""
     with tempfile.TemporaryDirectory(prefix="eai-gpg-") as home:
         try:
@@ -49,7 +49,7 @@ def _gpg_home() -> Iterator[list[str]]:
 def make_key(folder: Path) -> str:
     """A new signing key in `folder` (key.asc and, for root alone, secret.asc); its fingerprint."""
     folder.mkdir(parents=True, exist_ok=True)
-    with _gpg_home() as gpg:
+    with gpg_home() as gpg:
         run([*gpg, "--passphrase", "", "--quick-gen-key", KEY_NAME, "rsa3072", "sign", "never"])
         secret = os.open(folder / "secret.asc", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(secret, "w") as handle:
@@ -58,9 +58,17 @@ def make_key(folder: Path) -> str:
     return fingerprint(folder / "key.asc")
 
 
+def signing_key(root: Path) -> Path:
+    """The folder of the key that signs this machine's stand-ins; the key is made when it is not there yet."""
+    keys = root / "key"
+    if not (keys / "secret.asc").is_file() or not (keys / "key.asc").is_file():
+        make_key(keys)
+    return keys
+
+
 def fingerprint(key: Path) -> str:
     """Fingerprint of the first key in a file."""
-    with _gpg_home() as gpg:
+    with gpg_home() as gpg:
         shown = run([*gpg, "--with-colons", "--show-keys", str(key)]).stdout
     return next(line.split(":")[9] for line in shown.splitlines() if line.startswith("fpr:"))
 
@@ -81,9 +89,7 @@ def vendor_repositories(say: Callable[[str], None]) -> Served:
     root.mkdir(parents=True, exist_ok=True)
     with (root / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        keys = root / "key"
-        if not (keys / "secret.asc").is_file() or not (keys / "key.asc").is_file():
-            make_key(keys)
+        keys = signing_key(root)
         signer = fingerprint(keys / "key.asc")
         recipe = "\n".join([fingerprint_of(fakes), signer, Path(__file__).read_text()])
         folder = root / hashlib.sha256(recipe.encode()).hexdigest()[:12]
@@ -99,7 +105,7 @@ def vendor_repositories(say: Callable[[str], None]) -> Served:
 def make_repositories(fakes: list[FakeRepository], root: Path, secret: Path) -> None:
     """`root`/<repo>/<os_key>/ for every system that some package is for; signed with the key in `secret`."""
     architecture = run(["dpkg", "--print-architecture"]).stdout.strip()
-    with _gpg_home() as gpg:
+    with gpg_home() as gpg:
         run([*gpg, "--import", str(secret)])
         for one in fakes:
             built: dict[str, Path] = {}

@@ -1,0 +1,66 @@
+"""Data of the RPM stand-ins: what they take from stacks and from the deb stand-ins, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from tests.support.node_modules import ROOT
+from toolkit.errors import LabError
+from toolkit.lab import rpm_packages
+from toolkit.lab.fake_packages import load_fake_packages
+from toolkit.lab.rpm_packages import RpmPackage, RpmRepository, Streams, load_rpm_packages, stream_of
+
+PACKAGES = {p.name: p for one in load_rpm_packages() for p in one.packages if one.repo == "cuda"}
+
+
+def test_the_version_that_the_stack_wants_is_among_them_in_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]["el9"]
+    wanted = f"{stack['nvidia_driver']['version']}-1.el9"
+    assert wanted in PACKAGES["nvidia-driver-cuda"].every_version()
+    monkeypatch.setattr(rpm_packages, "stack_version", lambda key: {"nvidia_driver.version": "595.1.2"}[key])
+    assert PACKAGES["nvidia-driver-cuda"].every_version()[-1] == "595.1.2-1.el9"
+
+
+def test_another_release_than_the_wanted_one_is_the_newest() -> None:
+    """Else nothing would show that a role pins: every component has one that comes after the stack's."""
+    for package in PACKAGES.values():
+        if package.stack and package.name != "cuda-toolkit-13-0":
+            numbers = [[int(n) for n in v.split("-")[0].split(".")] for v in package.every_version()]
+            wanted = [int(n) for n in rpm_packages.stack_version(package.stack).split(".")]
+            assert max(numbers) > wanted, package.name
+
+
+def test_every_vendor_of_the_deb_stand_ins_has_rpms_too() -> None:
+    """Whatever repository the roles may enable on a system of apt is there for EL 9, and EPEL."""
+    vendors = {one.repo for one in load_fake_packages() if not one.of_system}
+    assert {one.repo for one in load_rpm_packages() if not one.of_system} == {*vendors, "epel"}
+
+
+def test_a_branch_of_the_driver_has_a_stream_of_its_own() -> None:
+    streams = Streams(module="nvidia-driver", default="open-dkms", named={"open-dkms": "610"}, apart="fabric")
+    assert [stream_of(streams, v) for v in ("580.126.20-1.el9", "595.91.07-1.el9", "610.57.04-1.el9")] == [
+        "580-open",
+        "595-open",
+        "open-dkms",
+    ]
+
+
+def test_files_are_those_of_the_deb_that_it_is_like() -> None:
+    files = PACKAGES["nvidia-driver-cuda"].every_file()
+    assert "stand-in" in str(files["/usr/bin/nvidia-smi"].content)
+    with pytest.raises(LabError, match=r"like: cuda/nothing is in no vendor/cuda\.yml"):
+        RpmPackage(name="one", versions=["1-1"], like="cuda/nothing").every_file()
+
+
+def test_what_no_stack_has_is_refused() -> None:
+    with pytest.raises(LabError, match=r"current\.yml: el9 has no cuda\.nothing"):
+        RpmPackage(name="one", versions=["1-1"], stack="cuda.nothing").every_version()
+
+
+def test_a_version_without_release_or_given_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="should match pattern"):
+        RpmPackage(name="one", versions=["1"])
+    twice = [RpmPackage(name="one", versions=["1-1"])] * 2
+    with pytest.raises(ValueError, match="duplicate package: one"):
+        RpmRepository(repo="x1", source="s", packages=twice)

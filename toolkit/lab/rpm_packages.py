@@ -1,0 +1,141 @@
+"""Data of the RPM packages that stand in for EL 9's and the vendors' in a lab: names, versions, relations, no content.
+
+One YAML file per repository in toolkit/lab/vendor/el9/; toolkit.lab.rpmrepo makes signed repositories of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import Field, StringConstraints, model_validator
+
+from toolkit.errors import LabError
+from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, load_fake_packages
+from validation.load import ConfigError, load_yaml
+
+#: The system whose packages these are, as in the tables of the roles.
+SYSTEM = "el9"
+#: Version and release of an RPM, without its epoch, which is an entry of its own.
+Evr = Annotated[str, StringConstraints(pattern=r"^\d[A-Za-z0-9._+~^]*-[A-Za-z0-9][A-Za-z0-9._+~^]*$")]
+RpmName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9._+-]+$")]
+RELATIONS = ("requires", "recommends", "provides", "conflicts", "obsoletes")
+_STACKS = Path(__file__).resolve().parents[2] / "stacks"
+
+
+class RpmPackage(StrictModel):
+    """A package in one or several versions that differ in nothing else.
+
+    stack: what of the stack release `current` is wanted of it ("cuda.nccl"), which is one of its versions, too, in that
+    `form`. like: REPOSITORY/PACKAGE of vendor/*.yml whose files it brings. In texts {version} is version and release,
+    {upstream} without release, {evr} with the epoch, {machine} the machine's architecture.
+    """
+
+    name: RpmName
+    epoch: int | None = None
+    versions: list[Evr] = Field(min_length=1)
+    stack: Annotated[str, StringConstraints(pattern=r"^([a-z_]+\.[a-z_]+)?$")] = ""
+    form: OneLine = "{}-1"
+    requires: list[OneLine] = Field(default_factory=list)
+    recommends: list[OneLine] = Field(default_factory=list)
+    provides: list[OneLine] = Field(default_factory=list)
+    conflicts: list[OneLine] = Field(default_factory=list)
+    obsoletes: list[OneLine] = Field(default_factory=list)
+    like: Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]+/[a-z0-9.+-]+)?$")] = ""
+    files: dict[str, PackagedFile] = Field(default_factory=dict)
+    scripts: dict[Literal["pre", "post", "preun", "postun"], str] = Field(default_factory=dict)
+
+    def every_version(self) -> list[str]:
+        """Those listed, and that of the stack release."""
+        wanted = stack_version(self.stack) if self.stack else ""
+        return list(dict.fromkeys([*self.versions, *([self.form.format(wanted)] if wanted else [])]))
+
+    def every_file(self) -> dict[str, PackagedFile]:
+        """Its own files, and those of the package that it is like; not what only apt reads."""
+        return {**(_files_of(self.like) if self.like else {}), **self.files}
+
+
+class Streams(StrictModel):
+    """Module streams of a repository: a release's is BRANCH-open, but those of `named` (stream -> branch) are given."""
+
+    module: Name
+    default: Name
+    named: dict[str, str]
+    #: Part of the names of packages that are in no stream, as in the vendor's repository.
+    apart: str
+
+
+class RpmRepository(StrictModel):
+    """One repository. With `of_system` it is the system's own: its nodes have it from the beginning."""
+
+    repo: Name
+    of_system: bool = False
+    source: str
+    streams: Streams | None = None
+    packages: list[RpmPackage]
+
+    @model_validator(mode="after")
+    def _each_once(self) -> RpmRepository:
+        seen: set[str] = set()
+        for package in self.packages:
+            if package.name in seen:
+                raise ValueError(f"duplicate package: {package.name}")
+            seen.add(package.name)
+        return self
+
+
+@cache
+def stack_version(key: str) -> str:
+    """What the stack release `current` wants on EL 9: of "cuda.nccl" its version; "" where it names none.
+
+    The stacks lie beside the package `toolkit`; LabError for a key that they do not have.
+    """
+    path = _STACKS / "current.yml"
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))["stack_data"]["sets"][SYSTEM]
+        component, part = key.split(".")
+        return str(found[component][part])
+    except (OSError, KeyError) as e:
+        raise LabError(f"{path}: {SYSTEM} has no {key}, of which a stand-in is to be made") from e
+
+
+def _files_of(like: str) -> dict[str, PackagedFile]:
+    repo, name = like.split("/")
+    found = [p for one in load_fake_packages() if one.repo == repo for p in one.packages if p.name == name]
+    if not found:
+        raise LabError(f"toolkit/lab/vendor/{SYSTEM}: like: {like} is in no vendor/{repo}.yml")
+    return dict(found[-1].files)
+
+
+def load_rpm_packages() -> list[RpmRepository]:
+    """All repositories. LabError with file, line and entry for the first fault."""
+    found = []
+    for path in sorted(Path(str(resources.files("toolkit.lab") / "vendor" / SYSTEM)).glob("*.yml")):
+        try:
+            one = load_yaml(path, RpmRepository)
+        except ConfigError as e:
+            raise LabError(str(e)) from e
+        if one.repo != path.stem:
+            raise LabError(f"{path}: repo: is '{one.repo}'; the file name says '{path.stem}'")
+        found.append(one)
+    return found
+
+
+def fingerprint_of(repositories: list[RpmRepository]) -> str:
+    """Changes whenever the data do, with what they take from stacks and from other packages."""
+    parts = [one.model_dump_json() for one in repositories]
+    for package in (p for one in repositories for p in one.packages):
+        parts += package.every_version()
+        parts += [f"{path} {file.model_dump_json()}" for path, file in package.every_file().items()]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def stream_of(streams: Streams, version: str) -> str:
+    """The module stream that a release of a driver is in."""
+    branch = re.split(r"[.-]", version)[0]
+    return next((name for name, other in streams.named.items() if other == branch), f"{branch}-open")
