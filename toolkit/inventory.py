@@ -89,6 +89,8 @@ class _HostVars(BaseModel):
     elastic_ai_virtual: str | None = None
     elastic_ai_emulated: bool = False
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
+    elastic_ai_emulated_gpus: int = Field(default=0, ge=0)
+    gpu_mig: bool = False
     elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
@@ -235,6 +237,9 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
     if given.elastic_ai_emulated and not given.elastic_ai_virtual:
         words = "is true, but elastic_ai_virtual is missing; say there what the machine is, such as qemu"
         raise _fault(inventory, host, ("elastic_ai_emulated",), words)
+    if given.elastic_ai_emulated_gpus and not given.elastic_ai_virtual:
+        words = "is set, but elastic_ai_virtual is missing; only virtual nodes have emulated GPUs"
+        raise _fault(inventory, host, ("elastic_ai_emulated_gpus",), words)
     if given.elastic_ai_os_stand_in and not given.elastic_ai_virtual:
         words = "is set, but elastic_ai_virtual is missing; only virtual nodes stand in for another system"
         raise _fault(inventory, host, ("elastic_ai_os_stand_in",), words)
@@ -272,6 +277,8 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         virtual=given.elastic_ai_virtual,
         emulated=given.elastic_ai_emulated,
         hypervisor_host=given.elastic_ai_hypervisor_host,
+        emulated_gpus=given.elastic_ai_emulated_gpus,
+        mig=given.gpu_mig,
         os_stand_in=given.elastic_ai_os_stand_in,
     )
 

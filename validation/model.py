@@ -154,7 +154,8 @@ class Platform(Model):
 
 class Node(Model):
     """A managed machine. `slots` = training ranks it takes (its GPUs; on the lab declared). `emulated`: its processor
-    is emulated, so that what it computes or carries says nothing of a rate.
+    is emulated, so that what it computes or carries says nothing of a rate. `emulated_gpus`: GPUs of a lab's node that
+    host memory stands in for, which no bill of materials has.
     """
 
     name: str
@@ -168,15 +169,24 @@ class Node(Model):
     virtual: str | None = None  # by what: "systemd-nspawn", "qemu"; None = real hardware
     emulated: bool = False  # a virtual machine whose processor is emulated
     hypervisor_host: str | None = None  # of a virtual machine: the host that it runs on; None = not declared
+    emulated_gpus: int = Field(default=0, ge=0)
+    mig: bool = False  # its GPUs are meant to be divided by MIG
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
 
     @model_validator(mode="after")
     def _emulated_is_virtual(self) -> Node:
         if self.emulated and not self.virtual:
             raise ValueError("emulated, but not virtual: what emulates it must be said")
+        if self.emulated_gpus and not self.virtual:
+            raise ValueError("has emulated GPUs, but is not virtual")
         if self.os_stand_in and not self.virtual:
             raise ValueError("stands in for another operating system, but is not virtual")
         return self
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it is to have by the inventory, emulated ones among them; 0 where that declares none."""
+        return (self.bom.gpu_count or 0) + self.emulated_gpus
 
     @property
     def virtual_words(self) -> str:

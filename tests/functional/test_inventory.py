@@ -128,6 +128,15 @@ def test_a_lab_of_virtual_machines(site: Path, emulated: bool) -> None:
     assert {(node.virtual, node.emulated) for node in topology.nodes} == {("qemu", emulated)}
 
 
+def test_gpus_that_a_node_is_to_have(site: Path) -> None:
+    assert {node.name: (node.gpus, node.mig) for node in read_inventory(site).nodes}["gpu2"] == (4, False)
+    changed(site, "bom: {gpu_count: 4}", "bom: {gpu_count: 2}\n          gpu_mig: true")
+    assert (read_inventory(site).node("gpu2").gpus, read_inventory(site).node("gpu2").mig) == (2, True)
+    virtual = "elastic_ai_virtual: systemd-nspawn\n    elastic_ai_emulated_gpus: 3"
+    changed(site, "stack: {os: debian 12}", virtual)
+    assert (read_inventory(site).node("gpu2").gpus, read_inventory(site).node("gpu2").emulated_gpus) == (7, 3)
+
+
 def test_the_host_of_a_virtual_machine(site: Path) -> None:
     assert {node.hypervisor_host for node in read_inventory(site / "hosts.yml").nodes} == {None}
     changed(site, "stack: {os: debian 12}", "elastic_ai_hypervisor_host: esx1")
@@ -151,6 +160,11 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
         ),
         ("10.1.0.3/24", "10.1.0.2/24", "gpu2: fabric_ports.0.address: 10.1.0.2 is also used by gpu1/fab0"),
         ("ansible_host: 10.0.0.3", "ansible_host: 10.0.0.3\n          elastic_ai_emulated: true", "elastic_ai_virtual"),
+        (
+            "ansible_host: 10.0.0.3",
+            "ansible_host: 10.0.0.3\n          elastic_ai_emulated_gpus: 4",
+            "elastic_ai_virtual",
+        ),
         ("address: 10.1.0.3/24", "address: 10.1.0.3", "has no prefix length; write it like 10.0.0.1/24"),
         ("address: 10.1.0.3/24", "address: 10.1.0.300/24", "does not appear to be an IPv4 or IPv6"),
         ("address: 10.1.0.3/24", "adress: 10.1.0.3/24", "gpu2: fabric_ports.0.adress: unknown key"),

@@ -34,9 +34,9 @@ NOTHING = json.dumps({DENIED: []}) + "\n"
 
 
 def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:
-    """The report of a measurement that gave `values` (of kind `facts` or `rdma-ports`: facts). `like` has the rest."""
+    """The report of a measurement that gave `values` (some kinds: facts). `like` has the rest."""
     stdout, found = "", dict(facts)
-    if m.kind in ("facts", "rdma-ports"):
+    if m.kind in ("facts", "rdma-ports", "gpu-health"):
         stdout = json.dumps(facts)
     elif m.kind == "path-mtu":
         stdout, found = _ping(int(values[0])), {"path_mtu_bytes": int(values[0])}

@@ -142,6 +142,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return healthy_rdma(measurement)
     if measurement.kind in ("as-built", "converged"):
         return _as_built(measurement)
+    if measurement.kind == "gpu-health":
+        from tests.support import gpu_health_case  # which stands on this module
+
+        return gpu_health_case.read(measurement, gpu_health_case.facts(1))
     if measurement.kind == "rdma-ports":
         from tests.support.rdma_case import ports_of  # which stands on this module
 

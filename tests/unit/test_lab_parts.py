@@ -194,6 +194,15 @@ def test_inventory_declares_the_lab():
     assert yaml.safe_load(yaml.safe_dump(document)) == document
 
 
+@pytest.mark.parametrize(("engine", "gpus"), [({"remoting_engine_artifact": "/a"}, 4), (None, None)])
+def test_inventory_declares_the_emulated_gpus_that_the_lab_truly_has(engine: dict[str, str] | None, gpus: int | None):
+    served = Served(Path("/v"), ("cuda", "docker"), Path("/v/key.asc"), "AB12")
+    places = (Path("/k"), Path("/h"), served, Path("/keys"))
+    groups = inventory.inventory_document(make_spec("x", 0, 4, 1.0), *places, engine)["all"]["children"]
+    assert groups["gpu_servers"]["hosts"]["gpu1"].get("elastic_ai_emulated_gpus") == gpus
+    assert all("elastic_ai_emulated_gpus" not in host for host in groups["clients"]["hosts"].values())
+
+
 def test_a_lab_of_another_release_of_the_toolkit_can_be_read(tmp_path, monkeypatch):
     monkeypatch.setenv("ELASTIC_AI_LAB_DIR", str(tmp_path))
     spec = make_spec("other", 7, 2, 1.0)

@@ -51,7 +51,7 @@ def test_every_measurement_serves_a_criterion_and_can_end():
 
 
 def test_every_criterion_with_a_probe_is_planned():
-    plans = [plan_of(lab(), fabric=fabric) for fabric in ("tcp10", "roce40", "ib-edr")]
+    plans = [plan_of(lab(emulated_gpus=4), fabric=fabric) for fabric in ("tcp10", "roce40", "ib-edr")]
     plans.append(plan_of(lab(), [suite for suite in SUITES if suite not in DEFAULT]))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}

@@ -27,7 +27,7 @@ VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
 
 
-def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
+def _host_vars(spec: LabSpec, node: NodeSpec, emulated_gpus: bool = False) -> dict[str, Any]:
     values: dict[str, Any] = {
         "ansible_host": spec.management_address(node),
         "fabric_ports": [
@@ -50,6 +50,8 @@ def _host_vars(spec: LabSpec, node: NodeSpec) -> dict[str, Any]:
     if node.group == "gpu_servers":
         values["training_slots"] = SLOTS
         values["slurm_gpus"] = dict(POOL_GPUS)
+        if emulated_gpus:
+            values["elastic_ai_emulated_gpus"] = GPU_COUNT
     return values
 
 
@@ -83,7 +85,7 @@ def inventory_document(
     common |= engine or {}
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:
-        groups[node.group]["hosts"][node.name] = _host_vars(spec, node)
+        groups[node.group]["hosts"][node.name] = _host_vars(spec, node, bool(engine))
     return {"all": {"vars": common, "children": groups}}
 
 

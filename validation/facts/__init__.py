@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.node import (
     COMPONENTS,
@@ -59,7 +60,10 @@ __all__ = [
     "FabricPort",
     "FractionFacts",
     "Gid",
+    "GpuHealthFacts",
     "GpuPart",
+    "GpuReading",
+    "GpuState",
     "IbErrors",
     "IbFabricFacts",
     "IbLink",
@@ -101,6 +105,7 @@ AnyFacts = Annotated[
     Annotated[NodeFacts, Tag("node")]
     | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
     | Annotated[IbFabricFacts, Tag("ib-fabric")]
+    | Annotated[GpuHealthFacts, Tag("gpu-health")]
     | Annotated[CopyFacts, Tag("copies")]
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]

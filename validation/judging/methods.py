@@ -9,6 +9,7 @@ from validation.criterion import Criterion
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
 from validation.judging.counts import judge_counts
+from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
@@ -64,5 +65,6 @@ METHODS = {
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),
     "memlock": Method(judge_memlock, "how much memory a new session may lock"),
+    "gpu-health": Method(judge_gpu_health, "what GPUs say of errors, repairs, throttling, link and modes, twice"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
 }

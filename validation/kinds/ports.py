@@ -1,14 +1,18 @@
-"""What is read on a node: its hardware and software, its RDMA ports, the InfiniBand fabric behind them."""
+"""What is read on a node: its hardware and software, its GPUs, its RDMA ports, the InfiniBand fabric behind them."""
 
 from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import facts, ib_fabric, rdma_ports
+from validation.parsers import facts, gpu_health, ib_fabric, rdma_ports
 
 
 def _facts(m: Measurement, topology: Topology) -> Job:
     return on_node(m, interfaces=[port.interface for port in topology.node(m.nodes[0]).ports])
+
+
+def _gpus(m: Measurement, topology: Topology) -> Job:
+    return on_node(m)
 
 
 def _rdma(m: Measurement, topology: Topology) -> Job:
@@ -22,6 +26,14 @@ KINDS = (
         title="Hardware, software and settings of a node",
         job=_facts,
         parse=facts.parse,
+        repeat_by="probe",
+        once=True,
+    ),
+    Kind(
+        name="gpu-health",
+        title="Health of a node's GPUs",
+        job=_gpus,
+        parse=gpu_health.parse,
         repeat_by="probe",
         once=True,
     ),

@@ -117,7 +117,8 @@ class Gpu:
         self.uuid, self.name = self.text("UUID") or "", self.text("Name") or ""
         self.emulated = hasattr(library, EMULATED)
 
-    def _get(self, name: str) -> Any:
+    def function(self, name: str) -> Any:
+        """nvmlDeviceGet`name`, None where this driver has none of that name."""
         return getattr(self.library, f"nvmlDeviceGet{name}", None)
 
     def number(self, name: str, *before: int, of: Any = ctypes.c_uint) -> int | None:
@@ -127,7 +128,7 @@ class Gpu:
 
     def numbers(self, name: str, *before: int, of: Any = ctypes.c_uint, count: int) -> list[int] | None:
         """The same of a function that writes several."""
-        function, values = self._get(name), [of() for _ in range(count)]
+        function, values = self.function(name), [of() for _ in range(count)]
         if function is None:
             return None
         code = function(self.handle, *(ctypes.c_int(one) for one in before), *(ctypes.byref(v) for v in values))
@@ -135,14 +136,14 @@ class Gpu:
 
     def text(self, name: str) -> str | None:
         """What nvmlDeviceGet`name` writes: a text."""
-        function, buffer = self._get(name), ctypes.create_string_buffer(96)
+        function, buffer = self.function(name), ctypes.create_string_buffer(96)
         if function is None or function(self.handle, buffer, ctypes.c_uint(96)) != OK:
             return None
         return buffer.value.decode("utf-8", "replace")
 
     def structure(self, name: str, into: Any) -> Any:
         """`into` as nvmlDeviceGet`name` fills it, None where it does not."""
-        function = self._get(name)
+        function = self.function(name)
         return into if function is not None and function(self.handle, ctypes.byref(into)) == OK else None
 
     @property
@@ -165,7 +166,7 @@ class Gpu:
         held: dict[int, int] = {}
         answered = False
         for name in ("ComputeRunningProcesses", "MPSComputeRunningProcesses", "GraphicsRunningProcesses"):
-            query = self._get(f"{name}_v3") or self._get(f"{name}_v2")
+            query = self.function(f"{name}_v3") or self.function(f"{name}_v2")
             for room in (64, 4096):
                 count, infos = ctypes.c_uint(room), (_ProcessInfo * room)()
                 code = query(self.handle, ctypes.byref(count), infos) if query else INSUFFICIENT_SIZE
@@ -236,10 +237,18 @@ class Nvml:
         code = self.library.nvmlSystemGetDriverVersion(buffer, ctypes.c_uint(96))
         return buffer.value.decode("utf-8", "replace") if code == OK else ""
 
-    def gpus(self) -> list[Gpu]:
-        """All GPUs by index; NvmlError where they cannot be counted or one does not answer."""
+    def count(self) -> int:
+        """How many GPUs there are; NvmlError where NVML cannot tell."""
         count = ctypes.c_uint()
         code = self.library.nvmlDeviceGetCount_v2(ctypes.byref(count))
         if code != OK:
             raise NvmlError(f"nvmlDeviceGetCount_v2: NVML error {code}")
-        return [Gpu(self.library, index) for index in range(count.value)]
+        return count.value
+
+    def gpu(self, index: int) -> Gpu:
+        """One GPU by index; NvmlError where it does not answer."""
+        return Gpu(self.library, index)
+
+    def gpus(self) -> list[Gpu]:
+        """All GPUs by index; NvmlError where they cannot be counted or one does not answer."""
+        return [self.gpu(index) for index in range(self.count())]

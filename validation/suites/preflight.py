@@ -29,6 +29,7 @@ def plan(request: Request) -> Part:
                 for node in request.topology.nodes
             ]
         )
+    part.rounds += _gpu_health(request)
     part.rounds += _rdma_ports(request, "", {})
     part.rounds += _ib_fabric(request)
     mtu = request.serving("path-mtu")
@@ -67,8 +68,34 @@ def _of_one_machine(node: Node, found: Found, facts: tuple[str, ...], part: Part
 
 
 def closing(request: Request) -> list[list[Measurement]]:
-    """RDMA ports and InfiniBand fabric once more, after the suites that load them: what grew, what went down."""
-    return [*_rdma_ports(request, "-after", {"brief": True}), *_ib_fabric(request, "-after")]
+    """GPUs, RDMA ports and InfiniBand fabric once more, after the suites that load them: what grew, what went down."""
+    return [
+        *_gpu_health(request, "-after"),
+        *_rdma_ports(request, "-after", {"brief": True}),
+        *_ib_fabric(request, "-after"),
+    ]
+
+
+def _gpu_health(request: Request, suffix: str = "") -> list[list[Measurement]]:
+    """Every node that is to have GPUs."""
+    here, criteria = request.topology.here, request.serving("gpu-health")
+    nodes = [node for node in request.topology.nodes if node.gpus or (here is not None and here.gpus)]
+    if not nodes or not criteria:
+        return []
+    return [
+        [
+            Measurement(
+                id=f"gpu-health{suffix}.{node.name}",
+                suite="preflight",
+                kind="gpu-health",
+                nodes=(node.name,),
+                criteria=criteria,
+                estimated_s=1.0,
+                timeout_s=90.0,
+            )
+            for node in nodes
+        ]
+    ]
 
 
 def _with_rdma(request: Request) -> list[Node]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support import machines, tool_texts
+from tests.support import gpu_health_case, machines, tool_texts
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
@@ -123,6 +123,9 @@ class Player:
             found = machines.facts(machine, node, mtu)
             brief = {key: found[key] for key in ("fabric_ports", "rdma_devices")}
             return "facts", "", brief if asked.get("rdma_only") else found
+        if kind == "gpu-health":
+            found = gpu_health_case.facts(machine.gpus, model=machine.gpu)
+            return "NVML", json.dumps(found), found
         if kind == "rdma-ports":
             return "probes", "", machines.rdma_ports(machine, node, mtu, asked["interfaces"], bool(asked.get("brief")))
         if kind == "ib-fabric":

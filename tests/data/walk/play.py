@@ -59,6 +59,10 @@ def document(kind: str, node: str) -> dict[str, Any]:
     tool, version, stdout, found = "facts", "0.1.0", "", {}
     if kind == "facts":
         found = facts(node)
+    elif kind == "gpu-health":
+        recorded = json.loads((DATA / "kinds/gpu-health.json").read_text())["document"]["facts"]
+        found = {**recorded, "emulated": False, "gpus": recorded["gpus"][:1]}  # as if it were a GPU of hardware
+        tool, version, stdout = "NVML", found["driver"], json.dumps(found)
     elif kind == "path-mtu":
         tool, version, stdout = "ping", "20221126", (DATA / "ping/20221126-mtu9000.out").read_text()
     elif kind == "tcp-bandwidth":
