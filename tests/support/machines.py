@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.support.site import ADAPTER
 from validation.model import Node
 
 GEN3, GEN2 = {"gt_s": 8.0, "lanes": 16}, {"gt_s": 5.0, "lanes": 32}
@@ -106,7 +107,7 @@ def cards(machine: Machine, node: Node) -> list[dict[str, Any]]:
     nics = [
         {
             "what": "nic", "interface": port.interface, "address": f"0000:5e:00.{i}", "link": link, "card": link,
-            "numa": None if virtual else 0, **_above(machine, "5d", i, virtual),
+            "numa": None if virtual else 0, **_above(machine, "5d", i, virtual), **ADAPTER,
         }
         for i, port in enumerate(node.ports)
     ]  # fmt: skip

@@ -312,7 +312,11 @@ def below(root: str, **slot: Any) -> dict[str, Any]:
     return {"above": [port], "host_bridge": f"0000:{root}"}
 
 
-NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK, **below("3a")}
+ADAPTER = {
+    "board": "0x15b3 0x1015 0x15b3 0x0003", "firmware": "14.32.1010", "link_layer": "Ethernet",
+    "read_request_bytes": 512,
+}  # fmt: skip
+NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK, **below("3a"), **ADAPTER}
 GPU = {"what": "gpu", "address": "0000:18:00.0", **LINK, **below("17")}
 REAL_PCI = [NIC, GPU]
 REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}

@@ -76,6 +76,11 @@ class PciCard(_End):
     numa: Count | None = None
     above: tuple[PciPort, ...] = ()
     host_bridge: str = ""
+    # of a port's card: identifiers of the board, firmware, kind of the port, and MaxReadReq
+    board: str = ""
+    firmware: str = ""
+    link_layer: str = ""
+    read_request_bytes: Annotated[int, Field(ge=128, le=4096)] | None = None
 
     @property
     def name(self) -> str:

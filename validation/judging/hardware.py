@@ -31,7 +31,7 @@ _HIDDEN = (
 )
 
 
-def _facts(
+def facts_of_cards(
     case: Case, criterion: Criterion, node: str, id_: str, bound: Bound
 ) -> tuple[NodeFacts, list[str], str] | Judgement:
     """A node's facts, what of its cards was not seen, and whose they are where a hypervisor shows them, else "".
@@ -43,12 +43,12 @@ def _facts(
         return facts
     if facts.virt in CONTAINERS:
         why = f"{node} is a container ({facts.virt}), whose PCI devices are its host's"
-        return judgement(criterion, node, "not-measured", _missing(case), why, [id_], bound=bound)
+        return judgement(criterion, node, "not-measured", missing(case), why, [id_], bound=bound)
     hidden = "" if facts.virt == "none" or case.virtual else _HIDDEN.format(node=node, virt=facts.virt)
     return facts, _unseen(case.topology.node(node), facts), hidden
 
 
-def _missing(case: Case) -> ReasonCode:
+def missing(case: Case) -> ReasonCode:
     """Virtual hardware cannot prove it; of real hardware the figure is missing."""
     return "virtual" if case.virtual else "missing-metric"
 
@@ -79,7 +79,7 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
     judged = []
     for measurement in case.serving(criterion):
         node, evidence = measurement.nodes[0], [measurement.id]
-        got = _facts(case, criterion, node, measurement.id, bound)
+        got = facts_of_cards(case, criterion, node, measurement.id, bound)
         if isinstance(got, Judgement):
             judged.append(got)
             continue
@@ -110,7 +110,7 @@ def judge_pcie(case: Case, criterion: Criterion) -> list[Judgement]:
         elif hidden:
             judged.append(say("not-measured", "missing-metric", hidden))
         elif why:
-            judged.append(say("not-measured", _missing(case), "; ".join([*why, *_idle(idle)])))
+            judged.append(say("not-measured", missing(case), "; ".join([*why, *_idle(idle)])))
         elif idle:
             judged.append(say("not-measured", "missing-metric", "; ".join(_idle(idle))))
         else:
@@ -160,7 +160,7 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
         declared = case.topology.node(node)
         if "gpu_servers" not in declared.groups or (declared.bom.fabric_port_count == 0 and not declared.ports):
             continue
-        got = _facts(case, criterion, node, measurement.id, bound)
+        got = facts_of_cards(case, criterion, node, measurement.id, bound)
         if isinstance(got, Judgement):
             judged.append(got)
             continue
@@ -175,7 +175,7 @@ def judge_numa(case: Case, criterion: Criterion) -> list[Judgement]:
         nowhere = [c.name for c in (*gpus, *ports) if c.numa is None]
         far = [c for c in gpus if c.numa not in {p.numa for p in ports}]
         said = ", ".join(f"{p.interface} on {_numa(p)}" for p in ports)
-        code: ReasonCode = _missing(case)
+        code: ReasonCode = missing(case)
         verdict: VerdictName = "not-measured"
         if hidden:
             why = hidden

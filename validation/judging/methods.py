@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
+from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
 from validation.judging.counts import judge_counts
@@ -59,6 +60,7 @@ METHODS = {
     "converged": Method(judge_converged, "what site.yml in check mode would change on a node"),
     "pcie": Method(judge_pcie, "links of cards against what card and slot are rated at, as the node's sysfs says"),
     "numa": Method(judge_numa, "NUMA nodes of GPUs against those of fabric ports, as the node's sysfs says"),
+    "adapters": Method(judge_adapters, "firmware and settings of a model's adapters, against each other"),
     "nvlink": Method(judge_nvlink, "NVLinks of each GPU that are up, as NVML says"),
     "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),

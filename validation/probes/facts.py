@@ -147,6 +147,14 @@ def fabric_manager_state() -> str:
     return run_tool(["systemctl", "is-active", "nvidia-fabricmanager"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
 
 
+def with_firmware(card: dict[str, Any]) -> dict[str, Any]:
+    """A card as pcie.collect describes it; the firmware of an adapter without RDMA by ethtool."""
+    if card["what"] != "nic" or card.get("firmware", "?"):
+        return card
+    said = _say("ethtool", "-i", card["interface"])
+    return {**card, "firmware": group(r"^firmware-version: (?!N/A)(\S.*)$", said)}
+
+
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = _say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
@@ -169,7 +177,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),
         **ports(interfaces),
-        "pci": pcie.collect(interfaces),
+        "pci": [with_firmware(card) for card in pcie.collect(interfaces)],
         "numa_nodes": processors.numa_nodes(),
         **nvlink(len(gpus)),
         "nvswitches": pcie.nvswitches(),

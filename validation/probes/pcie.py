@@ -15,6 +15,7 @@ from validation.probes.rdma_ports_sysfs import SYSFS, read
 GPU_VENDOR = "0x10de"
 DISPLAY = "0x03"  # PCI class 3: display controllers, 3D controllers among them
 OTHER_BRIDGE = "0x0680"  # PCI class 6.80, of NVIDIA: an NVSwitch
+LINK_TYPES = {"1": "Ethernet", "32": "InfiniBand"}  # ARPHRD_* of linux/if_arp.h
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -59,6 +60,41 @@ def describe(function: Path) -> dict[str, Any]:
     }
 
 
+def read_request(function: Path) -> int | None:
+    """Bytes of the largest read request that a function may send (MaxReadReq), None where it cannot be read.
+
+    Bits 14:12 of Device Control in the PCI Express capability (PCI Express base specification, 7.5.3.4). Only root
+    reads more than the first 64 bytes of configuration space.
+    """
+    try:
+        space = (function / "config").read_bytes()
+    except OSError:
+        return None
+    if len(space) <= 64 or not space[0x06] & 0x10:  # no list of capabilities
+        return None
+    at = space[0x34] & 0xFC
+    for _ in range(48):  # as many as fit: a damaged list may go round
+        if at < 0x40 or at + 10 > len(space):
+            return None
+        if space[at] == 0x10:
+            code = space[at + 9] >> 4 & 0x7
+            return 128 << code if code <= 5 else None
+        at = space[at + 1] & 0xFC
+    return None
+
+
+def adapter(interface: str, function: Path, sysfs: Path = SYSFS) -> dict[str, Any]:
+    """What has to be the same on all adapters of a model; the model is that of the board, as its maker sells it."""
+    ids = [read(function / name) for name in ("vendor", "device", "subsystem_vendor", "subsystem_device")]
+    versions = sorted({read(path) for path in (function / "infiniband").glob("*/fw_ver")} - {""})
+    return {
+        "board": " ".join(ids).strip(),
+        "firmware": ", ".join(versions),
+        "link_layer": LINK_TYPES.get(read(sysfs / "class" / "net" / interface / "type"), ""),
+        "read_request_bytes": read_request(function),
+    }
+
+
 def root_port(card: dict[str, Any]) -> str:
     """Address of the host's port above a card, "" where there is none."""
     return str(card["above"][0]["address"]) if card["above"] else ""
@@ -75,7 +111,8 @@ def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:
     cards = []
     for interface in interfaces:
         function = function_of(interface, sysfs)
-        cards.append({"what": "nic", "interface": interface, **(describe(function) if function else {})})
+        told = {**describe(function), **adapter(interface, function, sysfs)} if function else {}
+        cards.append({"what": "nic", "interface": interface, **told})
     for path in sorted((sysfs / "bus" / "pci" / "devices").glob("*")):
         if read(path / "vendor") == GPU_VENDOR and read(path / "class").startswith(DISPLAY):
             cards.append({"what": "gpu", **describe(path.resolve())})
