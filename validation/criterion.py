@@ -14,6 +14,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from validation.errors import ConfigError
 from validation.fabric import FIGURES, Fabric
+from validation.floors import Floors
 from validation.model import Model
 from validation.platform import QUANTITIES
 from validation.reference import Reference
@@ -90,10 +91,11 @@ class Limit(Model):
     `kind`: `fabric` = derived from the fabric profile's key `fabric_key`, `minimum`/`maximum` = `value` in the
     criterion's unit, `exact` = equality with what is declared, `report` = no bound, the value is reported, `platform` =
     between `value` (a share) and the whole of what the node's declared platform can do of `platform_key`
-    (validation/platform.py). `provisional` = our judgement, to be calibrated, not a published figure.
+    (validation/platform.py), `floors` = no version below those of `floors` (validation/floors.py). `provisional` = our
+    judgement, to be calibrated, not a published figure.
     """
 
-    kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report"]
+    kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report", "floors"]
     words: str = Field(min_length=1)
     value: float | None = None
     claim: str | None = None
@@ -101,6 +103,7 @@ class Limit(Model):
     machines: tuple[OfMachine, ...] = ()
     fabric_key: str | None = None
     platform_key: str | None = None
+    floors: Floors | None = None
     provisional: bool = False
 
     @model_validator(mode="before")
@@ -136,6 +139,8 @@ class Limit(Model):
             raise ValueError(f"fabric_key has no meaning with kind {self.kind}; remove it")
         if (self.kind == "platform") != (self.platform_key in QUANTITIES):
             raise ValueError(f"kind platform, and no other, has a platform_key: one of {', '.join(QUANTITIES)}")
+        if (self.kind == "floors") != (self.floors is not None):
+            raise ValueError("kind floors, and no other, has floors")
         if self.kind == "platform" and not 0 < (self.value or 0) < 1:
             raise ValueError("value is the share of what the platform can do: between 0 and 1")
         return self

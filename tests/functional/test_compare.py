@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.support.page import Page
 from tests.support.raw_case import judged_as_it_stands
+from tests.support.site import FACTS
 from toolkit.cli import cli
 from toolkit.exits import Exit
 from validation.catalogue import load_criteria
@@ -197,7 +198,7 @@ def test_what_was_upgraded_is_named_with_its_nodes(site_runs, runs):
     rows = {d.what: d for d in compare(site_runs["clean"], after).stack}
     assert rows["Kernel"].old == "6.1.0-28-amd64"
     assert rows["Kernel"].nodes == ("head", "client1", "gpu1", "gpu2")
-    assert (rows["Docker"].old, rows["Docker"].new, rows["Docker"].nodes) == ("20.10.24", "26.1", ("gpu1",))
+    assert (rows["Docker"].old, rows["Docker"].new, rows["Docker"].nodes) == (FACTS["docker"], "26.1", ("gpu1",))
     assert (rows["This toolkit"].old, rows["This toolkit"].new) == ("0.1.0", "0.2.0")
     assert set(rows) == {"Kernel", "Docker", "This toolkit"}  # a clock's offset is no upgrade
 

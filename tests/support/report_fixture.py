@@ -37,7 +37,7 @@ PAIRS = list(permutations(PORTS, 2))
 def topology(virtual: bool = True, names: Iterable[str] = NAMES, **more: Any) -> Topology:
     model, nic, rate = ("container", "veth", 1.0) if virtual else ("PowerEdge C4140", "ConnectX-5", 10.0)
     bom = Bom(model=model, gpu_count=0, nic_model=nic, fabric_port_count=1)
-    declared = {"bom": bom, "slots": 2, "stack": {"os": "debian 12", "docker": "20.10.24"}, "site": "lab", **more}
+    declared = {"bom": bom, "slots": 2, "stack": {"os": "debian 12", "docker": "29.9.0"}, "site": "lab", **more}
     port = {"rate_gbps": rate, **more.get("port", {})}
     return (lab if virtual else hardware)(names, **{**declared, "port": port})
 

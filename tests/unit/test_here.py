@@ -112,7 +112,8 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
     """The verdict on a machine of hardware whose GPU, if it has one, has this PCI Express link."""
     plan = plan_of_one(topology)
     cards = [{"what": "gpu", "address": GPUS[0], "numa": 0, **gpu}] if gpu else []
-    shown = {"virt": "none", "lab": "", "fabric_ports": [], "pci": cards, "gpu_count": len(cards), **facts}
+    shown = {"virt": "none", "lab": "", "fabric_ports": [], "pci": cards, "gpu_count": len(cards)}
+    shown |= {"driver_loaded": "580.173.02" if cards else "", **facts}
     shown["nvlink"] = [{"address": card["address"], "links": []} for card in cards]
     copies = [Sample(metric="memory_copy_gb_s", value=100 + i / 100, unit="GB/s") for i in range(10)]
     exact = [Sample(metric="wrong_digests", value=0, unit="count")]

@@ -50,6 +50,19 @@ def test_versions_are_those_of_the_packages_and_not_of_the_record(dpkg, tmp_path
     assert found["drift"] == []
 
 
+@pytest.mark.parametrize(
+    ("rows", "package"),
+    [
+        (["installed docker-ce 5:29.9.0-1~debian.12~bookworm"], "docker-ce 5:29.9.0-1~debian.12~bookworm"),
+        (["installed docker.io 26.1.5+dfsg1-9"], "docker.io 26.1.5+dfsg1-9"),
+        (["installed docker-compose-plugin 5.6.0-1"], ""),
+    ],
+)
+def test_the_package_that_docker_is_from_is_told(dpkg, tmp_path, rows, package):
+    dpkg(*rows)
+    assert facts(tmp_path)["docker_package"] == package
+
+
 def test_a_package_that_is_only_configured_away_is_not_installed(dpkg, tmp_path):
     dpkg("config-files libcuda1 535.309.01-0", "not-installed nvidia-container-toolkit ")
     assert facts(tmp_path)["driver"] == ""

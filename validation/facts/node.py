@@ -133,6 +133,8 @@ class NodeFacts(Ports, Components):
     nvswitches: tuple[str, ...] | None = None  # PCI addresses
     fabric_manager_state: str | None = None  # systemctl is-active; "" without systemd
     driver_loaded: str = ""  # version, by NVML
+    docker_package: str | None = None  # `package version` of the package that Docker is from; None: not asked
+    runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None
     clock_offset_s: Annotated[float, Field(allow_inf_nan=False)] | None = None

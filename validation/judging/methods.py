@@ -20,6 +20,7 @@ from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.scaling import judge_scaling
+from validation.judging.secver import judge_security_floors
 from validation.judging.training_path import judge_path
 from validation.judging.values import judge_values
 from validation.model import Judgement
@@ -68,5 +69,6 @@ METHODS = {
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),
     "memlock": Method(judge_memlock, "how much memory a new session may lock"),
     "gpu-health": Method(judge_gpu_health, "what GPUs say of errors, repairs, throttling, link and modes, twice"),
+    "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
 }

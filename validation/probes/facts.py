@@ -188,6 +188,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         # a site without the training container may have MPI on the node itself
         "openmpi": training.get("openmpi") or group(r"\(Open MPI\)\s+(\S+)", _say("mpirun", "--version")),
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
+        "runc": group(r"^runc version (\S+)", _say("runc", "--version")),
         "horovod": training.get("horovod", ""),
         "torch": training.get("torch", ""),
         "training_nccl": training.get("nccl", ""),

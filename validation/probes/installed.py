@@ -28,6 +28,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
     "dcgm": ("datacenter-gpu-manager-4-core",),
     "slurm": ("slurmd", "slurmctld", "slurm-slurmd", "slurm-slurmctld"),
 }
+#: beside the components: the package that Docker is from, whose name tells who puts fixes into it
+BESIDE: dict[str, tuple[str, ...]] = {"docker_package": ("docker-ce", "moby-engine", "docker.io", "docker")}
 _DEB = ("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
 _RPM = ("rpm", "-qa", "--queryformat", "installed %{NAME} %{VERSION}-%{RELEASE}\n")
 
@@ -74,7 +76,7 @@ def collect(record: Path = RECORD, pending: Path = PENDING) -> dict[str, Any]:
     written = read_record(record)
     reasons = [line for path in sorted(pending.glob("*")) for line in path.read_text().splitlines() if line]
     return {
-        **{name: component(installed, patterns) for name, patterns in PACKAGES.items()},
+        **{name: component(installed, patterns) for name, patterns in (PACKAGES | BESIDE).items()},
         "stack_release": str(written.get("release", "")),
         "stand_ins": [str(s) for s in written.get("stand_ins", [])],
         "not_applicable": [str(s) for s in written.get("not_applicable", [])],

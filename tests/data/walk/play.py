@@ -35,7 +35,8 @@ GPU = {
     "above": [{"address": "0000:3a:00.0", "link": GEN3, "card": GEN3}], "host_bridge": "0000:3a",
 }  # fmt: skip
 NVLINKS = [{"number": n, "up": True} for n in range(6)]
-ODD = {"client1": {"docker": "27.3.1"}}
+DRIVER = "libnvidia-compute-580 580.173.02-1ubuntu1"
+ODD = {"client1": {"docker": "29.8.1"}}
 """What differs from the declared stack: the fault that the run finds."""
 
 
@@ -48,9 +49,10 @@ def facts(node: str) -> dict[str, Any]:
         "fabric_ports": [{"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": 1000}],
         "rdma_devices": [], "pci": [NIC, GPU] if gpu else [NIC],
         "nvlink": [{"address": GPU["address"], "links": NVLINKS}] if gpu else None,
-        "os": "ubuntu 24.04", "kernel": "6.8.0-87-generic", "python": "3.12.3", "openmpi": "", "docker": "28.5.1",
-        "horovod": "", "torch": "", "probes": "0.1.0", "driver": "", "fabric_manager": "", "cuda": "", "cudnn": "",
-        "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "", "stack_release": "",
+        "os": "ubuntu 24.04", "kernel": "6.8.0-137-generic", "python": "3.12.3", "openmpi": "", "docker": "29.9.0",
+        "horovod": "", "torch": "", "probes": "0.1.0", "driver": DRIVER if gpu else "", "fabric_manager": "",
+        "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "",
+        "stack_release": "", "docker_package": "docker-ce 5:29.9.0-1~ubuntu.24.04~noble", "runc": "1.4.3",
         "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
     }  # fmt: skip
     return {**found, **ODD.get(node, {})}
