@@ -24,6 +24,10 @@ GPU: dict[str, Any] = {
     "set_mhz": 1312, "default_mhz": 1312,
 }  # fmt: skip
 
+LOG: dict[str, Any] = {
+    "boot": "b", "oldest_us": 0, "newest_us": 60_000_000, "lines": [], "dropped": 0, "unread": "",
+}  # fmt: skip
+
 
 def gpu(index: int, **changes: Any) -> dict[str, Any]:
     """One GPU; `state` in `changes` is changed of its state."""
@@ -35,7 +39,15 @@ def gpu(index: int, **changes: Any) -> dict[str, Any]:
 def facts(count: int = 4, emulated: bool = False, model: str = str(GPU["name"]), **of_last: Any) -> dict[str, Any]:
     """A node's GPUs; `of_last` is changed of the last one."""
     gpus = [gpu(index, name=model, **(of_last if index == count - 1 else {})) for index in range(count)]
-    return {"type": "gpu-health", "driver": "580.159.03", "emulated": emulated, "gpus": gpus, "lost": [], "unread": ""}
+    return {
+        "type": "gpu-health",
+        "driver": "580.159.03",
+        "emulated": emulated,
+        "gpus": gpus,
+        "lost": [],
+        "unread": "",
+        "kernel_log": LOG,
+    }
 
 
 def document(said: dict[str, Any]) -> dict[str, Any]:

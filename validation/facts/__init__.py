@@ -15,6 +15,7 @@ from pydantic import Discriminator, Tag
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
+from validation.facts.kernel_log import KernelLog, XidLine
 from validation.facts.node import (
     COMPONENTS,
     Components,
@@ -70,6 +71,7 @@ __all__ = [
     "IbPort",
     "IbRate",
     "IsolationFacts",
+    "KernelLog",
     "Memlock",
     "NodeFacts",
     "NumaNode",
@@ -91,6 +93,7 @@ __all__ = [
     "SubnetManager",
     "TrainingFacts",
     "Uplink",
+    "XidLine",
     "joined",
 ]
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, once
+from validation.facts.kernel_log import KernelLog
 from validation.model_base import Model
 
 Watts = Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)]
@@ -77,7 +78,7 @@ class GpuReading(Model):
 
 class GpuHealthFacts(Model):
     """The GPUs of a node. lost: those that do not answer, in words. unread: why NVML says nothing at all, "" where it
-    does. emulated: host memory stands in for them."""
+    does. emulated: host memory stands in for them. kernel_log: what the kernel said of them."""
 
     type: Literal["gpu-health"] = "gpu-health"
     driver: str
@@ -85,6 +86,7 @@ class GpuHealthFacts(Model):
     gpus: tuple[GpuReading, ...]
     lost: tuple[Name, ...]
     unread: str
+    kernel_log: KernelLog
 
     @field_validator("gpus")
     @classmethod

@@ -63,7 +63,7 @@ def judge_gpu_health(case: Case, criterion: Criterion) -> list[Judgement]:
     bound = Bound(
         metric="gpu_health", unit="", equal=criterion.bound.words, derivation=_sources(), source=criterion.source
     )
-    seen = [_seen(case, criterion, id_, bound) for id_ in _first_readings(case, criterion)]
+    seen = [_seen(case, criterion, id_, bound) for id_ in first_readings(case, criterion)]
     peers = [one for one in seen if isinstance(one, Seen)]
     judged: list[Judgement] = []
     without: list[Judgement] = []
@@ -86,7 +86,8 @@ def _sources() -> tuple[str, ...]:
     )
 
 
-def _first_readings(case: Case, criterion: Criterion) -> list[str]:
+def first_readings(case: Case, criterion: Criterion) -> list[str]:
+    """Ids of the readings before the load."""
     return [m.id for m in case.serving(criterion) if not m.id.startswith(f"{AFTER}.")]
 
 

@@ -23,6 +23,7 @@ from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.training_path import judge_path
 from validation.judging.values import judge_values
+from validation.judging.xid import judge_xid
 from validation.model import Judgement
 
 
@@ -70,5 +71,6 @@ METHODS = {
     "memlock": Method(judge_memlock, "how much memory a new session may lock"),
     "gpu-health": Method(judge_gpu_health, "what GPUs say of errors, repairs, throttling, link and modes, twice"),
     "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
+    "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
 }

@@ -1,4 +1,4 @@
-"""Health of this node's GPUs by NVML: memory errors, repairs, throttling, PCIe link, modes, versions.
+"""Health of this node's GPUs by NVML: memory errors, repairs, throttling, PCIe link, modes, versions; and Xids.
 
 Read before and after the load of a run; what counts is judged by its growth. By ctypes, as validation/probes/nvml.py:
 NVIDIA's own binding (nvidia-ml-py) would have to be packed into the archive of the probes, which is built from this
@@ -14,7 +14,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from validation.probes import ProbeDoc
+from validation.probes import ProbeDoc, kernel_log
 from validation.probes.nvml import GRAPHICS, INSUFFICIENT_SIZE, LIBRARY, OK, Gpu, Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -30,6 +30,7 @@ class Asked:
     """What is asked of this probe."""
 
     library: str = LIBRARY
+    kmsg: str = kernel_log.KMSG
 
 
 def _on(value: int | None) -> bool | None:
@@ -120,7 +121,7 @@ def probe(args: Asked) -> ProbeDoc:
     """Read the GPUs once. That there is none, or no driver, is a finding and no failure of this probe."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        facts = collect(args.library)
+        facts = {**collect(args.library), "kernel_log": kernel_log.collect(args.kmsg)}
         return Ran(["gpu-health"], 0, json.dumps(facts, indent=1, sort_keys=True), ""), facts, None
 
     return document("gpu-health", "NVML", measure, lambda ran: _driver(ran.stdout))
