@@ -87,8 +87,9 @@ def _above(machine: Machine, root: str, number: int, virtual: bool) -> dict[str,
         bus = int(root, 16)
         ports += [f"0000:{bus + 1:02x}:00.0", f"0000:{bus + 2:02x}:{8 + 2 * number:02x}.0"]
     can = GEN2 if virtual else GEN3
+    off = {"capable": True, "control": 0}
     return {
-        "above": [{"address": address, "link": can, "card": can} for address in ports],
+        "above": [{"address": address, "link": can, "card": can, "acs": off} for address in ports],
         "host_bridge": f"0000:{root}",
     }
 

@@ -310,7 +310,8 @@ LINK = {"link": GEN3, "card": GEN3, "numa": 0}
 
 def below(root: str, **slot: Any) -> dict[str, Any]:
     """What is above a card in the port of the host at bus `root`, of x16 at 8 GT/s."""
-    port = {"address": f"0000:{root}:00.0", "link": GEN3, "card": {**GEN3, **slot}}
+    off = {"capable": True, "control": 0}
+    port = {"address": f"0000:{root}:00.0", "link": GEN3, "card": {**GEN3, **slot}, "acs": off}
     return {"above": [port], "host_bridge": f"0000:{root}"}
 
 

@@ -11,9 +11,9 @@ from validation.model import Judgement, Port
 from validation.probes import pcie, processors
 
 
-def read(server: Server, folder: Path) -> dict[str, Any]:
-    """What the probe says of it, as far as sysfs tells."""
-    sysfs = write(server, folder / "sys")
+def read(server: Server, folder: Path, **tree: Any) -> dict[str, Any]:
+    """What the probe says of it, as far as sysfs tells; `tree`: as of trees.write."""
+    sysfs = write(server, folder / "sys", **tree)
     pci = pcie.collect(ports_of(server), sysfs)
     return {
         "virt": "none", "lab": "", "model": server.model, "gpu_model": server.gpu_model, "gpu_count": server.gpus,

@@ -6,7 +6,8 @@ How GPUs hang on the host is what public documents say of each server, named in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import struct
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,9 @@ class _Writer:
     server: Server
     files: Files = field(default_factory=dict)
     links: Files = field(default_factory=dict)
+    acs: Mapping[str, int] = field(default_factory=dict)
+    root: bool = True
+    config: dict[Path, bytes] = field(default_factory=dict)
 
     def function(self, folder: Path, lanes: int, gt_s: float = 0.0, **more: str) -> None:
         """A PCI function that could do x16 at the server's speed."""
@@ -148,9 +152,11 @@ class _Writer:
         there = {"numa_node": str(numa)}
         lanes = card.lanes if lanes is None else lanes
         self.function(port, lanes, **there, vendor="0x8086", **{"class": "0x060400"})
+        self.config[port / "config"] = space(self.acs.get(port.name, 0))[: 4096 if self.root else 64]
         folder = port / f"0000:{next(buses):02x}:00.0"
         if isinstance(card, Switch):
             self.function(folder, lanes, **there, vendor="0x10b5", **{"class": "0x060400"})
+            self.config[folder / "config"] = space(None)[: 4096 if self.root else 64]  # an upper port has none
             bus = next(buses)
             for number, each in enumerate(card.below):
                 self.plug(folder / f"0000:{bus:02x}:{4 * number:02x}.0", numa, each, buses)
@@ -173,9 +179,18 @@ class _Writer:
             self.files[cpu] = str(socket[one])
 
 
-def write(server: Server, sysfs: Path) -> Path:
-    """The server's sysfs below that folder."""
-    made = _Writer(sysfs, server)
+def space(acs: int | None) -> bytes:
+    """Configuration space of a port: Advanced Error Reporting, then Access Control Services with that control."""
+    made = bytearray(4096)
+    struct.pack_into("<I", made, 0x100, 0x0001 | 2 << 16 | (0x148 if acs is not None else 0) << 20)
+    if acs is not None:
+        struct.pack_into("<IHH", made, 0x148, 0x000D | 1 << 16, 0x5F, acs)
+    return bytes(made)
+
+
+def write(server: Server, sysfs: Path, acs: Mapping[str, int] | None = None, root: bool = True) -> Path:
+    """The server's sysfs below that folder. `acs`: a port's control register; `root`: what is shown to nobody else."""
+    made = _Writer(sysfs, server, acs=acs or {}, root=root)
     for root in server.roots:
         bridge = sysfs / f"devices/pci0000:{root.bus:02x}"
         made.plug(bridge / f"0000:{root.bus:02x}:00.0", root.numa, root.below, iter(range(root.bus + 1, 256)))
@@ -186,6 +201,8 @@ def write(server: Server, sysfs: Path) -> Path:
     for path, text in made.files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text + "\n")
+    for path, raw in made.config.items():
+        path.write_bytes(raw)
     for path, target in made.links.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.symlink_to(target)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.tree_case import judged, read
-from tests.support.trees import REGISTERED, SERVERS
+from tests.support.trees import REGISTERED, SERVERS, space
+from validation.probes import acs
 
 SWITCHED = [name for name, server in SERVERS.items() if server.nvswitches]
 
@@ -106,3 +107,59 @@ def test_a_gpu_without_state_or_rates_is_no_pass(tmp_path: Path) -> None:
     assert (found.verdict, found.reason) == ("not-measured", "NVML shows 7 of 8 GPUs")
     found = judged("pf.fabric", SERVERS["XE9680"], tmp_path / "4", nvlink=[{**gpu, "emulated": True} for gpu in there])
     assert (found.verdict, found.reason) == ("not-measured", "the GPUs are emulated")
+
+
+# --- Access Control Services ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_ports_without_access_control_pass_and_the_iommu_is_stated(name: str, tmp_path: Path) -> None:
+    found = judged("pf.acs", SERVERS[name], tmp_path)
+    assert found.verdict == "pass", found.reason
+    assert str(found.text).endswith("; IOMMU none")
+    assert ": off" in str(found.text)
+
+
+def test_a_port_with_access_control_is_named_with_the_cards_below_it(tmp_path: Path) -> None:
+    """A switch's lower port and the host's."""
+    server = SERVERS["XE9680"]
+    there = read(server, tmp_path, acs={"0000:17:04.0": 0x1D, "0000:38:00.0": 0x1})["pci"]
+    found = judged("pf.acs", server, tmp_path / "2", pci=there)
+    assert (found.verdict, found.reason_code) == ("fail", "not-equal")
+    lower, host = found.reason.split("; ")
+    assert lower == "0000:17:04.0: SrcValid, ReqRedir, CmpltRedir, UpstreamFwd on (above rail0 (0000:19:00.0))"
+    assert host.startswith("0000:38:00.0: SrcValid on (above rail2 (")
+    assert host.count("GPU ") == 2
+
+
+def test_what_only_root_is_shown_is_not_known_to_others(tmp_path: Path) -> None:
+    there = read(SERVERS["C4140-K"], tmp_path, acs={"0000:17:04.0": 0x1D}, root=False)["pci"]
+    found = judged("pf.acs", SERVERS["C4140-K"], tmp_path / "2", pci=there)
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert "only root is shown the configuration space of 0000:5d:00.0" in found.reason
+
+
+def test_a_gpu_that_is_not_seen_may_be_below_such_a_port(tmp_path: Path) -> None:
+    there = read(SERVERS["C4140-K"], tmp_path)["pci"]
+    found = judged("pf.acs", SERVERS["C4140-K"], tmp_path / "2", pci=there[:-1])
+    assert (found.verdict, found.reason) == ("not-measured", "it shows 3 of 4 GPUs")
+
+
+def test_a_hypervisor_keeps_its_access_control(tmp_path: Path) -> None:
+    there = read(SERVERS["C4140-K"], tmp_path, acs={"0000:17:04.0": 0x1D})["pci"]
+    found = judged("pf.acs", SERVERS["C4140-K"], tmp_path / "2", pci=there, virt="vmware")
+    assert found.verdict == "not-applicable"
+
+
+def test_configuration_spaces(tmp_path: Path) -> None:
+    assert acs.control(space(0x1D)) == {"capable": True, "control": 0x1D}
+    assert acs.control(space(None)) == acs.control(b"\xff" * 4096) == {"capable": False, "control": 0}
+    assert acs.control(space(0x1D)[:256]) is None
+    looped = bytearray(space(None))
+    looped[0x100:0x104] = (0x0001 | 0x100 << 20).to_bytes(4, "little")  # its next is itself
+    assert acs.control(bytes(looped)) == {"capable": False, "control": 0}
+    assert acs.of_port(tmp_path) is None
+    (tmp_path / "groups").mkdir()
+    (tmp_path / "groups/type").write_text("identity\n")
+    (tmp_path / "iommu_group").symlink_to(tmp_path / "groups")
+    assert acs.iommu(tmp_path) == "identity"

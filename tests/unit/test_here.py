@@ -111,7 +111,8 @@ SHORT = {**FAST, "link": {"gt_s": 16.0, "lanes": 8}}
 def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: object) -> VerdictDoc:
     """The verdict on a machine of hardware whose GPU, if it has one, has this PCI Express link."""
     plan = plan_of_one(topology)
-    cards = [{"what": "gpu", "address": GPUS[0], "numa": 0, **gpu}] if gpu else []
+    port = {"address": "0000:3a:00.0", "acs": {"capable": True, "control": 0}}
+    cards = [{"what": "gpu", "address": GPUS[0], "numa": 0, "above": [port], **gpu}] if gpu else []
     shown = {"virt": "none", "lab": "", "fabric_ports": [], "pci": cards, "gpu_count": len(cards)}
     shown |= {"driver_loaded": "580.173.02" if cards else "", **facts}
     shown["nvlink"] = [{"address": card["address"], "links": []} for card in cards]

@@ -122,7 +122,7 @@ def test_what_sysfs_does_not_tell_is_left_open(tmp_path: Path) -> None:
     (tmp_path / "class/net/fab1").mkdir(parents=True)
     (tmp_path / "class/net/fab1/device").symlink_to(virtio / "virtio0")
     unknown = {"gt_s": None, "lanes": None}
-    told = {"link": unknown, "card": unknown, "numa": None, "above": [], "host_bridge": "0000:00"}
+    told = {"link": unknown, "card": unknown, "numa": None, "above": [], "host_bridge": "0000:00", "iommu": "none"}
     told |= {"board": "", "firmware": "", "link_layer": "", "read_request_bytes": None}
     assert pcie.collect(["fab1", "fab2"], tmp_path) == [
         {"what": "nic", "interface": "fab1", "address": "0000:00:03.0", **told},

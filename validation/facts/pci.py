@@ -57,10 +57,27 @@ class _End(Model):
         return PciLink(gt_s=_least(self.card.gt_s, port.gt_s), lanes=None if lanes is None else int(lanes))
 
 
+class Acs(Model):
+    """Access Control Services of a port: whether it has them, and its control register: what of them is on."""
+
+    capable: bool
+    control: Annotated[int, Field(ge=0, le=0xFFFF)]
+
+    @property
+    def words(self) -> str:
+        """The bits that are on, as lspci names them."""
+        return ", ".join(name for bit, name in enumerate(ACS_BITS) if self.control >> bit & 1)
+
+
+ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
+"""Bits of the ACS control register, from the lowest (PCI Express base specification), in the words of `lspci -vvv`."""
+
+
 class PciPort(_End):
     """A port above a card: the host's, or of a switch, whose upper ports are the lower ends of links themselves."""
 
     address: Name
+    acs: Acs | None = None  # None: its configuration space was not shown
 
 
 class PciCard(_End):
@@ -81,6 +98,7 @@ class PciCard(_End):
     firmware: str = ""
     link_layer: str = ""
     read_request_bytes: Annotated[int, Field(ge=128, le=4096)] | None = None
+    iommu: str = ""  # identity (passed through), DMA, DMA-FQ, none; "": not known
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from validation.judging.case import CONTAINERS, Case, facts_for, judgement
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
 
-def _unseen(node: Node, facts: NodeFacts) -> list[str]:
+def unseen(node: Node, facts: NodeFacts) -> list[str]:
     """What of a node's GPUs and fabric ports its cards do not show."""
     found = []
     counted, gpus = max(facts.gpu_count, node.bom.gpu_count or 0), sum(card.what == "gpu" for card in facts.pci)
@@ -45,7 +45,7 @@ def facts_of_cards(
         why = f"{node} is a container ({facts.virt}), whose PCI devices are its host's"
         return judgement(criterion, node, "not-measured", missing(case), why, [id_], bound=bound)
     hidden = "" if facts.virt == "none" or case.virtual else _HIDDEN.format(node=node, virt=facts.virt)
-    return facts, _unseen(case.topology.node(node), facts), hidden
+    return facts, unseen(case.topology.node(node), facts), hidden
 
 
 def missing(case: Case) -> ReasonCode:

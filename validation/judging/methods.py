@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
+from validation.judging.acs import judge_acs
 from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
@@ -65,6 +66,7 @@ METHODS = {
     "adapters": Method(judge_adapters, "firmware and settings of a model's adapters, against each other"),
     "nvlink": Method(judge_nvlink, "NVLinks of each GPU that are up, as NVML says"),
     "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
+    "acs": Method(judge_acs, "Access Control Services of the ports above cards, as their configuration space says"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from validation.probes import acs
 from validation.probes.rdma_ports_sysfs import SYSFS, read
 
 GPU_VENDOR = "0x10de"
@@ -55,7 +56,8 @@ def describe(function: Path) -> dict[str, Any]:
     return {
         **_end(function),
         "numa": int(numa) if numa.isdigit() else None,  # -1: none assigned
-        "above": [_end(port) for port in above],
+        "above": [{**_end(port), "acs": acs.of_port(port)} for port in above],
+        "iommu": acs.iommu(function),
         "host_bridge": top[3:] if re.fullmatch(r"pci[0-9a-f]{4,}:[0-9a-f]{2}", top) else "",
     }
 

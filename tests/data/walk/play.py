@@ -24,15 +24,16 @@ from validation.model import Node
 
 DATA = Path(__file__).parents[1]
 GEN2, GEN3 = {"gt_s": 5.0, "lanes": 2}, {"gt_s": 8.0, "lanes": 16}
+OFF = {"capable": True, "control": 0}
 NIC = {
     "what": "nic", "interface": "fab0", "address": "0000:19:00.0", "link": GEN2, "card": GEN2, "numa": 0,
-    "above": [{"address": "0000:17:00.0", "link": GEN2, "card": GEN2}], "host_bridge": "0000:17",
     "board": "0x8086 0x1563 0x1028 0x1fa9", "firmware": "0x80000f32", "link_layer": "Ethernet",
     "read_request_bytes": 512,
+    "above": [{"address": "0000:17:00.0", "link": GEN2, "card": GEN2, "acs": OFF}], "host_bridge": "0000:17",
 }  # fmt: skip
 GPU = {
     "what": "gpu", "address": "0000:3b:00.0", "link": GEN3, "card": GEN3, "numa": 0,
-    "above": [{"address": "0000:3a:00.0", "link": GEN3, "card": GEN3}], "host_bridge": "0000:3a",
+    "above": [{"address": "0000:3a:00.0", "link": GEN3, "card": GEN3, "acs": OFF}], "host_bridge": "0000:3a",
 }  # fmt: skip
 NVLINKS = [{"number": n, "up": True} for n in range(6)]
 DRIVER = "libnvidia-compute-580 580.173.02-1ubuntu1"

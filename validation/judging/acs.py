@@ -1,0 +1,82 @@
+"""Judging Access Control Services: off at every port above GPUs and fabric ports, for they send transfers around."""
+
+from __future__ import annotations
+
+from validation.criterion import Criterion
+from validation.facts import NodeFacts, PciPort
+from validation.gpus import nvlinks
+from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.judging.hardware import unseen
+from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+
+
+def judge_acs(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Every node with GPUs. Where no node has any, or all are virtual machines, it does not apply to this site."""
+    bound = Bound(
+        metric="acs_control",
+        unit="",
+        equal="no service switched on at any port above a GPU or a fabric port",
+        derivation=("ACS control register (PCI Express base specification, ACS Extended Capability)",),
+        source=criterion.source,
+    )
+    judged: list[Judgement] = []
+    without: list[Judgement] = []
+    for measurement in case.serving(criterion):
+        node = case.topology.node(measurement.nodes[0])
+        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, bound)
+        if isinstance(facts, Judgement):
+            judged.append(facts)
+            continue
+        verdict, code, why, text = _judge(case, node, facts)
+        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], text=text, bound=bound)
+        (without if verdict == "not-applicable" else judged).append(said)
+    return judged or without
+
+
+def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str, str | None]:
+    missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
+    if not max(facts.gpu_count, node.bom.gpu_count or 0):
+        return "not-applicable", "not-applicable", "no GPU in this node, and none declared", None
+    if facts.virt in CONTAINERS:
+        why = f"{node.name} is a container ({facts.virt}), whose PCI devices are its host's"
+        return "not-measured", missing, why, None
+    if facts.virt != "none":
+        why = f"{node.name} is a virtual machine ({facts.virt}): its hypervisor needs these services as it set them"
+        return "not-applicable", "not-applicable", why, None
+    ports: dict[str, PciPort] = {}
+    below: dict[str, list[str]] = {}
+    for card in facts.pci:
+        for port in card.above:
+            ports[port.address] = port
+            below.setdefault(port.address, []).append(card.name)
+    text = "; ".join([*(f"{port.address}: {_state(port)}" for port in ports.values()), _iommu(facts)])
+    on = [
+        f"{port.address}: {port.acs.words or hex(port.acs.control)} on (above {', '.join(below[port.address])})"
+        for port in ports.values()
+        if port.acs is not None and port.acs.control
+    ]
+    row = nvlinks(facts.gpu_model)
+    if on and row is not None and row.beyond:
+        why = f"nothing tells what {facts.gpu_model} wants of these services: {'; '.join(on)}"
+        return "not-measured", "no-bound", why, text
+    if on:
+        return "fail", "not-equal", "; ".join(on), text
+    open_ = unseen(node, facts)
+    if mute := [port.address for port in ports.values() if port.acs is None]:
+        open_.append(f"only root is shown the configuration space of {', '.join(mute)}")
+    if bare := [card.name for card in facts.pci if card.what == "gpu" and not card.above]:
+        open_.append(f"no port is shown above {', '.join(bare)}")
+    if open_:
+        return "not-measured", missing, "; ".join(open_), text
+    return "pass", "within-bounds", text, text
+
+
+def _state(port: PciPort) -> str:
+    if port.acs is None:
+        return "unknown"
+    return port.acs.words or ("off" if port.acs.capable else "has none")
+
+
+def _iommu(facts: NodeFacts) -> str:
+    """`IOMMU identity`, of all cards."""
+    return f"IOMMU {', '.join(sorted({card.iommu or 'unknown' for card in facts.pci}))}"
