@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
@@ -52,6 +53,9 @@ __all__ = [
     "Carrier",
     "CheckOutcome",
     "Components",
+    "ComputeDevice",
+    "ComputeFacts",
+    "ComputeFigure",
     "ConvergedFacts",
     "CopyDevice",
     "CopyFacts",
@@ -113,6 +117,7 @@ AnyFacts = Annotated[
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[TrainingFacts, Tag("training")]
+    | Annotated[ComputeFacts, Tag("compute")]
     | Annotated[AsBuiltFacts, Tag("as-built")]
     | Annotated[ConvergedFacts, Tag("converged")]
     | Annotated[PlainFacts, Tag("plain")],

@@ -10,6 +10,7 @@ from validation.judging.acs import judge_acs
 from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
+from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -75,4 +76,10 @@ METHODS = {
     "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
     "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
+    "compute": Method(
+        judge_compute,
+        "rates of each GPU against the others of its model and published ones",
+        figures=True,
+        counts="GPUs",
+    ),
 }

@@ -18,17 +18,23 @@ FIRST = "*"
 """A kind's headline where it is whatever metric a result has first."""
 
 
+def _anywhere(node: Node, topology: Topology) -> str:
+    return ""
+
+
 @dataclass(frozen=True)
 class OnEach:
     """How suite compute takes a measurement on each node by itself.
 
-    `quick`: parameters in place of those of `params` where it is to be short, which then takes `quick_s`.
+    `quick`: parameters in place of those of `params` where it is to be short, which then takes `quick_s`. `why_not`:
+    why a node is left out, "" where it is not.
     """
 
     params: Callable[[Node], dict[str, Param]]
     estimated_s: float
     quick: Mapping[str, Param] = field(default_factory=dict)
     quick_s: float = 0.0
+    why_not: Callable[[Node, Topology], str] = _anywhere
 
     def asked(self, node: Node, short: bool) -> tuple[dict[str, Param], float]:
         """Parameters for a node, and how long it will take."""

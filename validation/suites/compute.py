@@ -15,7 +15,11 @@ def plan(request: Request) -> Part:
         criteria = request.serving(kind.name)
         if kind.on_each is None or not criteria:
             continue
-        each = [_one(kind.name, kind.on_each, node, criteria, request) for node in request.topology.nodes]
+        why = {node.name: kind.on_each.why_not(node, request.topology) for node in request.topology.nodes}
+        nodes = [node for node in request.topology.nodes if not why[node.name]]
+        for words in dict.fromkeys(why.values()) if not nodes else ():
+            part.leave_out(f"{kind.title}: {words}", *criteria)
+        each = [_one(kind.name, kind.on_each, node, criteria, request) for node in nodes]
         part.rounds += [[m] for m in each] if request.topology.virtual else [each] if each else []
     part.excused = not part.rounds
     return part

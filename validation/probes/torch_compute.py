@@ -1,0 +1,394 @@
+"""The part of probe gpu_compute that needs torch: DeepBench's problems and exact products on each GPU of this node.
+
+One process for each GPU, all of them at the same time, as they work in a training; without CUDA one for the processors.
+A parent prints one JSON document. For each device: who it is, for each list and precision the problems that were taken
+as `[place, iterations, [seconds of one iteration, a batch each], finite]`, or `[place, why not]`, the digests of exact
+products, and what NVML said of clocks, power and temperature meanwhile.
+
+Times are CUDA events around a batch of iterations after a warm-up; on processors the monotonic clock. Operands are
+random, for power, and with it the clock, depends on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import importlib
+import json
+import math
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+
+from validation.probes import deepbench, exact_products
+from validation.probes.nvml import Nvml, NvmlError
+
+PR_SET_PDEATHSIG = 1
+WARM_S = 2.0  # of products before anything counts: a GPU that idles takes a second or so to raise its clocks
+MOST_ITERATIONS = 2000
+SAMPLE_S = 0.2  # between two looks at clocks, power and temperature
+SLOWING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "sw_power_cap")
+TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
+LEAST_CAPABILITY = {"fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
+FP8_MULTIPLE = 16  # what cuBLASLt asks of each dimension
+BF16_FLAGS = {"avx512_bf16", "amx_bf16"}  # of /proc/cpuinfo: without them bf16 is converted word by word
+Run = Callable[[], Any]
+
+
+class Device:
+    """One GPU, or the processors of this node."""
+
+    def __init__(self, torch: Any, index: int | None) -> None:
+        """`index` None: the processors."""
+        self.torch, self.index = torch, index
+        self.cuda = index is not None
+        self.name = f"cuda:{index}" if self.cuda else "cpu"
+        self.at = torch.device(self.name)
+        if self.cuda:
+            torch.cuda.set_device(self.at)
+            torch.backends.cudnn.benchmark = True  # the fastest algorithm, as DeepBench takes it
+
+    def seconds(self, run: Run, times: int) -> float:
+        """Seconds that `times` runs took, from the first to the end of the last."""
+        if not self.cuda:
+            begin = time.perf_counter()
+            for _ in range(times):
+                run()
+            return time.perf_counter() - begin
+        events = [self.torch.cuda.Event(enable_timing=True) for _ in range(2)]
+        events[0].record()
+        for _ in range(times):
+            run()
+        events[1].record()
+        events[1].synchronize()
+        return float(events[0].elapsed_time(events[1])) / 1e3
+
+    def random(self, *shape: int, dtype: Any) -> Any:
+        """Normally distributed numbers."""
+        made = self.torch.randn(*shape, device=self.at, dtype=self.torch.float32)
+        return made if dtype == self.torch.float32 else made.to(dtype)
+
+    def supports(self, precision: str) -> str:
+        """Why this device does not compute in that precision, "" where it does."""
+        if not hasattr(self.torch, TYPES[precision]):
+            return f"torch {self.torch.__version__} has no {TYPES[precision]}"
+        if not self.cuda:
+            if precision == "bf16" and not BF16_FLAGS & set(Path("/proc/cpuinfo").read_text().split()):
+                return "these processors have no instructions for it"
+            return "" if precision in ("fp32", "bf16") else "not taken on processors"
+        capability = tuple(self.torch.cuda.get_device_capability(self.at))
+        if capability < LEAST_CAPABILITY[precision]:
+            return "compute capability {}.{}".format(*capability)
+        return ""
+
+    def use(self, precision: str) -> Any:
+        """Take tensor cores for fp32 only where tf32 is asked; the type of the operands."""
+        if self.cuda:
+            self.torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+            self.torch.backends.cudnn.allow_tf32 = precision == "tf32"
+        return getattr(self.torch, TYPES[precision])
+
+
+def matrix_product(device: Device, a: Any, b: Any, precision: str) -> Run:
+    """A run of a x b. fp8 needs b column by column, and gives bf16."""
+    torch = device.torch
+    if precision != "fp8":
+        out = torch.empty(a.shape[0], b.shape[1], device=device.at, dtype=a.dtype)
+        return lambda: torch.mm(a, b, out=out)
+    one = torch.tensor(1.0, device=device.at)
+    columns = b.t().contiguous().t()
+
+    def run() -> Any:
+        found = torch._scaled_mm(a.contiguous(), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        return found[0] if isinstance(found, tuple) else found  # torch before 2.5
+
+    return run
+
+
+def gemm(device: Device, name: str, precision: str) -> Run:
+    """A matrix product of DeepBench."""
+    m, n, k, a_t, b_t = deepbench.gemm(name)
+    if precision == "fp8" and any(size % FP8_MULTIPLE for size in (m, n, k)):
+        raise ValueError(f"fp8 takes multiples of {FP8_MULTIPLE} only")
+    dtype = device.use(precision)
+    a = device.random(k, m, dtype=dtype).t() if a_t else device.random(m, k, dtype=dtype)
+    b = device.random(n, k, dtype=dtype).t() if b_t else device.random(k, n, dtype=dtype)
+    return matrix_product(device, a, b, precision)
+
+
+def conv(device: Device, name: str, precision: str) -> Run:
+    """A convolution, forward and both gradients; what it returns is all three."""
+    if precision == "fp8":
+        raise ValueError("torch has no convolutions in fp8")
+    torch, dtype = device.torch, device.use(precision)
+    w, h, c, n, k, s, r, pad_w, pad_h, stride_w, stride_h = deepbench.conv(name)
+    image = device.random(n, c, h, w, dtype=dtype).requires_grad_()
+    filters = device.random(k, c, r, s, dtype=dtype).requires_grad_()
+    stride, padding = (stride_h, stride_w), (pad_h, pad_w)
+    with torch.no_grad():
+        upstream = torch.randn_like(torch.nn.functional.conv2d(image, filters, stride=stride, padding=padding))
+
+    def run() -> Any:
+        out = torch.nn.functional.conv2d(image, filters, stride=stride, padding=padding)
+        return (out, *torch.autograd.grad(out, (image, filters), upstream))
+
+    return run
+
+
+def rnn(device: Device, name: str, precision: str) -> Run:
+    """A recurrent layer, forward and the gradients of input and weights."""
+    if precision == "fp8":
+        raise ValueError("torch has no recurrent layers in fp8")
+    torch, dtype = device.torch, device.use(precision)
+    cell, hidden, batch, steps = deepbench.rnn(name)
+    form = {"vanilla": torch.nn.RNN, "lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[cell]
+    extra = {"nonlinearity": "relu"} if cell == "vanilla" else {}
+    layer = form(hidden, hidden, **extra).to(device=device.at, dtype=dtype)
+    given = device.random(steps, batch, hidden, dtype=dtype).requires_grad_()
+    upstream = device.random(steps, batch, hidden, dtype=dtype)
+    weights = tuple(layer.parameters())
+
+    def run() -> Any:
+        out = layer(given)[0]
+        return (out, *torch.autograd.grad(out, (given, *weights), upstream))
+
+    return run
+
+
+MAKERS = {"gemm": gemm, "sustained": gemm, "conv": conv, "rnn": rnn}
+
+
+def one(device: Device, which: str, name: str, precision: str, asked: dict[str, Any]) -> list[Any]:
+    """Iterations, seconds of each batch's iteration and whether the result is finite; [why] where it cannot be run."""
+    torch = device.torch
+    try:
+        run = MAKERS[which](device, name, precision)
+        device.seconds(run, 1)  # picks the algorithm
+        once = max(device.seconds(run, 1), 1e-7)
+        times = max(1, min(MOST_ITERATIONS, math.ceil(asked["least_s"] / once)))
+        device.seconds(run, max(1, times // 4))
+        batches = [round(device.seconds(run, times) / times, 10) for _ in range(asked["batches"])]
+        made = run()
+        parts = made if isinstance(made, tuple) else (made,)
+        return [times, batches, all(bool(torch.isfinite(part).all()) for part in parts)]
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as fault:
+        why = str(fault).strip().splitlines()[0] if str(fault).strip() else type(fault).__name__
+        return ["out of memory" if "out of memory" in why else why[:160]]
+    finally:
+        if device.cuda:
+            with contextlib.suppress(RuntimeError):
+                torch.cuda.empty_cache()
+
+
+def lists(device: Device, asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Every list in every precision that the device has; which it has not, and why."""
+    found: dict[str, Any] = {}
+    without: dict[str, str] = {}
+    for precision in asked["precisions"]:
+        if why := device.supports(precision):
+            without[precision] = why
+            continue
+        for which in asked["lists"]:
+            names = deepbench.PROBLEMS[which]
+            places = deepbench.chosen(which, asked["most"], not device.cuda)
+            rows = [[at, *one(device, which, names[at], precision, asked)] for at in places]
+            found.setdefault(which, {})[precision] = rows
+        if device.cuda and "gemm" in asked["lists"]:
+            shapes = [word.partition(":")[2] for word in asked["sustained"] if word.startswith(f"{precision}:")]
+            rows = [[at, *one(device, "sustained", f"{name}NN", precision, asked)] for at, name in enumerate(shapes)]
+            if rows:
+                found.setdefault("sustained", {})[precision] = rows
+    return found, without
+
+
+def exact(device: Device, precision: str, repeats: int) -> dict[str, Any]:
+    """Digests of the exact product of a precision, and how often each came out."""
+    torch, shape = device.torch, exact_products.SHAPES[precision]
+    size = exact_products.GPU_SIZE if device.cuda else exact_products.CPU_SIZE
+    left, right = exact_products.operands(precision)
+    dtype = device.use(precision)
+    rows = torch.arange(size, device=device.at)
+    a = torch.tensor(left, dtype=torch.float32, device=device.at)[rows % exact_products.ROWS].to(dtype)
+    b = torch.tensor(right, dtype=torch.float32, device=device.at)[:, rows % exact_products.COLUMNS].to(dtype)
+    run = matrix_product(device, a, b, precision)
+    digests: dict[str, int] = {}
+    for _ in range(repeats):
+        product = run().contiguous().cpu()
+        words = product.view(torch.int16) if shape.out != "fp32" else product
+        digest = hashlib.sha256(words.numpy().tobytes()).hexdigest()
+        digests[digest] = digests.get(digest, 0) + 1
+    return {"precision": precision, "size": size, "digests": digests}
+
+
+def exactly(device: Device, asked: dict[str, Any], when: str) -> list[dict[str, Any]]:
+    """Exact products in every precision that the device has."""
+    found = []
+    for precision in asked["precisions"] if asked["exact"] else ():
+        if device.supports(precision):
+            continue
+        try:
+            found.append({"when": when, **exact(device, precision, asked["exact"])})
+        except (RuntimeError, TypeError) as fault:
+            found.append({"when": when, "precision": precision, "why": str(fault).strip().splitlines()[0][:160]})
+    return found
+
+
+class Watch:
+    """Looks at a GPU's clocks, power and temperature from beside, from `with` to its end."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: on the PCI bus, as CUDA tells it."""
+        self.address, self.said, self.states = address, "", []  # type: str, str, list[dict[str, Any]]
+        self.who: dict[str, Any] = {}
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self._look, daemon=True)
+
+    def _look(self) -> None:
+        try:
+            with Nvml() as nvml:
+                mine = [gpu for gpu in nvml.gpus() if gpu.address == self.address]
+                if not mine:
+                    raise NvmlError(f"NVML has no GPU at {self.address or 'an unknown address'}")
+                self.who = {"uuid": mine[0].uuid, "serial": mine[0].text("Serial") or ""}
+                while not self.over.wait(SAMPLE_S):
+                    self.states.append(mine[0].state().document())
+        except (NvmlError, AttributeError, OSError) as fault:
+            self.said = str(fault)
+
+    def __enter__(self) -> Watch:
+        """Begin to look."""
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        self.over.set()
+        self.thread.join(5)
+
+    def document(self) -> dict[str, Any]:
+        """How many looks, the middle and the extremes of what was seen, and the share of looks with each reason."""
+        document: dict[str, Any] = {"samples": len(self.states), "said": self.said}
+        for key in ("sm_mhz", "power_w", "temperature_c"):
+            seen = [state[key] for state in self.states if state[key] is not None]
+            if seen:
+                document[key] = {"least": min(seen), "median": statistics.median(seen), "most": max(seen)}
+        for key in ("sm_max_mhz", "power_limit_w"):
+            document[key] = next((state[key] for state in self.states if state[key] is not None), None)
+        reasons = [name for state in self.states for name in state["throttle_reasons"] or ()]
+        document["reasons"] = {name: reasons.count(name) / len(self.states) for name in sorted(set(reasons))}
+        return document
+
+
+def address(index: int) -> str:
+    """PCI address of CUDA's device, as sysfs writes it; "" where the driver does not say."""
+    buffer = ctypes.create_string_buffer(32)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        handle = ctypes.c_int()
+        code = driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetPCIBusId(buffer, 32, handle)
+    except (OSError, AttributeError):
+        return ""
+    return "" if code else buffer.value.decode().lower()[-12:]
+
+
+def measured(asked: dict[str, Any], index: int | None) -> dict[str, Any]:
+    """Everything of one device."""
+    torch: Any = importlib.import_module("torch")
+    torch.manual_seed(1)
+    for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
+        with contextlib.suppress(AttributeError, AssertionError):  # older than these settings
+            setattr(torch.backends.cuda.matmul, name, False)
+    device = Device(torch, index)
+    report: dict[str, Any] = {"device": device.name, "name": _processor(), "threads": torch.get_num_threads()}
+    if index is not None:
+        about = torch.cuda.get_device_properties(device.at)
+        report.update(name=about.name, memory_bytes=about.total_memory, threads=0)
+        report["capability"] = f"{about.major}.{about.minor}"
+        torch.zeros(1, device=device.at)  # the driver is there from here on
+        report["address"] = address(index)
+        with Watch(report["address"]) as watch:
+            report["exact"] = exactly(device, asked, "cold")
+            _warm(device)
+            report["lists"], report["without"] = lists(device, asked)
+            report["exact"] += exactly(device, asked, "hot")
+        return {**report, **watch.who, "watch": watch.document()}
+    report["exact"] = exactly(device, asked, "cold")
+    report["lists"], report["without"] = lists(device, asked)
+    report["exact"] += exactly(device, asked, "hot")
+    return report
+
+
+def _warm(device: Device) -> None:
+    run = gemm(device, "4096x4096x4096NN", "fp32")
+    until = time.monotonic() + WARM_S
+    while time.monotonic() < until:
+        device.seconds(run, 1)
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
+
+
+def every(asked: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
+    """Reports of all GPUs, each from a process of its own; one that fails says so and harms no other."""
+    words = [sys.executable, "-I", __file__, json.dumps(asked)]
+    started = [
+        subprocess.Popen([*words, str(index)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_with_parent)
+        for index in range(count)
+    ]
+    said: list[tuple[bytes, bytes]] = [(b"", b"")] * count
+    readers = [
+        threading.Thread(target=lambda at=at, p=p: said.__setitem__(at, p.communicate()))
+        for at, p in enumerate(started)
+    ]
+    for reader in readers:
+        reader.start()
+    for at, reader in enumerate(readers):
+        reader.join()
+        lines = said[at][1].decode("utf-8", "replace").strip().splitlines()
+        try:
+            yield json.loads(said[at][0])
+        except ValueError:
+            how = f"its process ended with {started[at].returncode}"
+            yield {"device": f"cuda:{at}", "fault": f"{how}: {lines[-1][:200]}" if lines else how}
+
+
+def _with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def main() -> None:
+    """All devices; with a number the GPU of that number."""
+    _with_parent()
+    asked = json.loads(sys.argv[1])
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    if len(sys.argv) > 2:
+        print(json.dumps(measured(asked, int(sys.argv[2]))), flush=True)
+        return
+    torch: Any = importlib.import_module("torch")
+    cuda = asked["device"] == "auto" and bool(torch.cuda.is_available())
+    report = {
+        "torch": str(torch.__version__),
+        "cuda": str(torch.version.cuda or ""),
+        "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
+        "where": "cuda" if cuda else "cpu",
+        "devices": list(every(asked, torch.cuda.device_count())) if cuda else [],
+    }
+    if not cuda and not asked["gpus"]:
+        report["devices"] = [measured(asked, None)]
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()
