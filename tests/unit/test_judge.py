@@ -27,6 +27,8 @@ from tests.support.site import (
     waive_all,
 )
 from validation.model import Port, Sample
+from validation.profile import load_profile
+from validation.suites import SUITES
 
 # --- sign-off ---------------------------------------------------------------------------------------------------------
 
@@ -97,8 +99,9 @@ def test_a_virtual_machine_counts_where_the_fabric_is_that_of_virtual_machines()
     for fabric, expected in (("vmxnet3-10", "ACCEPTED"), ("tcp10", "REHEARSAL")):
         plan = plan_of(machines, ALL, fabric)
         results = real_results(plan, {"virt": "vmware"})
-        waivers = waive_all(verdict_of(machines, plan, results, fabric=fabric))
-        assert verdict_of(machines, plan, results, waivers, fabric=fabric).sign_off == expected
+        network = load_profile("network", CRITERIA, SUITES)
+        waivers = waive_all(verdict_of(machines, plan, results, fabric=fabric, profile=network))
+        assert verdict_of(machines, plan, results, waivers, fabric=fabric, profile=network).sign_off == expected
 
 
 def test_nodes_that_do_not_show_what_they_run_on_are_not_accepted():

@@ -18,7 +18,7 @@ from operator import mul
 from typing import NamedTuple
 
 ROWS, COLUMNS = 61, 67
-GPU_SIZE, CPU_SIZE = 4096, 512  # rows and columns of the product
+GPU_SIZE, CPU_SIZE = 4096, 256  # rows and columns of the product
 _A, _B = 2654435761, 2246822519  # odd multipliers that spread the numbers: D. Knuth's and one of xxHash's
 
 
