@@ -149,7 +149,10 @@ def _verdict(
         reason = f"{judged[0].subject}: {judged[0].reason}" if len(judged) > 1 else judged[0].reason
         return say("not-applicable", judged[0].reason_code, reason, f"{len(judged)} {things}")
     reason = f"all {len(judged)} {things} pass" if len(judged) > 1 else judged[0].reason
-    return say("pass", "within-bounds", reason, coverage)
+    marked = [j for j in judged if j.reason_code == "remarked"]
+    if marked and len(judged) > 1:
+        reason += f", {len(marked)} with a remark: {marked[0].subject}: {marked[0].reason}"
+    return say("pass", "remarked" if marked else "within-bounds", reason, coverage)
 
 
 def _why_not_planned(case: Case, criterion: Criterion) -> str:

@@ -16,6 +16,7 @@ SignOff = Literal["ACCEPTED", "REJECTED", "INCOMPLETE", "REHEARSAL", "INSPECTION
 ResultStatus = Literal["ok", "failed", "timeout", "unparseable", "unreachable"]
 ReasonCode = Literal[
     "within-bounds",  # pass
+    "remarked",  # pass: within its bound, and worth a look
     "below-floor",  # fail: worse than the bound
     "above-maximum",  # fail: a lower-is-better metric over its bound
     "not-equal",  # fail: an exact criterion that does not match

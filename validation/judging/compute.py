@@ -30,13 +30,21 @@ class Held:
 
 
 @dataclass(frozen=True)
-class _Gpu:
+class Gpu:
+    """A device and the measurement that it was in."""
+
     measurement: Measurement
     facts: ComputeFacts
     device: ComputeDevice
 
     @property
+    def evidence(self) -> tuple[str, ...]:
+        """The measurement's name."""
+        return (self.measurement.id,)
+
+    @property
     def subject(self) -> Subject:
+        """The device on its node."""
         return Subject.node(self.measurement.nodes[0], self.device.gpu)
 
     @property
@@ -55,29 +63,29 @@ class _Gpu:
 def judge_compute(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each GPU; the list is the first word of the criterion's metric."""
     bound = bound_of(case, criterion)
-    assert bound is not None
+    judged, gpus = devices_of(case, criterion, bound)
     which = (criterion.metric or "").partition("_")[0]
     lists = (which, "sustained") if which == "gemm" else (which,)
-    found = list(_found(case, criterion, bound))
-    gpus = [one for one in found if isinstance(one, _Gpu)]
-    judged = [one for one in found if isinstance(one, Judgement)]
     return judged + [_judge(case, criterion, bound, gpu, gpus, lists) for gpu in gpus]
 
 
-def _found(case: Case, criterion: Criterion, bound: Bound) -> Iterator[Judgement | _Gpu]:
-    """Every device of every measurement; where there is none to judge, why."""
+def devices_of(case: Case, criterion: Criterion, bound: Bound | None) -> tuple[list[Judgement], list[Gpu]]:
+    """Why measurements that serve the criterion have nothing to judge, and the devices of the others."""
+    gone: list[Judgement] = []
+    found: list[Gpu] = []
     for m in case.serving(criterion):
         facts = facts_for(case, criterion, m.nodes[0], m.id, ComputeFacts, bound)
         if isinstance(facts, Judgement):
-            yield facts
+            gone.append(facts)
         else:
-            yield from (_Gpu(m, facts, device) for device in facts.devices)
+            found += [Gpu(m, facts, device) for device in facts.devices]
+    return gone, found
 
 
 def _judge(
-    case: Case, criterion: Criterion, bound: Bound, gpu: _Gpu, gpus: list[_Gpu], lists: tuple[str, ...]
+    case: Case, criterion: Criterion, bound: Bound | None, gpu: Gpu, gpus: list[Gpu], lists: tuple[str, ...]
 ) -> Judgement:
-    about, evidence, device = gpu.subject, (gpu.measurement.id,), gpu.device
+    about, evidence, device = gpu.subject, gpu.evidence, gpu.device
 
     def missing(why: str) -> Judgement:
         return judgement(criterion, about, "not-measured", "missing-metric", why, evidence, bound=bound)
@@ -113,7 +121,8 @@ def _judge(
         why = f"{gpu.said}: no other {device.name} in this run, and no published figure: measured {rates} TFLOP/s"
         return judgement(criterion, about, "not-measured", "no-bound", why, evidence, bound=bound)
     worst = min(held, key=lambda one: one.ratio)
-    fine = worst.ratio >= (bound.floor or 0)
+    floor = (bound.floor if bound is not None else None) or 1.0
+    fine = worst.ratio >= floor
     others = f" (of {len(held)} comparisons the lowest)" if len(held) > 1 else ""
     return judgement(
         criterion,
@@ -123,21 +132,29 @@ def _judge(
         f"{gpu.said}: {worst.words}{others}",
         evidence,
         summary=Summary(median=worst.ratio, mad=0.0, low=worst.ratio, high=worst.ratio, count=len(held)),
-        bound=bound.model_copy(update={"unit": "ratio", "metric": f"{criterion.metric}_ratio"}),
+        bound=as_ratio(bound, criterion),
     )
 
 
-def _processors(case: Case, criterion: Criterion, bound: Bound, gpu: _Gpu, figures: list[ComputeFigure]) -> Judgement:
+def as_ratio(bound: Bound | None, criterion: Criterion) -> Bound | None:
+    """The bound of a share of a rate."""
+    ratio = {"unit": "ratio", "metric": f"{criterion.metric}_ratio"}
+    return bound.model_copy(update=ratio) if bound is not None else None
+
+
+def _processors(
+    case: Case, criterion: Criterion, bound: Bound | None, gpu: Gpu, figures: list[ComputeFigure]
+) -> Judgement:
     """No GPU took part. Of virtual nodes a rehearsal, elsewhere what this node is."""
     rates = ", ".join(f"{f.precision} {f.tflops:.4g} TFLOP/s" for f in figures if f.tflops is not None)
     words = f"no GPU took part: processors ({gpu.device.name}): {rates or 'nothing ran'}, not judged"
-    evidence = (gpu.measurement.id,)
+    evidence = gpu.evidence
     if case.virtual:
         return judgement(criterion, gpu.subject, "not-measured", "virtual", words, evidence, bound=bound)
     return judgement(criterion, gpu.subject, "not-applicable", "reported", words, evidence, bound=bound)
 
 
-def _figures(peers: list[_Gpu], mine: ComputeFigure, gpu: _Gpu) -> list[ComputeFigure]:
+def _figures(peers: list[Gpu], mine: ComputeFigure, gpu: Gpu) -> list[ComputeFigure]:
     """The same list in the same precision, of the same problems, on other GPUs."""
     same = [p.device.figure(mine.list, mine.precision) for p in peers if p.facts.most == gpu.facts.most]
     return [f for f in same if f is not None]

@@ -12,6 +12,7 @@ from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
+from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
@@ -23,6 +24,7 @@ from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
+from validation.judging.spread import judge_spread
 from validation.judging.training_path import judge_path
 from validation.judging.values import judge_values
 from validation.judging.xid import judge_xid
@@ -82,4 +84,6 @@ METHODS = {
         figures=True,
         counts="GPUs",
     ),
+    "exact-products": Method(judge_exact_products, "digests of exact matrix products of each device", counts="devices"),
+    "fleet": Method(judge_spread, "rates of each GPU against the median of its model in the run", True, "GPUs"),
 }
