@@ -215,6 +215,15 @@ def test_a_throttled_gpu_fails_with_its_reason_and_a_power_cap_is_usual() -> Non
     assert "1755 of 1980 MHz" in found.reason
 
 
+def test_a_gpu_on_which_somebody_works_is_not_judged_and_he_is_named() -> None:
+    found = judged({1: lambda d: (d.update(others={"4711": 12 << 30}), slower(0.4)(d))})
+    assert [j.verdict for j in found.judgements] == ["pass", "not-measured", "pass", "pass"]
+    assert "process 4711 with 12.0 GiB" in found.reason
+    assert judged({1: lambda d: d.update(others={"99": 8 << 20})}).verdict == "pass"  # a desktop
+    spread = judged({1: lambda d: (d.update(others={"4711": 12 << 30}), slower(0.4)(d))}, "co.spread")
+    assert [j.verdict for j in spread.judgements] == ["pass", "not-measured", "pass", "pass"]
+
+
 def test_results_that_are_no_numbers_fail() -> None:
     found = judged({1: lambda d: d["lists"]["gemm"]["bf16"][2].__setitem__(3, False)})
     assert (found.verdict, found.reason_code) == ("fail", "not-working")

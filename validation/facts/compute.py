@@ -31,7 +31,8 @@ class ComputeFigure(Model):
 
 class ComputeDevice(Model):
     """A GPU or the processors of a node. `wrong`: precisions and when of exact products that came out wrong, `products`
-    how many were computed. `reasons`: share of the looks at it with each reason for its clocks.
+    how many were computed. `reasons`: share of the looks at it with each reason for its clocks. `others`: PIDs of
+    processes that held memory of it before the measurement began -> bytes.
     """
 
     device: Name  # cuda:3, cpu
@@ -49,6 +50,7 @@ class ComputeDevice(Model):
     power_w: float | None = None
     temperature_c: float | None = None
     reasons: dict[str, float] = Field(default={})
+    others: dict[str, int] = Field(default={})
     unwatched: str = ""  # why nothing is known of its clocks
 
     @property

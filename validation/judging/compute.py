@@ -18,6 +18,10 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import bound_of
 from validation.model import Bound, Judgement, Measurement, Subject
 
+BUSY_BYTES = 256 << 20
+"""A process that holds more of a GPU's memory than this works there. A context alone takes about as much, a desktop
+less. Project default."""
+
 CEILING_SLACK = 1.02  # boost clocks above the data sheet's, and rounding. Project default
 
 
@@ -99,6 +103,9 @@ def _judge(
     figures = [f for f in device.figures if f.list in lists]
     if gpu.facts.where == "cpu":
         return _processors(case, criterion, bound, gpu, figures)
+    if who := busy(device):
+        why = f"{gpu.said}: somebody works on it: {who}; measure again when it is free"
+        return judgement(criterion, about, "not-measured", "too-noisy", why, evidence, bound=bound)
     broken = [f"{f.list} {f.precision}: {f.not_finite} of {f.problems} problems" for f in figures if f.not_finite]
     if broken:
         why = f"{gpu.said}: results that are no finite numbers: {'; '.join(broken)}"
@@ -134,6 +141,12 @@ def _judge(
         summary=Summary(median=worst.ratio, mad=0.0, low=worst.ratio, high=worst.ratio, count=len(held)),
         bound=as_ratio(bound, criterion),
     )
+
+
+def busy(device: ComputeDevice) -> str:
+    """The processes that worked on it before the measurement, in words; "" where there was none."""
+    held = {pid: size for pid, size in device.others.items() if size >= BUSY_BYTES}
+    return ", ".join(f"process {pid} with {size / (1 << 30):.1f} GiB" for pid, size in held.items())
 
 
 def as_ratio(bound: Bound | None, criterion: Criterion) -> Bound | None:

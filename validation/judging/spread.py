@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.judging.case import Case, judgement
-from validation.judging.compute import Gpu, as_ratio, devices_of
+from validation.judging.compute import Gpu, as_ratio, busy, devices_of
 from validation.judging.values import bound_of
 from validation.model import Judgement, ReasonCode
 
@@ -40,6 +40,9 @@ def _judge(case: Case, criterion: Criterion, gpu: Gpu, gpus: Sequence[Gpu], whic
         if case.virtual:
             return judgement(criterion, gpu.subject, "not-measured", "virtual", words, evidence, bound=bound)
         return judgement(criterion, gpu.subject, "not-applicable", "reported", words, evidence, bound=bound)
+    if who := busy(gpu.device):
+        why = f"{gpu.said}: somebody works on it: {who}; measure again when it is free"
+        return judgement(criterion, gpu.subject, "not-measured", "too-noisy", why, evidence, bound=bound)
     mine = _rates(gpu, which)
     fleet = [_rates(g, which) for g in gpus if g.device.name == gpu.device.name and g.facts.most == gpu.facts.most]
     shares = {}

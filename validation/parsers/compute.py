@@ -75,7 +75,8 @@ def _device(one: Mapping[str, Any], params: Mapping[str, Any], cpu: bool) -> dic
             elif precision not in without and which != "sustained":
                 raise ParseError(f"{_WHAT}: {name}: nothing of {which} in {precision}, and no reason why")
     products, wrong, unproved = _exact(one["exact"], params, without, name)
-    found = {key: str(one.get(key, "")) for key in ("name", "address", "serial")}
+    found: dict[str, Any] = {key: str(one.get(key, "")) for key in ("name", "address", "serial")}
+    found["others"] = {str(pid): int(count(held, f"{name}: bytes")) for pid, held in one.get("others", {}).items()}
     return {
         "device": name, **found, "figures": figures, "without": without, "products": products, "wrong": wrong,
         "unproved": unproved, **_watched(one.get("watch") or {}, cpu),

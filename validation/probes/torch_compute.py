@@ -19,7 +19,6 @@ import json
 import math
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import threading
@@ -31,13 +30,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
 from validation.probes import deepbench, exact_products
-from validation.probes.nvml import Nvml, NvmlError
+from validation.probes.gpu_watch import Watch, address
 
 PR_SET_PDEATHSIG = 1
 WARM_S = 2.0  # of products before anything counts: a GPU that idles takes a second or so to raise its clocks
 MOST_ITERATIONS = 2000
-SAMPLE_S = 0.2  # between two looks at clocks, power and temperature
-SLOWING = ("hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "sw_power_cap")
 TYPES = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp8": "float8_e4m3fn"}
 LEAST_CAPABILITY = {"fp32": (0, 0), "fp16": (5, 3), "tf32": (8, 0), "bf16": (8, 0), "fp8": (8, 9)}
 FP8_MULTIPLE = 16  # what cuBLASLt asks of each dimension
@@ -106,10 +103,10 @@ def matrix_product(device: Device, a: Any, b: Any, precision: str) -> Run:
         out = torch.empty(a.shape[0], b.shape[1], device=device.at, dtype=a.dtype)
         return lambda: torch.mm(a, b, out=out)
     one = torch.tensor(1.0, device=device.at)
-    columns = b.t().contiguous().t()
+    rows, columns = a.contiguous(), b.t().contiguous().t()
 
     def run() -> Any:
-        found = torch._scaled_mm(a.contiguous(), columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+        found = torch._scaled_mm(rows, columns, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
         return found[0] if isinstance(found, tuple) else found  # torch before 2.5
 
     return run
@@ -213,7 +210,7 @@ def lists(device: Device, asked: dict[str, Any]) -> tuple[dict[str, Any], dict[s
 
 def exact(device: Device, precision: str, repeats: int) -> dict[str, Any]:
     """Digests of the exact product of a precision, and how often each came out."""
-    torch, shape = device.torch, exact_products.SHAPES[precision]
+    torch = device.torch
     size = exact_products.GPU_SIZE if device.cuda else exact_products.CPU_SIZE
     left, right = exact_products.operands(precision)
     dtype = device.use(precision)
@@ -224,8 +221,8 @@ def exact(device: Device, precision: str, repeats: int) -> dict[str, Any]:
     digests: dict[str, int] = {}
     for _ in range(repeats):
         product = run().contiguous().cpu()
-        words = product.view(torch.int16) if shape.out != "fp32" else product
-        digest = hashlib.sha256(words.numpy().tobytes()).hexdigest()
+        written = ctypes.string_at(product.data_ptr(), product.numel() * product.element_size())  # without numpy
+        digest = hashlib.sha256(written).hexdigest()
         digests[digest] = digests.get(digest, 0) + 1
     return {"precision": precision, "size": size, "digests": digests}
 
@@ -243,66 +240,9 @@ def exactly(device: Device, asked: dict[str, Any], when: str) -> list[dict[str, 
     return found
 
 
-class Watch:
-    """Looks at a GPU's clocks, power and temperature from beside, from `with` to its end."""
-
-    def __init__(self, address: str) -> None:
-        """`address`: on the PCI bus, as CUDA tells it."""
-        self.address, self.said, self.states = address, "", []  # type: str, str, list[dict[str, Any]]
-        self.who: dict[str, Any] = {}
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
-
-    def _look(self) -> None:
-        try:
-            with Nvml() as nvml:
-                mine = [gpu for gpu in nvml.gpus() if gpu.address == self.address]
-                if not mine:
-                    raise NvmlError(f"NVML has no GPU at {self.address or 'an unknown address'}")
-                self.who = {"uuid": mine[0].uuid, "serial": mine[0].text("Serial") or ""}
-                while not self.over.wait(SAMPLE_S):
-                    self.states.append(mine[0].state().document())
-        except (NvmlError, AttributeError, OSError) as fault:
-            self.said = str(fault)
-
-    def __enter__(self) -> Watch:
-        """Begin to look."""
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Look no more."""
-        self.over.set()
-        self.thread.join(5)
-
-    def document(self) -> dict[str, Any]:
-        """How many looks, the middle and the extremes of what was seen, and the share of looks with each reason."""
-        document: dict[str, Any] = {"samples": len(self.states), "said": self.said}
-        for key in ("sm_mhz", "power_w", "temperature_c"):
-            seen = [state[key] for state in self.states if state[key] is not None]
-            if seen:
-                document[key] = {"least": min(seen), "median": statistics.median(seen), "most": max(seen)}
-        for key in ("sm_max_mhz", "power_limit_w"):
-            document[key] = next((state[key] for state in self.states if state[key] is not None), None)
-        reasons = [name for state in self.states for name in state["throttle_reasons"] or ()]
-        document["reasons"] = {name: reasons.count(name) / len(self.states) for name in sorted(set(reasons))}
-        return document
-
-
-def address(index: int) -> str:
-    """PCI address of CUDA's device, as sysfs writes it; "" where the driver does not say."""
-    buffer = ctypes.create_string_buffer(32)
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        handle = ctypes.c_int()
-        code = driver.cuDeviceGet(ctypes.byref(handle), index) or driver.cuDeviceGetPCIBusId(buffer, 32, handle)
-    except (OSError, AttributeError):
-        return ""
-    return "" if code else buffer.value.decode().lower()[-12:]
-
-
 def measured(asked: dict[str, Any], index: int | None) -> dict[str, Any]:
     """Everything of one device."""
+    watch = Watch(address(index)) if index is not None else None  # before this process has a context on the GPU
     torch: Any = importlib.import_module("torch")
     torch.manual_seed(1)
     for name in ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
@@ -310,13 +250,12 @@ def measured(asked: dict[str, Any], index: int | None) -> dict[str, Any]:
             setattr(torch.backends.cuda.matmul, name, False)
     device = Device(torch, index)
     report: dict[str, Any] = {"device": device.name, "name": _processor(), "threads": torch.get_num_threads()}
-    if index is not None:
+    if watch is not None:
         about = torch.cuda.get_device_properties(device.at)
         report.update(name=about.name, memory_bytes=about.total_memory, threads=0)
         report["capability"] = f"{about.major}.{about.minor}"
-        torch.zeros(1, device=device.at)  # the driver is there from here on
-        report["address"] = address(index)
-        with Watch(report["address"]) as watch:
+        report["address"] = watch.address
+        with watch:
             report["exact"] = exactly(device, asked, "cold")
             _warm(device)
             report["lists"], report["without"] = lists(device, asked)
