@@ -27,7 +27,7 @@ FILTERS = {
     ),
     "horovod": "apt_sources_for training_servers training_addresses training_over_rdma",
     "kernel": "kernel_reads kernel_plan kernel_undo",
-    "monitoring": "nodes_running",
+    "monitoring": "nodes_running management_address exporter_listen exporter_target",
     "nccl": "nccl_reads fabric_libraries library_file",
     "ofed": "rdma_devices ofed_reboot_reasons",
     "openpgp": "openpgp_keys openpgp_trusted openpgp_armour",

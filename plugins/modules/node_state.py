@@ -12,6 +12,7 @@ import pwd
 import re
 import resource
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,11 @@ options:
     default: []
   links:
     description: Network interfaces; the result tells mtu, txqueuelen, operstate and addresses of each.
+    type: list
+    elements: str
+    default: []
+  own_addresses:
+    description: IP addresses; the result tells of each whether a service of this node can listen at it.
     type: list
     elements: str
     default: []
@@ -92,6 +98,7 @@ units: {description: active and enabled by unit, returned: always, type: dict}
 files: {description: sha256 by path, returned: always, type: dict}
 contents: {description: text by path, returned: always, type: dict}
 links: {description: facts by interface, returned: always, type: dict}
+own_addresses: {description: whether it is the node's own by address, returned: always, type: dict}
 sysctls: {description: value and settable by key, returned: always, type: dict}
 package_lists: {description: whether any package lists were ever fetched, returned: always, type: bool}
 cpus: {description: cores that a process on the node may use, returned: always, type: int}
@@ -305,6 +312,17 @@ def read_pci(sysfs: Path) -> list[dict[str, Any]]:
     return devices
 
 
+def is_own(address: str) -> bool:
+    """Whether a service of this node can listen at an address; False for what is no IP address."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as one:
+        try:
+            one.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
 def user_exists(name: str) -> bool:
     """Whether the node knows a user."""
     try:
@@ -325,6 +343,7 @@ def main() -> None:
             "files": paths,
             "contents": paths,
             "links": listed,
+            "own_addresses": listed,
             "sysctls": listed,
             "modules": listed,
             "pci": {"type": "bool", "default": False},
@@ -346,6 +365,7 @@ def main() -> None:
         files=read_files(wanted["files"]),
         contents=read_contents(wanted["contents"]),
         links=read_links(module, wanted["links"]),
+        own_addresses={address: is_own(address) for address in wanted["own_addresses"]},
         sysctls=read_sysctls(wanted["sysctls"]),
         limits=read_limits(),
         cpus=len(os.sched_getaffinity(0)),

@@ -213,3 +213,10 @@ def test_nccl_and_ucx_are_told_of_the_fabric(runs: dict[str, Run], system: str) 
     assert "NCCL_SOCKET_IFNAME==ens31np0\n" in files["/etc/nccl.conf"]
     assert "NCCL_IB_HCA==mlx5_0\n" in files["/etc/nccl.conf"]
     assert "UCX_NET_DEVICES=mlx5_0:1\n" in files["/etc/ucx/ucx.conf"]
+
+
+def test_the_exporter_of_nodes_answers_at_the_management_address(runs: dict[str, Run]) -> None:
+    files = {e["path"]: e.get("content") for a in runs["ubuntu2404"].of("managed_files") for e in a.get("files") or []}
+    assert "--web.listen-address=192.0.2.11:9100" in files["/etc/default/prometheus-node-exporter"]
+    assert '"192.0.2.11:9100"' in files["/etc/prometheus/prometheus.yml"]
+    assert "RestartSec" in files["/etc/systemd/system/prometheus-node-exporter.service.d/elastic-ai.conf"]

@@ -142,7 +142,7 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
     ("test_pool.py::test_credentials_run_and_their_key_is_kept_from_users", "client1",
      owned("/etc/munge/munge.key", "munge", "644"), "munge's, mode 644"),
     ("test_monitoring.py::test_exporter_of_the_node_listens", "client1",
-     said("ss -Hltn 'sport = :9100'", 0, "LISTEN 0 1 127.0.0.1:9100 *:*\n"), r"nothing listens at \*:9100"),
+     said("ss -Hltn 'sport = :9100'", 0, "LISTEN 0 1 127.0.0.1:9100 *:*\n"), r"nothing listens at 10\.0\.0\.11:9100"),
     ("test_monitoring.py::test_exporter_of_gpus_runs", "gpu1", stopped("elastic-ai-gpu-metrics"), "does not run"),
     ("test_monitoring.py::test_prometheus_listens_where_it_should_and_nowhere_else", "head",
      said("ss -Hltn 'sport = :9090'", 0, "LISTEN 0 1 *:9090 *:*\n"), "wanted 127.0.0.1:9090"),

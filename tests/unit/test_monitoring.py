@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.node_modules import ROOT
+from tests.support.node_modules import ROOT, load_filters, run
 from tests.support.package_indices import unrecorded
 
 ROLE = ROOT / "roles/monitoring"
@@ -187,3 +187,26 @@ def test_panels_have_places_of_their_own() -> None:
 def test_every_package_name_is_one_that_the_system_has(system: str) -> None:
     assert unrecorded("distribution", system, ["prometheus", "prometheus-node-exporter"]) == []
     assert unrecorded("cuda", system, ["datacenter-gpu-manager-exporter"]) == []
+
+
+FILTERS = load_filters("monitoring")
+
+
+def test_the_exporter_answers_at_the_management_address_where_that_is_the_nodes_own() -> None:
+    listen, address = FILTERS["exporter_listen"], FILTERS["management_address"]
+    own = run("node_state", {"own_addresses": ["127.0.0.1", "192.0.2.7", "node1"]})["own_addresses"]
+    assert own == {"127.0.0.1": True, "192.0.2.7": False, "node1": False}
+    assert listen("management", {"127.0.0.1": True}) == "127.0.0.1"
+    assert listen("management", {"192.0.2.7": False}) == "", "behind a translation of addresses a service cannot start"
+    assert listen("management", {"fd00::1": True}) == "[fd00::1]"
+    assert (listen("", {"127.0.0.1": True}), listen("10.0.0.1", {"127.0.0.1": True})) == ("", "10.0.0.1")
+    assert address({"ansible_host": "192.0.2.7"}) == ["192.0.2.7"]
+    assert address({"ansible_host": "node1.example.net"}) == address({}) == []
+
+
+def test_prometheus_asks_where_the_exporter_answers() -> None:
+    target = FILTERS["exporter_target"]
+    assert target("gpu1", {"ansible_host": "192.0.2.7", "monitoring_listen": "management"}, 9100) == "192.0.2.7:9100"
+    assert target("gpu1", {"ansible_host": "192.0.2.7", "monitoring_listen": "10.0.0.1"}, 9100) == "10.0.0.1:9100"
+    assert target("gpu1", {"ansible_host": "fd00::1", "monitoring_listen": "0.0.0.0"}, 9100) == "[fd00::1]:9100"
+    assert target("gpu1", {}, 9100) == "gpu1:9100"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from validation.asbuilt.site import EVERYWHERE, Host, Site, deaf, listening, not_applicable
 
 NODE_EXPORTER_PORT = 9100
@@ -23,7 +25,11 @@ def test_exporter_of_the_node_listens(host: Host, site: Site) -> None:
     _watched(site)
     off = _off(host, "prometheus-node-exporter")
     assert not off, "prometheus-node-exporter does not run, or is not enabled"
-    lost = deaf(host, NODE_EXPORTER_PORT, str(site.wants("monitoring_listen")) or "*")
+    wanted = str(site.wants("monitoring_listen"))
+    if wanted == "management":  # else at all addresses, where the inventory's is a name or not the node's own
+        wanted = str(site.get("ansible_host", ""))
+        wanted = wanted if re.fullmatch(r"[0-9.]+|[0-9a-fA-F.]*:[0-9a-fA-F.:]*", wanted) else ""
+    lost = deaf(host, NODE_EXPORTER_PORT, wanted or "*")
     assert not lost, f"nothing listens at {', '.join(lost)}"
 
 

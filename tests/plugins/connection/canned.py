@@ -94,6 +94,7 @@ ABSENT: dict[str, Any] = {
     "units": {"active": False, "enabled": False},
     "contents": "",
     "links": {"exists": False, "mtu": 0, "txqueuelen": 0, "operstate": "absent", "addresses": [], "addresses6": []},
+    "own_addresses": True,  # the one that the inventory reaches it by
     "sysctls": {"value": "", "settable": True},
     "modules": {"loaded": False, "version": "", "available": True},
     "users": False,
