@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tests.support.driver import whole
 from tests.support.site import ADAPTER
 from validation.model import Node
 
@@ -151,6 +152,7 @@ def facts(machine: Machine, node: Node, mtu: int) -> dict[str, Any]:
         "cpu_model": model, "cpu_sockets": sockets, "cpu_cores": cores, "memory_gib": machine.memory_gib,
         "gpu_count": machine.gpus, "gpu_model": machine.gpu, "nic_model": machine.nic if node.ports else "",
         "fabric_ports": fabric_ports(machine, node, mtu), "rdma_devices": rdma_devices(machine, node),
+        **(whole("580.126.16") if machine.gpus else {}),
         "pci": cards(machine, node), "nvlink": nvlinks(machine, cards(machine, node)),
         "kernel": "5.15.0-161-generic", "python": "3.10.12", "openmpi": "4.1.4",
         "docker": "29.9.0", "docker_package": "docker-ce 5:29.9.0-1", "runc": "1.4.3", "horovod": "0.28.1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.support.driver import libraries
 from tests.support.site import BOM, criterion, hardware, node, plan_of, real_results, verdict_of, with_facts
 from tests.support.trees import Gpu, Nic, Server, Switch, nvlink, write
 from validation.model import Judgement, Port
@@ -20,6 +21,7 @@ def read(server: Server, folder: Path, **tree: Any) -> dict[str, Any]:
         "pci": pci, "numa_nodes": processors.numa_nodes(sysfs),
         "nvswitches": pcie.nvswitches(sysfs), "fabric_manager_state": "active" if server.nvswitches else "inactive",
         "fabric_manager": "nvidia-fabricmanager 580.126.20-1" if server.nvswitches else "",
+        "driver_module": {"version": "580.126.20", "open": True}, "driver_libraries": libraries("580.126.20"),
         "driver": "nvidia-driver-cuda 580.126.20-1", "driver_loaded": "580.126.20",
         "nvlink": nvlink(server, [card["address"] for card in pci if card["what"] == "gpu"]), "nvlink_unread": "",
     }  # fmt: skip

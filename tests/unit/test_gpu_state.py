@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.driver import FOLDER, libraries
 from tests.support.tree_case import judged, read
 from tests.support.trees import REGISTERED, SERVERS, space
-from validation.probes import acs
+from validation.probes import acs, gpulibs
 
 SWITCHED = [name for name, server in SERVERS.items() if server.nvswitches]
 
@@ -163,3 +164,67 @@ def test_configuration_spaces(tmp_path: Path) -> None:
     (tmp_path / "groups/type").write_text("identity\n")
     (tmp_path / "iommu_group").symlink_to(tmp_path / "groups")
     assert acs.iommu(tmp_path) == "identity"
+
+
+# --- the driver's libraries -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["C4140-K", "XE9680"])
+def test_a_driver_that_is_whole_passes(name: str, tmp_path: Path) -> None:
+    found = judged("pf.gpulib", SERVERS[name], tmp_path)
+    assert found.verdict == "pass"
+    assert found.reason.startswith("5 libraries, libcuda.so.1, libnvidia-ml.so.1, ")
+    assert found.reason.endswith(" loaded, all of 580.126.20")
+
+
+def spoilt(part: str, place: int, **said: Any) -> dict[str, Any]:
+    """The libraries, of which one is otherwise."""
+    there = libraries("580.126.20")
+    there[part][place].update(said)
+    return {"driver_libraries": there}
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            spoilt("loaded", 0, fault="libcuda.so.1: file too short"),
+            "libcuda.so.1 cannot be loaded: libcuda.so.1: file",
+        ),
+        (spoilt("files", 4, bytes=0), f"{FOLDER}/libnvidia-opencl.so.580.126.20 is empty"),
+        (spoilt("files", 4, bytes=None), f"{FOLDER}/libnvidia-opencl.so.580.126.20 is not there"),
+        (
+            spoilt("files", 1, version="570.9.1", path=f"{FOLDER}/libnvidia-ml.so.570.9.1"),
+            f"{FOLDER}/libnvidia-ml.so.570.9.1 is of 570.9.1, the loaded kernel module of 580.126.20",
+        ),
+        ({**spoilt("files", 4, version="570.9.1"), "driver_module": None}, "libraries of several releases"),
+        # nvidia-smi then lists no GPU, and nobody declared any: the bus shows them
+        ({**spoilt("loaded", 1, fault="wrong ELF class"), "gpu_count": 0}, "libnvidia-ml.so.1 cannot be loaded: wrong"),
+    ],
+)
+def test_a_library_that_is_broken_or_of_another_release_is_named(said: Any, words: str, tmp_path: Path) -> None:
+    found = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path, **said)
+    assert found.verdict == "fail"
+    assert words in found.reason
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"driver_libraries": None}, "nobody looked"),
+        ({"driver_module": None}, "no kernel module of the driver is loaded"),
+        (spoilt("loaded", 0, emulated=True), "the GPUs are emulated"),
+    ],
+)
+def test_libraries_that_nobody_can_judge_are_no_pass(said: Any, words: str, tmp_path: Path) -> None:
+    found = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path, **said)
+    assert found.verdict == "not-measured"
+    assert words in found.reason
+
+
+def test_the_kernel_module_says_its_version_and_whether_it_is_open() -> None:
+    text = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.126.20  Tue Oct  7 2026\nGCC version:  gcc 12.2.0\n"
+    assert gpulibs.module(text) == {"version": "580.126.20", "open": False}
+    text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (root@a)\n"
+    assert gpulibs.module(text) == {"version": "570.86.15", "open": True}
+    assert gpulibs.module("") is None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
 from toolkit.here import find_torch, gpu_trouble, node_name, said, topology_here
 from validation.fabric import no_fabric
@@ -114,7 +115,7 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
     port = {"address": "0000:3a:00.0", "acs": {"capable": True, "control": 0}}
     cards = [{"what": "gpu", "address": GPUS[0], "numa": 0, "above": [port], **gpu}] if gpu else []
     shown = {"virt": "none", "lab": "", "fabric_ports": [], "pci": cards, "gpu_count": len(cards)}
-    shown |= {"driver_loaded": "580.173.02" if cards else "", **facts}
+    shown |= {"driver_loaded": "580.173.02" if cards else "", **whole("580.173.02"), **facts}
     shown["nvlink"] = [{"address": card["address"], "links": []} for card in cards]
     copies = [Sample(metric="memory_copy_gb_s", value=100 + i / 100, unit="GB/s") for i in range(10)]
     exact = [Sample(metric="wrong_digests", value=0, unit="count")]

@@ -25,6 +25,8 @@ WORDS = {
             "nvswitches",
             "fabric_manager_state",
             "driver_loaded",
+            "driver_module",
+            "driver_libraries",
         ),  # judged of nodes with GPUs, which these have not: test_trees.py
         *("numa_nodes",),  # words of how far a NUMA node is
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown

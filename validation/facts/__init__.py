@@ -14,6 +14,7 @@ from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
+from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
@@ -62,6 +63,7 @@ __all__ = [
     "CopyPair",
     "Distance",
     "Drift",
+    "DriverLibraries",
     "FabricPort",
     "FractionFacts",
     "Gid",

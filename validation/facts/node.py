@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, Positive, once
+from validation.facts.driver import DriverLibraries, DriverModule
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import NumaNode, PciCard
 from validation.model_base import Model
@@ -130,6 +131,8 @@ class NodeFacts(Ports, Components):
     numa_nodes: tuple[NumaNode, ...] = ()
     nvlink: tuple[NvGpu, ...] | None = None  # None: NVML did not say
     nvlink_unread: str = ""  # why not
+    driver_module: DriverModule | None = None  # None: none is loaded
+    driver_libraries: DriverLibraries | None = None  # None: nobody looked
     nvswitches: tuple[str, ...] | None = None  # PCI addresses
     fabric_manager_state: str | None = None  # systemctl is-active; "" without systemd
     driver_loaded: str = ""  # version, by NVML

@@ -14,6 +14,7 @@ from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_health import judge_gpu_health
+from validation.judging.gpulib import judge_gpulib
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
@@ -70,6 +71,7 @@ METHODS = {
     "nvlink": Method(judge_nvlink, "NVLinks of each GPU that are up, as NVML says"),
     "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
     "acs": Method(judge_acs, "Access Control Services of the ports above cards, as their configuration space says"),
+    "gpulib": Method(judge_gpulib, "the driver's libraries, loaded by name, against the kernel module that is loaded"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, installed, nvlinks, pcie, processors, rdma_ports_sysfs, virtualisation
+from validation.probes import ProbeDoc, gpulibs, installed, nvlinks, pcie, processors, rdma_ports_sysfs, virtualisation
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -142,6 +142,15 @@ def nvlink(gpu_count: int) -> dict[str, Any]:
     }
 
 
+def driver_libraries() -> dict[str, Any] | None:
+    """The driver's libraries as validation.facts.DriverLibraries; None where nothing came of the question."""
+    ran = run_tool([sys.executable, "-I", gpulibs.__file__], timeout_s=TOOL_TIMEOUT_S)
+    try:
+        return dict(json.loads(ran.stdout))
+    except ValueError:
+        return None
+
+
 def fabric_manager_state() -> str:
     """What systemd says of Fabric Manager: active, inactive, failed; "" without systemd."""
     return run_tool(["systemctl", "is-active", "nvidia-fabricmanager"], timeout_s=TOOL_TIMEOUT_S).stdout.strip()
@@ -180,6 +189,8 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "pci": [with_firmware(card) for card in pcie.collect(interfaces)],
         "numa_nodes": processors.numa_nodes(),
         **nvlink(len(gpus)),
+        "driver_module": gpulibs.module(_read(gpulibs.MODULE)),
+        "driver_libraries": driver_libraries(),
         "nvswitches": pcie.nvswitches(),
         "fabric_manager_state": fabric_manager_state(),
         "os": operating_system(_read("/etc/os-release")),

@@ -1,0 +1,38 @@
+"""The NVIDIA driver of a node: the module that the kernel has loaded, and its libraries."""
+
+from __future__ import annotations
+
+from validation.facts.common import Count, Name
+from validation.model_base import Model
+
+
+class DriverModule(Model):
+    """The driver's kernel module that is loaded. `open`: one of the open kernel modules."""
+
+    version: Name
+    open: bool
+
+
+class DriverFile(Model):
+    """A library's file, links followed. `bytes` None: a link that leads nowhere. `version` "": its name tells none."""
+
+    path: Name
+    bytes: Count | None
+    version: str = ""
+
+
+class LoadedLibrary(Model):
+    """A library that was loaded by that name; `fault`: why it could not be. `emulated`: of the lab's devices."""
+
+    name: Name
+    fault: str = ""
+    path: str = ""
+    version: str = ""
+    emulated: bool = False
+
+
+class DriverLibraries(Model):
+    """The driver's libraries in the loader's folders, and what came of loading those that compute programs need."""
+
+    files: tuple[DriverFile, ...]
+    loaded: tuple[LoadedLibrary, ...]

@@ -1,0 +1,66 @@
+"""Judging the NVIDIA driver's libraries: what programs need can be loaded, none is empty, all are of one release."""
+
+from __future__ import annotations
+
+from validation.criterion import Criterion
+from validation.facts import NodeFacts
+from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
+
+
+def judge_gpulib(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Every node with GPUs. Where no node has any, the criterion does not apply to this site."""
+    bound = Bound(
+        metric="driver_libraries",
+        unit="",
+        equal="libcuda.so.1 and libnvidia-ml.so.1 can be loaded; no library is empty; all of the module's version",
+        derivation=("the loader by name, each file's size, and the version in its name",),
+        source=criterion.source,
+    )
+    judged: list[Judgement] = []
+    without: list[Judgement] = []
+    for measurement in case.serving(criterion):
+        node = case.topology.node(measurement.nodes[0])
+        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, bound)
+        if isinstance(facts, Judgement):
+            judged.append(facts)
+            continue
+        verdict, code, why = _judge(case, node, facts)
+        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], bound=bound)
+        (without if verdict == "not-applicable" else judged).append(said)
+    return judged or without
+
+
+def gpus(node: Node, facts: NodeFacts) -> int:
+    """GPUs that the node shows, by whatever way, or is declared to have: a driver that is broken shows none."""
+    on_bus = 0 if facts.virt in CONTAINERS else sum(card.what == "gpu" for card in facts.pci)
+    return max(facts.gpu_count, node.bom.gpu_count or 0, on_bus)
+
+
+def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:
+    missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
+    found = facts.driver_libraries
+    if not gpus(node, facts):
+        return "not-applicable", "not-applicable", "no GPU in this node, and none declared"
+    if found is None:
+        return "not-measured", missing, "nobody looked at the driver's libraries"
+    emulated = any(one.emulated for one in found.loaded)
+    if emulated and not case.virtual:
+        return "not-measured", "missing-metric", "the GPUs are emulated, and their libraries too"
+    wrong = [f"{one.name} cannot be loaded: {one.fault}" for one in found.loaded if one.fault]
+    wrong += [f"{one.path} is {'empty' if one.bytes == 0 else 'not there'}" for one in found.files if not one.bytes]
+    taken = {one.path: one.version for one in found.files if one.version}
+    taken |= {one.path: one.version for one in found.loaded if one.version}
+    module = facts.driver_module.version if facts.driver_module else ""
+    if module:
+        odd = {path: version for path, version in taken.items() if version != module}
+        wrong += [f"{path} is of {version}, the loaded kernel module of {module}" for path, version in odd.items()]
+    elif len(set(taken.values())) > 1:
+        wrong.append(f"libraries of several releases: {', '.join(f'{p} ({v})' for p, v in taken.items())}")
+    if wrong:
+        return "fail", "not-equal", "; ".join(wrong)
+    if not emulated and (not module or not taken):
+        why = "no kernel module of the driver is loaded" if not module else "no library's name tells its version"
+        return "not-measured", missing, why
+    said = f"{len(found.files)} libraries, {', '.join(one.name for one in found.loaded)} loaded"
+    return "pass", "within-bounds", f"{said}, {f'all of {module}' if module else 'emulated'}"
