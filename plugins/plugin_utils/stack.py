@@ -85,14 +85,18 @@ def branch_of(stack: Set) -> int:
     return (numbers(value(stack, "nvidia_driver")) or (0,))[0]
 
 
+def own_branch(toolkit: str) -> int:
+    """The driver branch that came with a CUDA toolkit, of a later one than all that are known the last of these."""
+    first = {numbers(k): v for k, v in known()["cuda_driver"].items()}
+    return max((v for k, v in first.items() if k <= numbers(toolkit)[:2]), default=0)
+
+
 def cuda_faults(stack: Set, facts: Facts) -> Iterator[str]:
     """CUDA toolkit against driver."""
     toolkit, driver = value(stack, "cuda", "toolkit"), value(stack, "nvidia_driver")
     if not toolkit or not driver:
         return
-    line = ".".join(toolkit.split(".")[:2])
-    first = {numbers(k): v for k, v in known()["cuda_driver"].items()}
-    needed = max((v for k, v in first.items() if k <= numbers(line)), default=0)
+    needed = known()["cuda_major"].get(numbers(toolkit)[0], own_branch(toolkit))
     if branch_of(stack) < needed:
         yield (
             f"CUDA {toolkit} needs a driver of branch {needed} or later, and the set has {driver}: take a later "
@@ -277,6 +281,12 @@ def stack_notes(stack: Set, facts: Facts) -> list[str]:
     if old and facts.get("nics") and inbox:
         notes.append(
             f"no GPUDirect RDMA: {models(old)} needs nvidia-peermem, which needs DOCA-OFED (ofed_provider: doca)"
+        )
+    toolkit, driver = value(stack, "cuda", "toolkit"), value(stack, "nvidia_driver")
+    if toolkit and driver and branch_of(stack) < own_branch(toolkit):
+        notes.append(
+            f"CUDA {toolkit} came with driver branch {own_branch(toolkit)} and runs on {driver} by minor-version "
+            f"compatibility: code that it compiled to PTX alone, and what needs a newer driver, does not start there"
         )
     # Debian folders of DOCA's repository are on record as debian12.5 for 2.9 and 3.1 alone.
     if not inbox and str(facts.get("os_key", "")).startswith("debian") and numbers(value(stack, "ofed"))[:2] > (3, 1):

@@ -181,9 +181,9 @@ def test_no_package_of_the_other_family_is_asked_for(runs: dict[str, Run], syste
 def test_the_gpus_decide_what_is_installed(runs: dict[str, Run]) -> None:
     """H100 with NVSwitch on Ubuntu 24.04; V100 without on 22.04, with the release for it."""
     hopper, volta = (run.packages() | run.told() for run in (runs["ubuntu2404"], runs["ubuntu2204"]))
-    assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"} <= hopper
+    assert {"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-1"} <= hopper
     assert {"nvidia-dkms-580", "cuda-toolkit-12-9"} <= volta
-    assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-0"})
+    assert volta.isdisjoint({"nvidia-dkms-580-open", "nvidia-fabricmanager", "cuda-toolkit-13-1"})
 
 
 def test_the_package_manager_of_the_system_is_asked(runs: dict[str, Run], system: str) -> None:

@@ -172,7 +172,7 @@ UNFIT: dict[str, tuple[tuple[Callable[[Json], None], ...], tuple[str, ...]]] = {
     "gpu4": (
         (volta, connectx4, no_headers, fabric_port_gone),
         (
-            "CUDA 13.0.2 has no code for",
+            "CUDA 13.1.1 has no code for",
             "reference-2019",
             "DOCA 3.2.3 has no driver for ConnectX-4",
             "headers are neither here nor in the package lists",
@@ -209,7 +209,7 @@ def test_a_mix_of_driver_and_fabric_manager_is_refused() -> None:
     mix = '{"stack_overrides": {"fabric_manager": {"version": "580.105.08"}}}'
     ran = preflight("xe9680", RECORDED / "xe9680", "-e", mix, "--limit", "gpu1")
     assert ran.returncode != 0
-    assert "Fabric Manager must be of the driver's version 580.126.20" in said(ran)
+    assert "Fabric Manager must be of the driver's version 580.173.02" in said(ran)
 
 
 @pytest.mark.skipif(shutil.which("gpg") is None, reason="gpg makes the key")

@@ -10,6 +10,8 @@ import yaml
 from ansible.errors import AnsibleFilterError
 
 from tests.support.node_modules import ROOT, load
+from validation.catalogue import load_criteria
+from validation.floors import numbers as versions
 
 RELEASES = {
     path.stem: yaml.safe_load(path.read_text())["stack_data"]
@@ -80,12 +82,16 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     (
         {"nvidia_driver_version": "575.57.08", "nvidia_driver_fabric_manager_version": "575.57.08"},
         {},
-        "CUDA 13.0.2 needs",
+        "CUDA 13.1.1 needs",
     ),
-    ({"cuda_version": "13.4.1"}, {}, "branch 590 or later"),
-    ({"nvidia_driver_version": "580.173.02"}, {}, "set nvidia_driver_fabric_manager_version to 580.173.02"),
-    ({}, {"gpus": [V100], "nvswitches": []}, "CUDA 13.0.2 has no code for Tesla V100"),
-    ({}, {"gpus": [V100], "nvswitches": []}, "cuDNN 9.13.0.50 does not support Tesla V100"),
+    (
+        {"nvidia_driver_version": "575.57.08", "nvidia_driver_fabric_manager_version": "575.57.08"},
+        {},
+        "branch 580 or later",
+    ),
+    ({"nvidia_driver_version": "580.159.03"}, {}, "set nvidia_driver_fabric_manager_version to 580.159.03"),
+    ({}, {"gpus": [V100], "nvswitches": []}, "CUDA 13.1.1 has no code for Tesla V100"),
+    ({}, {"gpus": [V100], "nvswitches": []}, "cuDNN 9.17.1.4 does not support Tesla V100"),
     ({"nvidia_driver_version": "590.48.01"}, {"gpus": [V100], "nvswitches": []}, "branch 580 is the last that does"),
     ({"nvidia_driver_version": "620.10"}, {"gpus": [V100], "nvswitches": []}, "open kernel modules alone"),
     ({"nvidia_driver_flavour": "open"}, {"gpus": [V100], "nvswitches": []}, "no open kernel modules for Tesla V100"),
@@ -200,12 +206,57 @@ def test_volta_without_doca_is_told_that_it_has_no_gpudirect() -> None:
     assert stack.stack_notes(sets["ubuntu2204"], fitting("reference-2019", "ubuntu2204")) == []
 
 
+def test_a_toolkit_that_is_newer_than_its_driver_is_no_fault_within_a_major_release_and_is_told() -> None:
+    newer = RELEASES["current"]["sets"]["ubuntu2404"]
+    assert any(
+        "by minor-version compatibility" in n for n in stack.stack_notes(newer, fitting("current", "ubuntu2404"))
+    )
+    same = stack.stack_effective(newer, {"cuda_version": "13.0.2"})
+    assert not any("minor-version" in n for n in stack.stack_notes(same, fitting("current", "ubuntu2404")))
+    assert any(
+        "branch 387 or later" in f for f in faults({"cuda_version": "9.1.85", "nvidia_driver_version": "384.1"}, {})
+    )
+
+
+def parts_of(release: str, system: str) -> dict[str, Any]:
+    """What facts would say of a node that has a set."""
+    entry = RELEASES[release]["sets"][system]
+    parts = {"driver": "nvidia_driver", "container_toolkit": "container_toolkit", "dcgm": "dcgm"}
+    found = {name: f"{name} {entry[key]['version']}" for name, key in parts.items() if entry.get(key)}
+    return found | {"cuda": f"cuda {entry['cuda']['toolkit']}", "docker": entry["docker"]["version"]}
+
+
+FLOORS = next(c.bound.floors for c in load_criteria() if c.id == "pf.secver")
+
+
+def below(release: str, system: str) -> set[str]:
+    """Components of a set that are below their security floors."""
+    found = set()
+    for name, text in parts_of(release, system).items():
+        version = versions(text.rpartition(" ")[2])
+        assert version is not None, text
+        floor = FLOORS.components[name].of(version)
+        if isinstance(floor, str) or (floor is not None and not floor.reached(version)):
+            found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("system", RELEASES["current"]["sets"])
+def test_the_current_release_is_above_every_security_floor(system: str) -> None:
+    assert below("current", system) == set()
+
+
+@pytest.mark.parametrize("system", [s for r, s in SETS if r == "reference-2019"])
+def test_old_hardware_keeps_a_toolkit_that_gets_no_fixes_and_nothing_else(system: str) -> None:
+    assert below("reference-2019", system) == {"cuda"}, "CUDA 13 has no code for Pascal and Volta"
+
+
 def test_an_inventory_variable_replaces_the_sets_value_and_leaves_the_set_alone() -> None:
     original = RELEASES["current"]["sets"]["debian12"]
     effective = stack.stack_effective(original, {"cuda_version": "12.9.1", "dcgm_version": ""})
     assert effective["cuda"]["toolkit"] == "12.9.1"
     assert effective["dcgm"]["version"] == "4.6.0"
-    assert original["cuda"]["toolkit"] == "13.0.2"
+    assert original["cuda"]["toolkit"] == "13.1.1"
 
 
 def test_the_release_that_the_inventory_chooses_is_read_once():
