@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from tests.support.collectives_documents import document_of
 from tests.support.tool_documents import doc as tool_doc
 from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
@@ -27,6 +28,7 @@ METRICS = {
     "tcp-bandwidth": "tcp_bandwidth_gbps",
     "tcp-latency": "tcp_rtt_us",
     "training-short": "images_per_s",
+    "collectives": "all_reduce_busbw_gb_s",
 }
 """The metric from which a report is made; what else a parser finds follows from it."""
 NOTHING = json.dumps({DENIED: []}) + "\n"
@@ -47,6 +49,9 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
     elif m.kind == "training-short":
         found = _training(m, values)
         stdout = json.dumps(found) + "\n"
+    elif m.kind == "collectives":
+        made = document_of(m)
+        stdout, found = made["stdout"], made["facts"]
     p = like.provenance
     return tool_doc(
         m.kind, stdout, found, tool=p.tool, tool_version=p.tool_version, command=list(p.command),

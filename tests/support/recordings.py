@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.support.collectives_documents import TESTS, TESTS_PARAMS
 from tests.support.ib_documents import ERRORS
 from tests.support.ib_documents import document as fabric
 from tests.support.rdma_case import PORT, card, document
@@ -45,6 +46,7 @@ def recordings() -> dict[str, Recording]:
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip
+    found["collectives nccl-tests"] = TESTS, TESTS_PARAMS
     for path in sorted((DATA / "kinds").glob("*.json")):  # what a kind's probe printed, and its params
         recorded = json.loads(path.read_text())
         found[path.stem] = recorded["document"], recorded["params"]

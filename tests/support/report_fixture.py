@@ -86,6 +86,7 @@ TOOLS = {
     "path-mtu": ("ping", "20221126"),
     "tcp-bandwidth": ("iperf3", "3.12"),
     "tcp-latency": ("sockperf", "3.7"),
+    "collectives": ("torch", "1.13.1"),
     "training-short": ("mpirun + horovod", "4.1.4 + 0.28.1"),
 }
 

@@ -152,6 +152,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.rdma_case import ports_of  # which stands on this module
 
         return ports_of(LAB, measurement, None)
+    if measurement.kind == "collectives":
+        from tests.support.collectives_documents import healthy_collectives
+
+        return healthy_collectives(measurement, port_gb_s=link_gbps / 8)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05), facts=trained(measurement))
 

@@ -19,9 +19,12 @@ def kinds(plan, kind):
 def test_the_labs_plan():
     plan = plan_of(lab())
     counts = Counter(m.kind for m in plan.measurements)
-    assert counts == {"facts": 4, "path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12, "training-short": 3}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3
-    assert not plan.left_out
+    pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
+    assert counts == {"facts": 4, **pairs, "training-short": 3, "collectives": 1}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 1
+    assert [left.why for left in plan.left_out] == [
+        "collective operations inside a node: a rehearsal takes one rank of each of two nodes"
+    ]
     assert plan.estimated_s == pytest.approx(sum(max(plan.measurement(i).estimated_s for i in r) for r in plan.rounds))
 
 

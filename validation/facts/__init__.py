@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.facts.collectives import CollectiveGap, CollectiveOp, CollectiveRow, CollectivesFacts
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
@@ -53,6 +54,10 @@ __all__ = [
     "Attempt",
     "Carrier",
     "CheckOutcome",
+    "CollectiveGap",
+    "CollectiveOp",
+    "CollectiveRow",
+    "CollectivesFacts",
     "Components",
     "ComputeDevice",
     "ComputeFacts",
@@ -120,6 +125,7 @@ AnyFacts = Annotated[
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[ComputeFacts, Tag("compute")]
+    | Annotated[CollectivesFacts, Tag("collectives")]
     | Annotated[AsBuiltFacts, Tag("as-built")]
     | Annotated[ConvergedFacts, Tag("converged")]
     | Annotated[PlainFacts, Tag("plain")],

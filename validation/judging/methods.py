@@ -10,6 +10,7 @@ from validation.judging.acs import judge_acs
 from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
+from validation.judging.collectives import judge_collectives
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
@@ -61,6 +62,12 @@ METHODS = {
     "count": Method(judge_counts, "the largest sample, of which 0 is one too, against the bound"),
     "works": Method(judge_works, "every measurement of a pair of ports did what it should"),
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
+    "collectives": Method(
+        judge_collectives,
+        "bus bandwidth of collective operations against published floors and what links and ports allow",
+        figures=True,
+        counts="jobs",
+    ),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
     "as-built": Method(judge_as_built, "the as-built checks of a node, as the plan lists them"),

@@ -83,6 +83,11 @@ def on_one_host(nodes: Iterable[Node], fabric: Fabric) -> str | None:
     return found.pop() if fabric.hypervisors and len(found) == 1 else None
 
 
+def transport_of(request: Request, hosts: Iterable[Node]) -> str:
+    """What carries a job between these hosts: the fabric's RDMA where the first port of each has it, else TCP."""
+    return request.fabric.transport if all(host.ports[0].rdma for host in hosts) else "tcp"
+
+
 def pair_rounds(
     topology: Topology, fabric: Fabric, what: str, make: Callable[[Endpoint, Endpoint], Measurement], part: Part
 ) -> list[list[Measurement]]:

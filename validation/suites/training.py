@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from validation.model import Measurement, Node
-from validation.suites.common import Part, Request, on_one_host
+from validation.suites import collectives
+from validation.suites.common import Part, Request, on_one_host, transport_of
 
 WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
@@ -37,10 +38,11 @@ def plan(request: Request) -> Part:
             "tn.short",
             "tn.intra",
             "tn.inter",
+            *request.serving("collectives"),
         )
         part.excused = True
         return part
-    if request.fabric.needs_rdma and _transport(request, servers) == "tcp":
+    if request.fabric.needs_rdma and transport_of(request, servers) == "tcp":
         bare = ", ".join(n.name for n in servers if not n.ports[0].rdma)
         part.leave_out(f"training over RDMA (tn.path): the first fabric port of {bare} is TCP-only", "tn.path")
     head = next((n for n in request.topology.nodes if "heads" in n.groups), servers[0])
@@ -60,12 +62,8 @@ def plan(request: Request) -> Part:
         part.rounds.append([_job(request, "inter", head, servers, each)])
     else:
         part.leave_out("training across nodes (tn.inter): only one GPU server", "tn.inter")
+    collectives.plan(request, part, head, servers, host)
     return part
-
-
-def _transport(request: Request, hosts: list[Node]) -> str:
-    """What carries training between these hosts: the fabric's RDMA where all of their ports have it, else TCP."""
-    return request.fabric.transport if all(host.ports[0].rdma for host in hosts) else "tcp"
 
 
 def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_node: int) -> Measurement:
@@ -74,7 +72,7 @@ def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_
     criteria = {"1": ("tn.short", "tn.intra", "tn.inter"), "intra": ("tn.short", "tn.intra")}.get(
         label, ("tn.short", "tn.inter")
     )
-    names, transport = [n.name for n in hosts], _transport(request, hosts)
+    names, transport = [n.name for n in hosts], transport_of(request, hosts)
     if len(hosts) > 1 and transport != "tcp":
         criteria = (*criteria, "tn.path")
     estimated = START_SECONDS + (warmup + steps) * SECONDS_PER_STEP

@@ -1,0 +1,56 @@
+"""Facts of collective operations: what ran on which GPUs, and every size that was measured."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from validation.facts.common import Count, Name, Positive
+from validation.facts.training import Carrier
+from validation.model_base import Model
+
+CollectiveOp = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+
+
+class CollectiveRow(Model):
+    """One operation at one size. `bytes`: of the larger buffer of a rank. `us`: median of the blocks, slowest rank."""
+
+    op: CollectiveOp
+    bytes: Count
+    us: Positive
+    busbw_gb_s: Positive
+
+
+class CollectiveGap(Model):
+    """Sizes of an operation that were not measured, and why."""
+
+    op: CollectiveOp
+    bytes: tuple[Count, ...]
+    why: Name
+
+
+class CollectivesFacts(Model):
+    """What a job of collective operations says of itself. `devices`: of each rank, a GPU by its PCI address, or cpu.
+
+    `carriers` empty: its log tells nothing.
+    """
+
+    type: Literal["collectives"] = "collectives"
+    tool: Literal["torch", "nccl-tests"]
+    backend: Literal["nccl", "gloo"]
+    world_size: Count
+    hosts: tuple[str, ...]  # of each rank
+    devices: tuple[str, ...]
+    rows: tuple[CollectiveRow, ...]
+    left_out: tuple[CollectiveGap, ...] = ()
+    nccl: str = ""
+    torch: str = ""
+    sharp: bool = False  # by its log the switches of the fabric may add up
+    carriers: tuple[Carrier, ...] = Field(default=())
+
+    @property
+    def gpu_model(self) -> str:
+        """The model of all GPUs; "" on processors, or where they differ."""
+        models = {device.split(" ", 2)[-1] for device in self.devices if device.startswith("GPU ")}
+        return models.pop() if len(models) == 1 and self.backend == "nccl" else ""

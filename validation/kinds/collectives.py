@@ -1,0 +1,44 @@
+"""Collective operations: all-reduce and others between GPUs, inside a node and across nodes."""
+
+from __future__ import annotations
+
+from validation.kinds.record import Kind, names, network
+from validation.model import Call, Job, Measurement, Topology
+from validation.parsers import collectives
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there."""
+    hosts = [topology.node(name) for name in names(m, "hosts")]
+    launcher = topology.node(m.nodes[0])
+    if not launcher.ports:
+        launcher = hosts[0]
+    rdma = m.params["transport"] != "tcp"
+    params = {
+        **{key: m.params[key] for key in ("ranks", "iterations", "repeats", "budget_s", "transport")},
+        "sizes": [int(size) for size in names(m, "sizes")],
+        "hosts": [f"{host.ports[0].address}:{m.params['ranks_per_node']}" for host in hosts],
+        "ends": [
+            f"{port.interface}@{port.address}"
+            for host in hosts
+            for port in host.ports
+            if port is host.ports[0] or not rdma or port.rdma
+        ],
+        "networks": list(dict.fromkeys(network(node) for node in (launcher, *hosts))),
+        "shared_cores": any(node.virtual for node in hosts),
+        # mpirun ends its ranks in good order some seconds before the supervisor would kill it
+        "time_limit_s": max(1, int(m.timeout_s) - 5),
+    }
+    return Job(node=launcher.name, probe=Call(probe=m.kind, params=params))
+
+
+KINDS = (
+    Kind(
+        name="collectives",
+        title="Collective operations",
+        job=_job,
+        parse=collectives.parse,
+        headline="all_reduce_busbw_gb_s",
+        by_daemon=True,
+    ),
+)
