@@ -19,9 +19,11 @@ from typing import Any
 
 from tests.support import gpu_health_case, machines, tool_texts
 from tests.support.asbuilt_documents import built, checked, converged
+from tests.support.collectives_documents import BEST, torch_document
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
 from toolkit.cli import main
+from validation.collective_bounds import Layout, ceiling
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
@@ -171,6 +173,18 @@ class Player:
             return "perftest", tool_texts.perftest_latency(asked, machine, index, LATENCY_US[asked["op"]]), found
         return "perftest", tool_texts.perftest_bandwidth(asked, machine, index, gbps), found
 
+    def collectives(self, asked: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
+        """All GPUs of the servers, at three quarters of what the ports of one allow."""
+        places = dict(each.rsplit(":", 1) for each in asked["hosts"])
+        there = [n for n in self.nodes.values() for p in n.ports if p.address in places]
+        hosts = [n.name for n in there for _ in range(asked["ranks"] // len(there))]
+        best = {op: 0.2 * rate for op, rate in BEST.items()}
+        if len(there) > 1:
+            at = Layout(asked["ranks"] // len(there), len(there), "", float(there[0].ports[0].rate_gbps or 0) / 8)
+            best = {op: 0.75 * (found[0] if (found := ceiling(op, at)) else 1.0) for op in best}
+        made = torch_document(hosts, asked["sizes"], "nccl", best, model=self.machines[hosts[0]].gpu)
+        return "torch", made["stdout"], made["facts"]
+
     def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
         """Training on the GPU servers, and GPUs over the network."""
         if kind == "training-short":
@@ -188,6 +202,8 @@ class Player:
             lane = f"{'rc_mlx5' if device == 'mlx5_0' else 'rc_verbs'}/{device}:1" if device else ""
             log = tool_texts.ucx_log(list(dict.fromkeys(hosts)), lane)
             return "horovod", log + text, json.loads(text)
+        if kind == "collectives":
+            return self.collectives(asked)
         who = {"engine": "an engine", "engine_release": "1", "emulated": False}
         if kind == "remoting-copy":
             gpus = {name: self.machines[name].gpus for name in asked["servers"]}
