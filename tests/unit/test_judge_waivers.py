@@ -120,4 +120,4 @@ def test_what_is_mostly_waived_is_not_accepted():
     results = results_of(plan, bad)
     verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert (verdict.outcome, verdict.sign_off) == ("incomplete", "INCOMPLETE")
-    assert any("mostly waived: 2 of 17 criteria" in note for note in verdict.notes)
+    assert any(re.search(r"mostly waived: 2 of \d+ criteria", note) for note in verdict.notes)

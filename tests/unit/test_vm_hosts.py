@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.site import ALL, criterion, hardware, plan_of, real_results, verdict_of, waive_all
+from tests.support.site import ALL, CRITERIA, criterion, hardware, plan_of, real_results, verdict_of, waive_all
 from validation.model import Topology, VerdictDoc
+from validation.profile import load_profile
+from validation.suites import SUITES
 
 HOSTS = ("esx1", "esx1", "esx2", "esx3")
 PAIRS = ("pf.mtu", "tr.tcpbw", "tr.netlat")
@@ -40,7 +42,9 @@ def test_machines_of_declared_hosts_are_accepted() -> None:
     plan = plan_of(site(), ALL, "vmxnet3-10")
     results = real_results(plan, {"virt": "vmware"})
     assert {criterion(verdict, id_).verdict for id_ in (*PAIRS, "tn.inter")} == {"pass"}
-    assert verdict_of(site(), plan, results, waive_all(verdict), fabric="vmxnet3-10").sign_off == "ACCEPTED"
+    network = load_profile("network", CRITERIA, SUITES)
+    accepted = verdict_of(site(), plan, results, waive_all(verdict), fabric="vmxnet3-10", profile=network)
+    assert accepted.sign_off == "ACCEPTED"
 
 
 @pytest.mark.parametrize("id_", PAIRS)
