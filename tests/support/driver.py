@@ -19,4 +19,6 @@ def libraries(version: str) -> dict[str, Any]:
 
 def whole(version: str) -> dict[str, Any]:
     """The facts of such a driver."""
-    return {"driver_module": {"version": version, "open": True}, "driver_libraries": libraries(version)}
+    kernel = {"peermem": "", "p2pdma": True, "move_notify": True}
+    module = {"version": version, "open": True}
+    return {"driver_module": module, "driver_libraries": libraries(version), "gpudirect": kernel}

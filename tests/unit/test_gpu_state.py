@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from tests.support.driver import FOLDER, libraries
 from tests.support.tree_case import judged, read
 from tests.support.trees import REGISTERED, SERVERS, space
-from validation.probes import acs, gpulibs
+from validation.probes import acs, gpudirect, gpulibs
 
 SWITCHED = [name for name, server in SERVERS.items() if server.nvswitches]
 
@@ -228,3 +230,59 @@ def test_the_kernel_module_says_its_version_and_whether_it_is_open() -> None:
     text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build  (root@a)\n"
     assert gpulibs.module(text) == {"version": "570.86.15", "open": True}
     assert gpulibs.module("") is None
+
+
+# --- GPUDirect RDMA ---------------------------------------------------------------------------------------------------
+
+PROPRIETARY = {"driver_module": {"version": "580.126.20", "open": False}}
+NONE = {"peermem": "", "p2pdma": True, "move_notify": True}
+
+
+@pytest.mark.parametrize("fabric", ["roce400", "ib-ndr"])
+def test_a_server_whose_gpus_reach_its_rdma_ports_passes(fabric: str, tmp_path: Path) -> None:
+    found = judged("pf.dmabuf", SERVERS["XE9680"], tmp_path, fabric)
+    assert found.verdict == "pass", found.reason
+    assert found.reason.startswith("dma-buf: open kernel modules 580.126.20, kernel ")
+    assert found.reason.endswith("move notify on")
+
+
+def test_where_no_rdma_is_there_is_nothing_to_be_reached(tmp_path: Path) -> None:
+    server = SERVERS["C4140-M"]
+    alone = replace(server, roots=server.roots[:-1])
+    assert judged("pf.dmabuf", server, tmp_path / "1", "roce40", **PROPRIETARY).verdict == "fail"
+    found = judged("pf.dmabuf", alone, tmp_path / "2", "roce40", **PROPRIETARY)
+    assert (found.verdict, found.reason) == ("not-applicable", "no RDMA port in this node")
+
+
+@pytest.mark.parametrize(
+    ("said", "verdict", "words"),
+    [
+        (PROPRIETARY, "fail", "the proprietary kernel modules (580.126.20) have no dma-buf; and no peer-memory module"),
+        ({"kernel": "5.4.0-216-generic"}, "fail", "kernel 5.4.0-216-generic is older than 5.12; and no peer-memory"),
+        ({"gpudirect": {**NONE, "p2pdma": False}}, "fail", "built without CONFIG_PCI_P2PDMA; and no peer-memory"),
+        ({"gpudirect": {**NONE, "p2pdma": None}}, "not-measured", "does not tell its options"),
+        ({**PROPRIETARY, "gpudirect": {**NONE, "peermem": "nvidia_peermem"}}, "pass", "nvidia_peermem is loaded"),
+        ({"driver_module": None}, "not-measured", "no kernel module of the NVIDIA driver is loaded"),
+        ({"gpudirect": None}, "not-measured", "nobody looked"),
+    ],
+)
+def test_how_gpu_memory_reaches_the_rdma_ports(said: Any, verdict: str, words: str, tmp_path: Path) -> None:
+    found = judged("pf.dmabuf", SERVERS["XE9680"], tmp_path, "roce400", **said)
+    assert found.verdict == verdict
+    assert words in found.reason
+
+
+def test_kernel_options_are_read_where_they_are(tmp_path: Path) -> None:
+    unknown = {"peermem": "", "p2pdma": None, "move_notify": None}
+    assert gpudirect.collect(tmp_path, "6.8.0") == unknown
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "boot/config-6.8.0").write_text("CONFIG_PCI_P2PDMA=y\n# CONFIG_DMABUF_MOVE_NOTIFY is not set\n")
+    assert gpudirect.collect(tmp_path, "6.8.0") == {"peermem": "", "p2pdma": True, "move_notify": False}
+    assert gpudirect.collect(tmp_path, "6.9.0") == unknown  # of another kernel
+    (tmp_path / "sys/module/nvidia_peermem").mkdir(parents=True)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_DMABUF_MOVE_NOTIFY=y\n"))
+    found = {"peermem": "nvidia_peermem", "p2pdma": False, "move_notify": True}
+    assert gpudirect.collect(tmp_path, "6.8.0") == found
+    (tmp_path / "proc/config.gz").write_bytes(b"cut")
+    assert gpudirect.collect(tmp_path, "6.8.0")["p2pdma"] is True

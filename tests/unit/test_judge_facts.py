@@ -27,6 +27,7 @@ WORDS = {
             "driver_loaded",
             "driver_module",
             "driver_libraries",
+            "gpudirect",
         ),  # judged of nodes with GPUs, which these have not: test_trees.py
         *("numa_nodes",),  # words of how far a NUMA node is
         *("cpu_count", "training_nccl", "training_cudnn", "clock_offset_s"),  # shown

@@ -36,3 +36,14 @@ class DriverLibraries(Model):
 
     files: tuple[DriverFile, ...]
     loaded: tuple[LoadedLibrary, ...]
+
+
+class Gpudirect(Model):
+    """What GPUDirect RDMA stands on in the kernel. `peermem`: the peer-memory module that is loaded, "" without one.
+
+    The kernel's options are None where it does not tell them.
+    """
+
+    peermem: str
+    p2pdma: bool | None = None
+    move_notify: bool | None = None

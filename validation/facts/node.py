@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, Positive, once
-from validation.facts.driver import DriverLibraries, DriverModule
+from validation.facts.driver import DriverLibraries, DriverModule, Gpudirect
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import NumaNode, PciCard
 from validation.model_base import Model
@@ -133,6 +133,7 @@ class NodeFacts(Ports, Components):
     nvlink_unread: str = ""  # why not
     driver_module: DriverModule | None = None  # None: none is loaded
     driver_libraries: DriverLibraries | None = None  # None: nobody looked
+    gpudirect: Gpudirect | None = None  # None: nobody looked
     nvswitches: tuple[str, ...] | None = None  # PCI addresses
     fabric_manager_state: str | None = None  # systemctl is-active; "" without systemd
     driver_loaded: str = ""  # version, by NVML

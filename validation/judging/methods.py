@@ -15,6 +15,7 @@ from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_health import judge_gpu_health
+from validation.judging.gpudirect import judge_gpudirect
 from validation.judging.gpulib import judge_gpulib
 from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
@@ -79,6 +80,7 @@ METHODS = {
     "nvfabric": Method(judge_nvfabric, "Fabric Manager, GPUs' registration and NVLink rates, as the node and NVML say"),
     "acs": Method(judge_acs, "Access Control Services of the ports above cards, as their configuration space says"),
     "gpulib": Method(judge_gpulib, "the driver's libraries, loaded by name, against the kernel module that is loaded"),
+    "gpudirect": Method(judge_gpudirect, "kernel, its options and modules that GPUDirect RDMA stands on"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),

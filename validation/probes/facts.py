@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, gpulibs, installed, nvlinks, pcie, processors, rdma_ports_sysfs, virtualisation
+from validation.probes import (
+    ProbeDoc,
+    gpudirect,
+    gpulibs,
+    installed,
+    nvlinks,
+    pcie,
+    processors,
+    rdma_ports_sysfs,
+    virtualisation,
+)
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -191,6 +201,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         **nvlink(len(gpus)),
         "driver_module": gpulibs.module(_read(gpulibs.MODULE)),
         "driver_libraries": driver_libraries(),
+        "gpudirect": gpudirect.collect(),
         "nvswitches": pcie.nvswitches(),
         "fabric_manager_state": fabric_manager_state(),
         "os": operating_system(_read("/etc/os-release")),
