@@ -53,3 +53,14 @@ P100-SXM2 servers wire three or four.
 def nvlinks(gpu_model: str) -> NvLinks | None:
     """The row of a GPU model; None where nothing is known of it, or where several models stand there."""
     return next((row for row in NVLINKS if "," not in gpu_model and row.name.search(gpu_model)), None)
+
+
+def pcie_rate(gt_s: float, lanes: int) -> tuple[float, str]:
+    """Data rate of a PCI Express link each way in GB/s, and how it follows.
+
+    Encoding: 8b/10b up to 5 GT/s, 128b/130b from 8 to 32 GT/s, flits of 242 bytes in 256 at 64 GT/s (PCI Express base
+    specifications 2.0, 3.0, 6.0). Headers of packets are not taken off: what copies reach is below it.
+    """
+    good, all_ = (8, 10) if gt_s <= 5 else (128, 130) if gt_s <= 32 else (242, 256)
+    rate = gt_s * lanes * good / all_ / 8
+    return rate, f"{gt_s:g} GT/s x {lanes} lanes x {good}/{all_} / 8 = {rate:.4g} GB/s each way"

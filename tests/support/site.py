@@ -17,6 +17,8 @@ from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
 from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.judge import judge
+from validation.kinds import parse
+from validation.kinds.gpu import EMULATED
 from validation.model import (
     Bom,
     Denied,
@@ -156,8 +158,21 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.collectives_documents import healthy_collectives
 
         return healthy_collectives(measurement, port_gb_s=link_gbps / 8)
+    if measurement.kind == "gpu-copies":
+        return _gpu_copies(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05), facts=trained(measurement))
+
+
+def _gpu_copies(measurement: Measurement) -> Result:
+    """Copies of a node's GPUs, emulated ones of the lab by what is asked of them."""
+    from tests.support import gpu_copies_documents as made  # which only some sites need
+
+    params = measurement.params
+    emulated = params["largest_bytes"] == EMULATED["largest_bytes"]
+    found = made.report(params, int(str(params["gpus"])), emulated=emulated)
+    samples, facts = parse("gpu-copies", made.document(found), params)  # type: ignore[arg-type]
+    return result(measurement, samples, facts=facts)
 
 
 def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def test_the_same_results_are_accepted_by_network_and_incomplete_without_a_profi
     accepted = judged_by(REAL, plan, found, profile("network"))
     assert (accepted.sign_off, accepted.exit_code) == ("ACCEPTED", 0)
     assert accepted.profile.name == "network"
-    shown = criterion(accepted, "tr.h2d")
+    shown = criterion(accepted, "tr.nccl")
     assert (shown.verdict, shown.owed) == ("not-measured", False)
     assert "the delivery ends at the fabric ports" in shown.not_owed
     assert judged_by(REAL, plan, found, None).sign_off == "INCOMPLETE"

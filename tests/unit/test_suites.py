@@ -145,7 +145,8 @@ def test_ports_meet_only_in_their_own_subnet():
     assert len(pairs) == 2 * 12
     assert all(m.endpoints[0].port == m.endpoints[1].port for m in pairs)
     apart = Topology(
-        site="s", nodes=(node("gpu1", 1), node("gpu2", 2, ports=(Port(interface="f", address="10.1.0.1", prefix=24),)))
+        site="s",
+        nodes=(node("gpu1", 1), node("gpu2", 2, ports=(Port(interface="f", address="10.1.0.1", prefix=24),))),
     )
     with pytest.raises(PlanError, match="no two ports in the same subnet"):
         plan_of(apart, ("transport",))

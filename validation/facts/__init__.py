@@ -16,6 +16,7 @@ from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.facts.collectives import CollectiveGap, CollectiveOp, CollectiveRow, CollectivesFacts
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.facts.driver import DriverLibraries
+from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
@@ -65,6 +66,7 @@ __all__ = [
     "ConvergedFacts",
     "CopyDevice",
     "CopyFacts",
+    "CopyGpu",
     "CopyPair",
     "Distance",
     "Drift",
@@ -72,10 +74,15 @@ __all__ = [
     "FabricPort",
     "FractionFacts",
     "Gid",
+    "GpuCell",
+    "GpuCopy",
+    "GpuCopyFacts",
     "GpuHealthFacts",
     "GpuPart",
+    "GpuPeer",
     "GpuReading",
     "GpuState",
+    "GpuWait",
     "IbErrors",
     "IbFabricFacts",
     "IbLink",
@@ -128,6 +135,7 @@ AnyFacts = Annotated[
     | Annotated[CollectivesFacts, Tag("collectives")]
     | Annotated[AsBuiltFacts, Tag("as-built")]
     | Annotated[ConvergedFacts, Tag("converged")]
+    | Annotated[GpuCopyFacts, Tag("gpu-copies")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

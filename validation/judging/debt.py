@@ -103,7 +103,7 @@ def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing:
 def _mostly_waived(case: Case, verdicts: Sequence[CriterionVerdict]) -> str:
     """Words where waivers stand for more of what is owed than measurements do; "" where they do not."""
     measurable = {c.id for c in case.criteria if c.kind is not None and case.applies(c)}
-    owed = [v for v in verdicts if v.owed and v.id in measurable]
+    owed = [v for v in verdicts if v.owed and v.id in measurable and v.verdict != "not-applicable"]
     if case.virtual:  # what only hardware can show is no debt of a rehearsal
         owed = [v for v in owed if v.judgements and v.reason_code != "virtual"]
     good = [v for v in owed if v.verdict == "pass"]

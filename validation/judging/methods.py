@@ -14,6 +14,7 @@ from validation.judging.collectives import judge_collectives
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
+from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix
 from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.gpudirect import judge_gpudirect
 from validation.judging.gpulib import judge_gpulib
@@ -97,4 +98,9 @@ METHODS = {
     ),
     "exact-products": Method(judge_exact_products, "digests of exact matrix products of each device", counts="devices"),
     "fleet": Method(judge_spread, "rates of each GPU against the median of its model in the run", True, "GPUs"),
+    "gpu-host": Method(
+        judge_gpu_host, "copies between host memory and each GPU against its PCI Express link", True, "directions"
+    ),
+    "gpu-local": Method(judge_gpu_local, "latency inside each GPU against the bound", True, "GPUs"),
+    "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }

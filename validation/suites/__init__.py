@@ -25,7 +25,7 @@ SUITES: dict[str, SuiteFunc] = {
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
 #: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
-ALONE = ("preflight", "compute")
+ALONE = ("preflight", "transport", "compute")
 """What one machine by itself can do, without an inventory."""
 
 OPTIONS: dict[str, str] = {

@@ -1,7 +1,8 @@
-"""Transport: TCP bandwidth and latency of every ordered pair of fabric ports, then what RDMA they have."""
+"""Transport: TCP bandwidth and latency of every ordered pair of fabric ports, what RDMA they have, copies of GPUs."""
 
 from __future__ import annotations
 
+from validation.kinds.gpu import copies_asked, gpus_of
 from validation.model import Endpoint, Measurement, Param
 from validation.suites import rdma
 from validation.suites.common import Part, Request, pair_id, pair_rounds
@@ -64,4 +65,34 @@ def plan(request: Request) -> Part:
 
         part.rounds += pair_rounds(request.topology, request.fabric, kind, measurement, part)
     rdma.plan(request, part)
+    if part.rounds or sum(bool(node.ports) for node in request.topology.nodes) < 2:
+        _gpu_copies(request, part)  # else the inventory has a mistake, which these would hide
     return part
+
+
+def _gpu_copies(request: Request, part: Part) -> None:
+    """Each node with GPUs by itself, all at the same time; virtual nodes share a host, so there one after another."""
+    criteria, topology = request.serving("gpu-copies"), request.topology
+    found = []
+    for node in topology.nodes:
+        gpus = gpus_of(node, topology)
+        if gpus is None or not criteria:
+            continue
+        if topology.here is not None and topology.here.gpu_trouble:
+            part.leave_out(f"copies of GPUs: {topology.here.gpu_trouble}", *criteria)
+            continue
+        params, estimated = copies_asked(node, gpus, bool(request.options.get("quick")))
+        found.append(
+            Measurement(
+                id=f"gpu-copies.{node.name}",
+                suite="transport",
+                kind="gpu-copies",
+                nodes=(node.name,),
+                params=params,
+                criteria=criteria,
+                estimated_s=estimated,
+                timeout_s=round(5 * estimated + 60, 1),
+            )
+        )
+    part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []
+    part.excused = part.excused or topology.here is not None

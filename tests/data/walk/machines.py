@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_health_case, machines, tool_texts
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, torch_document
@@ -204,6 +205,12 @@ class Player:
             return "horovod", log + text, json.loads(text)
         if kind == "collectives":
             return self.collectives(asked)
+        if kind == "gpu-copies":
+            machine = self.machines[node.name]
+            cards = [card for card in machines.facts(machine, node, 9000)["pci"] if card["what"] == "gpu"]
+            gpus = [gpu_copies.gpu(i, machine.gpu, card=card, address=card["address"]) for i, card in enumerate(cards)]
+            found = gpu_copies.document(gpu_copies.report(asked, gpus))
+            return "probes", found["stdout"], found["facts"]
         who = {"engine": "an engine", "engine_release": "1", "emulated": False}
         if kind == "remoting-copy":
             gpus = {name: self.machines[name].gpus for name in asked["servers"]}

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import gpu_copies_documents as gpu_copies
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.built import Deployment, NodeBuilt
@@ -59,7 +60,7 @@ def facts(node: str) -> dict[str, Any]:
     return {**found, **ODD.get(node, {})}
 
 
-def document(kind: str, node: str) -> dict[str, Any]:
+def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """A probe's document around a recording."""
     tool, version, stdout, found = "facts", "0.1.0", "", {}
     if kind == "facts":
@@ -75,6 +76,9 @@ def document(kind: str, node: str) -> dict[str, Any]:
     elif kind == "tcp-latency":
         tool, version, stdout = "sockperf", "3.7", (DATA / "sockperf/3.7-tcp.out").read_text()
         found = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
+    elif kind == "gpu-copies":
+        said = gpu_copies.document(gpu_copies.report(asked, int(asked["gpus"])))
+        stdout, found = said["stdout"], said["facts"]
     else:
         sys.exit(f"play.py: there is no recording of {kind}; choose a profile or suites without it")
     now = utc_now()
@@ -121,14 +125,15 @@ class Player:
         kind = next(word for word in probe if not word.startswith("-") and not word.replace(".", "").isdigit())
         if kind == "serve":
             return await Remote.spawn(node, ["sh", "-c", "echo '{\"ready\": true}'; sleep 0.1"])
-        said = shlex.quote(json.dumps(document(kind, node)))
+        asked = json.loads(probe[-1]) if probe[-1].startswith("{") else {}
+        said = shlex.quote(json.dumps(document(kind, node, asked)))
         hold = "read line; " if "--hold-s" in probe else ""
         return await Remote.spawn(node, ["sh", "-c", f"{hold}printf '%s\\n' {said}"])
 
     async def here(self, node: str, probe: Sequence[str]) -> Remote:
         """What was asked from this machine."""
         kind = next(word for word in probe if word in ("as-built", "converged"))
-        said = {**document("facts", node), "kind": kind, "tool": kind, **as_built(kind, node, self.nodes)}
+        said = {**document("facts", node, {}), "kind": kind, "tool": kind, **as_built(kind, node, self.nodes)}
         return await Remote.spawn(node, ["printf", "%s\\n", json.dumps(said)])
 
     async def alive(self, node: str) -> str | None:

@@ -1,0 +1,294 @@
+"""Copies of GPUs: taken on emulated devices, read whole or refused, and judged by each GPU's own link."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import gpu_copies_documents as made
+from tests.support.engine_run import MIB, ROOT, built, describe, local
+from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
+from toolkit.engine import build
+from validation.facts import GpuCopyFacts
+from validation.gpus import pcie_rate
+from validation.kinds import parse
+from validation.kinds.gpu import FULL, QUICK
+from validation.model import Found, Measurement, Plan, Topology, VerdictDoc
+from validation.parsers import ParseError
+from validation.probes.gpu_copies import busy, sizes
+
+compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02}
+PARAMS = {**FULL, "gpus": 2}
+
+
+def probed(tmp_path: Path, devices: dict[str, str], **asked: Any) -> dict[str, Any]:
+    """What the probe prints on emulated devices."""
+    environment = {**os.environ, **devices, "LD_LIBRARY_PATH": str(built() / "devices"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "validation.probes", "gpu-copies", json.dumps({**ASKED, **asked})]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@compiles
+def test_it_copies_on_emulated_devices_leaves_nothing_and_is_read_whole(tmp_path: Path) -> None:
+    devices = describe(tmp_path)
+    doc = probed(tmp_path, devices, gpus=2)
+    assert doc["error"] is None
+    samples, facts = parse("gpu-copies", doc, {**ASKED, "gpus": 2})  # type: ignore[arg-type, typeddict-item]
+    assert isinstance(facts, GpuCopyFacts)
+    assert facts.emulated
+    assert facts.holes == []
+    assert facts.path(0, 1).access  # type: ignore[union-attr]
+    assert all(len(copy.gb_s) == ASKED["repeat"] for copy in facts.copies)
+    assert {s.metric for s in samples} >= {"gpu_h2d_gb_s", "gpu_d2h_gb_s", "gpu_local_us", "gpu_peer_us", "holes"}
+    inside = next(c for c in json.loads(doc["stdout"])["cells"] if c["what"] == "local" and c["bytes"] == MIB)
+    assert inside["counted"] == 2 * MIB
+    assert local(tmp_path, devices).run("start(); said(info())")[0] == [256 * MIB, 256 * MIB]
+
+
+@compiles
+def test_a_gpu_that_somebody_works_on_is_named_and_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+    devices = describe(tmp_path)
+    holder = local(tmp_path, devices).start("start(1); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
+    pid = holder.stdout.readline().strip()  # type: ignore[union-attr]
+    try:
+        doc = probed(tmp_path, devices)
+        assert f"GPU 0000:11:00.0 is in use by process {pid} (python" in doc["error"]
+        assert doc["stdout"] == ""
+        assert "0000:10:00.0" not in doc["error"]
+        assert probed(tmp_path, devices, anyway=True)["error"] is None
+    finally:
+        holder.communicate()
+
+
+@compiles
+def test_without_memory_or_driver_it_says_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "low").mkdir()
+    devices = describe(tmp_path / "low", 16 * MIB)
+    client = local(tmp_path, devices)
+    holder = client.start("start(); alloc(16 << 20); said(1); sys.stdin.read()")
+    holder.stdout.readline()  # type: ignore[union-attr]
+    try:
+        doc = probed(tmp_path, devices, anyway=True)
+    finally:
+        holder.communicate()
+    assert "CUDA_ERROR_OUT_OF_MEMORY (2); the memory is taken" in doc["error"]
+    assert "\n" not in doc["error"]
+    hidden = probed(tmp_path, {**devices, "CUDA_VISIBLE_DEVICES": ""})
+    assert "the driver shows this user no GPU" in hidden["error"]
+
+
+def test_no_driver_is_an_error_where_gpus_are_declared_and_a_finding_where_they_are_not(tmp_path: Path) -> None:
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    code = (
+        "import json; from validation.probes import nvml; nvml.LIBRARY='libnone.so'; "
+        "nvml.Nvml.__init__.__defaults__ = ('libnone.so',); from validation.probes.gpu_copies import *; "
+        "print(json.dumps([probe(Asked(4096, 2, 2, 0.0, gpus=n)) for n in (4, 0)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    declared, open_ = json.loads(done.stdout)
+    assert "the GPU driver is not installed" in declared["error"]
+    assert open_["error"] is None
+    samples, facts = parse("gpu-copies", open_, {"gpus": 0})
+    assert (samples, facts.gpus) == ([], ())  # type: ignore[union-attr]
+    with pytest.raises(ParseError, match="nothing was measured of 4 GPUs"):
+        parse("gpu-copies", {**open_}, {"gpus": 4})
+
+
+def test_memory_that_is_held_without_a_process_is_work_too() -> None:
+    assert busy("0000:1a:00.0", {}, (16 << 30, 300 << 20)) == ""
+    assert "5120 of 16384 MiB of its memory are held" in busy("0000:1a:00.0", {}, (16 << 30, 5 << 30))
+    assert sizes(1 << 20) == [4, 64, 1024, 16384, 262144, 1 << 20]
+    assert sizes(1 << 30)[-1] == 4 * 16**7
+
+
+# --- what does not add up
+
+
+def changed(change: Any) -> dict[str, Any]:
+    report = made.report(PARAMS)
+    change(report)
+    return made.document(report)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda r: r.update(devices=[]),  # exit 0 with nothing measured
+        lambda r: r.update(cells=[]),
+        lambda r: r["devices"][1].update(uuid=r["devices"][0]["uuid"]),  # two ordinals of one GPU
+        lambda r: r["cells"].pop(),
+        lambda r: r["cells"].append(r["cells"][0]),
+        lambda r: r["latencies"].pop(),
+        lambda r: r["peers"].pop(),
+        lambda r: r["cells"][0]["event_s"].pop(),
+        lambda r: r["cells"][0]["clock_s"].__setitem__(0, 0),
+        lambda r: r["cells"][-1]["event_s"].__setitem__(0, 1e9),  # longer than the clock saw
+        lambda r: r["cells"][-1].update(counted=3 * r["cells"][-1]["counted"]),
+        lambda r: r.update(largest_bytes=2 * r["largest_bytes"]),
+        lambda r: r["devices"][0]["state"].update(sm_mhz=-1),
+        lambda r: r["latencies"][0]["us"].__setitem__(0, 0),
+    ],
+)
+def test_what_does_not_add_up_is_refused(change: Any) -> None:
+    assert parse("gpu-copies", made.document(made.report(PARAMS)), PARAMS)  # type: ignore[arg-type]
+    with pytest.raises(ParseError):
+        parse("gpu-copies", changed(change), PARAMS)  # type: ignore[arg-type]
+
+
+def test_nvml_and_cuda_of_different_drivers_are_refused() -> None:
+    doc = made.document(made.report(PARAMS), facts={"driver": "", "emulated": True, "gpus": 2})
+    with pytest.raises(ParseError, match="not of one driver"):
+        parse("gpu-copies", doc, PARAMS)  # type: ignore[arg-type]
+
+
+# --- verdicts
+
+
+def topology(gpus: int = 2) -> Topology:
+    whole = hardware(("gpu1",))
+    node = whole.nodes[0]
+    return whole.model_copy(
+        update={"nodes": (node.model_copy(update={"bom": node.bom.model_copy(update={"gpu_count": gpus})}),)}
+    )
+
+
+def planned(whole: Topology) -> Plan:
+    """Suite transport without its other kinds."""
+    plan = plan_of(whole, ("transport",))
+    mine = tuple(m for m in plan.measurements if m.kind == "gpu-copies")
+    rounds = tuple(one for one in plan.rounds if set(one) & {m.id for m in mine})
+    return plan.model_copy(update={"measurements": mine, "rounds": rounds})
+
+
+def judged(report: Any, gpus: int = 2, whole: Topology | None = None) -> VerdictDoc:
+    """The verdict on one node whose probe said `report(params)`."""
+    whole = whole or topology(gpus)
+    plan = planned(whole)
+
+    def one(m: Measurement) -> Any:
+        samples, facts = parse("gpu-copies", made.document(report(m.params)), m.params)  # type: ignore[arg-type]
+        return result(m, samples, facts=facts)
+
+    return verdict_of(whole, plan, [one(m) for m in plan.measurements])
+
+
+def reasons(verdict: VerdictDoc, id_: str) -> dict[str, str]:
+    """Subject -> why, of those that did not pass."""
+    return {j.subject: j.reason for j in criterion(verdict, id_).judgements if j.verdict != "pass"}
+
+
+def test_healthy_gpus_pass_and_the_bound_follows_from_the_link() -> None:
+    verdict = judged(made.report)
+    for id_ in ("tr.h2d", "tr.local", "tr.matrix"):
+        assert criterion(verdict, id_).verdict == "pass", criterion(verdict, id_).reason
+    bound = criterion(verdict, "tr.h2d").judgements[0].bound
+    assert bound is not None
+    assert bound.ceiling == pytest.approx(8 * 16 * 128 / 130 / 8)
+    assert bound.floor == pytest.approx(0.75 * bound.ceiling)
+    assert any("8 GT/s x 16 lanes x 128/130 / 8 = 15.75 GB/s" in line for line in bound.derivation)
+    assert pcie_rate(5, 16)[0] == pytest.approx(8)
+    assert pcie_rate(32, 16)[0] == pytest.approx(63.02, abs=0.01)
+
+
+def test_a_card_that_trained_to_half_its_lanes_is_judged_by_what_it_negotiated_and_a_slow_one_fails() -> None:
+    narrow = [made.gpu(0), made.gpu(1, card=made.card("0000:1b:00.0", (8.0, 8), (8.0, 16)))]
+
+    def half(cell: Any) -> float:
+        return made.usual(cell) * (0.5 if 1 in (cell["source"], cell["target"]) else 1)
+
+    assert criterion(judged(lambda p: made.report(p, narrow, rate=half)), "tr.h2d").verdict == "pass"
+    slow = judged(lambda p: made.report(p, rate=half))
+    assert set(reasons(slow, "tr.h2d")) == {"gpu1, H to GPU 1", "gpu1, GPU 1 to H"}
+    assert "below the floor of 11.82" in reasons(slow, "tr.h2d")["gpu1, H to GPU 1"]
+
+
+def test_faster_than_the_link_is_no_pass_and_without_a_link_there_is_no_bound() -> None:
+    fast = judged(lambda p: made.report(p, rate=lambda c: 2 * made.usual(c)))
+    assert criterion(fast, "tr.h2d").reason_code == "above-ceiling"
+    bare = [made.gpu(i, card=None, generation=None) for i in range(2)]
+    assert criterion(judged(lambda p: made.report(p, bare)), "tr.h2d").reason_code == "no-bound"
+    by_nvml = [made.gpu(i, card=None) for i in range(2)]
+    assert criterion(judged(lambda p: made.report(p, by_nvml)), "tr.h2d").verdict == "pass"
+
+
+def test_a_gpu_whose_clocks_are_held_low_is_named_with_them() -> None:
+    state = {"sm_mhz": 345, "sm_max_mhz": 1530, "throttle_reasons": ["applications_clocks_setting"]}
+    asleep = [made.gpu(0), made.gpu(1, state=state)]
+
+    def late(wait: Any) -> float:
+        return made.latency(wait) * (4 if wait["source"] == wait["target"] == 1 else 1)
+
+    why = reasons(judged(lambda p: made.report(p, asleep, wait=late)), "tr.local")
+    assert list(why) == ["gpu1, inside GPU 1"]
+    assert "GPU 1 ran at 345 of 1530 MHz under load (applications_clocks_setting)" in why["gpu1, inside GPU 1"]
+
+
+def test_a_missing_gpu_a_failed_copy_and_wrong_data_are_holes() -> None:
+    verdict = judged(made.report, gpus=4)
+    assert "2 of 4 GPUs are there" in criterion(verdict, "tr.matrix").reason
+
+    def broken(params: Any) -> dict[str, Any]:
+        report = made.report(params)
+        for cell in report["cells"]:
+            if cell["what"] == "peer" and cell["source"] == 1:
+                cell["error"] = "cuMemcpyPeerAsync: CUDA_ERROR_ECC_UNCORRECTABLE (214)"
+            if cell["what"] == "h2d" and cell["target"] == 0 and cell["bytes"] == params["largest_bytes"]:
+                cell["verified"] = False
+        return report
+
+    verdict = judged(broken)
+    found = criterion(verdict, "tr.matrix")
+    assert found.verdict == "fail"
+    assert "GPU 1 to GPU 0: cuMemcpyPeerAsync: CUDA_ERROR_ECC_UNCORRECTABLE" in found.reason
+    assert "H to GPU 0: its data were wrong" in found.reason
+    assert criterion(verdict, "tr.h2d").verdict == "not-measured"
+
+
+def test_emulated_gpus_are_complete_and_prove_no_rate() -> None:
+    verdict = judged(lambda p: made.report(p, emulated=True), whole=lab(("gpu1",), emulated_gpus=2))
+    assert criterion(verdict, "tr.matrix").verdict == "pass"
+    for id_ in ("tr.h2d", "tr.local"):
+        assert criterion(verdict, id_).reason_code == "virtual"
+        assert criterion(verdict, id_).judgements[0].value
+    verdict = judged(lambda p: made.report(p, emulated=True))  # which is no hardware, whatever the inventory says
+    for id_ in ("tr.h2d", "tr.local", "tr.matrix"):
+        assert criterion(verdict, id_).reason_code == "virtual"
+
+
+def test_a_node_that_nobody_counted_may_have_none_and_a_site_without_gpus_owes_no_copies() -> None:
+    whole = topology()
+    bare = whole.nodes[0].model_copy(update={"bom": whole.nodes[0].bom.model_copy(update={"gpu_count": None})})
+    none = {"devices": [], "why": "no libcuda.so.1: the GPU driver is not installed"}
+    verdict = judged(lambda p: none, whole=whole.model_copy(update={"nodes": (bare,)}))
+    assert criterion(verdict, "tr.matrix").verdict == "not-measured"
+    assert "no libcuda.so.1" in criterion(verdict, "tr.matrix").reason
+    plan = plan_of(hardware(), ("transport",))
+    found = criterion(verdict_of(hardware(), plan, []), "tr.h2d")
+    assert (found.verdict, found.reason) == ("not-applicable", "the inventory declares no GPU of any node")
+
+
+def test_it_is_planned_where_gpus_are() -> None:
+    plan = plan_of(lab(("gpu1", "gpu2"), emulated_gpus=2), ("transport",))
+    assert [m.nodes for m in plan.measurements if m.kind == "gpu-copies"] == [("gpu1",), ("gpu2",)]
+    assert not [m for m in plan_of(lab(), ("transport",)).measurements if m.kind == "gpu-copies"]
+    assert not [m for m in plan_of(hardware(), ("transport",)).measurements if m.kind == "gpu-copies"]
+    (m,) = planned(topology(4)).measurements
+    assert m.params["gpus"] == 4
+    assert m.params["largest_bytes"] == FULL["largest_bytes"]
+    found = Found(user="x", gpus=2, gpu_trouble="", torch="", torch_python="")
+    alone = hardware(("gpu1",)).model_copy(update={"here": found})
+    assert planned(alone).measurements[0].params["gpus"] == 2
+    ill = alone.model_copy(update={"here": found.model_copy(update={"gpu_trouble": "no NVIDIA driver"})})
+    left = plan_of(ill, ("preflight", "transport")).left_out
+    assert any("no NVIDIA driver" in one.why and "tr.h2d" in one.criteria for one in left)
+    assert QUICK["largest_bytes"] < FULL["largest_bytes"]  # type: ignore[operator]

@@ -1,0 +1,198 @@
+"""Judging copies of GPUs: rates against the negotiated link of each, latencies, and that no cell is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from validation.analysis.stats import Summary, summarize
+from validation.criterion import Criterion
+from validation.facts import CopyGpu, GpuCopyFacts
+from validation.gpus import pcie_rate
+from validation.judging.case import Case, facts_for, judgement
+from validation.judging.values import against
+from validation.kinds.gpu import gpus_of
+from validation.model import Bound, Judgement, Subject
+
+SLOW_CLOCK = 0.6
+"""Share of the largest clock of a GPU's multiprocessors below which it was asleep, or is held low, under load: what
+power and heat leave is more. Project default."""
+
+
+class Figure(NamedTuple):
+    """One figure of a node: of what, its numbers, its bound or why there is none, the GPUs that it is of, an error."""
+
+    words: str
+    summary: Summary | None
+    bound: Bound | None
+    unbound: str
+    gpus: tuple[int, ...]
+    error: str = ""
+    path: str = ""
+
+
+Figures = Callable[[Criterion, GpuCopyFacts], Iterator[Figure]]
+
+
+def link_of(gpu: CopyGpu) -> tuple[float, str] | None:
+    """Data rate of a GPU's PCI Express link as it was under load, GB/s each way, and how it follows; None: unknown.
+
+    Where sysfs shows the way up, that of the slowest link on it.
+    """
+    found = []
+    if gpu.card is not None:
+        ends = (gpu.card, *(up.end for up in gpu.card.uplinks))
+        found = [(e.link.gt_s, e.link.lanes, e.address) for e in ends if e.link.gt_s and e.link.lanes]
+    rates = [(pcie_rate(gt_s, lanes), f"{at}: ") for gt_s, lanes, at in found if gt_s and lanes]
+    if not rates and gpu.generation and gpu.lanes:
+        gt_s = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}.get(gpu.generation)
+        rates = [(pcie_rate(gt_s, gpu.lanes), "NVML: ")] if gt_s else []
+    if not rates:
+        return None
+    (rate, how), at = min(rates, key=lambda r: r[0][0])
+    return rate, at + how
+
+
+def clocks(facts: GpuCopyFacts, gpus: tuple[int, ...]) -> str:
+    """In words, which of these GPUs ran far below their clock although they worked; "" where none did."""
+    said = []
+    for number in gpus:
+        gpu = facts.gpus[number]
+        if gpu.sm_mhz and gpu.sm_max_mhz and gpu.sm_mhz < SLOW_CLOCK * gpu.sm_max_mhz:
+            why = f" ({', '.join(gpu.throttle_reasons)})" if gpu.throttle_reasons else ""
+            said.append(f"GPU {number} ran at {gpu.sm_mhz} of {gpu.sm_max_mhz} MHz under load{why}")
+    return "; ".join(said)
+
+
+def _summary(values: tuple[float, ...]) -> Summary | None:
+    return summarize(values) if values else None
+
+
+def host_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
+    """Pinned memory, each direction of each GPU, against its link."""
+    share = criterion.bound.value or 0
+    for number, gpu in enumerate(facts.gpus):
+        link, bound = link_of(gpu), None
+        if link is not None:
+            ceiling, how = link
+            floor = share * ceiling
+            lines = (how, f"floor = {share:g} x {ceiling:.4g} = {floor:.4g} GB/s ({criterion.source})")
+            bound = Bound(metric="gpu_copy_gb_s", unit="GB/s", floor=floor, ceiling=ceiling,
+                          derivation=lines, source=criterion.source)  # fmt: skip
+        for what, source, target in (("h2d", None, number), ("d2h", number, None)):
+            copy = facts.copy_of(what, source, target, "pinned")  # type: ignore[arg-type]
+            if copy is not None:
+                path = "" if gpu.near else "process not bound to the GPU's NUMA node, which is unknown"
+                why = "neither sysfs nor NVML tells the GPU's PCI Express link"
+                yield Figure(copy.words, _summary(copy.gb_s), bound, why, (number,), copy.fault, path)
+
+
+def local_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
+    """4 bytes inside each GPU."""
+    most = criterion.bound.value
+    line = (f"{criterion.bound.words} ({criterion.source})",)
+    bound = Bound(metric="gpu_local_us", unit="us", maximum=most, derivation=line, source=criterion.source)
+    for number in range(len(facts.gpus)):
+        wait = facts.wait_of("local", number, number)
+        if wait is not None:
+            summary = Summary(wait.us, 0.0, wait.low_us, wait.high_us, wait.samples) if wait.samples else None
+            yield Figure(wait.words, summary, bound, "", (number,), wait.error)
+
+
+def _judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
+    """One judgement for each figure of each node."""
+    judged: list[Judgement] = _no_gpus(case, criterion)
+    for m in case.serving(criterion):
+        node, evidence = m.nodes[0], (m.id,)
+        facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, None)
+        if isinstance(facts, Judgement):
+            judged.append(facts)
+            continue
+        if not facts.gpus:
+            judged.append(judgement(criterion, node, "not-measured", "missing-metric", _none(facts), evidence))
+            continue
+        for figure in figures(criterion, facts):
+            judged.append(_figure(case, criterion, node, evidence, facts, figure))
+    return judged
+
+
+def _no_gpus(case: Case, criterion: Criterion) -> list[Judgement]:
+    """That it has no meaning where no node is said to have a GPU (pf.bom looks for them); else nothing."""
+    if criterion.suite not in case.plan.suites or any(
+        gpus_of(n, case.topology) is not None for n in case.topology.nodes
+    ):
+        return []
+    why = "no node has a GPU" if case.topology.here is not None else "the inventory declares no GPU of any node"
+    return [judgement(criterion, Subject(kind="cluster"), "not-applicable", "not-applicable", why, ())]
+
+
+def _none(facts: GpuCopyFacts) -> str:
+    return f"this node shows no GPU: {facts.why}"
+
+
+def _figure(
+    case: Case, criterion: Criterion, node: str, evidence: tuple[str, ...], facts: GpuCopyFacts, figure: Figure
+) -> Judgement:
+    subject, summary, bound = Subject.node(node, figure.words), figure.summary, figure.bound
+    unit = criterion.unit or ""
+    if figure.error or summary is None:
+        why = f"{figure.words}: {figure.error or 'nothing was measured'}"
+        return judgement(criterion, subject, "not-measured", "tool-failed", why, evidence, bound=bound)
+    shown = f"{summary.median:.4g} {unit}" + (f", {figure.path}" if figure.path else "")
+    if criterion.bound.kind == "report":
+        why = f"reported, not judged: {shown}"
+        return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
+    if case.virtual or facts.emulated:
+        what = "the GPUs are emulated" if facts.emulated else "the node is virtual"
+        why = f"{what}, and prove no figure: measured {shown}, not judged"
+        return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=summary, bound=bound)
+    if bound is None:
+        why = f"{figure.unbound}; measured {shown}"
+        return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
+    found = against(criterion, subject, evidence, summary, bound)
+    more = [figure.path] if figure.path else []
+    if found.verdict != "pass" and (slow := clocks(facts, figure.gpus)):
+        more.append(slow)
+    return found.model_copy(update={"reason": "; ".join([found.reason, *more])}) if more else found
+
+
+def judge_gpu_host(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Host to GPU and back."""
+    return _judged(case, criterion, host_figures)
+
+
+def judge_gpu_local(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Latency inside a GPU."""
+    return _judged(case, criterion, local_figures)
+
+
+def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Every node: each cell of H and all its GPUs is there with right data. Of emulated GPUs too."""
+    lines = (f"{criterion.bound.words} ({criterion.source})",)
+    bound = Bound(metric="holes", unit="count", equal="0", derivation=lines, source=criterion.source)
+    judged: list[Judgement] = _no_gpus(case, criterion)
+    for m in case.serving(criterion):
+        node, evidence = m.nodes[0], (m.id,)
+        facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, bound)
+        if isinstance(facts, Judgement):
+            judged.append(facts)
+            continue
+        if not facts.gpus:
+            judged.append(judgement(criterion, node, "not-measured", "missing-metric", _none(facts), evidence))
+            continue
+        cells = (len(facts.gpus) + 1) ** 2 - 1
+        holes = facts.holes
+        summary = Summary(len(holes), 0.0, len(holes), len(holes), 1)
+        if holes:
+            more = f" and {len(holes) - 3} more" if len(holes) > 3 else ""
+            why = f"{'; '.join(holes[:3])}{more}"
+            said = judgement(criterion, node, "fail", "not-equal", why, evidence, summary=summary, bound=bound)
+        elif facts.emulated and not case.virtual:
+            why = "the GPUs are emulated, and the node is not"
+            said = judgement(criterion, node, "not-measured", "virtual", why, evidence, bound=bound)
+        else:
+            why = f"{cells} cells of H and {len(facts.gpus)} GPUs, all data verified"
+            why += "; the GPUs are emulated" if facts.emulated else ""
+            said = judgement(criterion, node, "pass", "within-bounds", why, evidence, summary=summary, bound=bound)
+        judged.append(said)
+    return judged

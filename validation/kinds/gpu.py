@@ -1,0 +1,51 @@
+"""GPUs of a node by the CUDA driver API: copies and latencies between the host memory and all of them."""
+
+from __future__ import annotations
+
+from validation.kinds.record import Kind, on_node
+from validation.model import Job, Measurement, Node, Param, Topology
+from validation.parsers import gpu_copies
+
+MIB = 1 << 20
+FULL: dict[str, Param] = {"largest_bytes": 1024 * MIB, "repeat": 7, "latency_count": 200, "warm_s": 1.0}
+QUICK: dict[str, Param] = {"largest_bytes": 256 * MIB, "repeat": 6, "latency_count": 100, "warm_s": 0.5}
+EMULATED: dict[str, Param] = {"largest_bytes": MIB, "repeat": 6, "latency_count": 40, "warm_s": 0.05}
+"""Emulated devices are small, share their host's memory, and judge nothing of rates."""
+GPU_S, QUICK_GPU_S, PAIR_S, EMULATED_S = 14.0, 4.0, 0.6, 2.0
+"""Estimates of the plan, for PCI Express of generation 3; nothing that is measured depends on them."""
+
+
+def gpus_of(node: Node, topology: Topology) -> int | None:
+    """How many GPUs a node is said to have, emulated ones of a lab too; 0 where nobody says; None where it has none."""
+    if topology.here is not None:
+        return topology.here.gpus or None
+    if node.emulated_gpus:
+        return node.emulated_gpus
+    if node.bom.gpu_count is None and "gpu_servers" in node.groups:
+        return 0
+    return node.bom.gpu_count or None
+
+
+def copies_asked(node: Node, gpus: int, quick: bool) -> tuple[dict[str, Param], float]:
+    """Parameters of gpu-copies for a node with so many GPUs, and how long it will take."""
+    if node.emulated_gpus:
+        return {**EMULATED, "gpus": gpus}, EMULATED_S
+    likely = gpus or 8
+    each, params = (QUICK_GPU_S, QUICK) if quick else (GPU_S, FULL)
+    return {**params, "gpus": gpus}, round(likely * each + likely * (likely - 1) * PAIR_S, 1)
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    return on_node(m)
+
+
+KINDS = (
+    Kind(
+        name="gpu-copies",
+        title="Copies between host memory and GPUs",
+        job=_job,
+        parse=gpu_copies.parse,
+        headline="gpu_h2d_gb_s",
+        repeat_by="probe",
+    ),
+)

@@ -1,0 +1,437 @@
+"""Copies between the host memory H and all GPUs of this node, and between these, by the CUDA driver API alone.
+
+For each GPU: from and to pinned and pageable host memory, both directions at once, inside the GPU; for each ordered
+pair of GPUs: with peer access and without, both directions at once. Each copy is timed by events of the GPU and by the
+clock, and its data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
+by the clock: about 1 us of them is Python's. Each GPU works for `warm_s` first, so that its clocks are up, and the
+process runs on the processors of the GPU's NUMA node, where its host memory therefore lies.
+
+`stdout`: every single time, as JSON; parsers make the figures. A call that fails costs its own cell, and is said there.
+A GPU that somebody works on is refused, unless `anyway`. Nothing stays on a GPU, for all of it is the process's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import mmap
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from validation.probes import ProbeDoc, nvlinks, pcie
+from validation.probes.cuda import Cuda, CudaError, Device
+from validation.probes.nvml import Nvml, NvmlError
+from validation.probes.tool import Ran, document
+
+SMALL_BYTES = 4
+STEP = 16  # from one size to the next
+PAIR_BYTES = 256 << 20  # of copies between GPUs, at most
+SPARE_BYTES = 64 << 20  # of a GPU's memory, beside the two blocks
+BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less
+HOST_SHARE = 0.5  # of the host memory that is available, at most
+PEER_ALREADY = 704  # CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+LIBC = ctypes.CDLL(None)
+LIBC.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+Cell = dict[str, Any]
+
+
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    largest_bytes: int  # of a copy; the sizes are 4 bytes, each 16 times the one before, and this one
+    repeat: int  # timed copies of each size, after one that is not timed
+    latency_count: int  # copies of 4 bytes
+    warm_s: float  # how long each GPU copies before it is measured
+    gpus: int = 0  # how many the node is said to have; 0: nobody says, and there may be none
+    anyway: bool = False  # measure a GPU that somebody works on
+
+
+def sizes(largest: int) -> list[int]:
+    """4 bytes, 64, 1 KiB, ... and `largest`."""
+    found, size = [], SMALL_BYTES
+    while size < largest:
+        found.append(size)
+        size *= STEP
+    return [*found, largest]
+
+
+def pattern(seed: int) -> bytes:
+    """Bytes that differ for each seed, of a prime's length: repeated, they are not in step with chunks of a copy."""
+    return hashlib.shake_128(b"%d" % seed).digest(1048573)
+
+
+def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int] | None) -> str:
+    """In words, who works on the GPU; "" where nobody does."""
+    names = []
+    for pid in processes or ():
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            name = "of another container or user"
+        names.append(f"{pid} ({name})")
+    if names:
+        return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with `anyway`"
+    if memory is not None and memory[1] > BUSY_BYTES:
+        held = f"{memory[1] >> 20} of {memory[0] >> 20} MiB of its memory are held, and NVML does not say by whom"
+        return f"GPU {address} is in use: {held}; end what holds it, or measure with `anyway`"
+    return ""
+
+
+def local_cpus(address: str) -> set[int]:
+    """Processors of the NUMA node of a PCI device, none where sysfs does not say."""
+    try:
+        text = (Path("/sys/bus/pci/devices") / address / "local_cpulist").read_text()
+        spans = [part.split("-") for part in text.strip().split(",") if part]
+        return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
+    except (OSError, ValueError):
+        return set()
+
+
+def available() -> int:
+    """Bytes of host memory that programs can still have."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+@contextmanager
+def near(address: str, everywhere: set[int]) -> Iterator[bool]:
+    """Run on the processors of a GPU's NUMA node; False where nothing says which, or none of them may be used."""
+    cpus = local_cpus(address) & everywhere
+    try:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        yield bool(cpus)
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
+class Buffers:
+    """Host memory of one GPU's turn: `out` and `back`, pinned and pageable."""
+
+    def __init__(self, cuda: Cuda, size: int) -> None:
+        """All of it touched here, so that it lies in the memory of the processors that this runs on."""
+        self.cuda, self.size = cuda, size
+        self._maps = [mmap.mmap(-1, size) for _ in range(2)]
+        pageable = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in self._maps]
+        for address in pageable:
+            ctypes.memset(address, 1, size)
+        self.memory = {"pinned": [cuda.host_alloc(size) for _ in range(2)], "pageable": pageable}
+
+    def fill(self, data: bytes) -> None:
+        """Both `out` get these bytes, again and again."""
+        for out, _ in self.memory.values():
+            for offset in range(0, self.size, len(data)):
+                ctypes.memmove(out + offset, data, min(len(data), self.size - offset))
+
+    def close(self) -> None:
+        """Give the pinned memory back."""
+        for address in self.memory["pinned"]:
+            self.cuda.host_free(address)
+
+
+class Bench:
+    """All copies of a node. Every cell has the seconds of each copy by events and by the clock."""
+
+    def __init__(self, cuda: Cuda, asked: Asked) -> None:
+        """Take all devices and their memory; CudaError where one does not let itself be taken."""
+        self.cuda, self.asked = cuda, asked
+        self.devices: list[Device] = []
+        self.cells: list[Cell] = []
+        self.latencies: list[Cell] = []
+        try:
+            for ordinal in range(cuda.count()):
+                self.devices.append(Device(cuda, ordinal))
+            free = min((d.free_bytes() for d in self.devices), default=0)
+            room = (free - min(SPARE_BYTES, free // 4)) // 2
+            host = int(HOST_SHARE * available()) // 4
+            fits = max(min(room, host) // 4096 * 4096, 4096)
+            self.largest = min(asked.largest_bytes, fits)
+            self.blocks = [(d.alloc(self.largest), d.alloc(self.largest)) for d in self.devices]
+        except CudaError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give all of it back."""
+        for device in self.devices:
+            device.close()
+
+    # --- one kind of copy
+
+    def timed(self, at: Device, issue: Callable[[], None], times: int) -> dict[str, list[float]]:
+        """Seconds of each of `times` runs of `issue` on the stream of `at`, after one that is not timed."""
+        at.use()
+        issue()
+        at.wait()
+        events, clocks = [], []
+        for _ in range(times):
+            began = time.perf_counter()
+            self.cuda.cuEventRecord(at.start, at.stream)
+            issue()
+            self.cuda.cuEventRecord(at.end, at.stream)
+            at.wait()
+            clocks.append(round(time.perf_counter() - began, 9))
+            events.append(round(at.elapsed_s(), 9))
+        return {"event_s": events, "clock_s": clocks}
+
+    def cell(self, of: Cell, measure: Callable[[], Cell]) -> None:
+        """A cell with what `measure` finds, or with the words of the call that failed."""
+        try:
+            self.cells.append({**of, **measure()})
+        except CudaError as fault:
+            self.cells.append({**of, "error": str(fault)})
+
+    def latency(self, of: Cell, at: Device, issue: Callable[[], None]) -> None:
+        """Microseconds of each run of `issue` until the stream of `at` is done."""
+        try:
+            at.use()
+            for _ in range(10):
+                issue()
+                at.wait()
+            found = []
+            for _ in range(self.asked.latency_count):
+                began = time.perf_counter()
+                issue()
+                at.wait()
+                found.append(round((time.perf_counter() - began) * 1e6, 2))
+            self.latencies.append({**of, "us": found})
+        except CudaError as fault:
+            self.latencies.append({**of, "error": str(fault)})
+
+    def same(self, at: Device, block: Any, buffers: Buffers, size: int) -> bool:
+        """Whether a block holds what `out` holds."""
+        out, back = buffers.memory["pinned"]
+        ctypes.memset(back, 0, size)
+        at.use()
+        self.cuda.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(back), block, ctypes.c_size_t(size), at.stream)
+        at.wait()
+        return bool(LIBC.memcmp(out, back, size) == 0)
+
+    def clear(self, at: Device, block: Any, size: int) -> None:
+        """What was there before must not pass for what was copied."""
+        at.use()
+        self.cuda.cuMemsetD8Async(block, ctypes.c_ubyte(0), ctypes.c_size_t(size), at.stream)
+        at.wait()
+
+    # --- a GPU's turn
+
+    def host(self, number: int, buffers: Buffers) -> None:
+        """Copies between host memory and a GPU, and inside it. Block 0 holds the pattern of `out` afterwards."""
+        gpu, (first, second), cuda = self.devices[number], self.blocks[number], self.cuda
+        for memory, (out, back) in buffers.memory.items():
+            for size in sizes(self.largest):
+                count = ctypes.c_size_t(size)
+
+                def up(out: int = out, count: Any = count) -> None:
+                    cuda.cuMemcpyHtoDAsync_v2(first, ctypes.c_void_p(out), count, gpu.stream)
+
+                def down(back: int = back, count: Any = count) -> None:
+                    cuda.cuMemcpyDtoHAsync_v2(ctypes.c_void_p(back), first, count, gpu.stream)
+
+                def upward(size: int = size, up: Any = up) -> Cell:
+                    self.clear(gpu, first, size)
+                    took = self.timed(gpu, up, self.asked.repeat)
+                    return {**took, "verified": self.same(gpu, first, buffers, size)}
+
+                def downward(size: int = size, down: Any = down, out: int = out, back: int = back) -> Cell:
+                    ctypes.memset(back, 0, size)
+                    took = self.timed(gpu, down, self.asked.repeat)
+                    return {**took, "verified": LIBC.memcmp(out, back, size) == 0}
+
+                of = {"memory": memory, "bytes": size, "counted": size}
+                self.cell({"what": "h2d", "source": None, "target": number, **of}, upward)
+                self.cell({"what": "d2h", "source": number, "target": None, **of}, downward)
+        for size in sizes(self.largest):
+
+            def inside(size: int = size) -> Cell:
+                self.clear(gpu, second, size)
+                count = ctypes.c_size_t(size)
+                issue = lambda: cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)  # noqa: E731
+                took = self.timed(gpu, issue, self.asked.repeat)
+                return {**took, "verified": self.same(gpu, second, buffers, size)}
+
+            # read and written: both are counted
+            of = {"what": "local", "source": number, "target": number, "memory": "", "bytes": size, "counted": 2 * size}
+            self.cell(of, inside)
+        self.both_ways(number, buffers)
+        four = ctypes.c_size_t(SMALL_BYTES)
+        here, there = (ctypes.c_void_p(address) for address in buffers.memory["pinned"])
+        for what, source, target, issue in (
+            ("h2d", None, number, lambda: cuda.cuMemcpyHtoDAsync_v2(first, here, four, gpu.stream)),
+            ("d2h", number, None, lambda: cuda.cuMemcpyDtoHAsync_v2(there, first, four, gpu.stream)),
+            ("local", number, number, lambda: cuda.cuMemcpyDtoDAsync_v2(second, first, four, gpu.stream)),
+            ("sync", number, number, lambda: None),
+        ):
+            self.latency({"what": what, "source": source, "target": target}, gpu, issue)
+
+    def both_ways(self, number: int, buffers: Buffers) -> None:
+        """Pinned memory, to and from the GPU at once, on two streams; both are counted."""
+        gpu, (first, second), cuda, size = self.devices[number], self.blocks[number], self.cuda, self.largest
+        out, back = (ctypes.c_void_p(address) for address in buffers.memory["pinned"])
+        count, other, done = ctypes.c_size_t(size), ctypes.c_void_p(), ctypes.c_void_p()
+
+        def issue() -> None:
+            cuda.cuStreamWaitEvent(other, gpu.start, ctypes.c_uint(0))
+            cuda.cuMemcpyHtoDAsync_v2(second, out, count, gpu.stream)
+            cuda.cuMemcpyDtoHAsync_v2(back, first, count, other)
+            cuda.cuEventRecord(done, other)
+            cuda.cuStreamWaitEvent(gpu.stream, done, ctypes.c_uint(0))
+
+        def measure() -> Cell:
+            gpu.use()
+            cuda.cuStreamCreate(ctypes.byref(other), ctypes.c_uint(1))
+            cuda.cuEventCreate(ctypes.byref(done), ctypes.c_uint(2))  # CU_EVENT_DISABLE_TIMING
+            try:
+                self.clear(gpu, second, size)
+                ctypes.memset(back, 0, size)
+                cuda.cuEventRecord(gpu.start, gpu.stream)  # the first wait is for an event that was recorded
+                took = self.timed(gpu, issue, self.asked.repeat)
+                right = LIBC.memcmp(out, back, size) == 0 and self.same(gpu, second, buffers, size)
+            finally:
+                cuda.cuEventDestroy_v2(done)
+                cuda.cuStreamDestroy_v2(other)
+            return {**took, "verified": right}
+
+        of = {"what": "both", "source": None, "target": number, "memory": "pinned", "bytes": size, "counted": 2 * size}
+        self.cell(of, measure)
+
+    def peer(self, source: int, target: int, buffers: Buffers) -> Cell:
+        """Copies from one GPU to another, through the host's driver and, where it is possible, with peer access."""
+        a, b, size = self.devices[source], self.devices[target], min(self.largest, PAIR_BYTES)
+        from_, to = self.blocks[source][0], self.blocks[target][1]
+        count, four = ctypes.c_size_t(size), ctypes.c_size_t(SMALL_BYTES)
+        can, said = ctypes.c_int(), {"source": source, "target": target, "access": False, "why": ""}
+
+        def issue(count: Any = count) -> None:
+            self.cuda.cuMemcpyPeerAsync(to, b.context, from_, a.context, count, a.stream)
+
+        def measure() -> Cell:
+            self.clear(b, to, size)
+            took = self.timed(a, issue, self.asked.repeat)
+            return {**took, "verified": self.same(b, to, buffers, size)}
+
+        for access in (False, True):
+            if access:
+                try:
+                    self.cuda.cuDeviceCanAccessPeer(ctypes.byref(can), b.device, a.device)
+                    if not can.value:
+                        return {**said, "why": "the driver gives no peer access"}
+                    for one, other in ((a, b), (b, a)):
+                        one.use()
+                        self.enable(other)
+                except CudaError as fault:
+                    return {**said, "why": str(fault)}
+            of = {"what": "peer", "source": source, "target": target, "access": access}
+            self.cell({**of, "memory": "", "bytes": size, "counted": size}, measure)
+            self.latency(of, a, lambda: issue(four))
+        for one, other in ((a, b), (b, a)):  # so that the next pair begins without
+            one.use()
+            self.cuda.cuCtxDisablePeerAccess(other.context)
+        return {**said, "access": True}
+
+    def enable(self, other: Device) -> None:
+        """Peer access from the current context."""
+        try:
+            self.cuda.cuCtxEnablePeerAccess(other.context, ctypes.c_uint(0))
+        except CudaError as fault:
+            if fault.code != PEER_ALREADY:
+                raise
+
+    def warm(self, number: int, buffers: Buffers, nvml: dict[str, Any]) -> Cell:
+        """Work until the clocks are up; what the GPU and its link say while they work."""
+        gpu, (first, second) = self.devices[number], self.blocks[number]
+        count, out = ctypes.c_size_t(self.largest), ctypes.c_void_p(buffers.memory["pinned"][0])
+        until = time.monotonic() + self.asked.warm_s
+        gpu.use()
+        while time.monotonic() < until:
+            self.cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)
+            self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
+            gpu.wait()
+        for _ in range(4):  # on their way while the state is read
+            self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
+        known = nvml.get(gpu.uuid)
+        function = Path("/sys/bus/pci/devices") / gpu.address
+        said = {
+            "card": {"what": "gpu", **pcie.describe(function.resolve())} if function.exists() else None,
+            "generation": known.number("CurrPcieLinkGeneration") if known else None,
+            "lanes": known.number("CurrPcieLinkWidth") if known else None,
+            "state": known.state().document() if known else None,
+        }
+        gpu.wait()
+        return said
+
+    def run(self, nvml: dict[str, Any]) -> dict[str, Any]:
+        """The report. `nvml`: GPUs by UUID."""
+        everywhere, found, peers = os.sched_getaffinity(0), [], []
+        for number, gpu in enumerate(self.devices):
+            with near(gpu.address, everywhere) as bound:
+                buffers = Buffers(self.cuda, self.largest)
+                try:
+                    buffers.fill(pattern(number))
+                    said = self.warm(number, buffers, nvml)
+                    self.host(number, buffers)
+                    peers += [
+                        self.peer(number, other, buffers) for other in range(len(self.devices)) if other != number
+                    ]
+                finally:
+                    buffers.close()
+            keys = ("name", "uuid", "address", "memory_bytes")
+            found.append({**{key: getattr(gpu, key) for key in keys}, "near": bound, **said})
+        report = {"cuda": self.cuda.version(), "emulated": self.cuda.emulated, "largest_bytes": self.largest}
+        return {**report, "devices": found, "peers": peers, "cells": self.cells, "latencies": self.latencies}
+
+
+def refusal(nvml: Nvml, asked: Asked) -> str:
+    """Why the GPUs are not measured, "" where they can be."""
+    if asked.anyway:
+        return ""
+    return "; ".join(filter(None, (busy(g.address, g.processes(), g.memory) for g in nvml.gpus())))
+
+
+def links() -> tuple[list[dict[str, Any]] | None, str]:
+    """NVLinks of the GPUs as validation.facts.NvGpu, or why nobody knows."""
+    try:
+        return nvlinks.collect()["gpus"], ""
+    except nvlinks.Unanswered as fault:
+        return None, str(fault)
+
+
+def probe(args: Asked) -> ProbeDoc:
+    """All copies of this node's GPUs."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        ran, facts = Ran(["gpu-copies"], 0, "", ""), {"driver": "", "emulated": False, "gpus": 0}
+        try:
+            with Nvml() as nvml:
+                facts |= {"driver": nvml.driver(), "emulated": nvml.emulated}
+                refused = refusal(nvml, args)
+                if refused:
+                    return ran, facts, refused
+                bench = Bench(Cuda(), args)
+                try:
+                    report = bench.run({gpu.uuid: gpu for gpu in nvml.gpus()})
+                finally:
+                    bench.close()
+        except (CudaError, NvmlError) as fault:
+            if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
+                return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None
+            return ran, facts, str(fault)
+        known, unread = links()
+        report |= {"nvlink": known, "nvlink_unread": unread}
+        facts["gpus"] = len(report["devices"])
+        return ran._replace(stdout=json.dumps(report)), facts, None
+
+    return document("gpu-copies", "probes", measure, lambda ran: _version(ran.stdout))
+
+
+def _version(stdout: str) -> str:
+    """The driver API's version, "12.4"; "" where nothing was measured."""
+    cuda = json.loads(stdout).get("cuda", 0) if stdout else 0
+    return f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else "none"
