@@ -24,6 +24,8 @@ from tests.support.figures_case import (
 )
 from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
+from tests.support.trees import SERVERS
+from tests.unit.test_trees import read as read_tree
 from validation.catalogue import load_criteria
 from validation.facts import IbFabricFacts, IbLink, IbPort, IbRate
 from validation.model import Bom, Endpoint, Finding, Measurement, Result, Sample, Subject
@@ -393,3 +395,20 @@ def test_script_is_one_text_with_its_hash_and_makes_no_markup() -> None:
 def test_every_criterion_named_by_a_figure_is_in_the_catalogue(everything: RunDocuments) -> None:
     known = {c.id for c in load_criteria()}
     assert {id_ for f in figures(everything) for id_ in f.criteria} <= known
+
+
+def test_cards_behind_one_switch_are_drawn_below_one_bar(bare: RunDocuments, tmp_path: Path) -> None:
+    """One bar between each two neighbours below a switch; none where each GPU has a port of the host's own."""
+
+    def drawn(name: str) -> Figure:
+        sysfs = read_tree(SERVERS[name], tmp_path / name)
+        m = bare.plan.measurement("facts.gpu1")
+        return node_figures(with_more(bare, [(m, with_facts(bare.latest[m.id], **sysfs))]))[0]
+
+    bar = 'stroke-width="5"'
+    switched, direct = drawn("C4140-K"), drawn("C4140-M")
+    assert (str(switched.svg).count(bar), str(direct.svg).count(bar)) == (3, 0)
+    assert ("Thick bar" in switched.caption, "Thick bar" in direct.caption) == (True, False)
+    assert str(switched.svg).count("NVLink 6 up") == 4
+    assert "Laid out as C4140 configuration K." in switched.caption
+    assert "ib0 NODE" in cells(switched)

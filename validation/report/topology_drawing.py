@@ -1,10 +1,11 @@
-"""The insides of the nodes as the facts tell them: NUMA nodes, GPUs, adapters and the links to them.
+"""The insides of the nodes as the facts tell them: NUMA nodes, switches, GPUs, adapters and the links to them.
 
 One drawing for each kind of node: nodes whose cards sit alike are drawn once. What no fact tells is drawn as not known.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from markupsafe import Markup
 from validation.facts import NodeFacts, PciCard, PciLink
 from validation.judging.case import CONTAINERS
 from validation.model import Node, Result
+from validation.report import topology_words
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, many, number, plural
 from validation.report.svg.colour import ALARM, BLUE, INK, LINE, MUTED, PALE, PAPER, SOFT
@@ -26,10 +28,14 @@ _GENERATIONS = {2.5: "Gen1", 5.0: "Gen2", 8.0: "Gen3", 16.0: "Gen4", 32.0: "Gen5
 
 @dataclass(frozen=True)
 class _Place:
-    """A card in the drawing. `seen` False: declared by the inventory, and no fact shows it."""
+    """A card in the drawing. `seen` False: declared by the inventory, and no fact shows it. `distances` to the fabric
+    ports, and `nvlinks` that are up, in words.
+    """
 
     card: PciCard
     seen: bool = True
+    distances: str = NONE
+    nvlinks: str = NONE
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class _Kind:
     virtual: str | None
     places: tuple[_Place, ...]
     why_unknown: str | None
+    joined: tuple[str, ...] = ()  # sentences of topology_words
 
 
 def _link(link: PciLink) -> str:
@@ -55,6 +62,7 @@ def _numa(place: _Place) -> int:
     return -1 if place.card.numa is None else place.card.numa
 
 
+_ADDRESS = re.compile(r"\b[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\b")
 _GPU = PciCard(what="gpu")  # of which no fact shows how it is plugged in
 
 
@@ -72,7 +80,8 @@ def _places(node: Node, result: Result | None) -> tuple[tuple[_Place, ...], str 
     shown = {c.interface for c in found if c.what == "nic"}
     rest = tuple(p for p in ports if p.card.interface not in shown)
     missing = max((node.bom.gpu_count or 0) - sum(c.what == "gpu" for c in found), 0)
-    return (*(_Place(c) for c in found), *rest, *declared[:missing]), None
+    seen = (_Place(c, True, *topology_words.of_card(c, facts)) for c in found)
+    return (*seen, *rest, *declared[:missing]), None
 
 
 def _alike(places: tuple[_Place, ...]) -> tuple[_Place, ...]:
@@ -106,8 +115,10 @@ def _kinds(documents: RunDocuments) -> list[_Kind]:
             virtual=node.virtual_words or virt,
             places=places,
             why_unknown=why,
+            joined=topology_words.notes(facts) if facts is not None and why is None else (),
         )
-        alike = replace(kind, places=_alike(places))
+        words = tuple(_ADDRESS.sub("", said) for said in kind.joined)
+        alike = replace(kind, places=_alike(places), joined=words)
         groups.setdefault(alike, []).append(node.name)
         first.setdefault(alike, kind)
     return [replace(first[key], nodes=tuple(names)) for key, names in groups.items()]
@@ -136,8 +147,11 @@ def _figure(kind: _Kind, index: int) -> Figure:
     rows = tuple(_row(place) for place in kind.places)
     table = DataTable(
         caption=f"Cards of {who}; PCI addresses are those of {kind.nodes[0]}.",
-        head=("Card", "PCI address", "NUMA node", "Link as trained", "Link as rated", "Known from"),
-        rows=rows or (("none", NONE, NONE, NONE, NONE, "inventory and facts"),),
+        head=(
+            *("Card", "PCI address", "NUMA node", "Link as trained", "Link as rated"),
+            *("To fabric ports", "NVLinks", "Known from"),
+        ),
+        rows=rows or (("none", *(NONE,) * 6, "inventory and facts"),),
     )
     return Figure(f"node-{index + 1}", caption, _draw(kind, index), table, None, ("pf.pcie", "pf.numa"))
 
@@ -151,6 +165,8 @@ def _row(place: _Place) -> tuple[str, ...]:
         _link(card.link)
         + (" (BELOW its rating)" if card.short else " (below its rating while idle)" if card.slow else ""),
         _link(card.rated),
+        place.distances,
+        place.nvlinks,
         "facts" if place.seen else "the inventory only",
     )
 
@@ -159,7 +175,7 @@ def _draw(kind: _Kind, index: int) -> Markup:
     numas = sorted({_numa(p) for p in kind.places}) or [-1]
     columns = {numa: [p for p in kind.places if _numa(p) == numa] for numa in numas}
     for numa, here in columns.items():
-        here.sort(key=lambda p: (p.card.what != "gpu", p.card.interface, p.card.address))
+        here.sort(key=lambda p: (_behind(p) or "~", p.card.what != "gpu", p.card.interface, p.card.address))
         columns[numa] = here[: max(_MOST_CARDS // len(numas), 1)] if len(kind.places) > _MOST_CARDS else here
     across = 5 if len(numas) == 1 else 3  # cards in one line of a NUMA node
     widths = {n: max(min(len(here), across), 2) * (_CARD + _GAP) + _GAP for n, here in columns.items()}
@@ -184,6 +200,11 @@ def _draw(kind: _Kind, index: int) -> Markup:
     return frame(f"node-{index + 1}-drawing", f"Inside {kind.nodes[0]}", description, max(width, 480), height, body)
 
 
+def _behind(place: _Place) -> str:
+    """The port of the host that it shares with others through a switch, "" for a card in a port of the host's own."""
+    return place.card.root_port if place.card.uplinks else ""
+
+
 def _notes(kind: _Kind) -> list[str]:
     notes = []
     gpus = [p.card.root_port for p in kind.places if p.card.what == "gpu"]
@@ -191,8 +212,9 @@ def _notes(kind: _Kind) -> list[str]:
         notes.append(f"PCI Express and NUMA: not known: {kind.why_unknown}.")
     elif kind.places and all(p.card.link.lanes is None and p.card.numa is None for p in kind.places):
         notes.append("PCI Express and NUMA: not known: the devices name neither link nor NUMA node.")
-    if len(gpus) > 1:
-        notes.append("NVLink between the GPUs: not known: no fact of this release tells it.")
+    notes += kind.joined
+    if len(gpus) > 1 and kind.why_unknown:
+        notes.append("NVLink between the GPUs: not known.")
     if len(gpus) > 1 and all(gpus):
         notes.append(f"Ports of the host that the GPUs share: {len(set(gpus))} (PCI Express root ports).")
     if len({p.card.numa for p in kind.places if p.card.numa is not None}) > 1:
@@ -201,6 +223,8 @@ def _notes(kind: _Kind) -> list[str]:
         notes.append("Dashed: declared by the inventory, not seen on the node.")
     if any(p.card.short for p in kind.places):
         notes.append("Cross: the link is trained below what card and slot can do.")
+    if any(_behind(p) for p in kind.places):
+        notes.append("Thick bar: a PCI Express switch, whose cards share one link to the host.")
     if len(kind.places) > _MOST_CARDS:
         notes.append(f"The first {_MOST_CARDS} of {len(kind.places)} cards are drawn; all are in the table.")
     return notes
@@ -215,6 +239,10 @@ def _socket(numa: int, here: Sequence[_Place], x: float, width: float, lines: in
     ]
     for index, place in enumerate(here):
         line, column = divmod(index, across)
+        if index and _behind(place) and _behind(place) == _behind(here[index - 1]):  # one switch above both
+            to = x + _GAP + column * (_CARD + _GAP) + _CARD / 2
+            begin = to - _CARD - _GAP if column else x + 2  # where a line begins, what is above it ends the last one
+            out.append(path("M", begin, 46 + line * _ROW, "H", to, stroke=INK, thick=5))
         out += _card(place, x + _GAP + column * (_CARD + _GAP), 38 + line * _ROW, line)
     if not here:
         out.append(text(x + width / 2, 70, "no GPU, no fabric port", 11, "middle", MUTED))
@@ -249,4 +277,6 @@ def _card(place: _Place, x: float, y: float, line: int) -> list[Markup]:
     out.append(text(middle, top + 18, name, 12, "middle", font_weight=600))
     detail = card.address or ("declared, not seen" if not place.seen else "no PCI address")
     out.append(text(middle, top + 34, short(detail, _CARD - 4, 9.5), 9.5, "middle", MUTED))
+    if is_gpu and place.nvlinks not in (NONE, "not known", "0 up"):
+        out.append(text(middle, top + 56, short(f"NVLink {place.nvlinks}", _CARD, 9.5), 9.5, "middle", BLUE))
     return out
