@@ -19,11 +19,12 @@ import ansible
 from tests.support.dnf_node import DnfNode
 from toolkit.lab import rpmrepo
 from toolkit.lab.debrepo import make_key
+from toolkit.lab.host import RPM_TOOLS
 from toolkit.lab.rpm_packages import load_rpm_packages
 
 PYTHON = "/usr/bin/python3"
 MACHINE = rpmrepo.MACHINE
-TOOLS = ("dnf", "gpg", "rpm", *rpmrepo.TOOLS)
+TOOLS = ("dnf", "gpg", "rpm", *RPM_TOOLS)
 #: What verifies an index, by gpgme, and a package: every EL has them.
 VERIFIES = ("gpg", "gpgconf", "rpmkeys")
 CONFIGURATION = """\

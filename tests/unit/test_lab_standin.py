@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from configparser import ConfigParser
 from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.facts.system.distribution import DistributionFiles
+from ansible.module_utils.facts.system.distribution import Distribution, DistributionFiles
 
 from tests.support.node_modules import ROOT, load
 from toolkit.errors import LabError
-from toolkit.lab import inventory, standin
+from toolkit.lab import host, inventory, standin
 from toolkit.lab.debrepo import Served
 from toolkit.lab.fake_packages import load_fake_packages
 from toolkit.lab.sources import RELEASES, os_key, os_release, over_of
@@ -18,6 +19,7 @@ from toolkit.lab.spec import make_spec
 from validation.model import Node, SshTarget
 
 SYSTEMS = sorted(key for key, release in RELEASES.items() if release.over)
+UBUNTU = [key for key in SYSTEMS if key.startswith("ubuntu")]
 SERVED = Served(Path("/v"), ("cuda",), Path("/v/key.asc"), "AB12")
 os_key_of_facts = load("plugins/plugin_utils/os.py").os_key
 
@@ -27,6 +29,7 @@ def test_nodes_are_taken_for_the_system_and_say_that_they_stand_in_for_it(key: s
     system, release = standin.load_system(key), RELEASES[key]
     standin.write(tmp_path, {"/etc/os-release": system.files["/usr/lib/os-release"]})
     shown = os_release(tmp_path)
+    shown.setdefault("VERSION_CODENAME", "")
     assert (shown["ID"], shown["VERSION_ID"], shown["VERSION_CODENAME"]) == (
         release.id,
         release.version,
@@ -34,6 +37,12 @@ def test_nodes_are_taken_for_the_system_and_say_that_they_stand_in_for_it(key: s
     )
     assert shown["VARIANT_ID"] == "elastic-ai-stand-in"
     assert "stand-in" in system.files["/etc/issue"]
+    if key not in UBUNTU:
+        text = system.files["/etc/redhat-release"]
+        _, facts = DistributionFiles(None).parse_distribution_file_RedHat("RedHat", text, "/etc/redhat-release", {})
+        facts |= {"os_family": Distribution.OS_FAMILY[str(facts["distribution"])]}
+        assert os_key_of_facts({"distribution_version": shown["VERSION_ID"], **facts}) == key
+        return
     # Ansible goes by single words of the file: "Debian" anywhere would make it Debian.
     _, facts = DistributionFiles(None).parse_distribution_file_Debian(
         "Debian", system.files["/usr/lib/os-release"], "/etc/os-release", {}
@@ -41,7 +50,7 @@ def test_nodes_are_taken_for_the_system_and_say_that_they_stand_in_for_it(key: s
     assert os_key_of_facts({"distribution_version": shown["VERSION_ID"], **facts}) == key
 
 
-@pytest.mark.parametrize("key", SYSTEMS)
+@pytest.mark.parametrize("key", UBUNTU)
 def test_the_installer_claims_the_fabric_port_by_name_and_by_wildcard(key: str) -> None:
     spec = make_spec("x", 3, 4, 1, RELEASES[key].title, over=over_of(RELEASES[key]))
     claims = []
@@ -56,7 +65,40 @@ def test_the_installer_claims_the_fabric_port_by_name_and_by_wildcard(key: str) 
     assert sorted(claims) == ["fab*", "fab*", "fab0", "fab0"]
 
 
-@pytest.mark.parametrize("key", SYSTEMS)
+def test_networkmanager_of_el_owns_the_ports_by_a_connection_or_by_none() -> None:
+    spec = make_spec("x", 3, 4, 1, "rocky 9.6", over="debian 12")
+    folder = "/etc/NetworkManager/system-connections"
+    claims = []
+    for node in spec.nodes:
+        texts = standin.node_texts("el9", spec, node)
+        mgmt = ConfigParser()
+        mgmt.read_string(texts[f"{folder}/mgmt0.nmconnection"])
+        assert mgmt["ipv4"]["addresses"] == f"{spec.management_address(node)}/24"
+        assert "proxy=http://10.77.3.1:3142\n" in texts["/etc/dnf/dnf.conf"]
+        claim = ConfigParser()
+        claim.read_string(texts.get(f"{folder}/fab0.nmconnection", ""))
+        assert not claim.sections() or claim["ipv4"]["method"] == "auto"
+        claims.append(len(claim.sections()) > 0)
+    assert sorted(claims) == [False, False, True, True]
+
+
+def test_what_makes_a_node_one_of_debian_is_not_on_one_of_el() -> None:
+    """Roles and facts go by these programs and files; the image needs them until it is made."""
+    system = standin.load_system("el9")
+    assert {"/etc/debian_version", "/usr/bin/apt-get", "/usr/bin/dpkg-query"} <= set(system.hidden)
+    assert standin.has_rpms("el9")
+    assert not any(map(standin.has_rpms, UBUNTU))
+
+
+def test_a_lab_of_el_needs_what_makes_its_packages() -> None:
+    with pytest.raises(LabError, match="missing packages: createrepo-c rpm;"):
+        host.check_ready(
+            which=lambda tool: None if tool.startswith(("rpm", "createrepo", "modify")) else tool, rpms=True
+        )
+    assert set(host.packages(rpms=True)) - set(host.packages()) == {"createrepo-c", "rpm"}
+
+
+@pytest.mark.parametrize("key", UBUNTU)
 def test_what_has_another_name_on_the_system_is_in_its_stand_in_repository(key: str) -> None:
     """Of Slurm's packages: their names are the only ones by which the systems of apt differ."""
     data = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text(encoding="utf-8"))
@@ -76,6 +118,7 @@ def test_everybody_is_told_that_it_is_a_stand_in(key: str) -> None:
     assert spec.os_words == f"{RELEASES[key].title} (stand-in over debian 12)"
     shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
     assert shared["elastic_ai_os_stand_in"] == "debian 12"
+    assert shared["stack_release"] == ("rehearsal" if key in UBUNTU else "current")
     target = SshTarget(host="h", port=22, user="root", key_file=None, extra_args=())
     node = Node(name="n", groups=(), ssh=target, ports=(), virtual="systemd-nspawn", os_stand_in="debian 12")
     assert node.virtual_words == "systemd-nspawn, operating system is a stand-in over debian 12"
@@ -104,6 +147,8 @@ def test_a_package_on_hold_that_is_not_in_the_image_is_refused(tmp_path: Path) -
 def test_a_package_that_the_repository_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(LabError, match=r"linux-generic-hwe-24\.04 is not in vendor/ubuntu\.yml"):
         standin.guise("ubuntu2404", Served(tmp_path, (), tmp_path / "key", ""))
+    with pytest.raises(LabError, match=r"bash is not in vendor/el9/baseos\.yml"):
+        standin.guise("el9", Served(tmp_path, (), tmp_path / "key", ""))
 
 
 def test_keys_of_systems_are_those_of_the_tables() -> None:

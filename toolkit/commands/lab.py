@@ -21,8 +21,9 @@ from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab.host import become_root, packages
 from toolkit.lab.rehearsable import WORDS, describe, needs_machines
-from toolkit.lab.sources import RELEASES, over_of, release_for
+from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
+from toolkit.lab.standin import has_rpms
 
 NODES = 4
 RATE_GBPS = 1.0
@@ -103,6 +104,7 @@ def lab() -> None:
     toolkit lab up --nodes 6 --rate 10
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab up --os ubuntu2404    Debian nodes with an Ubuntu server's identity and manners (stand-in)
+    toolkit lab up --os el9           the same of EL 9, with dnf, NetworkManager and firewalld
     toolkit lab ssh gpu1              a shell on a node
     toolkit lab down                  leaves nothing behind
     """
@@ -137,8 +139,8 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--os",
             "os_name",
             type=click.Choice(list(RELEASES)),
-            help="The nodes' release (default: the machine's own). Of Ubuntu they show identity and manners over "
-            "Debian 12 (stand-in), unless the machine runs that release.",
+            help="The nodes' release (default: the machine's own). Of Ubuntu and EL 9 they show identity and manners "
+            "over Debian 12 (stand-in), unless the machine runs that release.",
         ),
         name_option,
     )
@@ -210,7 +212,8 @@ def needs(
     apt-get install $(toolkit lab needs --fabric roce40)
     """
     wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
-    spec, names = wanted.spec(), packages(wanted.vms)
+    spec = wanted.spec()
+    names = packages(wanted.vms, has_rpms(os_key(spec.os)))
     labs.running_as_asked(spec, wanted.command)
     if as_json:
         click.echo(

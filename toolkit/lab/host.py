@@ -29,6 +29,8 @@ TOOLS = {
 }
 #: For a lab with virtual machines also these.
 VM_TOOLS = {"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "qemu-system-x86_64": "qemu-system-x86"}
+#: For nodes that have dnf also these.
+RPM_TOOLS = {"createrepo_c": "createrepo-c", "modifyrepo_c": "createrepo-c", "rpmbuild": "rpm", "rpmsign": "rpm"}
 CAP_SYS_RESOURCE = 24  # capability number, linux/capability.h
 
 
@@ -81,15 +83,19 @@ def become_root() -> None:
     os.execvp("sudo", ["sudo", *keep, sys.executable, "-m", "toolkit", *sys.argv[1:]])
 
 
-def packages(vms: bool = False) -> list[str]:
-    """The Debian packages that a lab needs; with `vms` also what virtual machines need."""
-    return sorted(set((TOOLS | VM_TOOLS if vms else TOOLS).values()))
+def _tools(vms: bool, rpms: bool) -> dict[str, str]:
+    return TOOLS | (VM_TOOLS if vms else {}) | (RPM_TOOLS if rpms else {})
 
 
-def check_ready(vms: bool = False, which: Callable[[str], str | None] = shutil.which) -> None:
+def packages(vms: bool = False, rpms: bool = False) -> list[str]:
+    """The Debian packages that a lab needs; with `vms` also what virtual machines need, with `rpms` nodes with dnf."""
+    return sorted(set(_tools(vms, rpms).values()))
+
+
+def check_ready(vms: bool = False, which: Callable[[str], str | None] = shutil.which, rpms: bool = False) -> None:
     """Refuse in one sentence what can't work: missing tools, a state folder on overlay; with `vms` also what virtual
-    machines need beside."""
-    tools = TOOLS | VM_TOOLS if vms else TOOLS
+    machines need beside, with `rpms` nodes with dnf."""
+    tools = _tools(vms, rpms)
     missing = sorted({package for tool, package in tools.items() if which(tool) is None})
     if missing:
         raise LabError(f"missing packages: {' '.join(missing)}; install them with: apt-get install {' '.join(missing)}")

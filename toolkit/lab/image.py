@@ -76,10 +76,10 @@ def _guise(release: Release, say: Callable[[str], None]) -> Guise | None:
     """What nodes show of a system that they stand in for; None of a release that they run."""
     if not release.over:
         return None
-    from toolkit.lab.debrepo import vendor_repositories  # here, for it needs more than the standard library
-    from toolkit.lab.standin import guise
+    from toolkit.lab.standin import guise, repositories  # here, for they need more than the standard library
 
-    return guise(os_key(release.title), vendor_repositories(say))
+    key = os_key(release.title)
+    return guise(key, repositories(key, say))
 
 
 def _build(images: Path, key: str, codename: str, packages: str, sources: str, say: Callable[[str], None]) -> Path:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from toolkit.errors import LabError
 from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.accel import accelerate
-from toolkit.lab.debrepo import Served, vendor_repositories
+from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import Emulation, emulation
 from toolkit.lab.host import check_memory, check_ready, detect
 from toolkit.lab.image import base_image
@@ -32,6 +32,7 @@ from toolkit.lab.spec import (
     read_faults,
     state_root,
 )
+from toolkit.lab.standin import has_rpms, repositories
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
 from toolkit.lab.waiting import greets, wait_for_all
 
@@ -105,8 +106,8 @@ def up(
     how the user asks for this lab. A lab that already runs as asked is left as it is, one that runs otherwise is not
     touched (LabError), and whatever a killed `up` left is cleared first. Raises LabError.
     """
-    check_ready(vms)
     release = release_for(os_name)
+    check_ready(vms, rpms=has_rpms(os_key(release.title)))
     with locked(name):
         wanted = make_spec(name, 0, count, rate_gbps, release.title, vms, over_of(release))
         running = running_as_asked(wanted, command)
@@ -159,7 +160,7 @@ def _renew_devices(spec: LabSpec, image: Path, say: Say) -> Emulation | None:
 
 def _serve_vendors(spec: LabSpec, say: Say) -> Served:
     """Point the lab at the vendors' stand-ins as the data are now; at once, also where it runs already."""
-    served = vendor_repositories(say)
+    served = repositories(os_key(spec.os), say)
     new = spec.vendor.with_suffix(".new")
     new.unlink(missing_ok=True)
     new.symlink_to(served.folder)

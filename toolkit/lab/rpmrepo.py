@@ -26,8 +26,6 @@ from toolkit.lab.rpm_packages import (
 from toolkit.lab.sh import run
 from toolkit.lab.spec import cache_root
 
-#: tool -> Debian/Ubuntu package that brings it
-TOOLS = {"createrepo_c": "createrepo-c", "modifyrepo_c": "createrepo-c", "rpmbuild": "rpm", "rpmsign": "rpm"}
 MACHINE = platform.machine()
 HEAD = f"""\
 %global debug_package %{{nil}}

@@ -46,6 +46,7 @@ RELEASES = {
     "debian13": Release("debian", "13", "trixie"),
     "ubuntu2204": Release("ubuntu", "22.04", "jammy", over="debian12"),
     "ubuntu2404": Release("ubuntu", "24.04", "noble", over="debian12"),
+    "el9": Release("rocky", "9.6", "", over="debian12"),
 }
 
 

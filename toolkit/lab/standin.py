@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, model_validator
 
 from toolkit.errors import LabError
-from toolkit.lab.debrepo import Served
+from toolkit.lab.debrepo import Served, vendor_repositories
 from toolkit.lab.fake_packages import Name, StrictModel
+from toolkit.lab.network import APT_CACHE_PORT
 from toolkit.lab.sh import run
 from toolkit.lab.spec import VENDOR_HOST, LabSpec, NodeSpec
 from validation.load import ConfigError, load_yaml
@@ -24,22 +26,29 @@ from validation.load import ConfigError, load_yaml
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+$")]
 KEYRING = "usr/share/keyrings/elastic-ai-lab.asc"
 #: Words that texts of a node may have in braces.
-WORDS = ("name", "management", "gateway", "claim")
+WORDS = ("name", "management", "gateway", "proxy", "claim")
+#: Where programs of the base lie that the system shown has not. The base itself needs them while an image is made.
+HIDDEN = "usr/local/libexec/elastic-ai-lab/hidden"
+RPM_KEY = "etc/pki/rpm-gpg/RPM-GPG-KEY-elastic-ai-lab"
 
 
 class System(StrictModel):
     """What an image and its nodes get of a system.
 
     packages: those of the base that go into the image too; repository: where the system's own names come from, of which
-    `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; files: their
-    text, in the image; node_files: in each node; claims: how the site configures the fabric port, by turns from node to
-    node.
+    `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; off: of the
+    packages' units those that do not; hidden: files of the base that the system has not; files: their text, in the
+    image; node_files: in each node, where they are not empty; claims: how the site configures the fabric port, by turns
+    from node to node; stack: the stack release of the lab's inventory.
     """
 
     sources: tuple[str, ...] = Field(min_length=1)
     packages: tuple[Name, ...] = ()
     repository: Name | None = None
+    stack: Name = "rehearsal"
     enabled: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+    hidden: tuple[AbsolutePath, ...] = ()
     installed: tuple[Name, ...] = ()
     held: tuple[Name, ...] = ()
     claims: tuple[str, ...] = Field(min_length=1)
@@ -60,36 +69,78 @@ class Guise:
 
     key: str
     system: System
-    debs: tuple[Path, ...]
+    packages: tuple[Path, ...]
     signer: Path
 
     @property
     def recipe(self) -> str:
         """Changes whenever the image would."""
         parts = [self.system.model_dump_json(), self.signer.read_text(), Path(__file__).read_text()]
-        return "\n".join([*parts, *(hashlib.sha256(deb.read_bytes()).hexdigest() for deb in self.debs)])
+        return "\n".join([*parts, *(hashlib.sha256(package.read_bytes()).hexdigest() for package in self.packages)])
 
     def dress(self, root: Path) -> None:
         """Give a base image the system's identity, its packages and its repository."""
-        if self.system.repository:
-            shutil.copyfile(self.signer, root / KEYRING)
-            source = f"deb [signed-by=/{KEYRING}] http://{VENDOR_HOST}/{self.system.repository}/{self.key}/ ./\n"
-            (root / "etc/apt/sources.list.d/lab-system.list").write_text(source)
         for name in self.system.files:
             # A later version of the package that owns the file leaves it as it is.
             if (root / name.lstrip("/")).exists():
                 run(["chroot", str(root), "dpkg-divert", "--quiet", "--local", "--no-rename", "--add", name])
         write(root, self.system.files)
-        if self.debs:
-            folder = root / "var/cache/apt/archives"
-            copies = [Path(shutil.copy2(deb, folder)) for deb in self.debs]
-            run(["chroot", str(root), "dpkg", "--install", *(f"/{copy.relative_to(root)}" for copy in copies)])
-            for copy in copies:
-                copy.unlink()
+        if self.system.off:
+            run(["chroot", str(root), "systemctl", "disable", "--quiet", *self.system.off])
+        (self._rpms if has_rpms(self.key) else self._debs)(root)
         if self.system.enabled:
             run(["chroot", str(root), "systemctl", "enable", "--quiet", *self.system.enabled])
         if self.system.held:
             run(["chroot", str(root), "apt-mark", "hold", *self.system.held])
+        for name in self.system.hidden:
+            place = root / HIDDEN / name.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (root / name.lstrip("/")).rename(place)
+
+    def _debs(self, root: Path) -> None:
+        """The repository as apt reads it, and the packages installed."""
+        if self.system.repository:
+            shutil.copyfile(self.signer, root / KEYRING)
+            source = f"deb [signed-by=/{KEYRING}] http://{VENDOR_HOST}/{self.system.repository}/{self.key}/ ./\n"
+            (root / "etc/apt/sources.list.d/lab-system.list").write_text(source)
+        self._install(root, ["dpkg", "--install"])
+
+    def _rpms(self, root: Path) -> None:
+        """The repository as dnf reads it, and the packages installed, by a database of the node's own."""
+        write(root, {f"/{RPM_KEY}": self.signer.read_text()})
+        section = [
+            f"[{self.system.repository}]",
+            "name=Stand-in of the Elastic AI lab",
+            f"baseurl=http://{VENDOR_HOST}/{self.system.repository}/{self.key}/",
+            f"gpgkey=file:///{RPM_KEY}",
+            "gpgcheck=1",
+            "repo_gpgcheck=1",
+        ]
+        write(root, {f"/etc/yum.repos.d/{self.system.repository}.repo": "\n".join([*section, ""])})
+        run(["chroot", str(root), "rpm", "--import", f"/{RPM_KEY}"])
+        self._install(root, ["rpm", "--install"])
+
+    def _install(self, root: Path, command: list[str]) -> None:
+        folder = root / "var/cache/elastic-ai-lab"
+        folder.mkdir(parents=True)
+        copies = [Path(shutil.copy2(package, folder)) for package in self.packages]
+        if copies:
+            run(["chroot", str(root), *command, *(f"/{copy.relative_to(root)}" for copy in copies)])
+        shutil.rmtree(folder)
+
+
+def has_rpms(key: str) -> bool:
+    """Whether the system's packages are RPMs."""
+    return key.startswith("el")
+
+
+def repositories(key: str, say: Callable[[str], None]) -> Served:
+    """The stand-ins' repositories that nodes of the system are served."""
+    if not has_rpms(key):
+        return vendor_repositories(say)
+    from toolkit.lab.rpmrepo import rpm_repositories  # here, for no other system needs them
+
+    return rpm_repositories(say)
 
 
 def load_system(key: str) -> System:
@@ -105,13 +156,14 @@ def guise(key: str, served: Served) -> Guise:
     """What makes nodes stand in for the system; LabError where the stand-ins' repository lacks a package."""
     system = load_system(key)
     folder = served.folder / str(system.repository) / key
-    debs = []
+    pattern, data = ("-[0-9]*.rpm", f"vendor/{key}") if has_rpms(key) else ("_*.deb", "vendor")
+    packages = []
     for name in system.installed:
-        found = sorted(folder.glob(f"{name}_*.deb"))
+        found = sorted(folder.glob(f"{name}{pattern}"))
         if not found:
-            raise LabError(f"toolkit/lab/systems/{key}.yml: installed: {name} is not in vendor/{system.repository}.yml")
-        debs.append(found[0])  # the oldest, so that an upgrade would bring another one
-    return Guise(key, system, tuple(debs), served.key)
+            raise LabError(f"toolkit/lab/systems/{key}.yml: installed: {name} is not in {data}/{system.repository}.yml")
+        packages.append(found[0])  # the oldest, so that an upgrade would bring another one
+    return Guise(key, system, tuple(packages), served.key)
 
 
 def node_texts(key: str, spec: LabSpec, node: NodeSpec) -> dict[str, str]:
@@ -121,6 +173,7 @@ def node_texts(key: str, spec: LabSpec, node: NodeSpec) -> dict[str, str]:
         node.name,
         spec.management_address(node),
         f"10.77.{spec.index}.1",
+        f"http://10.77.{spec.index}.1:{APT_CACHE_PORT}",
         system.claims[node.number % len(system.claims)],
     )
     found = {}
@@ -128,7 +181,8 @@ def node_texts(key: str, spec: LabSpec, node: NodeSpec) -> dict[str, str]:
         text = template
         for word, value in zip(WORDS, values, strict=True):
             text = text.replace(f"{{{word}}}", value)
-        found[path] = text
+        if text:
+            found[path] = text
     return found
 
 
