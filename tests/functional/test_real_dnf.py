@@ -48,16 +48,21 @@ def node(tmp_path: Path, repositories: Path) -> real_dnf.Node:
     return made
 
 
-def enable(node: real_dnf.Node, version: str) -> None:
-    """Choose the driver's module stream as the role does."""
+def enable(node: real_dnf.Node, version: str, user_space_only: bool = False) -> None:
+    """Choose the driver's module stream as the role does, where it does."""
+    found = plan(version, user_space_only)
+    (file,) = [f for f in DRIVER["__nvidia_driver_files"] if f["path"] == "/etc/dnf/modules.d/nvidia-driver.module"]
+    when = jinja2.Template(file["when"]).render(ansible_facts={"os_family": "RedHat"}, nvidia_driver_plan=found)
+    if when != "True":
+        return
     template = jinja2.Template((ROOT / "roles/nvidia_driver/templates/nvidia-driver.module.j2").read_text())
-    text = template.render(nvidia_driver_version=version, nvidia_driver_plan=plan(version))
+    text = template.render(nvidia_driver_version=version, nvidia_driver_plan=found)
     (node.root / "etc/dnf/modules.d/nvidia-driver.module").write_text(f"{text}\n", encoding="utf-8")
 
 
-def plan(version: str) -> dict[str, Any]:
-    options = {"flavour": "auto", "user_space_only": False, "mps": True, "kernel": KERNEL}
-    options |= {"in_container": False, "fabric_manager_version": ""}
+def plan(version: str, user_space_only: bool = False) -> dict[str, Any]:
+    options = {"flavour": "auto", "user_space_only": user_space_only, "mps": True, "kernel": KERNEL}
+    options |= {"in_container": user_space_only, "fabric_manager_version": ""}
     table = DRIVER["__nvidia_driver_systems"]["el9"]["cuda"]
     found: dict[str, Any] = gpu.driver_plan(table, version, [H100], options)
     return found
@@ -95,6 +100,17 @@ def test_a_driver_is_installed_in_its_release_beside_the_running_kernel(
     assert {name for name, version in wanted.items() if not seen[name] or (version and seen[name] != version)} == set()
     again = node.ask(check=True, wanted=found["packages"], forbid=DRIVER["__nvidia_driver_forbidden"])
     assert (again.get("msg"), again["changed"]) == (None, False)
+
+
+def test_user_space_alone_is_had_in_its_release(node: real_dnf.Node) -> None:
+    """As in a container, without a kernel of its own: dnf hides what is in another stream than the enabled one."""
+    node.dnf({"name": ["kernel-core"], "state": "absent"}, check=False)
+    wanted = plan("580.126.20", user_space_only=True)["packages"]
+    assert "kmod-nvidia-open-dkms" not in wanted
+    enable(node, "580.126.20", user_space_only=True)
+    assert node.ask(wanted=wanted, forbid=DRIVER["__nvidia_driver_forbidden"]).get("msg") is None
+    parts = {name for name in node.installed() if "nvidia" in name}
+    assert {part for part in parts if "580.126.20-1.el9" not in part} == set()
 
 
 def test_what_dkms_wants_of_a_kernel_is_refused_in_the_drivers_transaction(node: real_dnf.Node) -> None:

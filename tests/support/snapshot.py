@@ -22,6 +22,8 @@ IGNORED = (
     "/var/log",
     "/var/lib/apt",  # fetched package lists
     "/var/lib/dpkg",  # compared as packages
+    "/var/lib/rpm",
+    "/var/lib/dnf",  # its history
     "/var/lib/systemd",  # stamps of timers, the random seed
     "/var/lib/ucf",  # its register's backups
     "/var/lib/private",
@@ -39,7 +41,7 @@ IGNORED = (
 )
 # Runs on the node, with the Python that Ansible needs there anyway.
 SCRIPT = """
-import grp, hashlib, json, os, pwd, stat, subprocess, sys
+import grp, hashlib, json, os, pwd, shutil, stat, subprocess, sys
 
 ignored = set(json.loads(sys.argv[1]))
 lines = lambda *command: subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
@@ -61,12 +63,14 @@ for folder, names, others in os.walk("/"):
         if path not in ignored:
             note(path)
 
-form = "${binary:Package}\\t${db:Status-Want} ${db:Status-Status} ${Version}\\n"
+asked = ["dpkg-query", "-W", "-f", "${binary:Package}\\t${db:Status-Want} ${db:Status-Status} ${Version}\\n"]
+if not shutil.which("dpkg-query"):
+    asked = ["rpm", "-qa", "--qf", "%{NAME}-%{VERSION}-%{RELEASE}\\t%{EPOCH}\\n"]
 units = [line.split()[:2] for line in lines("systemctl", "list-unit-files", "--no-legend", "--no-pager")]
 links = json.loads("".join(lines("ip", "-json", "address")))
 print(json.dumps({
     "files": files,
-    "packages": dict(line.split("\\t") for line in lines("dpkg-query", "-W", "-f", form)),
+    "packages": dict(line.split("\\t") for line in lines(*asked)),
     "units": {name: state for name, state in units if state not in ("transient", "generated")},
     "failed units": {line.split()[0]: "failed" for line in lines(
         "systemctl", "list-units", "--failed", "--plain", "--no-legend", "--no-pager")},

@@ -39,7 +39,7 @@ def test_nodes_are_taken_for_the_system_and_say_that_they_stand_in_for_it(key: s
     assert "stand-in" in system.files["/etc/issue"]
     if key not in UBUNTU:
         text = system.files["/etc/redhat-release"]
-        _, facts = DistributionFiles(None).parse_distribution_file_RedHat("RedHat", text, "/etc/redhat-release", {})
+        _, facts = DistributionFiles(None)._parse_dist_file("RedHat", text, "/etc/redhat-release", {})
         facts |= {"os_family": Distribution.OS_FAMILY[str(facts["distribution"])]}
         assert os_key_of_facts({"distribution_version": shown["VERSION_ID"], **facts}) == key
         return

@@ -38,8 +38,8 @@ class System(StrictModel):
     packages: those of the base that go into the image too; repository: where the system's own names come from, of which
     `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; off: of the
     packages' units those that do not; hidden: files of the base that the system has not; files: their text, in the
-    image; node_files: in each node, where they are not empty; claims: how the site configures the fabric port, by turns
-    from node to node; stack: the stack release of the lab's inventory.
+    image; commands: run in it last; node_files: in each node, where they are not empty; claims: how the site configures
+    the fabric port, by turns from node to node; stack: the stack release of the lab's inventory.
     """
 
     sources: tuple[str, ...] = Field(min_length=1)
@@ -49,6 +49,7 @@ class System(StrictModel):
     enabled: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     hidden: tuple[AbsolutePath, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
     installed: tuple[Name, ...] = ()
     held: tuple[Name, ...] = ()
     claims: tuple[str, ...] = Field(min_length=1)
@@ -92,6 +93,8 @@ class Guise:
             run(["chroot", str(root), "systemctl", "enable", "--quiet", *self.system.enabled])
         if self.system.held:
             run(["chroot", str(root), "apt-mark", "hold", *self.system.held])
+        for command in self.system.commands:
+            run(["chroot", str(root), *command])
         for name in self.system.hidden:
             place = root / HIDDEN / name.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
