@@ -107,6 +107,31 @@ def torch_document(
     return document(json.dumps({**report, **changes}) + "\n", "torch", stderr)
 
 
+def nccl_log(
+    hosts: Sequence[str],
+    rdma: bool = True,
+    socket: str = "fab0",
+    devices: Sequence[str] = ("mlx5_0:1",),
+    gdr: bool = False,
+    inside: str = "P2P/CUMEM",
+    net: str = "",
+) -> str:
+    """What NCCL says at level INFO of one ring over the ranks, in the forms of NVIDIA/nccl's issues 1189 and 1357."""
+    way = net or ("IB" if rdma else "Socket")
+    lines = [f"Bootstrap : Using {socket}:10.78.0.13<0>", f"Using network {way}"]
+    if rdma:
+        found = " ".join(f"[{i}]{device}/RoCE" for i, device in enumerate(devices))
+        lines.append(f"NET/IB : Using {found} [RO]; OOB {socket}:10.78.0.13<0>")
+    else:
+        lines.append(f"NET/Socket : Using [0]{socket}:10.78.0.13<0>")
+    for rank, host in enumerate(hosts):
+        to = (rank + 1) % len(hosts)
+        pair = f"Channel 00/0 : {rank}[{rank % 8}] -> {to}[{to % 8}]"
+        over = f" [send] via NET/{way}/0{'/GDRDMA' if gdr else ''}"
+        lines.append(pair + (f" via {inside}" if host == hosts[to] else over))
+    return "".join(f"gpu1:4711:4799 [0] NCCL INFO {line}\n" for line in lines)
+
+
 TESTS = all_tables()
 TESTS_PARAMS = {"ranks": 8, "ranks_per_node": 8, "repeats": 6, "sizes": tuple(map(str, SIZES))}
 
@@ -128,7 +153,9 @@ def document_of(
     best = {op: rate * scale for op, rate in best.items()}
     hosts = [name for name in names for _ in range(each)]
     model = changes.pop("model", "NVIDIA H100 NVL" if each == 2 else H100)
-    return torch_document(hosts, sizes, "nccl" if by_nccl else "gloo", best, model=model, **changes)
+    rdma = m.params["transport"] != "tcp"
+    told = {"stderr": nccl_log(hosts, rdma) if by_nccl else "", **changes}
+    return torch_document(hosts, sizes, "nccl" if by_nccl else "gloo", best, model=model, **told)
 
 
 def healthy_collectives(m: Measurement, scale: float = 1.0, gpus: bool | None = None, **changes: Any) -> Result:

@@ -37,7 +37,7 @@ NOTHING = json.dumps({DENIED: []}) + "\n"
 
 def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], like: Result) -> ProbeDoc:
     """The report of a measurement that gave `values` (some kinds: facts). `like` has the rest."""
-    stdout, found = "", dict(facts)
+    stdout, found, told = "", dict(facts), ""
     if m.kind in ("facts", "rdma-ports", "gpu-health"):
         stdout = json.dumps(facts)
     elif m.kind == "path-mtu":
@@ -52,10 +52,11 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
     elif m.kind == "collectives":
         made = document_of(m)
         stdout, found = made["stdout"], made["facts"]
+        told = made["stderr"]
     p = like.provenance
     return tool_doc(
         m.kind, stdout, found, tool=p.tool, tool_version=p.tool_version, command=list(p.command),
-        stderr="warned of nothing\n" + _told(m), started=p.started, ended=p.ended, duration_s=p.duration_s,
+        stderr="warned of nothing\n" + (told or _told(m)), started=p.started, ended=p.ended, duration_s=p.duration_s,
     )  # fmt: skip
 
 

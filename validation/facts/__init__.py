@@ -13,7 +13,14 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
-from validation.facts.collectives import CollectiveGap, CollectiveOp, CollectiveRow, CollectivesFacts
+from validation.facts.collectives import (
+    CollectiveGap,
+    CollectiveOp,
+    CollectiveRow,
+    CollectivesFacts,
+    NcclChannels,
+    NcclPath,
+)
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
@@ -91,6 +98,8 @@ __all__ = [
     "IsolationFacts",
     "KernelLog",
     "Memlock",
+    "NcclChannels",
+    "NcclPath",
     "NodeFacts",
     "NumaNode",
     "NvGpu",

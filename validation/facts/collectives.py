@@ -30,6 +30,31 @@ class CollectiveGap(Model):
     why: Name
 
 
+class NcclChannels(Model):
+    """Connections of NCCL between ranks of one sort. `across`: between nodes. `gdr`: GPUDirect RDMA."""
+
+    transport: Name  # in NCCL's words: P2P, SHM, NET/IB, NET/Socket
+    gdr: bool
+    across: bool
+    count: Count
+
+    def __str__(self) -> str:
+        """`32 x NET/IB with GDRDMA between nodes`."""
+        where = "between nodes" if self.across else "in a node"
+        return f"{self.count} x {self.transport}{' with GDRDMA' if self.gdr else ''} {where}"
+
+
+class NcclPath(Model):
+    """What NCCL's log tells of its ways. `devices`: mlx5_0:1; `sockets`: interfaces of its TCP connections; `nvls`:
+    NVSwitches add up. All empty where there is no log.
+    """
+
+    devices: tuple[Name, ...] = ()
+    sockets: tuple[Name, ...] = ()
+    channels: tuple[NcclChannels, ...] = ()
+    nvls: bool = False
+
+
 class CollectivesFacts(Model):
     """What a job of collective operations says of itself. `devices`: of each rank, a GPU by its PCI address, or cpu.
 
@@ -47,6 +72,7 @@ class CollectivesFacts(Model):
     nccl: str = ""
     torch: str = ""
     sharp: bool = False  # by its log the switches of the fabric may add up
+    path: NcclPath = NcclPath()
     carriers: tuple[Carrier, ...] = Field(default=())
 
     @property

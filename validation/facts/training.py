@@ -9,8 +9,9 @@ from pydantic import Field
 from validation.facts.common import Count, Name
 from validation.model_base import Model
 
-RDMA_TRANSPORTS = ("rc", "ud", "dc", "ib")
-"""How the names of those begin that are RDMA: UCX's rc_mlx5, rc_verbs, ud_verbs, dc_mlx5; NCCL's IB."""
+RDMA_TRANSPORTS = ("rc", "ud", "dc", "ib", "ibext")
+"""How the names of those begin that are RDMA: UCX's rc_mlx5, rc_verbs, ud_verbs, dc_mlx5; NCCL's IB and its plugin
+IBext_v8."""
 
 
 class Carrier(Model):

@@ -11,6 +11,7 @@ from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
 from validation.judging.case import Case
 from validation.judging.collectives import judge_collectives
+from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
@@ -69,6 +70,9 @@ METHODS = {
         "bus bandwidth of collective operations against published floors and what links and ports allow",
         figures=True,
         counts="jobs",
+    ),
+    "collectives-path": Method(
+        judge_collectives_path, "what NCCL says that it sends with, inside a node and between nodes", counts="jobs"
     ),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),

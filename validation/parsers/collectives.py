@@ -15,6 +15,7 @@ from validation.facts import CollectivesFacts
 from validation.model import Sample
 from validation.parsers.carriers import carriers
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number
+from validation.parsers.nccl_log import nccl_path
 from validation.parsers.nccl_tests import PRINTED, table
 from validation.probes import ProbeDoc
 from validation.probes.collectives import MARK
@@ -56,6 +57,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     _placed(found.facts, params)
     log = doc["stdout"] + "\n" + doc["stderr"]
     told = {**found.facts, "tool": doc["facts"]["tool"], "sharp": SHARP.search(log) is not None}
+    told["path"] = nccl_path(log, found.facts["hosts"]).model_dump()
     told["carriers"] = [one.model_dump() for one in carriers(log)]
     told["rows"] = [
         {"op": t.op, "bytes": t.size, "us": statistics.median(t.seconds) * 1e6, "busbw_gb_s": _rates(t, ranks)[0]}

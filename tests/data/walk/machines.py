@@ -20,7 +20,7 @@ from typing import Any
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_health_case, machines, tool_texts
 from tests.support.asbuilt_documents import built, checked, converged
-from tests.support.collectives_documents import BEST, torch_document
+from tests.support.collectives_documents import BEST, nccl_log, torch_document
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
 from toolkit.cli import main
@@ -184,7 +184,9 @@ class Player:
             at = Layout(asked["ranks"] // len(there), len(there), "", float(there[0].ports[0].rate_gbps or 0) / 8)
             best = {op: 0.75 * (found[0] if (found := ceiling(op, at)) else 1.0) for op in best}
         made = torch_document(hosts, asked["sizes"], "nccl", best, model=self.machines[hosts[0]].gpu)
-        return "torch", made["stdout"], made["facts"]
+        port = self.machines[hosts[0]].device
+        log = nccl_log(hosts, asked["transport"] != "tcp", there[0].ports[0].interface, (f"{port}:1",))
+        return "torch", log + made["stdout"], made["facts"]
 
     def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
         """Training on the GPU servers, and GPUs over the network."""
