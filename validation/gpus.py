@@ -55,6 +55,46 @@ def nvlinks(gpu_model: str) -> NvLinks | None:
     return next((row for row in NVLINKS if "," not in gpu_model and row.name.search(gpu_model)), None)
 
 
+class Memory(NamedTuple):
+    """Bandwidth of the memory of each GPU whose name matches, GB/s (10^9 byte/s), and who says so."""
+
+    name: re.Pattern[str]
+    gb_s: float
+    source: str
+
+
+def _memory(name: str, gb_s: float, source: str) -> Memory:
+    return Memory(re.compile(name), gb_s, f"NVIDIA {source}")
+
+
+MEMORIES = (
+    _memory(r"P100-SXM2|P100-PCIE-16GB", 732, "Tesla P100, data sheet"),
+    _memory(r"P100-PCIE-12GB", 549, "Tesla P100, data sheet"),
+    _memory(r"Tesla P40$", 346, "Tesla P40, data sheet"),
+    _memory(r"V100S", 1134, "V100S, data sheet"),
+    _memory(r"V100-", 900, "V100, data sheet"),
+    _memory(r"Tesla T4$", 320, "T4, data sheet"),
+    _memory(r"A100-(SXM4|PCIE)-40GB", 1555, "A100, data sheet"),
+    _memory(r"A100-SXM4-80GB", 2039, "A100 80GB, data sheet"),
+    _memory(r"A100 80GB PCIe", 1935, "A100 80GB, data sheet"),
+    _memory(r"NVIDIA A40$", 696, "A40, data sheet"),
+    _memory(r"NVIDIA L40S?$", 864, "L40S, data sheet"),
+    _memory(r"NVIDIA L4$", 300, "L4, data sheet"),
+    _memory(r"^NVIDIA H100 80GB HBM3$", 3350, "H100, data sheet"),
+    _memory(r"^NVIDIA H100 PCIe$", 2039, "H100 PCIe, data sheet"),
+    _memory(r"^NVIDIA H100 NVL$", 3900, "H100 NVL, data sheet"),
+    _memory(r"^NVIDIA H200( NVL)?$", 4800, "H200, data sheet"),
+    _memory(r"^NVIDIA G?B200\b", 8000, "Blackwell architecture, technical brief, 2024"),
+    _memory(r"^NVIDIA G?B300\b", 8000, "Blackwell Ultra, data sheet"),
+)
+"""Per model, the peak that its maker prints."""
+
+
+def memory_rate(gpu_model: str) -> Memory | None:
+    """The row of a GPU model; None where nothing is known of it."""
+    return next((row for row in MEMORIES if row.name.search(gpu_model)), None)
+
+
 def pcie_rate(gt_s: float, lanes: int) -> tuple[float, str]:
     """Data rate of a PCI Express link each way in GB/s, and how it follows.
 

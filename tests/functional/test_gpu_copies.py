@@ -292,3 +292,100 @@ def test_it_is_planned_where_gpus_are() -> None:
     left = plan_of(ill, ("preflight", "transport")).left_out
     assert any("no NVIDIA driver" in one.why and "tr.h2d" in one.criteria for one in left)
     assert QUICK["largest_bytes"] < FULL["largest_bytes"]  # type: ignore[operator]
+
+
+# --- pairs, memory, peers
+
+
+ALL_IDS = ("tr.h2d", "tr.p2p", "tr.local", "tr.p2plat", "tr.matrix", "tr.uniform", "tr.hbm")
+
+
+def joined(count: int, links: int) -> list[dict[str, Any]]:
+    """NVLinks between all pairs of GPUs, so many between two of them."""
+    addresses = [made.gpu(i)["address"] for i in range(count)]
+    return [
+        {
+            "address": mine,
+            "links": [
+                {"number": n, "up": True, "peer": "gpu", "address": other}
+                for n, other in enumerate(o for o in addresses if o != mine for _ in range(links))
+            ],
+        }
+        for mine in addresses
+    ]
+
+
+def over_nvlink(params: Any, rate: float = 47.0, **changes: Any) -> dict[str, Any]:
+    """Four V100 SXM2, two NVLinks between any two of them."""
+
+    def of(cell: Any) -> float:
+        return rate if cell["what"] == "peer" and cell["access"] else made.usual(cell)
+
+    return made.report(params, 4, rate=of, nvlink=joined(4, 2), nvlink_unread="", **changes)
+
+
+def test_a_healthy_node_passes_everything_and_a_bound_of_a_pair_is_its_links() -> None:
+    verdict = judged(over_nvlink, gpus=4)
+    for id_ in ALL_IDS:
+        assert criterion(verdict, id_).verdict == "pass", (id_, criterion(verdict, id_).reason)
+    found = criterion(verdict, "tr.p2p").judgements[0]
+    assert found.bound is not None
+    assert (found.bound.ceiling, found.bound.floor) == (50, pytest.approx(37))
+    assert "P2P over 2 NVLinks" in found.reason
+    over_pcie = criterion(judged(made.report), "tr.p2p").judgements[0]
+    assert over_pcie.bound is not None
+    assert over_pcie.bound.floor == pytest.approx(5)
+    assert "P2P over PCIe" in over_pcie.reason
+
+
+def test_a_peer_path_that_bounces_through_the_host_is_found() -> None:
+    said_and_slow = judged(lambda p: over_nvlink(p, rate=7.6), gpus=4)  # the driver says P2P, the copies do not
+    why = reasons(said_and_slow, "tr.p2p")
+    assert len(why) == 12
+    assert "below the floor of 37; P2P over 2 NVLinks, no faster than through the host" in why["gpu1, GPU 0 to GPU 1"]
+    refused = judged(lambda p: over_nvlink(p, access=False), gpus=4)
+    found = criterion(refused, "tr.p2p")
+    assert found.verdict == "fail"
+    assert "through the host: the driver gives no peer access, although 2 NVLinks join the two" in found.reason
+    without = judged(lambda p: made.report(p, access=False))
+    assert "through the host" in criterion(without, "tr.p2p").judgements[0].reason
+
+
+def test_one_gpu_of_eight_that_is_slower_by_5_percent_is_named_and_no_other() -> None:
+    def slow(cell: Any) -> float:
+        hurt = cell["what"] in ("h2d", "d2h") and 5 in (cell["source"], cell["target"])
+        return made.usual(cell) * (0.95 if hurt else 1)
+
+    healthy = criterion(judged(lambda p: made.report(p, 8), gpus=8), "tr.uniform")
+    assert healthy.verdict == "pass", healthy.reason
+    found = criterion(judged(lambda p: made.report(p, 8, rate=slow), gpus=8), "tr.uniform")
+    failed = [j.reason for j in found.judgements if j.verdict == "fail"]
+    assert len(failed) == 2
+    assert all("GPU 5" in why and "5.0% below the median of its peers" in why for why in failed)
+    assert not any(f"GPU {n}" in why for why in failed for n in (0, 1, 2, 3, 4, 6, 7))
+
+
+def test_memory_is_held_against_the_data_sheet_and_an_unknown_model_is_reported() -> None:
+    def weak(cell: Any) -> float:
+        return made.usual(cell) * (0.8 if cell["what"] == "local" and cell["source"] == 1 else 1)
+
+    why = reasons(judged(lambda p: made.report(p, rate=weak)), "tr.hbm")
+    assert list(why) == ["gpu1, inside GPU 1"]
+    assert "below the floor of 720" in why["gpu1, inside GPU 1"]
+    odd = criterion(judged(lambda p: made.report(p, [made.gpu(0, name="Tesla X1"), made.gpu(1)])), "tr.hbm")
+    assert odd.judgements[0].reason_code == "no-bound"
+    assert "no memory bandwidth of a Tesla X1" in odd.judgements[0].reason
+
+
+def test_pairs_that_answer_late_fail_and_remote_latency_stands_beside_them() -> None:
+    verdict = judged(lambda p: made.report(p, wait=lambda w: 45 if w["what"] == "peer" else made.latency(w)))
+    assert criterion(verdict, "tr.p2plat").reason_code == "above-maximum"
+    remote = criterion(verdict, "tr.remotelat")
+    assert (remote.verdict, remote.required) == ("not-measured", False)
+    assert "45.04 us between GPUs of the node; between nodes nothing was measured" in remote.reason
+
+
+def test_no_figure_of_emulated_gpus_is_judged() -> None:
+    verdict = judged(lambda p: made.report(p, 2, emulated=True), whole=lab(("gpu1",), emulated_gpus=2))
+    for id_ in ("tr.h2d", "tr.p2p", "tr.local", "tr.p2plat", "tr.uniform", "tr.hbm"):
+        assert criterion(verdict, id_).reason_code == "virtual", id_

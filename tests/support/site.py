@@ -170,7 +170,7 @@ def _gpu_copies(measurement: Measurement) -> Result:
 
     params = measurement.params
     emulated = params["largest_bytes"] == EMULATED["largest_bytes"]
-    found = made.report(params, int(str(params["gpus"])), emulated=emulated)
+    found = made.report(params, int(str(params["gpus"])) or 2, emulated=emulated)
     samples, facts = parse("gpu-copies", made.document(found), params)  # type: ignore[arg-type]
     return result(measurement, samples, facts=facts)
 

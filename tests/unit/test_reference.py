@@ -126,7 +126,9 @@ def test_a_bound_is_the_claims_and_its_words_have_what_the_document_prints(tmp_p
 def test_a_bound_of_no_claim_is_told_with_file_and_line(tmp_path: Path, bound: str, words: str) -> None:
     with pytest.raises(ConfigError) as fault:
         load_criteria(criteria(tmp_path, bound))
-    assert str(fault.value).startswith(f"{tmp_path / 'own.yml'}:8: criteria.0.bound: ")
+    lines = (tmp_path / "own.yml").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.lstrip().startswith("bound:"))
+    assert str(fault.value).startswith(f"{tmp_path / 'own.yml'}:{line}: criteria.0.bound: ")
     assert words in str(fault.value)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.facts import CopyGpu, GpuCopyFacts
-from validation.gpus import pcie_rate
+from validation.gpus import memory_rate, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import against
 from validation.kinds.gpu import gpus_of
@@ -29,6 +29,7 @@ class Figure(NamedTuple):
     gpus: tuple[int, ...]
     error: str = ""
     path: str = ""
+    broken: str = ""  # what fails it whatever its number is
 
 
 Figures = Callable[[Criterion, GpuCopyFacts], Iterator[Figure]]
@@ -99,24 +100,24 @@ def local_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]
             yield Figure(wait.words, summary, bound, "", (number,), wait.error)
 
 
-def _judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
+def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
     """One judgement for each figure of each node."""
-    judged: list[Judgement] = _no_gpus(case, criterion)
+    found: list[Judgement] = without_gpus(case, criterion)
     for m in case.serving(criterion):
         node, evidence = m.nodes[0], (m.id,)
         facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, None)
         if isinstance(facts, Judgement):
-            judged.append(facts)
+            found.append(facts)
             continue
         if not facts.gpus:
-            judged.append(judgement(criterion, node, "not-measured", "missing-metric", _none(facts), evidence))
+            found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
             continue
         for figure in figures(criterion, facts):
-            judged.append(_figure(case, criterion, node, evidence, facts, figure))
-    return judged
+            found.append(_figure(case, criterion, node, evidence, facts, figure))
+    return found
 
 
-def _no_gpus(case: Case, criterion: Criterion) -> list[Judgement]:
+def without_gpus(case: Case, criterion: Criterion) -> list[Judgement]:
     """That it has no meaning where no node is said to have a GPU (pf.bom looks for them); else nothing."""
     if criterion.suite not in case.plan.suites or any(
         gpus_of(n, case.topology) is not None for n in case.topology.nodes
@@ -126,7 +127,8 @@ def _no_gpus(case: Case, criterion: Criterion) -> list[Judgement]:
     return [judgement(criterion, Subject(kind="cluster"), "not-applicable", "not-applicable", why, ())]
 
 
-def _none(facts: GpuCopyFacts) -> str:
+def none(facts: GpuCopyFacts) -> str:
+    """In words, that there was no GPU."""
     return f"this node shows no GPU: {facts.why}"
 
 
@@ -146,6 +148,9 @@ def _figure(
         what = "the GPUs are emulated" if facts.emulated else "the node is virtual"
         why = f"{what}, and prove no figure: measured {shown}, not judged"
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=summary, bound=bound)
+    if figure.broken:
+        why = f"{shown}: {figure.broken}"
+        return judgement(criterion, subject, "fail", "not-working", why, evidence, summary=summary, bound=bound)
     if bound is None:
         why = f"{figure.unbound}; measured {shown}"
         return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
@@ -156,29 +161,53 @@ def _figure(
     return found.model_copy(update={"reason": "; ".join([found.reason, *more])}) if more else found
 
 
+def memory_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
+    """Copies inside each GPU, bytes read and written counted, against its memory's rate by its data sheet."""
+    share = criterion.bound.value or 0
+    for number, gpu in enumerate(facts.gpus):
+        sheet, bound, copy = memory_rate(gpu.name), None, facts.copy_of("local", number, number)
+        if copy is None:
+            continue
+        if sheet is not None:
+            floor = share * sheet.gb_s
+            lines = (
+                f"ceiling: {sheet.gb_s:g} GB/s ({sheet.source})",
+                f"floor = {share:g} x {sheet.gb_s:g} = {floor:.4g} GB/s ({criterion.source})",
+            )
+            bound = Bound(metric="gpu_local_gb_s", unit="GB/s", floor=floor, ceiling=sheet.gb_s,
+                          derivation=lines, source=criterion.source)  # fmt: skip
+        why = f"this release knows no memory bandwidth of a {gpu.name}"
+        yield Figure(copy.words, _summary(copy.gb_s), bound, why, (number,), copy.fault)
+
+
+def judge_gpu_memory(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Memory bandwidth inside a GPU."""
+    return judged(case, criterion, memory_figures)
+
+
 def judge_gpu_host(case: Case, criterion: Criterion) -> list[Judgement]:
     """Host to GPU and back."""
-    return _judged(case, criterion, host_figures)
+    return judged(case, criterion, host_figures)
 
 
 def judge_gpu_local(case: Case, criterion: Criterion) -> list[Judgement]:
     """Latency inside a GPU."""
-    return _judged(case, criterion, local_figures)
+    return judged(case, criterion, local_figures)
 
 
 def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node: each cell of H and all its GPUs is there with right data. Of emulated GPUs too."""
     lines = (f"{criterion.bound.words} ({criterion.source})",)
     bound = Bound(metric="holes", unit="count", equal="0", derivation=lines, source=criterion.source)
-    judged: list[Judgement] = _no_gpus(case, criterion)
+    found: list[Judgement] = without_gpus(case, criterion)
     for m in case.serving(criterion):
         node, evidence = m.nodes[0], (m.id,)
         facts = facts_for(case, criterion, node, m.id, GpuCopyFacts, bound)
         if isinstance(facts, Judgement):
-            judged.append(facts)
+            found.append(facts)
             continue
         if not facts.gpus:
-            judged.append(judgement(criterion, node, "not-measured", "missing-metric", _none(facts), evidence))
+            found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
             continue
         cells = (len(facts.gpus) + 1) ** 2 - 1
         holes = facts.holes
@@ -194,5 +223,5 @@ def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
             why = f"{cells} cells of H and {len(facts.gpus)} GPUs, all data verified"
             why += "; the GPUs are emulated" if facts.emulated else ""
             said = judgement(criterion, node, "pass", "within-bounds", why, evidence, summary=summary, bound=bound)
-        judged.append(said)
-    return judged
+        found.append(said)
+    return found

@@ -15,8 +15,14 @@ from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
-from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix
+from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
 from validation.judging.gpu_health import judge_gpu_health
+from validation.judging.gpu_pairs import (
+    judge_gpu_pair_latency,
+    judge_gpu_pairs,
+    judge_gpu_remote,
+    judge_gpu_uniform,
+)
 from validation.judging.gpudirect import judge_gpudirect
 from validation.judging.gpulib import judge_gpulib
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -106,5 +112,10 @@ METHODS = {
         judge_gpu_host, "copies between host memory and each GPU against its PCI Express link", True, "directions"
     ),
     "gpu-local": Method(judge_gpu_local, "latency inside each GPU against the bound", True, "GPUs"),
+    "gpu-memory": Method(judge_gpu_memory, "copies inside each GPU against its data sheet", True, "GPUs"),
+    "gpu-pairs": Method(judge_gpu_pairs, "copies of each pair of GPUs against the link between them", True, "pairs"),
+    "gpu-pair-latency": Method(judge_gpu_pair_latency, "latency of each pair of GPUs", True, "pairs"),
+    "gpu-uniform": Method(judge_gpu_uniform, "variation of alike GPUs and pairs over all nodes", True, "groups"),
+    "gpu-remote": Method(judge_gpu_remote, "latency between GPUs of different servers beside that within", True),
     "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }

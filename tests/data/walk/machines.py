@@ -28,6 +28,7 @@ from validation.collective_bounds import Layout, ceiling
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
+from validation.gpus import memory_rate
 from validation.model import Node
 
 SOCKPERF = Path(__file__).parents[1] / "sockperf"
@@ -211,7 +212,13 @@ class Player:
             machine = self.machines[node.name]
             cards = [card for card in machines.facts(machine, node, 9000)["pci"] if card["what"] == "gpu"]
             gpus = [gpu_copies.gpu(i, machine.gpu, card=card, address=card["address"]) for i, card in enumerate(cards)]
-            found = gpu_copies.document(gpu_copies.report(asked, gpus))
+            memory = memory_rate(machine.gpu)
+            inside = 0.87 * memory.gb_s if memory else 1.0
+
+            def rate(cell: Mapping[str, Any]) -> float:
+                return inside if cell["what"] == "local" else gpu_copies.usual(cell)
+
+            found = gpu_copies.document(gpu_copies.report(asked, gpus, rate=rate))
             return "probes", found["stdout"], found["facts"]
         who = {"engine": "an engine", "engine_release": "1", "emulated": False}
         if kind == "remoting-copy":
