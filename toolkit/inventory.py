@@ -57,6 +57,9 @@ class _FabricPort(_Model):
     ipoib_mode: Literal["datagram", "connected"] = "datagram"
     pkey: str | None = None
     parent: str | None = None
+    vlan: int | None = Field(default=None, ge=1, le=4094)
+    bond_members: list[str] | None = None
+    bond_mode: Literal["802.3ad", "active-backup"] = "802.3ad"
     rdma: bool = True
 
     @field_validator("address")

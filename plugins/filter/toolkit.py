@@ -16,8 +16,8 @@ CODE = "ansible_collections.elastic_ai.toolkit.plugins.plugin_utils"
 FILTERS = {
     "docker": "docker_packages docker_daemon docker_daemon_differs",
     "fabric": (
-        "port_mtu port_manager connection_uuid fabric_before port_commands fabric_port_files fabric_ports_off "
-        "ports_to_activate sysctls_off"
+        "port_mtu fabric_links port_manager connection_uuid fabric_before port_commands fabric_port_files "
+        "fabric_ports_off ports_to_activate sysctls_off"
     ),
     "firewall": "site_networks ufw_networks",
     "gpu": (

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.fabric import NETWORKMANAGER, PREFIX
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import lower_interfaces
 
 Json = Mapping[str, Any]
 
@@ -35,6 +36,7 @@ def _sorted(observed: Json, wanted: Json) -> dict[str, list[Json]]:
     """Claims on the declared ports by what they mean for role fabric."""
     own = wanted["port_manager"]
     declared = {port["interface"]: str(port["address"]) for port in wanted["fabric_ports"]}
+    declared |= {below["interface"]: "" for below in lower_interfaces(wanted["fabric_ports"])}
     running = {*observed["network"]["running"], "ifupdown"}
     found: dict[str, list[Json]] = {"foreign": [], "member": [], "static": [], "first": [], "outranked": []}
     for claim in observed["network"]["claims"]:
@@ -81,7 +83,7 @@ def claim_reasons(observed: Json, wanted: Json) -> Iterator[str]:
             f"fabric, so that systemd-networkd takes that file: {_cure(claim, ports)}; or give it a later name"
         )
     states = network["networkmanager"]
-    names = [port["interface"] for port in wanted["fabric_ports"]]
+    names = [port["interface"] for port in (*wanted["fabric_ports"], *lower_interfaces(wanted["fabric_ports"]))]
     held = [name for name in names if states.get(name, "unmanaged") != "unmanaged"]
     if own != NETWORKMANAGER and held:
         files = {claim["file"] for claim in network["claims"] if claim["manager"] == NETWORKMANAGER}

@@ -8,6 +8,12 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import (
+    bond_of,
+    lower_interfaces,
+    made_interfaces,
+)
+
 NETWORKD = "systemd-networkd"
 NETWORKMANAGER = "NetworkManager"
 #: What configures the fabric ports where it is not systemd-networkd. EL has that from EPEL alone, and its installer
@@ -40,14 +46,29 @@ def connection_uuid(interface: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{interface}.elastic-ai.invalid"))
 
 
-def fabric_before(node: Mapping[str, Any], path: str, sysctls: Sequence[str], manager: str) -> dict[str, Any]:
-    """What ports and kernel parameters had before the role touched them: the first reading of each is kept."""
+def fabric_links(ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Interfaces to read: the ports and what they stand on."""
+    lower = [below["interface"] for below in lower_interfaces(ports)]
+    return list(dict.fromkeys([*(str(port["interface"]) for port in ports), *lower]))
+
+
+def fabric_before(
+    node: Mapping[str, Any], path: str, sysctls: Sequence[str], manager: str, declared: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """What ports and kernel parameters had before the role touched them: the first reading of each is kept.
+
+    `made`: interfaces of the `declared` ports that were not there; they go with the role.
+    """
     text = node["contents"].get(path, "")
     before: dict[str, Any] = json.loads(text) if text else {}
     before.setdefault("manager_enabled", bool(node["units"][f"{manager}.service"]["enabled"]))
     ports, values = before.setdefault("ports", {}), before.setdefault("sysctls", {})
+    made = [*before.get("made", [])]
+    made += [n for n in made_interfaces(declared) if n not in ports and n not in made and not _exists(node, n)]
+    if made:
+        before["made"] = made
     for name, link in node["links"].items():
-        if link["exists"] and name not in ports:
+        if link["exists"] and name not in ports and name not in made:
             up = link["operstate"] not in ("down", "absent")
             ports[name] = {"mtu": link["mtu"], "txqueuelen": link["txqueuelen"], "up": up}
             ports[name]["addresses"] = link["addresses"]
@@ -56,12 +77,16 @@ def fabric_before(node: Mapping[str, Any], path: str, sysctls: Sequence[str], ma
     return before
 
 
+def _exists(node: Mapping[str, Any], name: str) -> bool:
+    return bool(node["links"].get(name, {}).get("exists"))
+
+
 def port_commands(before: Mapping[str, Any], manager: str) -> str:
     """Lines for `ip -batch` that give the ports back what they had before.
 
     NetworkManager gives addresses back by itself, from the connection that a port had before.
     """
-    lines = []
+    lines = [f"link delete dev {name}" for name in before.get("made", [])]
     for name, port in before.get("ports", {}).items():
         if manager == NETWORKMANAGER:
             lines.append(f"link set dev {name} mtu {port['mtu']} txqueuelen {port['txqueuelen']}")
@@ -75,24 +100,49 @@ def port_commands(before: Mapping[str, Any], manager: str) -> str:
 
 def fabric_port_files(ports: Sequence[Mapping[str, Any]], there: Iterable[str], manager: str) -> list[dict[str, Any]]:
     """Files for managed_files: those of each port for its manager, and the absence of all others that are `there`."""
-    files = [_keyfile(port) for port in ports] if manager == NETWORKMANAGER else _networkd_files(ports)
+    files = _keyfiles(ports) if manager == NETWORKMANAGER else _networkd_files(ports)
     wanted = {file["path"] for file in files}
     return files + [{"path": path, "state": "absent"} for path in there if path not in wanted]
 
 
-def _keyfile(port: Mapping[str, Any]) -> dict[str, Any]:
+def _vlans_on(interface: str, ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [port["interface"] for port in ports if port.get("vlan") is not None and port["parent"] == interface]
+
+
+def _keyfiles(ports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Connections of NetworkManager: those of the ports, and those of what they stand on."""
+    return [*map(_keyfile, ports), *(_keyfile(below, "lower") for below in lower_interfaces(ports))]
+
+
+def _keyfile(port: Mapping[str, Any], kind: str = "port") -> dict[str, Any]:
     """A connection of NetworkManager, which reads no file that others may read."""
-    name, names = port["interface"], {"fabric_port": port}
+    name, names = port["interface"], {f"fabric_{kind}": port}
     path = f"{CONNECTIONS}{name}.nmconnection"
-    return {"path": path, "template": "port.nmconnection.j2", "vars": names, "mode": "0600"}
+    return {"path": path, "template": f"{kind}.nmconnection.j2", "vars": names, "mode": "0600"}
 
 
 def _networkd_files(ports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Files of systemd-networkd.
 
-    An InfiniBand partition has a device of its own (.netdev). Its parent carries it, and needs no address for that.
+    An InfiniBand partition, a VLAN and a bond have devices of their own (.netdev). What they stand on carries them, and
+    needs no address for that.
     """
-    files = [_file(port["interface"], "port.network", fabric_port=port) for port in ports]
+    vlans = {port["interface"]: _vlans_on(port["interface"], ports) for port in ports}
+    files = [
+        _file(port["interface"], "port.network", fabric_port=port, fabric_vlans=vlans[port["interface"]])
+        for port in ports
+    ]
+    files += [
+        _file(port["interface"], "vlan.netdev", fabric_port=port) for port in ports if port.get("vlan") is not None
+    ]
+    bonds = {name: port for port in ports if (name := bond_of(port))}
+    files += [_file(name, "bond.netdev", fabric_bond=name, fabric_port=port) for name, port in bonds.items()]
+    files += [
+        _file(
+            below["interface"], "lower.network", fabric_lower=below, fabric_vlans=_vlans_on(below["interface"], ports)
+        )
+        for below in lower_interfaces(ports)
+    ]
     partitions = [port for port in ports if port.get("pkey") is not None]
     files += [_file(port["interface"], "port.netdev", fabric_port=port) for port in partitions]
     declared = {port["interface"] for port in ports}
@@ -134,11 +184,13 @@ def ports_to_activate(
     node: Mapping[str, Any], ports: Sequence[Mapping[str, Any]], fabric_mtu: Any, queue: Any, changed: Sequence[str]
 ) -> list[str]:
     """Ports whose connection has to be activated: its file is among those `changed`, or it is not as declared."""
-    return [
+    above = [
         port["interface"]
         for port in ports
         if _keyfile(port)["path"] in changed or fabric_ports_off(node, [port], fabric_mtu, queue)
     ]
+    lower = [below["interface"] for below in lower_interfaces(ports) if _keyfile(below, "lower")["path"] in changed]
+    return [*reversed(lower), *above]  # members of a bond come before what stands on it
 
 
 def sysctls_off(wanted: Mapping[str, Any], node: Mapping[str, Any]) -> list[str]:

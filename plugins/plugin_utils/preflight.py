@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import numbers
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import is_made, layer_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import routing_reasons
 
 Json = Mapping[str, Any]
@@ -100,7 +101,9 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     management = held.get(wanted["address"])
     for port in wanted["fabric_ports"]:
         name, declared = port["interface"], port["address"]
-        if name not in links:
+        if name not in links and is_made(port):
+            pass  # what it stands on is looked at by itself
+        elif name not in links:
             there = ", ".join(sorted(set(links) - {"lo"})) or "none"
             yield f"fabric port {name} does not exist; interfaces there: {there}"
         elif name == management:
@@ -232,6 +235,7 @@ CHECKS = (
     disk_reasons,
     name_reasons,
     address_reasons,
+    layer_reasons,
     routing_reasons,
     claim_reasons,
     clock_reasons,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,48 @@ def test_each_rail_answers_by_its_own_table(tmp_path: Path) -> None:
     assert ("10.79.0.0/16", "10.79.0.1", "fab2", "main") in routes
     assert not [route for route in routes if route[0] == "default" and route[3] == "main"]
     assert live.addresses("fab2", "inet6")[:1] == ["fd00:79::1/64"]
+
+
+LAYERED = [
+    {"interface": "bond0.80", "address": "10.83.0.11/24", "vlan": 80, "parent": "bond0",
+     "bond_members": ["ens9f0", "ens9f1"]},
+    {"interface": "bond1", "address": "10.84.0.11/24", "bond_members": ["ens10f0", "ens10f1"],
+     "bond_mode": "active-backup", "mtu": 4200},
+    {"interface": "fab0.81", "address": "10.85.0.11/24", "vlan": 81, "parent": "fab0"},
+    {"interface": "fab0", "address": "10.86.0.11/24"},
+]  # fmt: skip
+
+
+@needs_root
+def test_vlans_and_bonds_are_made_by_systemd_networkd(tmp_path: Path) -> None:
+    """It understands every line; where the kernel has bonds and VLANs, they are there with their addresses."""
+    port_files(tmp_path, LAYERED, "systemd-networkd")
+    members = ["ens9f0", "ens9f1", "ens10f0", "ens10f1"]
+    live = networkd(tmp_path, [*members, "fab0"], "10.83.0.11")
+    log = (tmp_path / "networkd.log").read_text(encoding="utf-8")
+    assert not re.findall(r".*(?:Unknown (?:key|section)|Failed to parse|Invalid|ignoring).*", log)
+    if "Unknown device type" in log:
+        pytest.skip("the kernel of this machine has no bonds or no VLANs")
+    assert [live.addresses(str(port["interface"])) for port in LAYERED] == [[port["address"]] for port in LAYERED]
+    links = {link["ifname"]: link for link in live.links}
+    assert [links[name]["master"] for name in members] == ["bond0", "bond0", "bond1", "bond1"]
+    assert (links["bond0"]["mtu"], links["bond1"]["mtu"], links["ens10f0"]["mtu"]) == (9000, 4200, 4200)
+
+
+def test_networkmanager_itself_accepts_vlans_and_bonds(tmp_path: Path) -> None:
+    """Read and normalized by libnm, as the daemon does it."""
+    files = port_files(tmp_path, LAYERED, "NetworkManager")
+    said = {file.stem.removeprefix("elastic-ai-"): keyfile(file).replace("'", "") for file in files}
+    assert set(said) == {"bond0.80", "bond0", "ens9f0", "ens9f1", "bond1", "ens10f0", "ens10f1", "fab0.81", "fab0"}
+    assert all(words in said["bond0.80"] for words in ("type: <vlan>", "id: <80>", "parent: <bond0>", "<10.83.0.11>"))
+    assert "mode: 802.3ad" in said["bond0"]
+    assert "xmit_hash_policy: layer3+4" in said["bond0"]
+    assert "method: <disabled>" in said["bond0"]
+    assert all(words in said["ens9f1"] for words in ("master: <bond0>", "slave-type: <bond>", "type: <802-3-ethernet>"))
+    assert "ipv4" not in said["ens9f1"], "a member has no address"
+    assert all(words in said["bond1"] for words in ("mode: active-backup", "<10.84.0.11>", "mtu: <4200>"))
+    assert "xmit_hash_policy" not in said["bond1"]
+    assert "parent: <fab0>" in said["fab0.81"]
 
 
 def test_what_netplan_claims_is_found_with_the_file_that_a_person_edits(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ def test_the_probe_reads_what_an_adapter_is_set_to(sysfs: Path) -> None:
     assert {key: card[key] for key in ADAPTER} == ADAPTER
 
 
+def test_a_vlans_card_is_that_of_the_port_below(sysfs: Path) -> None:
+    assert pcie.collect(["fab0.80"], sysfs)[0]["address"] == NIC["address"]
+
+
 @pytest.mark.parametrize("bad", [space(2, 64), space(7), b"", bytes(256), space(2)[:0x41] + bytes((0x40,)) * 200])
 def test_a_configuration_space_that_does_not_tell_is_left_open(sysfs: Path, bad: bytes) -> None:
     config(sysfs).write_bytes(bad)

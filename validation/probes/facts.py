@@ -170,7 +170,7 @@ def with_firmware(card: dict[str, Any]) -> dict[str, Any]:
     """A card as pcie.collect describes it; the firmware of an adapter without RDMA by ethtool."""
     if card["what"] != "nic" or card.get("firmware", "?"):
         return card
-    said = _say("ethtool", "-i", card["interface"])
+    said = _say("ethtool", "-i", pcie.carrier(card["interface"]))
     return {**card, "firmware": group(r"^firmware-version: (?!N/A)(\S.*)$", said)}
 
 

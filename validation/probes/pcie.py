@@ -20,6 +20,13 @@ LINK_TYPES = {"1": "Ethernet", "32": "InfiniBand"}  # ARPHRD_* of linux/if_arp.h
 ADDRESS = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
+def carrier(interface: str, sysfs: Path = SYSFS) -> str:
+    """The interface with a card of its own behind a fabric port: a VLAN's parent, the first member of a bond."""
+    net = sysfs / "class" / "net" / interface
+    below = sorted(path.name for path in net.glob("lower_*")) if not (net / "device").exists() else []
+    return carrier(below[0][len("lower_") :], sysfs) if below else interface
+
+
 def function_of(interface: str, sysfs: Path = SYSFS) -> Path | None:
     """The PCI function that carries an interface, None for an interface without one (veth, bridge)."""
     device = (sysfs / "class" / "net" / interface / "device").resolve()
@@ -112,7 +119,7 @@ def collect(interfaces: list[str], sysfs: Path = SYSFS) -> list[dict[str, Any]]:
     """A card for each fabric port, without an address where it has no PCI device, and for each GPU."""
     cards = []
     for interface in interfaces:
-        function = function_of(interface, sysfs)
+        function = function_of(carrier(interface, sysfs), sysfs)
         told = {**describe(function), **adapter(interface, function, sysfs)} if function else {}
         cards.append({"what": "nic", "interface": interface, **told})
     for path in sorted((sysfs / "bus" / "pci" / "devices").glob("*")):
