@@ -6,6 +6,7 @@ from typing import Any
 
 from validation.model import VerdictDoc
 from validation.report import fabric
+from validation.report.collectives import collective_figures
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
 from validation.report.fabric_drawing import fabric_figure, link_figure
@@ -31,7 +32,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "matrices": fabric.matrices(documents),
         "size_figure": size_figure(documents),
         "training": jobs,
-        "training_figures": training_figures(documents, jobs, verdict),
+        "training_figures": (*training_figures(documents, jobs, verdict), *collective_figures(documents, verdict)),
         "remoting_figures": remoting_figures(documents, verdict),
         "operation_figures": (utilisation_figure(documents),),
         "figure_sections": (
