@@ -40,9 +40,9 @@ def front_of(run: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "43 of 43", "accepts no hardware")),
+        ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "44 of 44", "accepts no hardware")),
         ("slow", ("over virtual links of 1 Gbit/s", "1 failed, 0 were waived", "correct what failed")),
-        ("dead", ("preflight, network transport, training", "23 of 43", "an incomplete one")),
+        ("dead", ("preflight, network transport, training", "23 of 44", "an incomplete one")),
         ("real", ("on 10 Gbit/s Ethernet, TCP: ", "were waived, 0 were not measured", "both sides sign")),
         ("unjudged", ("On 2026-11-21", "0 passed", "verdict.json is missing")),
     ],
@@ -103,7 +103,7 @@ def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(site_runs):
 
 def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, site_runs):
     lines = front_of(site_runs["dead"]).missing
-    assert lines[0] == "20 of 43 planned measurements have no usable result."
+    assert lines[0] == "21 of 44 planned measurements have no usable result."
     assert lines[1].startswith("These criteria could not be decided: pf.bom, pf.stack, ")
     assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
     assert front_of(site_runs["clean"]).missing == front_of(site_runs["slow"]).missing == ()
@@ -215,6 +215,7 @@ def test_each_kind_has_a_command_to_repeat(site_runs):
         "iperf3 3.12",
         "sockperf 3.7",
         "mpirun + horovod 4.1.4 + 0.28.1",
+        "torch 1.13.1",
     }
     iperf = found["iperf3 3.12"]
     assert iperf.server == "iperf3 -s -p 5201"
