@@ -108,7 +108,7 @@ def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, site_runs):
     assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
     assert front_of(site_runs["clean"]).missing == front_of(site_runs["slow"]).missing == ()
     hardware = make_run(tmp_path / "run", virtual=False)  # nothing waived, so much that is required is open
-    assert "tr.nccl" in front_of(hardware).missing[0]
+    assert "rm.layout" in front_of(hardware).missing[0]
 
 
 def test_waivers_say_who_until_when_and_why_and_stand_together(site_runs):
