@@ -44,7 +44,7 @@ CLIENT = Path(__file__).with_name("leases_client.py")
 GPUS = 4
 NODES = ("head", "client1", "gpu1", "gpu2")
 #: One command on a node, and one run of a playbook.
-COMMAND_S = 330
+COMMAND_S = 540
 #: Adds the users who are not there, and says whom it added.
 ADD = """
 for who in alice:2001 bob:2002; do

@@ -150,7 +150,7 @@ def waits(clients: int, window_s: float) -> dict[str, Any]:
     lease = hold(2 * GPUS)
     with Path(__file__).open() as source:
         crowd = as_user("bob", "env", f"PYTHONPATH={LIBRARY}", "python3", "-", "crowd", str(clients),
-                        stdin=source, stdout=subprocess.PIPE)  # fmt: skip
+                        stdin=source, stdout=subprocess.PIPE, start_new_session=True)  # fmt: skip
     try:
         assert crowd.stdout is not None
         words = crowd.stdout.readline().split()
@@ -162,7 +162,7 @@ def waits(clients: int, window_s: float) -> dict[str, Any]:
         asked, took_s = asked_by("bob") - before, time.monotonic() - began
         return {"clients": there, "told": int(words[1]), "still": pending("bob"), "asked": asked, "window_s": took_s}
     finally:
-        crowd.kill()
+        os.killpg(crowd.pid, signal.SIGKILL)  # runuser's child too, which would hold the ssh connection open
         crowd.wait()
         subprocess.run(["scancel", "--user=bob"], check=False, timeout=60)
         release(lease)
@@ -171,7 +171,7 @@ def waits(clients: int, window_s: float) -> dict[str, Any]:
 def crowd(clients: int) -> None:
     """As the user who waits: the client's own code asks for a lease and waits for it, in so many threads."""
     from toolkit.commands.lease_shared import make_request
-    from toolkit.lease import ask
+    from toolkit.lease import ask, waiting
     from toolkit.lease.host import this_host
 
     host = this_host()
@@ -179,7 +179,7 @@ def crowd(clients: int) -> None:
     told: set[int] = set()
 
     def one(lease: int) -> None:
-        ask.wait(host, lease, request.text, lambda _words: told.add(lease))
+        waiting.wait(host, lease, request.text, lambda _words: told.add(lease))
 
     with ThreadPoolExecutor(4) as few:
         for lease in few.map(lambda _: ask.submit(host, request, parts), range(clients)):

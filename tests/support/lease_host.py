@@ -38,6 +38,7 @@ class FakeSlurm:
     #: Questions that the controller leaves unanswered first; how often it was asked for places in the queue.
     away: int = 0
     turns: int = 0
+    stated: int = 0
     read: list[str] = field(default_factory=list)
     silent: bool = False
     commands: list[list[str]] = field(default_factory=list)
@@ -76,6 +77,10 @@ class FakeSlurm:
         self.cancelled.append(lease)
 
     def states(self, lease: int) -> list[JobState]:
+        self.stated += 1
+        return self.next_states(lease)
+
+    def next_states(self, lease: int) -> list[JobState]:
         """Of the next answer; one that says that the wait is over stays for the question after it."""
         if self.away:
             self.away -= 1
@@ -87,9 +92,14 @@ class FakeSlurm:
             self.said.pop(0)
         return [JobState(job.id, job.state, job.reason) for job in jobs]
 
-    def turn(self, lease: int) -> tuple[int | None, str]:
+    def turn(self, lease: int) -> slurm.Turn:
+        """As Slurm's queue has it: nothing of jobs that do not wait."""
         self.turns += 1
-        return self.queue_place, self.start
+        if self.away:
+            self.away -= 1
+            return slurm.Turn(None)
+        waits = next((state for state in self.next_states(lease) if state.state == "PENDING"), None)
+        return slurm.Turn(self.queue_place, self.start, waits.reason) if waits else slurm.Turn(None)
 
     def read_on_node(self, job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
         self.read.append(node)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
+from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
 from toolkit.commands.lease import lease as lease_command
@@ -122,21 +122,6 @@ def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
     assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140), (), "h100"))
 
 
-def test_the_wait_says_what_it_waits_for_and_why_it_ended() -> None:
-    pending = slurm_job(state="PENDING", gres="")
-    texts = [pending, pending, slurm_job(state="CONFIGURING"), slurm_job()]
-    waiting = FakeSlurm(said=texts, queue_place=3, start="2026-11-21 16:00:00")
-    told: list[str] = []
-    (job,) = ask.wait(FakeHost(slurm=waiting, clock=FakeClock(step_s=2)), 41, "1/2 GPU", told.append)
-    assert job.state == "RUNNING"
-    assert told == ["lease 41: waits for 1/2 GPU, place 3 in the queue, expected 2026-11-21 16:00:00"]
-    ended = slurm_job(state="CANCELLED", admin_comment=ended_text("its client is gone"))
-    for said, words in ((ended, "lease 41 has ended: its client is gone"), ([], "lease 41")):
-        with pytest.raises(LeaseError, match=words) as over:
-            ask.wait(FakeHost(slurm=FakeSlurm(said=[said])), 41, "", told.append)
-        assert over.value.code == Exit.RETRY
-
-
 def test_a_wish_that_cannot_be_taken_back_now_is_said() -> None:
     """Ctrl-C while the controller is away: a lease to be held would otherwise start unknown to its owner."""
 
@@ -153,46 +138,6 @@ def test_a_wish_that_cannot_be_taken_back_now_is_said() -> None:
             FakeHost(slurm=Away()), LeaseRequest(1, GpuPart(140, 140)), [["--mem=16", "--gres=gpu:1"]], told.append
         )
     assert "later: toolkit lease release 41" in told[0]
-
-
-def test_a_controller_that_starts_again_costs_nobody_his_place() -> None:
-    pending = slurm_job(state="PENDING", gres="")
-    host = FakeHost(slurm=FakeSlurm(said=[pending, slurm_job()], queue_place=3, away=20), clock=FakeClock())
-    told: list[str] = []
-    assert ask.wait(host, 41, "1/2 GPU", told.append)[0].state == "RUNNING"
-    assert told[0] == "lease 41: Slurm does not answer: Unable to contact slurm controller; it keeps its place"
-    gone = FakeHost(slurm=FakeSlurm(said=[pending], away=10**6), clock=FakeClock())
-    with pytest.raises(LeaseError, match="Unable to contact"):
-        ask.wait(gone, 41, "1/2 GPU", told.append)
-    assert ask.AWAY_S < gone.clock.now < ask.AWAY_S + ask.POLL_FAR_S
-
-
-def test_who_is_far_back_in_the_queue_asks_seldom() -> None:
-    class Counts(FakeSlurm):
-        asked = 0
-
-        def states(self, lease: int) -> list[JobState]:
-            Counts.asked += 1
-            if clock.now > 3600:
-                self.said = [slurm_job()]
-            return super().states(lease)
-
-    pending, clock = slurm_job(state="PENDING", gres=""), FakeClock()
-    host = FakeHost(slurm=Counts(said=[pending], queue_place=300), clock=clock)
-    ask.wait(host, 41, "1/2 GPU", lambda _words: None)
-    assert (Counts.asked + host.slurm.turns) / (clock.now / 60) <= 4  # a minute
-    Counts.asked, next_in_queue = 0, FakeClock()
-    clock = next_in_queue
-    ask.wait(FakeHost(slurm=Counts(said=[pending], queue_place=1), clock=clock), 41, "1/2 GPU", lambda _words: None)
-    assert Counts.asked > 1700
-
-
-def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
-    half = slurm_job(42, array=41, task=0) + slurm_job(41, array=41, task=1, state="PENDING", gres="")
-    host = FakeHost(slurm=FakeSlurm(said=[half]))
-    with pytest.raises(ask.StartedInPart):
-        ask.wait(host, 41, "2 x 1/2 GPU", lambda _words: None, parts=2)
-    assert host.clock.now > ask.PART_S
 
 
 def test_what_slurm_holds_back_is_asked_for_again_a_few_times() -> None:

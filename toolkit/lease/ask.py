@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
-from toolkit.lease.endings import Over, cause_of, over
+from toolkit.lease.endings import Over, cause_of
 from toolkit.lease.endpoint import LeaseEndpoint, NotStarted, endpoints_of
 from toolkit.lease.engines import installed, load
 from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
@@ -19,23 +19,14 @@ from toolkit.lease.host import Host
 from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, parse_comment
 from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import SlurmError
-from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob
+from toolkit.lease.slurm_text import Complaint, PoolNode
 from toolkit.lease.text import several
+from toolkit.lease.waiting import HELD, HeldBack, StartedInPart, wait
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
-#: How often a client asks while its turn may be the next, so much less often for each that is before it, and at least;
-#: how often for its place, the same way. In a long queue three and a half times a minute (benchmarks/waiting.py).
-POLL_FIRST_S, POLL_LAST_S, POLL_FAR_S = 0.25, 2.0, 20.0
-TURN_NEAR_S, TURN_S = 10.0, 120.0
-#: How long a controller that does not answer is waited for; jobs in the queue keep their places meanwhile.
-AWAY_S = 300.0
-#: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
-PART_S = 25.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
-#: Reason of a job that waits for an administrator (Slurm, squeue: job reason codes).
-HELD = "JobHeldAdmin"
 _COMMENT = "--comment="
 
 
@@ -244,19 +235,6 @@ def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) ->
         raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
 
 
-class StartedInPart(Exception):
-    """Some parts of a lease run and others do not: two leases may each have what the other waits for."""
-
-
-class HeldBack(LeaseError):
-    """Slurm keeps a lease from starting, until an administrator releases it: after a start that a restart of the
-    controller spoilt, or because an administrator said so."""
-
-    def __init__(self, lease: int) -> None:
-        """To be tried again."""
-        super().__init__(f"lease {lease}: Slurm holds it back ({HELD}); ask an administrator", Exit.RETRY)
-
-
 def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:
     """Give a lease back, whatever interrupts. One for a program that Slurm does not take now ends on its servers."""
     with uninterrupted():
@@ -309,83 +287,3 @@ def obtain(
         _cancel(host, lease, say)
         say(f"lease {lease}: {why}; it is released and requested again")
         host.clock.sleep(1 + secrets.randbelow(8000) / 1000)
-
-
-class _Waiting:
-    """What the user was told of the wait, and how often Slurm is asked: less often far back in the queue."""
-
-    def __init__(self, host: Host, lease: int, text: str, say: Callable[[str], None]) -> None:
-        self.host, self.lease, self.text, self.say = host, lease, text, say
-        self.began = self.answered = host.clock.monotonic()
-        self.looked: float | None = None
-        self.place: int | None = None
-        self.told, self.start, self.pause = "", "", POLL_FIRST_S
-
-    def tell(self, reason: str) -> None:
-        """The place in the queue, whenever something of it has changed."""
-        now = self.host.clock.monotonic()
-        if now - self.began <= 1:
-            return
-        if self.looked is None or now - self.looked >= min(TURN_NEAR_S * self.before, TURN_S):
-            self.looked, (self.place, self.start) = now, self.host.slurm.turn(self.lease)
-        words = f"lease {self.lease}: waits for {self.text}"
-        words += f", place {self.place} in the queue" if self.place else ""
-        words += f" ({reason})" if reason not in ("", "None") else ""
-        words += f", expected {self.start}" if self.start else ""
-        if words != self.told and (self.place or not self.told):
-            self.say(words)
-            self.told = words
-
-    def unanswered(self, fault: LeaseError) -> None:
-        """A controller that starts again keeps the place in the queue, so the client waits for it too, for AWAY_S."""
-        now = self.host.clock.monotonic()
-        if fault.code != Exit.RETRY or now - self.answered > AWAY_S:
-            raise fault
-        words = f"lease {self.lease}: {fault}; it keeps its place"
-        if words != self.told:
-            self.say(words)
-            self.told = words
-
-    @property
-    def before(self) -> int:
-        """Its place, 1 where its turn may be the next."""
-        return self.place or 1
-
-    def rest(self, starting: bool) -> None:
-        """Until the next question."""
-        if self.before > 1 and not starting:
-            self.pause = min(POLL_LAST_S * self.before, POLL_FAR_S)
-        self.host.clock.sleep(self.pause)
-        self.pause = min(self.pause * 1.5, POLL_LAST_S)
-
-
-def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: int = 1) -> list[SlurmJob]:
-    """Wait until all jobs of a lease run, and say what it waits for whenever that changes."""
-    waiting, first = _Waiting(host, lease, text, say), 0.0
-    while True:
-        running: list[JobState] = []
-        try:
-            states = host.slurm.states(lease)
-            if not states:
-                raise Over(lease, "Slurm has no record of it any more")
-            if any(job.state == "PENDING" and job.reason == HELD for job in states):
-                raise HeldBack(lease)
-            running = [job for job in states if job.state == "RUNNING"]
-            if any(job.ended for job in states) or len(running) == len(states) == parts:
-                jobs = host.slurm.job_parts(lease)
-                ended = next((job for job in jobs if job.ended), None)
-                if ended is not None:
-                    raise over(lease, ended)
-                if len([job for job in jobs if job.state == "RUNNING"]) == len(jobs) == parts:
-                    return jobs
-            waiting.answered = host.clock.monotonic()
-            if any(job.state == "PENDING" for job in states):
-                waiting.tell(next(job.reason for job in states if job.state == "PENDING"))
-        except (Over, HeldBack):
-            raise
-        except LeaseError as fault:
-            waiting.unanswered(fault)
-        first = first or (host.clock.monotonic() if running else 0.0)
-        if running and host.clock.monotonic() - first > PART_S:
-            raise StartedInPart
-        waiting.rest(bool(running))

@@ -15,6 +15,7 @@ from subprocess import CompletedProcess
 from typing import Any, Protocol
 
 from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, fence, firewall, network, nvml, slurm, unit
+from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
 
 
@@ -45,7 +46,7 @@ class Slurm(Protocol):
     def states(self, lease: int) -> list[JobState]:
         """How far the jobs of one lease are."""
 
-    def turn(self, lease: int) -> tuple[int | None, str]:
+    def turn(self, lease: int) -> Turn:
         """Place of a pending lease, 1 for the next, and when Slurm expects to start it, '' where it does not know."""
 
     def read_on_node(self, job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:

@@ -7,7 +7,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
@@ -21,6 +21,9 @@ AGAIN_S, AGAIN_PAUSE_S = 15.0, 1.0
 #: What a user may still say by the environment: which of his classes, or reservations, it is for.
 PASSED_ON = ("SLURM_CONF", "SBATCH_ACCOUNT", "SBATCH_QOS", "SBATCH_RESERVATION")
 SCRIPT = "#!/bin/sh\nexec sleep infinity\n"
+#: A question about jobs without a further one about a federation of clusters, which a pool is not part of. squeue of
+#: Slurm 22.05 then asks its controller twice: for the jobs and for the partitions (sdiag).
+JOBS = ("squeue", "--all", "--local", "--noheader")
 T = TypeVar("T")
 
 
@@ -165,7 +168,7 @@ def cancel(lease: int) -> None:
 
 def states(lease: int) -> list[JobState]:
     """What a waiting client asks again and again: single fields of a lease, none of them a user's; [] as job_parts."""
-    done = run(["squeue", "--noheader", "--all", "--states=all", f"--jobs={lease}", "--format=%A %T %r"])
+    done = run([*JOBS, "--states=all", f"--jobs={lease}", "--format=%A %T %r"])
     if done.returncode != 0:
         if complaint_of(done.stderr) is Complaint.NO_JOB:
             return []
@@ -173,20 +176,35 @@ def states(lease: int) -> list[JobState]:
     rows = [line.split(maxsplit=2) for line in done.stdout.splitlines() if line.strip()]
     if not all(len(row) == 3 and row[0].isdigit() for row in rows):
         raise LeaseError(f"Slurm says of lease {lease} what cannot be read: {done.stdout[:80]!r}")
-    # A reason may go on: "ReqNodeNotAvail, UnavailableNodes:gpu[1-2]", as after a restart of the controller.
-    return [JobState(int(number), state, reason.partition(",")[0].strip()) for number, state, reason in rows]
+    return [JobState(int(number), state, _reason(reason)) for number, state, reason in rows]
 
 
-def turn(lease: int) -> tuple[int | None, str]:
-    """Its place among pending jobs, 1 for the next by the order in which Slurm looks at them (None: not pending), and
-    when Slurm expects to start it, '' where it does not know (yet)."""
-    done = run(["squeue", "--noheader", "--all", "--states=PENDING", "--sort=-p,i", "--format=%A %S"])
-    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 2] if done.returncode == 0 else []
+def _reason(words: str) -> str:
+    """It may go on: "ReqNodeNotAvail, UnavailableNodes:gpu[1-2]", as after a restart of the controller."""
+    return words.partition(",")[0].strip()
+
+
+class Turn(NamedTuple):
+    """A lease in the queue: its place, 1 for the next by the order in which Slurm looks at pending jobs (None: not
+    pending), when Slurm expects to start it, '' where it does not know (yet), and why it waits."""
+
+    place: int | None
+    start: str = ""
+    reason: str = ""
+
+
+def turn(lease: int) -> Turn:
+    """Where it stands among the pending jobs. A controller that does not answer knows of none."""
+    done = run([*JOBS, "--states=PENDING", "--sort=-p,i", "--format=%A %S %r"])
+    lines = done.stdout.splitlines() if done.returncode == 0 else []
+    rows = [row for row in (line.split(maxsplit=2) for line in lines) if len(row) == 3]
     order = list(dict.fromkeys(row[0] for row in rows))
-    times = [epoch(row[1]) for row in rows if row[0] == str(lease)]
-    last = max((when for when in times if when is not None), default=None)
+    own = [row for row in rows if row[0] == str(lease)]
+    if not own:
+        return Turn(None)
+    last = max((when for when in map(epoch, (row[1] for row in own)) if when is not None), default=None)
     start = "" if last is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last))
-    return (order.index(str(lease)) + 1 if str(lease) in order else None), start
+    return Turn(order.index(str(lease)) + 1, start, _reason(own[0][2]))
 
 
 def read_on_node(job: SlurmJob, path: str, node: str, timeout_s: float = 30) -> str:
