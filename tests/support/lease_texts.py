@@ -117,6 +117,7 @@ def node_text(
         f"   State={state} ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A\n"
         "   Partitions=all,v100 \n"
         "   BootTime=1795269600 SlurmdStartTime=1795269610\n"
+        "   CfgTRES=cpu=2,mem=22784M,billing=2,gres/gpu=4,gres/shard=560\n"
         f"{why}"
         "\n"
     )

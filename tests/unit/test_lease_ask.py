@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from tests.support.lease_host import FakeHost, FakeSlurm
+from tests.support.lease_host import FakeClock, FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, START, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared
 from toolkit.commands.lease import lease as lease_command
@@ -120,6 +121,28 @@ def test_who_may_use_some_classes_only_is_told_to_name_one() -> None:
     fault = SlurmError("not permitted", kind=Complaint.NOT_PERMITTED)
     assert "--class" in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140)))
     assert "--class" not in ask.explain(fault, LeaseRequest(1, GpuPart(140, 140), (), "h100"))
+
+
+def test_a_controller_that_started_anew_is_not_taken_at_its_word() -> None:
+    """Until a server has registered it has no shards (seen of Slurm 22.05 with jobs), and Slurm refuses for ever."""
+    begins = node_text("gpu1", "UNKNOWN", "gpu:v100:4,shard:0")
+    assert [(node.shards, node.awaited, node.serves) for node in parse_nodes(begins)] == [(560, True, False)]
+    assert [node.awaited for node in parse_nodes(POOL)] == [False, False]
+
+    class Anew(FakeSlurm):
+        def submit(self, options: Sequence[str], parts: int) -> int:
+            if clock.now < 6:
+                raise SlurmError("Batch job submission failed: Requested node configuration is not available")
+            self.node_text = POOL
+            return 41
+
+    clock = FakeClock()
+    request, parts = LeaseRequest(2, GpuPart(140, 140)), [["--mem=16", "--gres=gpu:2"]]
+    assert ask.submit(FakeHost(slurm=Anew(node_text=begins), clock=clock), request, parts) == 41
+    clock = FakeClock()
+    with pytest.raises(LeaseError, match="can ever give 2 GPUs"):
+        ask.submit(FakeHost(slurm=Anew(node_text=POOL), clock=clock), request, parts)
+    assert clock.now == 0
 
 
 def test_a_wish_that_cannot_be_taken_back_now_is_said() -> None:

@@ -87,6 +87,7 @@ def test_a_whole_gpu_has_no_limit_and_no_part_of_another_node(host: FakeHost, co
     assert [d["limit_mib"] for d in host.endpoint(41)["devices"]] == [None, None]
     with pytest.raises(LeaseError, match="gave the lease no GPU"):
         instance.start(host, job(42, gres="gpu:v100:1(IDX:3)", node="gpu2"), conf)
+    assert host.endpoint(42)["again"]  # as after a restart of the controller: to be asked for once more
 
 
 def test_a_gpu_is_never_given_out_twice(host: FakeHost, conf: ServerConf) -> None:

@@ -18,13 +18,16 @@ from toolkit.lease.fraction import GpuPart, host_memory_mib, memory_limit_mib
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import MAX_CLIENTS, JobComment, parse_comment
 from toolkit.lease.pool import PoolGpu
-from toolkit.lease.slurm import SlurmError
+from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode
 from toolkit.lease.text import several
 from toolkit.lease.waiting import HELD, HeldBack, StartedInPart, wait
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
+#: How long a controller that started anew is given to hear of its nodes, 6 s in the lab: until then it refuses for ever
+#: what they can give.
+AWAITED_S = 30.0
 #: How often a lease that its server could not start is asked for before the user hears of it.
 TRIES = 5
 _COMMENT = "--comment="
@@ -228,11 +231,17 @@ def explain(fault: SlurmError, request: LeaseRequest) -> str:
 
 def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) -> int:
     """Hand the jobs to Slurm; the lease's number."""
-    try:
-        return host.slurm.submit(parts[0], len(parts))
-    except SlurmError as fault:
-        later = fault.kind in (Complaint.AWAY, Complaint.NO_ANSWER, Complaint.BUSY)
-        raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
+    began = host.clock.monotonic()
+    while True:
+        try:
+            return host.slurm.submit(parts[0], len(parts))
+        except SlurmError as fault:
+            never = fault.kind is Complaint.NEVER
+            if never and host.clock.monotonic() - began < AWAITED_S and any(n.awaited for n in host.slurm.nodes()):
+                host.clock.sleep(AGAIN_PAUSE_S)
+                continue
+            later = fault.kind in (Complaint.AWAY, Complaint.NO_ANSWER, Complaint.BUSY)
+            raise LeaseError(explain(fault, request), Exit.RETRY if later else fault.code) from None
 
 
 def _cancel(host: Host, lease: int, say: Callable[[str], None]) -> None:

@@ -49,6 +49,10 @@ def locked(host: Host) -> Iterator[None]:
         yield
 
 
+class NothingGiven(LeaseError):
+    """A job without a GPU: Slurm starts some so in the moments after a restart of its controller."""
+
+
 def is_lease(job: SlurmJob) -> bool:
     """Whether a job asks for an instance."""
     return job.name == JOB_NAME and is_lease_comment(job.comment)
@@ -71,7 +75,7 @@ def devices_of(
     """The GPUs that Slurm gave, by UUID, with the memory that each part comes to; for a lease beside `others` the MIG
     instances where these hold parts, and what contexts take; for a native job (None) neither."""
     if not held:
-        raise LeaseError("Slurm gave the lease no GPU")
+        raise NothingGiven("Slurm gave the lease no GPU")
     gpus = {gpu.index: gpu for gpu in host.gpus.gpus()}
     of = conf.shards_per_gpu or 1
     contexts = cache(lambda: host.gpus.contexts(host.run_dir / CONTEXTS))  # asked only where memory is cut
@@ -313,7 +317,7 @@ def begin(
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
         words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
-        _refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, mig.NoInstance)))
+        _refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
 
 
 def write_deadline(folder: Path, deadline: Deadline) -> None:

@@ -148,10 +148,18 @@ class PoolNode:
     partitions: tuple[str, ...] = field(default=())
 
     @property
+    def _flags(self) -> set[str]:
+        return {word.strip("*~#!%$@^-").lower() for word in self.state.split("+")}
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the controller, started anew, has not heard of it yet; what it can give is not known until then."""
+        return "unknown" in self._flags
+
+    @property
     def serves(self) -> bool:
         """Whether it takes work."""
-        flags = {word.strip("*~#!%$@^-").lower() for word in self.state.split("+")}
-        return not flags & {"down", "drain", "draining", "drained", "fail", "unknown", "not_responding", "maint"}
+        return not self._flags & {"down", "drain", "draining", "drained", "fail", "unknown", "not_responding", "maint"}
 
 
 def index_list(text: str) -> list[int]:
@@ -239,6 +247,14 @@ def _line(block: str, key: str) -> str:
     return values[0] if len(values) == 1 and values[0] != "(null)" else ""
 
 
+def _configured(block: str, resource: str) -> int:
+    """How much of it slurm.conf gives the node."""
+    counts = [
+        entry.partition("=")[2] for entry in _line(block, "CfgTRES").split(",") if entry.startswith(f"{resource}=")
+    ]
+    return int(counts[0]) if len(counts) == 1 and counts[0].isdigit() else 0
+
+
 def parse_nodes(text: str) -> list[PoolNode]:
     """All nodes of `scontrol show node`."""
     nodes = []
@@ -255,7 +271,8 @@ def parse_nodes(text: str) -> list[PoolNode]:
                 reason=re.sub(r" \[.*\]$", "", _line(block, "Reason")),
                 gpus=sum(int(n) for kind, _t, n in gres if kind == "gpu"),
                 gpu_class=next((t for kind, t, _n in gres if kind == "gpu" and t), ""),
-                shards=sum(int(n) for kind, _t, n in gres if kind == "shard"),
+                # "shard:0" until the node has registered with a controller that started anew; CfgTRES stays.
+                shards=sum(int(n) for kind, _t, n in gres if kind == "shard") or _configured(block, "gres/shard"),
                 partitions=tuple(p for p in _line(block, "Partitions").strip().split(",") if p),
             )
         )
