@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import MIB, ROOT, built, describe, local
-from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
+from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of, write_run
 from toolkit.engine import build
 from validation.facts import GpuCopyFacts
 from validation.gpus import pcie_rate
@@ -22,6 +22,8 @@ from validation.kinds.gpu import FULL, QUICK
 from validation.model import Found, Measurement, Plan, Topology, VerdictDoc
 from validation.parsers import ParseError
 from validation.probes.gpu_copies import busy, sizes
+from validation.report.documents import read_run
+from validation.report.gpus import gpu_figures
 
 compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02}
@@ -381,11 +383,55 @@ def test_pairs_that_answer_late_fail_and_remote_latency_stands_beside_them() -> 
     verdict = judged(lambda p: made.report(p, wait=lambda w: 45 if w["what"] == "peer" else made.latency(w)))
     assert criterion(verdict, "tr.p2plat").reason_code == "above-maximum"
     remote = criterion(verdict, "tr.remotelat")
-    assert (remote.verdict, remote.required) == ("not-measured", False)
+    assert (remote.verdict, remote.reason_code) == ("not-applicable", "reported")
     assert "45.04 us between GPUs of the node; between nodes nothing was measured" in remote.reason
+
+
+def test_a_single_gpu_has_no_pairs_and_nobody_to_be_like() -> None:
+    verdict = judged(lambda p: made.report(p, 1), gpus=1)
+    for id_ in ("tr.p2p", "tr.p2plat"):
+        assert criterion(verdict, id_).reason == "one GPU in this node, and so no pair"
+    assert criterion(verdict, "tr.uniform").verdict == "not-applicable"
+    assert criterion(verdict, "tr.h2d").verdict == "pass"
 
 
 def test_no_figure_of_emulated_gpus_is_judged() -> None:
     verdict = judged(lambda p: made.report(p, 2, emulated=True), whole=lab(("gpu1",), emulated_gpus=2))
     for id_ in ("tr.h2d", "tr.p2p", "tr.local", "tr.p2plat", "tr.uniform", "tr.hbm"):
         assert criterion(verdict, id_).reason_code == "virtual", id_
+
+
+# --- the report
+
+
+def test_the_report_has_the_first_four_tables_with_what_was_measured_beside_what_was_published(tmp_path: Path) -> None:
+    whole = topology(4)
+    plan = planned(whole)
+    (m,) = plan.measurements
+    samples, facts = parse("gpu-copies", made.document(over_nvlink(m.params)), m.params)  # type: ignore[arg-type]
+    write_run(tmp_path / "run", whole, plan, [result(m, samples, facts=facts)])
+    first, bandwidth, latency, by_size = gpu_figures(read_run(tmp_path / "run"))
+    assert first.table is not None
+    rows = {(row[0], row[1]): row for row in first.table.rows}
+    assert sorted({table for table, _ in rows}) == ["1", "2", "3", "4"]
+    assert rows["1", "GPU and GPU of a node"][2:4] == ("5-6 GB/s", "46.95 GB/s (46.95 to 46.95, 12)")
+    assert rows["2", "inside a GPU"][2] == "about 7 us"
+    assert rows["3", "GPUs of different servers, through the engine"][3] == "not measured"
+    for figure in (bandwidth, latency):
+        assert figure.svg is not None
+        assert "P2P over 2 NVLinks" in figure.caption
+        assert figure.table is not None
+        assert [len(row) for row in figure.table.rows] == [6] * 5
+    assert by_size.table is not None
+    assert len(by_size.table.rows) == len(sizes(int(str(m.params["largest_bytes"]))))
+
+
+def test_a_report_without_copies_says_why(tmp_path: Path) -> None:
+    whole = topology(4)
+    plan = planned(whole)
+    failed = result(plan.measurements[0], status="failed", error="GPU 0000:1a:00.0 is in use by process 7 (python)")
+    write_run(tmp_path / "run", whole, plan, [failed])
+    (figure,) = gpu_figures(read_run(tmp_path / "run"))
+    assert "Not measured: gpu1: GPU 0000:1a:00.0 is in use by process 7" in str(figure.empty)
+    assert figure.table is not None
+    assert figure.table.rows[0][3] == "not measured"

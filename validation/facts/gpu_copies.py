@@ -142,6 +142,22 @@ class GpuCopyFacts(Model):
         what = "h2d" if source is None else "d2h"
         return self.copy_of(what, source, target, "pinned"), self.wait_of(what, source, target)  # type: ignore[arg-type]
 
+    def nvlinks_between(self, one: int, other: int) -> int:
+        """NVLinks that are up between two GPUs; behind switches all that both have."""
+        of = {gpu.address: gpu for gpu in self.nvlink or ()}
+        a, b = (of.get(self.gpus[number].address) for number in (one, other))
+        if a is None or b is None:
+            return 0
+        return min(a.peers["switch"], b.peers["switch"]) or a.peers[b.address]
+
+    def path_words(self, source: int, target: int) -> str:
+        """`P2P over 2 NVLinks`, `P2P over PCIe`, `through the host: ...`."""
+        pair = self.path(source, target)
+        if pair is None or not pair.access:
+            return f"through the host: {pair.why if pair else 'nobody asked the driver'}"
+        links = self.nvlinks_between(source, target)
+        return f"P2P over {links} NVLink{'s' if links > 1 else ''}" if links else "P2P over PCIe"
+
     @property
     def holes(self) -> list[str]:
         """In words, what the matrix of H and all GPUs lacks: GPUs, cells, verified data."""

@@ -112,7 +112,11 @@ def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement
         if not facts.gpus:
             found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
             continue
-        for figure in figures(criterion, facts):
+        mine = list(figures(criterion, facts))
+        if not mine:
+            why = "one GPU in this node, and so no pair"
+            found.append(judgement(criterion, node, "not-applicable", "not-applicable", why, evidence))
+        for figure in mine:
             found.append(_figure(case, criterion, node, evidence, facts, figure))
     return found
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
-from validation.facts import GpuCopyFacts, NvGpu
+from validation.facts import GpuCopyFacts
 from validation.gpus import nvlinks, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_copies import Figure, judged, link_of, none, without_gpus
@@ -28,32 +28,9 @@ SAME = 1.15
 """How much faster than through the host a copy with peer access is at least, for the access to be of any use."""
 
 
-def joining(facts: GpuCopyFacts, one: int, other: int) -> int:
-    """NVLinks that are up between two GPUs; behind switches all that both have."""
-    a, b = (_nv(facts, number) for number in (one, other))
-    if a is None or b is None:
-        return 0
-    if a.peers["switch"] and b.peers["switch"]:
-        return min(a.peers["switch"], b.peers["switch"])
-    return int(a.peers[b.address])
-
-
-def _nv(facts: GpuCopyFacts, number: int) -> NvGpu | None:
-    return next((g for g in facts.nvlink or () if g.address == facts.gpus[number].address), None)
-
-
-def path_words(facts: GpuCopyFacts, source: int, target: int) -> str:
-    """`P2P over 2 NVLinks`, `P2P over PCIe`, `through the host: ...`."""
-    pair = facts.path(source, target)
-    if pair is None or not pair.access:
-        return f"through the host: {pair.why if pair else 'nobody asked the driver'}"
-    links = joining(facts, source, target)
-    return f"P2P over {links} NVLink{'s' if links > 1 else ''}" if links else "P2P over PCIe"
-
-
 def _bound(criterion: Criterion, facts: GpuCopyFacts, source: int, target: int) -> Bound | None:
     """By the NVLinks between two GPUs, else by the lesser of their PCI Express links."""
-    links, row = joining(facts, source, target), nvlinks(facts.gpus[source].name)
+    links, row = facts.nvlinks_between(source, target), nvlinks(facts.gpus[source].name)
     if links and row is not None:
         ceiling = links * row.rate_mb_s / 1e3
         floor = NVLINK_SHARE * ceiling
@@ -87,10 +64,10 @@ def _pairs(facts: GpuCopyFacts) -> Iterator[tuple[int, int]]:
 def rates(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
     """Copies of each ordered pair by the best path that it has."""
     for a, b in _pairs(facts):
-        copy, pair, links = facts.cell(a, b)[0], facts.path(a, b), joining(facts, a, b)
+        copy, pair, links = facts.cell(a, b)[0], facts.path(a, b), facts.nvlinks_between(a, b)
         if copy is None:
             continue
-        path, broken = path_words(facts, a, b), ""
+        path, broken = facts.path_words(a, b), ""
         if links and (pair is None or not pair.access):
             broken = f"goes {path}, although {links} NVLinks join the two"
         elif pair is not None and pair.access and copy.gb_s:
@@ -113,7 +90,7 @@ def latencies(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
         wait = facts.cell(a, b)[1]
         if wait is not None:
             summary = Summary(wait.us, 0.0, wait.low_us, wait.high_us, wait.samples) if wait.samples else None
-            yield Figure(wait.words, summary, bound, "", (a, b), wait.error, path_words(facts, a, b))
+            yield Figure(wait.words, summary, bound, "", (a, b), wait.error, facts.path_words(a, b))
 
 
 def judge_gpu_pairs(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -147,8 +124,8 @@ def groups(node: str, facts: GpuCopyFacts) -> Iterator[tuple[str, Peer]]:
     for a, b in _pairs(facts):
         copy, wait = facts.cell(a, b)
         one, other = facts.gpus[a].card, facts.gpus[b].card
-        far = one.distance(other) if one is not None and other is not None and not joining(facts, a, b) else None
-        path = path_words(facts, a, b).partition(":")[0] + (f" ({far})" if far else "")
+        far = one.distance(other) if one is not None and other is not None and not facts.nvlinks_between(a, b) else None
+        path = facts.path_words(a, b).partition(":")[0] + (f" ({far})" if far else "")
         if copy is not None and copy.gb_s:
             name = f"{facts.gpus[a].name}: pairs, {path}"
             yield name, Peer(f"{node}, {copy.words}", summarize(copy.gb_s).median, False)
@@ -234,8 +211,9 @@ def judge_gpu_remote(case: Case, criterion: Criterion) -> list[Judgement]:
         words = f"{statistics.median(near):.4g} us between GPUs of the node" if near else "no pair of GPUs in the node"
         words += " (emulated)" if facts.emulated else ""
         if not far:
-            why = f"{words}; between nodes nothing was measured: suite remoting does, where a client has the pool"
-            said.append(judgement(criterion, node, "not-measured", "missing-metric", why, evidence))
+            why = f"reported, not judged: {words}; between nodes nothing was measured"
+            why += " (suite remoting does, where a client has the pool)"
+            said.append(judgement(criterion, node, "not-applicable", "reported", why, evidence))
             continue
         why = f"reported, not judged: {statistics.median(far):.4g} us between GPUs of different servers, {words}"
         summary = summarize(far)

@@ -10,6 +10,7 @@ from validation.report.collectives import collective_figures
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
 from validation.report.fabric_drawing import fabric_figure, link_figure
+from validation.report.gpus import gpu_figures
 from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.topology_drawing import node_figures
@@ -31,6 +32,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "topology_figures": (fabric_figure(documents), *([links] if links else []), *node_figures(documents)),
         "matrices": fabric.matrices(documents),
         "size_figure": size_figure(documents),
+        "gpu_figures": gpu_figures(documents),
         "training": jobs,
         "training_figures": (*training_figures(documents, jobs, verdict), *collective_figures(documents, verdict)),
         "remoting_figures": remoting_figures(documents, verdict),
@@ -38,6 +40,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "figure_sections": (
             ("topology", "Topology"),
             ("fabric", "Fabric"),
+            ("gpus", "GPUs and host memory"),
             ("training", "Training"),
             ("remoting", "Remoting and fractions"),
             ("operation", "Operation"),
