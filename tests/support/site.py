@@ -150,6 +150,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support import gpu_health_case  # which stands on this module
 
         return gpu_health_case.read(measurement, gpu_health_case.facts(1))
+    if measurement.kind == "gpu-container":
+        from tests.support import gpu_container_case  # which stands on this module
+
+        return gpu_container_case.read(measurement, gpu_container_case.facts(1))
     if measurement.kind == "rdma-ports":
         from tests.support.rdma_case import ports_of  # which stands on this module
 

@@ -23,6 +23,7 @@ from validation.facts.collectives import (
 )
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
 from validation.facts.driver import DriverLibraries
+from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
@@ -70,6 +71,7 @@ __all__ = [
     "ComputeDevice",
     "ComputeFacts",
     "ComputeFigure",
+    "ContainerGpus",
     "ConvergedFacts",
     "CopyDevice",
     "CopyFacts",
@@ -82,6 +84,7 @@ __all__ = [
     "FractionFacts",
     "Gid",
     "GpuCell",
+    "GpuContainerFacts",
     "GpuCopy",
     "GpuCopyFacts",
     "GpuHealthFacts",
@@ -136,6 +139,7 @@ AnyFacts = Annotated[
     | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
     | Annotated[IbFabricFacts, Tag("ib-fabric")]
     | Annotated[GpuHealthFacts, Tag("gpu-health")]
+    | Annotated[GpuContainerFacts, Tag("gpu-container")]
     | Annotated[CopyFacts, Tag("copies")]
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]

@@ -15,6 +15,7 @@ from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
+from validation.judging.gpu_container import judge_gpu_container
 from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
 from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.gpu_pairs import (
@@ -92,6 +93,7 @@ METHODS = {
     "acs": Method(judge_acs, "Access Control Services of the ports above cards, as their configuration space says"),
     "gpulib": Method(judge_gpulib, "the driver's libraries, loaded by name, against the kernel module that is loaded"),
     "gpudirect": Method(judge_gpudirect, "kernel, its options and modules that GPUDirect RDMA stands on"),
+    "gpu-container": Method(judge_gpu_container, "GPUs in a container before and after a reload of systemd's units"),
     "mtu": Method(judge_mtu, "value, and on RDMA fabrics the active MTU of the ports"),
     "rdma-port": Method(judge_rdma_port, "what RDMA ports say of their state, twice, and their counters"),
     "lossless": Method(judge_lossless, "what RoCE ports say of their settings, and their counters"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import facts, gpu_health, ib_fabric, rdma_ports
+from validation.parsers import facts, gpu_container, gpu_health, ib_fabric, rdma_ports
 
 
 def _facts(m: Measurement, topology: Topology) -> Job:
@@ -50,6 +50,14 @@ KINDS = (
         title="InfiniBand fabric: subnet manager, links, errors",
         job=_rdma,
         parse=ib_fabric.parse,
+        repeat_by="probe",
+        once=True,
+    ),
+    Kind(
+        name="gpu-container",
+        title="GPUs of a container, before and after a reload of systemd's units",
+        job=_gpus,
+        parse=gpu_container.parse,
         repeat_by="probe",
         once=True,
     ),

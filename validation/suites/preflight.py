@@ -30,6 +30,7 @@ def plan(request: Request) -> Part:
             ]
         )
     part.rounds += _gpu_health(request)
+    part.rounds += _gpu_container(request)
     part.rounds += _rdma_ports(request, "", {})
     part.rounds += _ib_fabric(request)
     mtu = request.serving("path-mtu")
@@ -92,6 +93,28 @@ def _gpu_health(request: Request, suffix: str = "") -> list[list[Measurement]]:
                 criteria=criteria,
                 estimated_s=1.0,
                 timeout_s=90.0,
+            )
+            for node in nodes
+        ]
+    ]
+
+
+def _gpu_container(request: Request) -> list[list[Measurement]]:
+    """Every node that is to have GPUs; not a machine that nobody declared, whose units are not ours to reload."""
+    criteria = request.serving("gpu-container")
+    nodes = [node for node in request.topology.nodes if node.gpus and request.topology.here is None]
+    if not nodes or not criteria:
+        return []
+    return [
+        [
+            Measurement(
+                id=f"gpu-container.{node.name}",
+                suite="preflight",
+                kind="gpu-container",
+                nodes=(node.name,),
+                criteria=criteria,
+                estimated_s=5.0,
+                timeout_s=180.0,
             )
             for node in nodes
         ]

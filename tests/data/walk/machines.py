@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import gpu_container_case, gpu_health_case, machines, tool_texts
 from tests.support import gpu_copies_documents as gpu_copies
-from tests.support import gpu_health_case, machines, tool_texts
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, torch_document
 from tests.support.remoting_documents import attempts_made
@@ -127,6 +127,9 @@ class Player:
             found = machines.facts(machine, node, mtu)
             brief = {key: found[key] for key in ("fabric_ports", "rdma_devices")}
             return "facts", "", brief if asked.get("rdma_only") else found
+        if kind == "gpu-container":
+            found = gpu_container_case.facts(machine.gpus)
+            return "docker", json.dumps(found), found
         if kind == "gpu-health":
             found = gpu_health_case.facts(machine.gpus, model=machine.gpu)
             return "NVML", json.dumps(found), found

@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.support import gpu_container_case
 from tests.support import gpu_copies_documents as gpu_copies
+from tests.support.driver import whole
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.built import Deployment, NodeBuilt
@@ -57,7 +59,7 @@ def facts(node: str) -> dict[str, Any]:
         "stack_release": "", "docker_package": "docker-ce 5:29.9.0-1~ubuntu.24.04~noble", "runc": "1.4.3",
         "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
     }  # fmt: skip
-    return {**found, **ODD.get(node, {})}
+    return {**found, **(whole(DRIVER.split()[1].partition("-")[0]) if gpu else {}), **ODD.get(node, {})}
 
 
 def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,6 +67,9 @@ def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     tool, version, stdout, found = "facts", "0.1.0", "", {}
     if kind == "facts":
         found = facts(node)
+    elif kind == "gpu-container":
+        found = gpu_container_case.facts(1)
+        tool, version, stdout = "docker", found["docker"], json.dumps(found)
     elif kind == "gpu-health":
         recorded = json.loads((DATA / "kinds/gpu-health.json").read_text())["document"]["facts"]
         found = {**recorded, "emulated": False, "gpus": recorded["gpus"][:1]}  # as if it were a GPU of hardware
