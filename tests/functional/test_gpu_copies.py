@@ -13,8 +13,9 @@ import pytest
 
 from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import MIB, ROOT, built, describe, local
-from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of, write_run
+from tests.support.site import CRITERIA, criterion, hardware, lab, plan_of, result, verdict_of, write_run
 from toolkit.engine import build
+from validation.fabric import load_fabric
 from validation.facts import GpuCopyFacts
 from validation.gpus import pcie_rate
 from validation.kinds import parse
@@ -24,6 +25,7 @@ from validation.parsers import ParseError
 from validation.probes.gpu_copies import busy, sizes
 from validation.report.documents import read_run
 from validation.report.gpus import gpu_figures
+from validation.suites import make_plan
 
 compiles = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 ASKED = {"largest_bytes": MIB, "repeat": 6, "latency_count": 20, "warm_s": 0.02}
@@ -120,6 +122,12 @@ def changed(change: Any) -> dict[str, Any]:
     report = made.report(PARAMS)
     change(report)
     return made.document(report)
+
+
+def test_two_ordinals_of_one_gpu_are_named() -> None:
+    twice = [made.gpu(0), made.gpu(1), made.gpu(2, uuid=made.gpu(0)["uuid"])]
+    with pytest.raises(ParseError, match="ordinals 0 and 2 are one GPU, GPU-0000"):
+        parse("gpu-copies", made.document(made.report(PARAMS, twice)), PARAMS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -290,6 +298,8 @@ def test_it_is_planned_where_gpus_are() -> None:
     found = Found(user="x", gpus=2, gpu_trouble="", torch="", torch_python="")
     alone = hardware(("gpu1",)).model_copy(update={"here": found})
     assert planned(alone).measurements[0].params["gpus"] == 2
+    plan = make_plan("r", alone, load_fabric("tcp10"), CRITERIA, ("transport",), {"anyway": 1, "quick": 1})
+    assert plan.measurements[0].params == {**QUICK, "gpus": 2, "anyway": True}
     ill = alone.model_copy(update={"here": found.model_copy(update={"gpu_trouble": "no NVIDIA driver"})})
     left = plan_of(ill, ("preflight", "transport")).left_out
     assert any("no NVIDIA driver" in one.why and "tr.h2d" in one.criteria for one in left)

@@ -107,6 +107,8 @@ def runs(site: Path) -> list[Path]:
         ((*TCP10, "--resume", "x"), "--fabric and --resume exclude each other"),
         (("validate", "--resume", "x", "--suite", "transport"), "--resume uses the suites and plan of the run"),
         (("validate", "--resume", "no-such-run"), "no-such-run: no such run"),
+        ((*TCP10, "--quick"), "--quick goes with --here"),
+        ((*TCP10, "--anyway"), "--anyway goes with --here"),
         (("report",), "no run yet"),
         (("fabrics", "show", "tcp1"), "unknown fabric 'tcp1'"),
         ((*TCP10, "--suite", "training", "--bogus"), "No such option"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.site import (
+    CRITERIA,
     LAB,
     PLAN,
     REAL,
@@ -23,6 +25,7 @@ from tests.support.site import (
     waiver,
     with_facts,
 )
+from validation.judging.debt import _mostly_waived
 
 SICK = spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985)
 
@@ -121,3 +124,12 @@ def test_what_is_mostly_waived_is_not_accepted():
     verdict = verdict_of(REAL, plan, results, waive_all(verdict_of(REAL, plan, results)))
     assert (verdict.outcome, verdict.sign_off) == ("incomplete", "INCOMPLETE")
     assert any(re.search(r"mostly waived: 2 of \d+ criteria", note) for note in verdict.notes)
+
+
+def test_what_does_not_apply_is_no_debt_that_waivers_could_stand_for():
+    judged = [("pf.bom", "pass"), ("pf.stack", "waived"), *((id_, "not-applicable") for id_ in ("tr.h2d", "tr.p2p"))]
+    verdicts = [SimpleNamespace(id=id_, verdict=verdict, owed=True) for id_, verdict in judged]
+    case = SimpleNamespace(criteria=CRITERIA, applies=lambda c: True, virtual=False)
+    assert _mostly_waived(case, verdicts) == ""
+    lost = [SimpleNamespace(id=v.id, verdict="not-measured", owed=True) for v in verdicts[2:]]
+    assert "1 of 4" in _mostly_waived(case, [*verdicts[:2], *lost])

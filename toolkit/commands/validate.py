@@ -43,6 +43,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @inventory_option
 @click.option("--here", is_flag=True, help="This machine by itself, as this user: no inventory, no ssh, nothing owed.")
 @click.option("--quick", is_flag=True, help="With --here: each measurement at its shortest.")
+@click.option("--anyway", is_flag=True, help="With --here: copy on GPUs that somebody works on, too.")
 @click.option(
     "--suite",
     "suites",
@@ -81,6 +82,7 @@ def validate(
     inventory: Path,
     here: bool,
     quick: bool,
+    anyway: bool,
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
@@ -111,8 +113,8 @@ def validate(
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
-    if here or quick:
-        _refuse_with_here(ctx, here)
+    if here or quick or anyway:
+        _refuse_with_here(ctx, here, quick)
     chosen = [
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
     ]
@@ -134,13 +136,15 @@ def validate(
     elif resume:
         _resume(rundir.find(runs_dir, resume), formats, as_json)
     elif here:
-        _one(asked_here(_check_suites(suites), quick), dry_run, formats, as_json, runs_dir)
+        _one(asked_here(_check_suites(suites), quick, anyway), dry_run, formats, as_json, runs_dir)
     else:
         _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
 
 
-def _refuse_with_here(ctx: click.Context, here: bool) -> None:
+def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
     """UsageFault for an option that makes no sense of one machine by itself."""
+    if not here and not quick:
+        raise UsageFault("--anyway goes with --here; on a site's nodes nobody else may work while they are measured")
     if not here:
         raise UsageFault("--quick goes with --here; of a site, profiles have a quick test: toolkit profiles")
     for name in ("fabric_name", "inventory", "profile", "waivers", "branding", "resume", "rejudge"):

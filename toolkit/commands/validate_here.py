@@ -18,13 +18,13 @@ from validation.model import Scalar, Topology
 from validation.suites import ALONE, make_plan
 
 
-def asked_here(suites: Sequence[str], quick: bool) -> Asked:
+def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False) -> Asked:
     """What is measured of this machine; says on stderr what it was found to be."""
     topology = topology_here()
     for line in said(topology):
         click.echo(line, err=True)
     loaded, sources = no_fabric(), read_criteria()
-    options: dict[str, Scalar] = {"quick": 1} if quick else {}
+    options: dict[str, Scalar] = {name: 1 for name, given in (("quick", quick), ("anyway", anyway)) if given}
     plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), suites or ALONE, options)
     return Asked(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
 

@@ -12,6 +12,7 @@ A GPU that somebody works on is refused, unless `anyway`. Nothing stays on a GPU
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -19,7 +20,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,10 @@ def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int]
             name = "of another container or user"
         names.append(f"{pid} ({name})")
     if names:
-        return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with `anyway`"
+        return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with --anyway"
     if memory is not None and memory[1] > BUSY_BYTES:
         held = f"{memory[1] >> 20} of {memory[0] >> 20} MiB of its memory are held, and NVML does not say by whom"
-        return f"GPU {address} is in use: {held}; end what holds it, or measure with `anyway`"
+        return f"GPU {address} is in use: {held}; end what holds it, or measure with --anyway"
     return ""
 
 
@@ -100,7 +100,7 @@ def available() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
 
 
-@contextmanager
+@contextlib.contextmanager
 def near(address: str, everywhere: set[int]) -> Iterator[bool]:
     """Run on the processors of a GPU's NUMA node; False where nothing says which, or none of them may be used."""
     cpus = local_cpus(address) & everywhere
@@ -133,7 +133,8 @@ class Buffers:
     def close(self) -> None:
         """Give the pinned memory back."""
         for address in self.memory["pinned"]:
-            self.cuda.host_free(address)
+            with contextlib.suppress(CudaError):
+                self.cuda.host_free(address)
 
 
 class Bench:
@@ -332,8 +333,9 @@ class Bench:
             self.cell({**of, "memory": "", "bytes": size, "counted": size}, measure)
             self.latency(of, a, lambda: issue(four))
         for one, other in ((a, b), (b, a)):  # so that the next pair begins without
-            one.use()
-            self.cuda.cuCtxDisablePeerAccess(other.context)
+            with contextlib.suppress(CudaError):  # the cells tell what is wrong with the GPU
+                one.use()
+                self.cuda.cuCtxDisablePeerAccess(other.context)
         return {**said, "access": True}
 
     def enable(self, other: Device) -> None:

@@ -82,6 +82,8 @@ def _gpu_copies(request: Request, part: Part) -> None:
             part.leave_out(f"copies of GPUs: {topology.here.gpu_trouble}", *criteria)
             continue
         params, estimated = copies_asked(node, gpus, bool(request.options.get("quick")))
+        if request.options.get("anyway"):
+            params = {**params, "anyway": True}
         found.append(
             Measurement(
                 id=f"gpu-copies.{node.name}",
