@@ -193,7 +193,7 @@ def test_a_single_gpu_is_held_against_what_was_published_of_its_model() -> None:
     def of(rate: float) -> Spoil:
         def change(device: dict[str, Any]) -> None:
             device["name"] = H100
-            device["lists"]["sustained"]["bf16"][0][2] = [seconds("gemm", "2048x2048x13312NN", "bf16") * 500 / rate] * 3
+            device["lists"]["sustained"]["bf16"][0][2] = [seconds("gemm", "2048x2048x13312NN", rate * 1e12)] * 3
 
         return change
 

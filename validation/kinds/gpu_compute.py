@@ -50,6 +50,7 @@ KINDS = (
             quick={"most": QUICK_PROBLEMS, "least_s": QUICK_S, "exact": 2},
             quick_s=60.0,
             why_not=_why_not,
+            virtual_s=20.0,
         ),
     ),
 )

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.support import gpu_container_case, gpu_health_case, machines, tool_texts
+from tests.support import compute_case, gpu_container_case, gpu_health_case, machines, tool_texts
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, torch_document
@@ -29,6 +29,7 @@ from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
 from validation.gpus import memory_rate
+from validation.kinds import exact_compute
 from validation.model import Node
 
 SOCKPERF = Path(__file__).parents[1] / "sockperf"
@@ -37,7 +38,9 @@ SHARE = 0.96
 LATENCY_US = {"write": 1.9, "send": 2.0, "read": 3.4}
 PLENTY = 10**14
 """Bytes, and packets, that an adapter has counted."""
-MIB = 1 << 20
+MIB, GIB = 1 << 20, 1 << 30
+MEMORY_GB_S = 180
+"""Of two sockets with six channels of 2400 MT/s and more, some three quarters."""
 
 
 class Recorded(Remote):
@@ -69,6 +72,17 @@ class Recorded(Remote):
     async def stop(self) -> Output:
         """The same."""
         return self._output
+
+
+def processors(kind: str, asked: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """(stdout, facts) of what a node's processors do, one of them for all."""
+    if kind == "exact-compute":
+        one = {"cpu": 0, "turns": 3, "digests": {exact_compute.reference(): 3}}
+        return json.dumps({"cpus": 1, "seconds": asked["seconds"], "processors": [one]}), {"cpus": 1, "turns": 3}
+    took, facts = asked["window_s"], {"cpus": 1, "array_bytes": GIB, "cache_bytes": MIB}
+    window = {"late_s": 0, "seconds": took, "end_s": took, "bytes": int(MEMORY_GB_S * took * 1e9), "gb_s": MEMORY_GB_S}
+    windows = [{"window": number, **window} for number in range(asked["repeats"])]
+    return json.dumps({**facts, "copy": [{"cpu": 0, "verified": True, "windows": windows}]}), facts
 
 
 class Player:
@@ -151,6 +165,11 @@ class Player:
             return "sockperf", "" if serves else (SOCKPERF / "3.7-tcp.out").read_text(), found
         if kind.startswith("rdma-"):
             return self.rdma(kind, asked, node, serves)
+        if kind == "gpu-compute":
+            document = compute_case.document([compute_case.gpu(n, asked, machine.gpu) for n in range(machine.gpus)])
+            return "torch", document["stdout"], document["facts"]
+        if kind in ("exact-compute", "memory-bandwidth"):
+            return "probes", *processors(kind, asked)
         return self.work(kind, asked, node)
 
     def rdma(self, kind: str, asked: dict[str, Any], node: Node, serves: bool) -> tuple[str, str, dict[str, Any]]:
