@@ -178,6 +178,8 @@ def test_one_gpu_of_eight_slower_by_six_percent_fails_and_is_named_and_no_other(
 def test_a_very_slow_gpu_moves_no_other_gpus_bound() -> None:
     found = judged({0: slower(0.9)}, gpus=3)
     assert [j.verdict for j in found.judgements] == ["fail", "pass", "pass"]
+    fast = judged({0: slower(-0.5)}, gpus=4)
+    assert fast.verdict == "pass"
     two = judged({0: slower(0.9)}, gpus=2)
     assert [j.verdict for j in two.judgements] == ["fail", "pass"]
 

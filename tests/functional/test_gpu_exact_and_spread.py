@@ -146,6 +146,8 @@ def test_one_bad_gpu_moves_no_median_and_three_are_no_fleet() -> None:
     found = judged({0: slower(0.9)}, "co.spread", gpus=4)
     assert [j.verdict for j in found.judgements] == ["fail", "pass", "pass", "pass"]
     assert {j.reason_code for j in found.judgements[1:]} == {"within-bounds"}
+    fast = judged({0: slower(-0.5)}, "co.spread", gpus=4)
+    assert {j.reason_code for j in fast.judgements} == {"within-bounds"}
     three = judged({0: slower(0.9)}, "co.spread", gpus=3)
     assert (three.verdict, three.reason_code) == ("not-measured", "no-bound")
     other = judged({0: named("NVIDIA Imaginary 200")}, "co.spread", gpus=4)

@@ -66,7 +66,7 @@ def decide(
         return "incomplete", []
     for verdict in deciding:
         for judgement in verdict.judgements:
-            if judgement.verdict == "not-measured" and not _excused(case, judgement):
+            if judgement.verdict == "not-measured" and not _excused(case, judgement, verdict.owed):
                 return "incomplete", []
         if not case.virtual and verdict.owed and verdict.verdict not in ("pass", "waived", "not-applicable"):
             return "incomplete", []
@@ -83,13 +83,13 @@ def decide(
     return "passed", []
 
 
-def _excused(case: Case, judgement: Judgement) -> bool:
+def _excused(case: Case, judgement: Judgement, owed: bool) -> bool:
     """True where it withholds no pass: what only hardware can show, of virtual parts; of a machine that nobody
-    declared, what is judged by a declaration.
+    declared, what is judged by a declaration; and what nobody owes and nothing was declared for.
     """
     if judgement.reason_code == "virtual":
         return case.virtual
-    return judgement.reason_code == "no-bound" and case.topology.here is not None
+    return judgement.reason_code == "no-bound" and (case.topology.here is not None or not owed)
 
 
 def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:
