@@ -166,7 +166,7 @@ def named(name: str) -> Spoil:
 @pytest.mark.parametrize("id_", ["co.gemm", "co.conv", "co.rnn"])
 def test_one_gpu_of_eight_slower_by_six_percent_fails_and_is_named_and_no_other(id_: str) -> None:
     fine = judged({}, id_, gpus=8)
-    assert (fine.verdict, fine.coverage) == ("pass", "8/8 GPUs")
+    assert (fine.verdict, fine.coverage) == ("pass", "8/8 devices")
     found = judged({5: slower(0.06)}, id_, gpus=8)
     assert (found.verdict, found.reason_code) == ("fail", "below-floor")
     assert [j.subject for j in found.judgements if j.verdict == "fail"] == ["gpu1, GPU 5"]

@@ -106,10 +106,10 @@ METHODS = {
         judge_compute,
         "rates of each GPU against the others of its model and published ones",
         figures=True,
-        counts="GPUs",
+        counts="devices",
     ),
     "exact-products": Method(judge_exact_products, "digests of exact matrix products of each device", counts="devices"),
-    "fleet": Method(judge_spread, "rates of each GPU against the median of its model in the run", True, "GPUs"),
+    "fleet": Method(judge_spread, "rates of each GPU against the median of its model in the run", True, "devices"),
     "gpu-host": Method(
         judge_gpu_host, "copies between host memory and each GPU against its PCI Express link", True, "directions"
     ),
