@@ -277,6 +277,7 @@ def test_processors_stand_for_no_gpu() -> None:
         found = criterion(verdict_of(topology, plan, [result(plan.measurements[0], samples, facts=facts)]), "co.gemm")
         assert (found.verdict, found.reason_code) == (verdict, code)
         assert "no GPU took part" in found.reason
+        assert (found.judgements[0].bound.unit, found.judgements[0].bound.metric) == ("ratio", "gemm_tflops_ratio")
 
 
 def test_gpu_servers_are_planned_in_their_container_and_one_machine_with_the_torch_that_it_has() -> None:

@@ -66,7 +66,7 @@ class Gpu:
 
 def judge_compute(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each GPU; the list is the first word of the criterion's metric."""
-    bound = bound_of(case, criterion)
+    bound = as_ratio(bound_of(case, criterion), criterion)
     judged, gpus = devices_of(case, criterion, bound)
     which = (criterion.metric or "").partition("_")[0]
     lists = (which, "sustained") if which == "gemm" else (which,)
@@ -139,7 +139,7 @@ def _judge(
         f"{gpu.said}: {worst.words}{others}",
         evidence,
         summary=Summary(median=worst.ratio, mad=0.0, low=worst.ratio, high=worst.ratio, count=len(held)),
-        bound=as_ratio(bound, criterion),
+        bound=bound,
     )
 
 

@@ -24,7 +24,7 @@ REMARK = 0.965
 
 def judge_spread(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each GPU: its lowest share of the median over the precisions of the criterion's list."""
-    bound = bound_of(case, criterion)
+    bound = as_ratio(bound_of(case, criterion), criterion)
     judged, gpus = devices_of(case, criterion, bound)
     which = (criterion.metric or "").partition("_")[0]
     return judged + [_judge(case, criterion, gpu, gpus, which) for gpu in gpus]
