@@ -14,6 +14,7 @@ from validation.judging.collectives import judge_collectives
 from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
+from validation.judging.dcgm import judge_dcgm
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_container import judge_gpu_container
 from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
@@ -100,6 +101,7 @@ METHODS = {
     "memlock": Method(judge_memlock, "how much memory a new session may lock"),
     "gpu-health": Method(judge_gpu_health, "what GPUs say of errors, repairs, throttling, link and modes, twice"),
     "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
+    "dcgm": Method(judge_dcgm, "what DCGM's diagnostic says of each of its tests"),
     "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
     "compute": Method(
