@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support.driver import whole
 from validation.built import NodeBuilt
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
@@ -66,6 +67,7 @@ FACTS: dict[str, Any] = {
     "docker": "29.9.0",
     "docker_package": "docker-ce 5:29.9.0-1~debian.12~bookworm",
     "runc": "1.4.3",
+    "library_env": {"settings": []},
     "horovod": "",
     "torch": "",
     "probes": "0.1.0",
@@ -146,9 +148,6 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return healthy_rdma(measurement)
     if measurement.kind in ("as-built", "converged"):
         return _as_built(measurement)
-    if measurement.kind == "dcgm-diag":
-        absent = {"type": "dcgm", "form": 0, "level": measurement.params["level"], "returncode": 127, "version": ""}
-        return result(measurement, facts={**absent, "driver": "", "trouble": "none here", "gpus": [], "tests": []})
     if measurement.kind == "gpu-health":
         from tests.support import gpu_health_case  # which stands on this module
 
@@ -348,7 +347,7 @@ ADAPTER = {
 NIC = {"what": "nic", "interface": "fab0", "address": "0000:3b:00.0", **LINK, **below("3a"), **ADAPTER}
 GPU = {"what": "gpu", "address": "0000:18:00.0", **LINK, **below("17")}
 REAL_PCI = [NIC, GPU]
-REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI}
+REAL_FACTS = {"virt": "none", "lab": "", "pci": REAL_PCI, **whole("580.173.02")}
 
 
 def spoil(kind, pick, value):

@@ -138,5 +138,5 @@ FAULTS = {
         kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True)
         for kind, f in GPU_FAULTS.items()
     },
-    **{kind: Fault(f.about, _script(f.plant), _script(f.clear)) for kind, f in NODE_FAULTS.items()},
+    **{kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only) for kind, f in NODE_FAULTS.items()},
 }

@@ -1,7 +1,8 @@
 """Faults inside a virtual machine, planted and taken back by shell scripts that run on it as root.
 
 Each script finds the RDMA device behind fab0 itself ($device) and keeps what it has to remember below $kept, which
-goes with a reboot, as the faults do (except memlock-low, which is a file). So clearing finds nothing to do after one.
+goes with a reboot, as the faults do (except memlock-low and nccl-pinned, which are files). So clearing finds nothing
+to do after one.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ need_device() {{
     [ -n "$device" ] || {{ echo 'no RDMA device on {PORT}; provision the node first (site.yml)' >&2; exit 1; }}
 }}
 """
+PROFILE = "/etc/profile.d/zz-elastic-ai-lab-fault.sh"
 LIMITS = "/etc/security/limits.d/zz-elastic-ai-lab-fault.conf"
 RULE = f"INPUT -p udp --dport {ROCE_UDP_PORT} -m comment --comment elastic-ai-lab-fault -j DROP"
 TOS = '"/sys/kernel/config/rdma_cm/$device/ports/1/default_roce_tos"'
@@ -30,6 +32,7 @@ class NodeFault:
     about: str
     plant: str
     clear: str
+    vm_only: bool = True
 
 
 NODE_FAULTS = {
@@ -81,6 +84,14 @@ done
 """,
         f"""rm -f {LIMITS}
 """,
+    ),
+    "nccl-pinned": NodeFault(
+        "logins have NCCL_PROTO and NCCL_P2P_DISABLE in their environment, as somebody's trial left them",
+        f"""printf 'export NCCL_PROTO=Simple NCCL_P2P_DISABLE=1\\n' >{PROFILE}
+""",
+        f"""rm -f {PROFILE}
+""",
+        vm_only=False,
     ),
     "dscp-unset": NodeFault(
         f"RDMA-CM connections of {PORT}'s device carry no DSCP (type of service 0)",

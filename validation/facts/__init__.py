@@ -22,7 +22,6 @@ from validation.facts.collectives import (
     NcclPath,
 )
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
-from validation.facts.dcgm import DcgmFacts, DcgmResult, DcgmTest
 from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
@@ -34,10 +33,12 @@ from validation.facts.node import (
     Components,
     Drift,
     FabricPort,
+    LibraryEnv,
     NodeFacts,
     OwnedDevice,
     Ports,
     RdmaDevice,
+    Setting,
 )
 from validation.facts.nvlink import NvGpu, NvLink, joined
 from validation.facts.pci import DISTANCES, Distance, NumaNode, PciCard, PciLink, PciPort, Uplink
@@ -78,9 +79,6 @@ __all__ = [
     "CopyFacts",
     "CopyGpu",
     "CopyPair",
-    "DcgmFacts",
-    "DcgmResult",
-    "DcgmTest",
     "Distance",
     "Drift",
     "DriverLibraries",
@@ -104,6 +102,7 @@ __all__ = [
     "IbRate",
     "IsolationFacts",
     "KernelLog",
+    "LibraryEnv",
     "Memlock",
     "NcclChannels",
     "NcclPath",
@@ -124,6 +123,7 @@ __all__ = [
     "RdmaPort",
     "RdmaPortsFacts",
     "Remoting",
+    "Setting",
     "SubnetManager",
     "TrainingFacts",
     "Uplink",
@@ -142,7 +142,6 @@ AnyFacts = Annotated[
     Annotated[NodeFacts, Tag("node")]
     | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
     | Annotated[IbFabricFacts, Tag("ib-fabric")]
-    | Annotated[DcgmFacts, Tag("dcgm")]
     | Annotated[GpuHealthFacts, Tag("gpu-health")]
     | Annotated[GpuContainerFacts, Tag("gpu-container")]
     | Annotated[CopyFacts, Tag("copies")]

@@ -70,6 +70,25 @@ class Drift(Model):
         return f"{self.package} is {self.found or 'absent'}, {self.provisioned} was provisioned"
 
 
+class Setting(Model):
+    """A setting of a library on the node, and the file or session that it is from."""
+
+    name: Name
+    value: str
+    where: str
+
+    def __str__(self) -> str:
+        """`NCCL_ALGO=Ring (/etc/nccl.conf)`."""
+        return f"{self.name}={self.value} ({self.where})"
+
+
+class LibraryEnv(Model):
+    """What is set for NCCL and UCX. `unread`: what of it could not be looked at, in words."""
+
+    settings: tuple[Setting, ...]
+    unread: str = ""
+
+
 class Components(Model):
     """The stack of a node: version of each component, "" where it is not installed."""
 
@@ -138,6 +157,7 @@ class NodeFacts(Ports, Components):
     fabric_manager_state: str | None = None  # systemctl is-active; "" without systemd
     driver_loaded: str = ""  # version, by NVML
     docker_package: str | None = None  # `package version` of the package that Docker is from; None: not asked
+    library_env: LibraryEnv | None = None  # None: not asked
     runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None

@@ -14,7 +14,6 @@ from validation.judging.collectives import judge_collectives
 from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
-from validation.judging.dcgm import judge_dcgm
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_container import judge_gpu_container
 from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
@@ -31,6 +30,7 @@ from validation.judging.hardware import judge_numa, judge_pcie
 from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.mtu import judge_mtu
+from validation.judging.ncclenv import judge_library_env
 from validation.judging.nvfabric import judge_nvfabric
 from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
@@ -101,8 +101,8 @@ METHODS = {
     "memlock": Method(judge_memlock, "how much memory a new session may lock"),
     "gpu-health": Method(judge_gpu_health, "what GPUs say of errors, repairs, throttling, link and modes, twice"),
     "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
-    "dcgm": Method(judge_dcgm, "what DCGM's diagnostic says of each of its tests"),
     "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
+    "library-env": Method(judge_library_env, "what is set for NCCL and UCX, against settings that nobody should leave"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
     "compute": Method(
         judge_compute,

@@ -21,6 +21,7 @@ from validation.probes import (
     gpudirect,
     gpulibs,
     installed,
+    libenv,
     nvlinks,
     pcie,
     processors,
@@ -210,6 +211,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         # a site without the training container may have MPI on the node itself
         "openmpi": training.get("openmpi") or group(r"\(Open MPI\)\s+(\S+)", _say("mpirun", "--version")),
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
+        "library_env": libenv.collect(),
         "runc": group(r"^runc version (\S+)", _say("runc", "--version")),
         "horovod": training.get("horovod", ""),
         "torch": training.get("torch", ""),

@@ -144,8 +144,6 @@ class Player:
         if kind == "gpu-container":
             found = gpu_container_case.facts(machine.gpus)
             return "docker", json.dumps(found), found
-        if kind == "dcgm-diag":
-            return "DCGM", "", {"level": asked["level"], "returncode": 127}  # the documents tell of none
         if kind == "gpu-health":
             found = gpu_health_case.facts(machine.gpus, model=machine.gpu)
             return "NVML", json.dumps(found), found

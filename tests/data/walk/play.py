@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
+
 from tests.support import gpu_container_case
 from tests.support import gpu_copies_documents as gpu_copies
 from tests.support.driver import whole
@@ -57,6 +59,7 @@ def facts(node: str) -> dict[str, Any]:
         "horovod": "", "torch": "", "probes": "0.1.0", "driver": DRIVER if gpu else "", "fabric_manager": "",
         "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "",
         "stack_release": "", "docker_package": "docker-ce 5:29.9.0-1~ubuntu.24.04~noble", "runc": "1.4.3",
+        "library_env": {"settings": []},
         "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
     }  # fmt: skip
     return {**found, **(whole(DRIVER.split()[1].partition("-")[0]) if gpu else {}), **ODD.get(node, {})}
