@@ -90,6 +90,16 @@ def test_what_makes_a_node_one_of_debian_is_not_on_one_of_el() -> None:
     assert not any(map(standin.has_rpms, UBUNTU))
 
 
+def test_a_python_of_els_version_is_the_newest_of_pyenvs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert standin.pyenv_tree("3.9") is None
+    for version in ("3.9.9", "3.9.18", "3.10.1", "3.9.20"):
+        (tmp_path / f"versions/{version}/bin").mkdir(parents=True)
+    for version in ("3.9.9", "3.9.18"):
+        (tmp_path / f"versions/{version}/bin/python3.9").touch()
+    assert standin.pyenv_tree("3.9") == tmp_path / "versions/3.9.18"
+
+
 def test_a_lab_of_el_needs_what_makes_its_packages() -> None:
     with pytest.raises(LabError, match="missing packages: createrepo-c rpm;"):
         host.check_ready(
@@ -119,6 +129,8 @@ def test_everybody_is_told_that_it_is_a_stand_in(key: str) -> None:
     shared = inventory.inventory_document(spec, Path("/k"), Path("/h"), SERVED, Path("/keys"))["all"]["vars"]
     assert shared["elastic_ai_os_stand_in"] == "debian 12"
     assert shared["stack_release"] == ("rehearsal" if key in UBUNTU else "current")
+    interpreter = "/usr/bin/python3" if key in UBUNTU else "/usr/libexec/platform-python"
+    assert shared["ansible_python_interpreter"] == interpreter
     target = SshTarget(host="h", port=22, user="root", key_file=None, extra_args=())
     node = Node(name="n", groups=(), ssh=target, ports=(), virtual="systemd-nspawn", os_stand_in="debian 12")
     assert node.virtual_words == "systemd-nspawn, operating system is a stand-in over debian 12"

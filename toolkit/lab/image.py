@@ -68,6 +68,8 @@ def base_image(release: Release, say: Callable[[str], None]) -> Path:
             partial = _build(images, key, codename, packages, wanted, say)
             if shown:
                 shown.dress(partial)
+                if shown.system.python and not shown.python:
+                    say(f"no Python {shown.system.python} of pyenv's on this machine: modules run on the base's")
             partial.rename(image)
     return image
 

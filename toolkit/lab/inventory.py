@@ -15,7 +15,7 @@ from toolkit.lab.host import give_to_caller
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
-from toolkit.lab.standin import load_system
+from toolkit.lab.standin import PLATFORM_PYTHON, load_system
 
 #: A round trip between two nodes over the bridge stays below this on any machine that carries a lab at all; it is
 #: what a rehearsal judges latency by (ours: the host's scheduler decides, not a wire).
@@ -83,7 +83,9 @@ def inventory_document(
     }
     if spec.over:
         common["elastic_ai_os_stand_in"] = spec.over
-        common["stack_release"] = load_system(os_key(spec.os)).stack
+        system = load_system(os_key(spec.os))
+        common["stack_release"] = system.stack
+        common |= {"ansible_python_interpreter": f"/{PLATFORM_PYTHON}"} if system.python else {}
         common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
     common |= engine or {}
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}

@@ -6,12 +6,14 @@ One YAML file for each in toolkit/lab/systems/; its name is the system's key in 
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -29,6 +31,9 @@ KEYRING = "usr/share/keyrings/elastic-ai-lab.asc"
 WORDS = ("name", "management", "gateway", "proxy", "claim")
 #: Where programs of the base lie that the system shown has not. The base itself needs them while an image is made.
 HIDDEN = "usr/local/libexec/elastic-ai-lab/hidden"
+#: A Python of EL 9's version, where the machine has one, and the name by which EL's own tools call theirs.
+PYTHON = "opt/elastic-ai-lab/python3.9"
+PLATFORM_PYTHON = "usr/libexec/platform-python"
 RPM_KEY = "etc/pki/rpm-gpg/RPM-GPG-KEY-elastic-ai-lab"
 
 
@@ -39,13 +44,15 @@ class System(StrictModel):
     `installed` are in the image and `held` on hold there; enabled: units that run from the first boot; off: of the
     packages' units those that do not; hidden: files of the base that the system has not; files: their text, in the
     image; commands: run in it last; node_files: in each node, where they are not empty; claims: how the site configures
-    the fabric port, by turns from node to node; stack: the stack release of the lab's inventory.
+    the fabric port, by turns from node to node; stack: the stack release of the lab's inventory; python: the
+    version that Ansible's modules run on, where the machine has one to copy.
     """
 
     sources: tuple[str, ...] = Field(min_length=1)
     packages: tuple[Name, ...] = ()
     repository: Name | None = None
     stack: Name = "rehearsal"
+    python: Literal["", "3.9"] = ""
     enabled: tuple[str, ...] = ()
     off: tuple[str, ...] = ()
     hidden: tuple[AbsolutePath, ...] = ()
@@ -72,11 +79,13 @@ class Guise:
     system: System
     packages: tuple[Path, ...]
     signer: Path
+    #: The tree of a Python of the system's version, None where the machine has none.
+    python: Path | None = None
 
     @property
     def recipe(self) -> str:
         """Changes whenever the image would."""
-        parts = [self.system.model_dump_json(), self.signer.read_text(), Path(__file__).read_text()]
+        parts = [self.system.model_dump_json(), self.signer.read_text(), Path(__file__).read_text(), str(self.python)]
         return "\n".join([*parts, *(hashlib.sha256(package.read_bytes()).hexdigest() for package in self.packages)])
 
     def dress(self, root: Path) -> None:
@@ -93,12 +102,28 @@ class Guise:
             run(["chroot", str(root), "systemctl", "enable", "--quiet", *self.system.enabled])
         if self.system.held:
             run(["chroot", str(root), "apt-mark", "hold", *self.system.held])
+        if self.system.python:
+            self._python(root)
         for command in self.system.commands:
             run(["chroot", str(root), *command])
         for name in self.system.hidden:
             place = root / HIDDEN / name.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
             (root / name.lstrip("/")).rename(place)
+
+    def _python(self, root: Path) -> None:
+        """The interpreter of the modules: a Python of that version, else the base's."""
+        link = root / PLATFORM_PYTHON
+        link.parent.mkdir(parents=True, exist_ok=True)
+        if self.python is None:
+            link.symlink_to("/usr/bin/python3")
+            return
+        copy = root / PYTHON
+        shutil.copytree(self.python, copy, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "test", "share"))
+        (root / "etc/ld.so.conf.d/elastic-ai-lab-python.conf").write_text(f"/{PYTHON}/lib\n")
+        run(["chroot", str(root), "ldconfig"])
+        link.symlink_to(f"/{PYTHON}/bin/python{self.system.python}")
+        run(["chroot", str(root), f"/{PLATFORM_PYTHON}", "-c", "import ctypes, json, ssl, zlib"])
 
     def _debs(self, root: Path) -> None:
         """The repository as apt reads it, and the packages installed."""
@@ -130,6 +155,13 @@ class Guise:
         if copies:
             run(["chroot", str(root), *command, *(f"/{copy.relative_to(root)}" for copy in copies)])
         shutil.rmtree(folder)
+
+
+def pyenv_tree(version: str) -> Path | None:
+    """The tree of the newest Python of that version which pyenv has on this machine; None without one."""
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [path for path in versions.glob(f"{version}.*") if (path / f"bin/python{version}").exists()]
+    return max(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], default=None)
 
 
 def has_rpms(key: str) -> bool:
@@ -166,7 +198,8 @@ def guise(key: str, served: Served) -> Guise:
         if not found:
             raise LabError(f"toolkit/lab/systems/{key}.yml: installed: {name} is not in {data}/{system.repository}.yml")
         packages.append(found[0])  # the oldest, so that an upgrade would bring another one
-    return Guise(key, system, tuple(packages), served.key)
+    python = pyenv_tree(system.python) if system.python else None
+    return Guise(key, system, tuple(packages), served.key, python)
 
 
 def node_texts(key: str, spec: LabSpec, node: NodeSpec) -> dict[str, str]:
