@@ -95,6 +95,13 @@ def memory_rate(gpu_model: str) -> Memory | None:
     return next((row for row in MEMORIES if row.name.search(gpu_model)), None)
 
 
+def on_c2c(gpu_model: str) -> str:
+    """Why a GPU's PCI Express link says nothing of its copies from and to the host; "" where it does."""
+    if not re.search(r"\bG[HB][23]00\b", gpu_model):
+        return ""
+    return "it hangs on NVLink-C2C, of which no floor is published (seen: 201 GB/s, Azure AI benchmarking guide, GB200)"
+
+
 def pcie_rate(gt_s: float, lanes: int) -> tuple[float, str]:
     """Data rate of a PCI Express link each way in GB/s, and how it follows.
 

@@ -231,6 +231,31 @@ def test_faster_than_the_link_is_no_pass_and_without_a_link_there_is_no_bound() 
     assert criterion(judged(lambda p: made.report(p, by_nvml)), "tr.h2d").verdict == "pass"
 
 
+def test_a_superchip_is_not_held_against_its_pci_express_link() -> None:
+    chips = [made.gpu(i, name="NVIDIA GB200") for i in range(2)]
+    verdict = judged(lambda p: made.report(p, chips, rate=lambda c: 200 if "2" in c["what"] else made.usual(c)))
+    found = criterion(verdict, "tr.h2d")
+    assert found.reason_code == "no-bound"
+    assert "NVLink-C2C" in found.reason
+
+
+def test_pairs_below_one_switch_are_held_against_their_own_links() -> None:
+    switched = []
+    for i in range(2):
+        card = made.card(made.gpu(i)["address"])
+        narrow = {"gt_s": 8.0, "lanes": 4}
+        up = {"address": made.SWITCH, "link": narrow, "card": narrow}
+        slot = card["above"][0]
+        root = {**up, "address": "0000:15:00.0"}
+        switched.append(made.gpu(i, card={**card, "above": [root, up, slot]}))
+    bound = criterion(judged(lambda p: made.report(p, switched)), "tr.p2p").judgements[0].bound
+    assert bound is not None
+    assert bound.ceiling == pytest.approx(15.75, abs=0.01)  # and not the switch's 3.94
+    up = criterion(judged(lambda p: made.report(p, switched)), "tr.h2d").judgements[0].bound
+    assert up is not None
+    assert up.ceiling == pytest.approx(3.94, abs=0.01)
+
+
 def test_a_gpu_whose_clocks_are_held_low_is_named_with_them() -> None:
     state = {"sm_mhz": 345, "sm_max_mhz": 1530, "throttle_reasons": ["applications_clocks_setting"]}
     asleep = [made.gpu(0), made.gpu(1, state=state)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.facts import CopyGpu, GpuCopyFacts
-from validation.gpus import memory_rate, pcie_rate
+from validation.gpus import memory_rate, on_c2c, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import against
 from validation.kinds.gpu import gpus_of
@@ -35,14 +35,14 @@ class Figure(NamedTuple):
 Figures = Callable[[Criterion, GpuCopyFacts], Iterator[Figure]]
 
 
-def link_of(gpu: CopyGpu) -> tuple[float, str] | None:
+def link_of(gpu: CopyGpu, alone: bool = False) -> tuple[float, str] | None:
     """Data rate of a GPU's PCI Express link as it was under load, GB/s each way, and how it follows; None: unknown.
 
-    Where sysfs shows the way up, that of the slowest link on it.
+    Where sysfs shows the way up, that of the slowest link on it; `alone`: of the GPU's own, as below one switch.
     """
     found = []
     if gpu.card is not None:
-        ends = (gpu.card, *(up.end for up in gpu.card.uplinks))
+        ends = (gpu.card, *(() if alone else (up.end for up in gpu.card.uplinks)))
         found = [(e.link.gt_s, e.link.lanes, e.address) for e in ends if e.link.gt_s and e.link.lanes]
     rates = [(pcie_rate(gt_s, lanes), f"{at}: ") for gt_s, lanes, at in found if gt_s and lanes]
     if not rates and gpu.generation and gpu.lanes:
@@ -73,7 +73,8 @@ def host_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
     """Pinned memory, each direction of each GPU, against its link."""
     share = criterion.bound.value or 0
     for number, gpu in enumerate(facts.gpus):
-        link, bound = link_of(gpu), None
+        beside = on_c2c(gpu.name)
+        link, bound = None if beside else link_of(gpu), None
         if link is not None:
             ceiling, how = link
             floor = share * ceiling
@@ -84,7 +85,7 @@ def host_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
             copy = facts.copy_of(what, source, target, "pinned")  # type: ignore[arg-type]
             if copy is not None:
                 path = "" if gpu.near else "process not bound to the GPU's NUMA node, which is unknown"
-                why = "neither sysfs nor NVML tells the GPU's PCI Express link"
+                why = beside or "neither sysfs nor NVML tells the GPU's PCI Express link"
                 yield Figure(copy.words, _summary(copy.gb_s), bound, why, (number,), copy.fault, path)
 
 

@@ -41,7 +41,9 @@ def _bound(criterion: Criterion, facts: GpuCopyFacts, source: int, target: int) 
     elif links:
         return None
     else:
-        found = [link for number in (source, target) if (link := link_of(facts.gpus[number])) is not None]
+        one, other = facts.gpus[source], facts.gpus[target]
+        switch = one.card is not None and other.card is not None and one.card.distance(other.card) == "PIX"
+        found = [link for gpu in (one, other) if (link := link_of(gpu, alone=switch)) is not None]
         if len(found) < 2:
             return None
         ceiling, how = min(found)
