@@ -92,7 +92,7 @@ def test_clean_lab_rehearses_with_all_criteria_passing(clean: Run):
     for id_ in ("pf.bom", "pf.stack", "pf.mtu", "tr.tcpbw", "tr.netlat", "tn.short"):
         assert criterion(verdict, id_)["verdict"] == "pass", criterion(verdict, id_)
     assert len(criterion(verdict, "tr.tcpbw")["judgements"]) == 12
-    for id_ in ("tn.intra", "tn.inter"):
+    for id_ in ("tn.intra", "tn.inter", "tr.nccl"):
         assert criterion(verdict, id_)["reason_code"] == "virtual"
         assert all(j["value"] > 0 for j in criterion(verdict, id_)["judgements"])
     assert criterion(verdict, "rm.ratio")["verdict"] == "not-measured"
