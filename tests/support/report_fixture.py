@@ -17,7 +17,7 @@ from tests.support.site import (
     CRITERIA,
     FACTS,
     NAMES,
-    REAL_PCI,
+    REAL_FACTS,
     hardware,
     lab,
     plan_of,
@@ -75,7 +75,7 @@ def _samples(m: Measurement, slow: str | None, virtual: bool, lab_gbps: float = 
 
 def _facts(node: str, virtual: bool) -> dict[str, Any]:
     port = {"interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": None if virtual else 10000}
-    real = {"virt": "none", "lab": "", "model": "PowerEdge C4140", "nic_model": "ConnectX-5", "pci": REAL_PCI}
+    real = {**REAL_FACTS, "model": "PowerEdge C4140", "nic_model": "ConnectX-5"}
     lab = {"lab": "elastic-ai-lab", "model": "container", "nic_model": "veth"}
     made = {"kernel": "6.1.0-28-amd64", "torch": "1.13.1", "horovod": "0.28.1", "fabric_ports": [port]}
     return {**FACTS, **made, "openmpi": "" if node == "client1" else "4.1.4", **(lab if virtual else real)}
