@@ -130,7 +130,8 @@ def results(
 
 def _waivers(planned: Plan) -> tuple[Waiver, ...]:
     words = {"who": "A. Example", "why": "not part of this delivery", "expires": datetime.date(2027, 11, 20)}
-    left = [c.id for c in CRITERIA if c.no_probe or c.suite not in planned.suites]
+    served = {id_ for m in planned.measurements for id_ in m.criteria}
+    left = [c.id for c in CRITERIA if c.no_probe or (c.id not in served and c.applies is None)]
     return tuple(waiver(id_, **words, when=datetime.date(2026, 11, 20)) for id_ in left)
 
 
