@@ -89,6 +89,7 @@ class _HostVars(BaseModel):
     bom: dict[str, str | int | float | None] = {}
     platform: Platform = Platform()
     stack: dict[str, str] = {}
+    stack_release: str | None = None
     elastic_ai_virtual: str | None = None
     elastic_ai_emulated: bool = False
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
@@ -236,6 +237,17 @@ def _target(inventory: Path, host: str, given: _HostVars) -> SshTarget:
     )
 
 
+def _stack(inventory: Path, host: str, given: _HostVars) -> dict[str, str]:
+    """What is agreed on of the stack; the release is the one that site.yml provisions by."""
+    release = given.stack_release
+    if not given.stack or release is None:
+        return given.stack
+    if given.stack.get("stack_release", release) != release:
+        words = f"is {given.stack['stack_release']}, and stack_release is {release}; leave it out here"
+        raise _fault(inventory, host, ("stack", "stack_release"), words)
+    return {**given.stack, "stack_release": release}
+
+
 def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars) -> Node:
     if given.elastic_ai_emulated and not given.elastic_ai_virtual:
         words = "is true, but elastic_ai_virtual is missing; say there what the machine is, such as qemu"
@@ -276,7 +288,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         slots=given.training_slots or bom.gpu_count or 1,
         bom=bom,
         platform=platform,
-        stack=given.stack,
+        stack=_stack(inventory, host, given),
         virtual=given.elastic_ai_virtual,
         emulated=given.elastic_ai_emulated,
         hypervisor_host=given.elastic_ai_hypervisor_host,

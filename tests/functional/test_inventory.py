@@ -216,6 +216,23 @@ def test_a_missing_inventory_says_what_to_do(tmp_path: Path, monkeypatch: pytest
     assert "there are: inventories/site2" in fault(Path("inventories/site3"))
 
 
+def test_validation_expects_the_release_that_was_provisioned_by(site: Path) -> None:
+    changed(site, "stack: {os: debian 12}", "stack: {os: debian 12}\n    stack_release: current")
+    assert read_inventory(site).nodes[0].stack == {"os": "debian 12", "stack_release": "current"}
+    changed(
+        site,
+        "stack: {os: debian 12}",
+        "stack_release: current\n    stack: {os: debian 12, stack_release: reference-2019}",
+    )
+    with pytest.raises(InventoryError, match=r"stack.stack_release: is reference-2019, and stack_release is current"):
+        read_inventory(site)
+
+
+def test_nothing_is_agreed_on_where_the_inventory_has_no_stack(site: Path) -> None:
+    changed(site, "stack: {os: debian 12}", "stack_release: current")
+    assert read_inventory(site).nodes[0].stack == {}
+
+
 def test_a_key_that_is_not_there_is_told_before_ssh_is_asked(site: Path) -> None:
     (site / "key").unlink()
     assert f"{site}/key: no such file" in fault(site)

@@ -83,7 +83,7 @@ def test_the_toolkit_takes_every_key_of_a_port_that_the_role_takes(tmp_path: Pat
     spec = yaml.safe_load((REPO / "roles/fabric/meta/argument_specs.yml").read_text(encoding="utf-8"))
     options = spec["argument_specs"]["main"]["options"]["fabric_ports"]["options"]
     samples = {"interface": "ib0", "address": "192.0.2.1/24", "rate_gbps": 100, "mtu": 4092, "pkey": "0x8001"}
-    samples |= {"rdma": True, "routes": ["10.80.0.0/16"], "table": 101}
+    samples |= {"rdma": True, "routes": ["10.80.0.0/16"], "table": 101, "vlan": 80, "bond_members": ["a", "b"]}
     port = {n: o["choices"][-1] if "choices" in o else samples.get(n, "ib0") for n, o in options.items()}
     hosts = {"gpu1": {"ansible_host": "192.0.2.31", "fabric_ports": [port]}}
     inventory = {"all": {"children": {"gpu_servers": {"hosts": hosts}}}}
@@ -98,8 +98,8 @@ def test_the_inventory_names_a_release_and_a_fabric_that_exist(site: str) -> Non
     shared = [yaml.safe_load(p.read_text(encoding="utf-8")) for p in files]
     values = {key: value for part in shared for key, value in part.items()}
     assert (REPO / f"stacks/{values['stack_release']}.yml").is_file()
-    assert values["stack"]["stack_release"] == values["stack_release"]
     read = read_site(REPO / "inventories" / site)  # what contradicts the fabric is refused
+    assert {n.stack["stack_release"] for n in read.topology.nodes} == {values["stack_release"]}
     loaded = choose_fabric(None, REPO / "inventories" / site, read.fabric)
     assert loaded.fabric.name == values["fabric"] == read.record.hosts[0].variables["fabric"]
     assert {port.mtu for port in read.fabric.mtus} == {loaded.fabric.mtu}

@@ -191,11 +191,11 @@ def _fabric(proposal: Proposal) -> str:
 def _stack(proposal: Proposal) -> str:
     systems = [system for system, _ in Counter(node.answer.os for node in proposal.nodes).most_common()]
     lines = ["---", "# Which versions of everything belong together (stacks/).", "stack_release: current", ""]
-    lines += ["# What validation expects to find on every node."]
+    lines += ["# What validation expects to find on every node, beside that release."]
     if len(systems) > 1:
         lines += comment(f"{MARK} the nodes run different systems: {', '.join(systems)}", 0)
     if systems:
-        lines += ["stack:", f"  os: {scalar(systems[0])}", "  stack_release: current"]
+        lines += ["stack:", f"  os: {scalar(systems[0])}"]
     return "\n".join(lines) + "\n"
 
 
