@@ -15,6 +15,7 @@ from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import MIB, ROOT, built, describe, local
 from tests.support.site import CRITERIA, criterion, hardware, lab, plan_of, result, verdict_of, write_run
 from toolkit.engine import build
+from toolkit.lab.gpufaults import described
 from validation.fabric import load_fabric
 from validation.facts import GpuCopyFacts
 from validation.gpus import pcie_rate
@@ -57,6 +58,27 @@ def test_it_copies_on_emulated_devices_leaves_nothing_and_is_read_whole(tmp_path
     inside = next(c for c in json.loads(doc["stdout"])["cells"] if c["what"] == "local" and c["bytes"] == MIB)
     assert inside["counted"] == 2 * MIB
     assert local(tmp_path, devices).run("start(); said(info())")[0] == [256 * MIB, 256 * MIB]
+
+
+@compiles
+def test_faults_that_are_planted_in_a_lab_are_found(tmp_path: Path) -> None:
+    devices = describe(tmp_path, pcie_generation=3, pcie_width=16)
+    described_at = tmp_path / "gpus.json"
+    whole = json.loads(described_at.read_text())["gpus"]
+    rehearsal = lab(("gpu1",), emulated_gpus=2)
+    plan = planned(rehearsal)
+    (m,) = plan.measurements
+    found = {}
+    for kind in (None, "gpu-missing", "pcie-x8"):
+        described_at.write_text(json.dumps({"gpus": described(whole, kind)}))
+        doc = probed(tmp_path, devices, **m.params)
+        samples, facts = parse("gpu-copies", doc, m.params)  # type: ignore[arg-type]
+        assert isinstance(facts, GpuCopyFacts)
+        judged_ = criterion(verdict_of(rehearsal, plan, [result(m, samples, facts=facts)]), "tr.matrix")
+        found[kind] = judged_.verdict, judged_.reason, [gpu.lanes for gpu in facts.gpus]
+    assert found[None][0] == "pass"
+    assert found["gpu-missing"][:2] == ("fail", "1 of 2 GPUs are there")
+    assert (found["pcie-x8"][0], found["pcie-x8"][2]) == ("pass", [16, 8])
 
 
 @compiles
