@@ -1,0 +1,90 @@
+"""The host's side of copies to a GPU: memory near it, what is copied, and who works on the GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import mmap
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from validation.probes.cuda import Cuda, CudaError
+
+BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less
+
+
+def pattern(seed: int) -> bytes:
+    """Bytes that differ for each seed, of a prime's length: repeated, they are not in step with chunks of a copy."""
+    return hashlib.shake_128(b"%d" % seed).digest(1048573)
+
+
+def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int] | None) -> str:
+    """In words, who works on the GPU; "" where nobody does."""
+    names = []
+    for pid in processes or ():
+        try:
+            name = Path(f"/proc/{pid}/comm").read_text().strip()
+        except OSError:
+            name = "of another container or user"
+        names.append(f"{pid} ({name})")
+    if names:
+        return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with --anyway"
+    if memory is not None and memory[1] > BUSY_BYTES:
+        held = f"{memory[1] >> 20} of {memory[0] >> 20} MiB of its memory are held, and NVML does not say by whom"
+        return f"GPU {address} is in use: {held}; end what holds it, or measure with --anyway"
+    return ""
+
+
+def local_cpus(address: str) -> set[int]:
+    """Processors of the NUMA node of a PCI device, none where sysfs does not say."""
+    try:
+        text = (Path("/sys/bus/pci/devices") / address / "local_cpulist").read_text()
+        spans = [part.split("-") for part in text.strip().split(",") if part]
+        return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
+    except (OSError, ValueError):
+        return set()
+
+
+def available() -> int:
+    """Bytes of host memory that programs can still have."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+@contextlib.contextmanager
+def near(address: str, everywhere: set[int]) -> Iterator[bool]:
+    """Run on the processors of a GPU's NUMA node; False where nothing says which, or none of them may be used."""
+    cpus = local_cpus(address) & everywhere
+    try:
+        if cpus:
+            os.sched_setaffinity(0, cpus)
+        yield bool(cpus)
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
+class Buffers:
+    """Host memory of one GPU's turn: `out` and `back`, pinned and pageable."""
+
+    def __init__(self, cuda: Cuda, size: int) -> None:
+        """All of it touched here, so that it lies in the memory of the processors that this runs on."""
+        self.cuda, self.size = cuda, size
+        self._maps = [mmap.mmap(-1, size) for _ in range(2)]
+        pageable = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in self._maps]
+        for address in pageable:
+            ctypes.memset(address, 1, size)
+        self.memory = {"pinned": [cuda.host_alloc(size) for _ in range(2)], "pageable": pageable}
+
+    def fill(self, data: bytes) -> None:
+        """Both `out` get these bytes, again and again."""
+        for out, _ in self.memory.values():
+            for offset in range(0, self.size, len(data)):
+                ctypes.memmove(out + offset, data, min(len(data), self.size - offset))
+
+    def close(self) -> None:
+        """Give the pinned memory back."""
+        for address in self.memory["pinned"]:
+            with contextlib.suppress(CudaError):
+                self.cuda.host_free(address)
