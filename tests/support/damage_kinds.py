@@ -127,7 +127,8 @@ def _document(m: Measurement) -> Any:
             "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
             "leased_ratio_from_s": 45, "days": p["days"], "step_s": 15, "emulated": False})  # fmt: skip
     recorded = json.loads((RECORDED / f"{m.kind}.json").read_text())
-    assert recorded["params"] == p, f"{m.kind}: the recording has {recorded['params']}, and the plan asks for {p}"
+    asked = json.loads(json.dumps(p))  # as a plan is written: its lists are tuples here
+    assert recorded["params"] == asked, f"{m.kind}: the recording has {recorded['params']}, and the plan asks for {p}"
     return recorded["document"]
 
 
