@@ -153,6 +153,9 @@ class Slurm:
     def __init__(self, module: ModuleType, **tables: list[str]) -> None:
         self.tables, self.done, self.module = tables, list[str](), module
         self.busy = ""
+        #: What the controller knows: what accounting has, and what is added while it hears of it.
+        self.heard = {row.split("|")[0] for row in tables.get("qos", [])}
+        self.deaf = False
 
     def __call__(self, *command: str) -> list[str]:
         words = list(command)
@@ -161,6 +164,12 @@ class Slurm:
             if words[3] == "assoc" and words[4] == "format=Account,User":
                 return ["|".join(line.split("|")[:2]) for line in lines]
             return lines
+        if words == ["scontrol", "show", "assoc_mgr", "flags=qos"]:
+            return ["Current Association Manager state", "", "QOS Records", "", *(f"QOS={q}(1)" for q in self.heard)]
+        if words[:4] == ["sacctmgr", "-i", "add", "qos"] and not self.deaf:
+            self.heard.add(words[4])
+        if words == ["systemctl", "restart", "slurmctld"]:
+            self.heard |= {"research", "teaching"}
         if words[:4] == ["scontrol", "-o", "show", "reservation"]:
             return self.tables.get("reservation", [])
         if words[:3] == ["scontrol", "show", "hostnames"]:
@@ -220,6 +229,24 @@ def test_a_fresh_head_gets_all_of_it(sync: ModuleType, monkeypatch: pytest.Monke
     made = slurm.done[-1]
     assert made.startswith("create reservation ReservationName=pool_course")
     assert made.endswith("Accounts=teaching PartitionName=v100 Nodes=gpu1 Flags=DAILY,MAGNETIC,IGNORE_JOBS")
+
+
+def test_a_controller_that_missed_a_class_is_started_anew(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would refuse all jobs of that class: accounting's word came while it was starting, or it was away before."""
+    monkeypatch.setattr(sync.time, "sleep", lambda _s: None)
+    fresh = Slurm(sync, qos=QOS_ROWS[:1], account=["root|root"], assoc=["root|root|normal|"], user=["root|root"])
+    fresh.deaf = True
+    one = run(sync, monkeypatch, fresh, POOL)
+    assert fresh.done.index("systemctl restart slurmctld") < fresh.done.index("reconfigure")
+    assert "the controller reads QOS research, teaching" in one.changed
+    later = Slurm(sync, **IN_LINE)
+    later.heard = {"normal", "research"}
+    assert run(sync, monkeypatch, later, POOL).changed == ["the controller reads QOS teaching"]
+    away = Slurm(sync, **IN_LINE)
+    monkeypatch.setattr(sync, "heard_of", lambda: (_ for _ in ()).throw(sync.Refused("connect failure")))
+    with pytest.raises(sync.Refused):
+        run(sync, monkeypatch, away, POOL)
+    assert away.done == []
 
 
 def test_what_is_in_line_is_left_alone(sync: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

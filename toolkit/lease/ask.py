@@ -231,13 +231,16 @@ def explain(fault: SlurmError, request: LeaseRequest) -> str:
 
 def submit(host: Host, request: LeaseRequest, parts: Sequence[Sequence[str]]) -> int:
     """Hand the jobs to Slurm; the lease's number."""
-    began = host.clock.monotonic()
+    began, refused_before = host.clock.monotonic(), False
     while True:
         try:
             return host.slurm.submit(parts[0], len(parts))
         except SlurmError as fault:
-            never = fault.kind is Complaint.NEVER
-            if never and host.clock.monotonic() - began < AWAITED_S and any(n.awaited for n in host.slurm.nodes()):
+            # Of a refusal alone nobody knows whether all servers had registered when it was made: of the next one, yes.
+            early = any(n.awaited for n in host.slurm.nodes()) if fault.kind is Complaint.NEVER else False
+            again = early or (fault.kind is Complaint.NEVER and not refused_before)
+            if again and host.clock.monotonic() - began < AWAITED_S:
+                refused_before = not early
                 host.clock.sleep(AGAIN_PAUSE_S)
                 continue
             later = fault.kind in (Complaint.AWAY, Complaint.NO_ANSWER, Complaint.BUSY)

@@ -18,12 +18,14 @@ import pwd
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 POLICY = "/etc/elastic-ai/slurm/pool.json"
 MARK = "elastic-ai"
 PREFIX = "pool_"
 SHOWN = {"MaxTRESPerUser": "MaxTRESPU"}  # sacctmgr shows it under another name
+START_S = 30  # for a controller that starts, to answer
 BUSY = ("active", "in use", "running")
 
 
@@ -45,6 +47,12 @@ def table(kind, columns, *more):
     lines = ask("sacctmgr", "-nP", "show", kind, "format=" + ",".join(columns), *more)
     rows = [line.split("|") for line in lines if line.strip()]
     return [dict(zip(columns, row)) for row in rows]
+
+
+def heard_of():
+    """The QOS that the controller knows, which is not always what accounting has."""
+    lines = ask("scontrol", "show", "assoc_mgr", "flags=qos")
+    return {match[1] for match in map(re.compile(r"QOS=([^(]+)\(").match, lines) if match}
 
 
 def minutes(text):
@@ -108,6 +116,21 @@ class Sync:
                 return
         self.changed.append(words)
 
+    def missed(self, names):
+        """What accounting told a controller that was starting is lost, and it refuses every job of that class from then
+        on (Slurm 22.05: "Invalid qos", "not found, unable to update"). Started anew it reads all of it. Jobs run on."""
+        missing = sorted(names & set(self.policy["classes"]) - heard_of())
+        if not missing:
+            return
+        self.do("the controller reads QOS " + ", ".join(missing), "systemctl", "restart", "slurmctld")
+        for _ in range(0 if self.check else START_S):
+            time.sleep(1)
+            try:
+                if set(missing) <= heard_of():
+                    return
+            except Refused:
+                continue  # it starts
+
     def qos(self):
         """A QOS for each class. Those that are preempted exist before those that preempt them."""
         columns = [
@@ -121,10 +144,12 @@ class Sync:
             "Preempt",
             "Flags",
         ]
+        heard_of()  # a controller that does not listen yet hears of no change: Refused, before any is made
         there = {row["Name"]: row for row in table("qos", columns)}
         for name in self.policy["classes"]:
             if name not in there:
                 self.do("QOS " + name, "sacctmgr", "-i", "add", "qos", name, "set", "Description=" + MARK)
+        self.missed(set(there) if self.check else set(self.policy["classes"]))
         if not set(self.policy["classes"]) <= set(there):
             # Slurm reads the QOS that a partition allows once, and forgets those that are not there yet
             self.do("partitions read their QOS", "scontrol", "reconfigure")
