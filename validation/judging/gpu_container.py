@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from validation.criterion import Criterion
 from validation.facts import GpuContainerFacts
-from validation.judging.case import Case, facts_for, judgement
+from validation.judging.case import Case
+from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
 ABSENT = (
@@ -23,18 +24,7 @@ def judge_gpu_container(case: Case, criterion: Criterion) -> list[Judgement]:
         equal="as many GPUs in the container as on the node, before the reload and after it",
         source=criterion.source,
     )
-    judged: list[Judgement] = []
-    without: list[Judgement] = []
-    for measurement in case.serving(criterion):
-        node = case.topology.node(measurement.nodes[0])
-        facts = facts_for(case, criterion, node.name, measurement.id, GpuContainerFacts, bound)
-        if isinstance(facts, Judgement):
-            judged.append(facts)
-            continue
-        verdict, code, why = _judge(case, node, facts)
-        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], bound=bound)
-        (without if verdict == "not-applicable" else judged).append(said)
-    return judged or without
+    return on_each_node(case, criterion, GpuContainerFacts, lambda node, facts: Said(*_judge(case, node, facts)), bound)
 
 
 def _judge(case: Case, node: Node, facts: GpuContainerFacts) -> tuple[VerdictName, ReasonCode, str]:

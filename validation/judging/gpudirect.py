@@ -6,7 +6,8 @@ import re
 
 from validation.criterion import Criterion
 from validation.facts import NodeFacts
-from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.judging.case import CONTAINERS, Case
+from validation.judging.each_node import Said, on_each_node
 from validation.judging.gpulib import gpus
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
@@ -22,18 +23,7 @@ def judge_gpudirect(case: Case, criterion: Criterion) -> list[Judgement]:
         equal="open kernel modules and kernel 5.12 or later with CONFIG_PCI_P2PDMA; or a peer-memory module",
         source=criterion.source,
     )
-    judged: list[Judgement] = []
-    without: list[Judgement] = []
-    for measurement in case.serving(criterion):
-        node = case.topology.node(measurement.nodes[0])
-        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, bound)
-        if isinstance(facts, Judgement):
-            judged.append(facts)
-            continue
-        verdict, code, why = _judge(case, node, facts)
-        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], bound=bound)
-        (without if verdict == "not-applicable" else judged).append(said)
-    return judged or without
+    return on_each_node(case, criterion, NodeFacts, lambda node, facts: Said(*_judge(case, node, facts)), bound)
 
 
 def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from validation.criterion import Criterion
 from validation.facts import NodeFacts
-from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.judging.case import CONTAINERS, Case
+from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
 
@@ -17,18 +18,7 @@ def judge_gpulib(case: Case, criterion: Criterion) -> list[Judgement]:
         derivation=("the loader by name, each file's size, and the version in its name",),
         source=criterion.source,
     )
-    judged: list[Judgement] = []
-    without: list[Judgement] = []
-    for measurement in case.serving(criterion):
-        node = case.topology.node(measurement.nodes[0])
-        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, bound)
-        if isinstance(facts, Judgement):
-            judged.append(facts)
-            continue
-        verdict, code, why = _judge(case, node, facts)
-        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], bound=bound)
-        (without if verdict == "not-applicable" else judged).append(said)
-    return judged or without
+    return on_each_node(case, criterion, NodeFacts, lambda node, facts: Said(*_judge(case, node, facts)), bound)
 
 
 def gpus(node: Node, facts: NodeFacts) -> int:

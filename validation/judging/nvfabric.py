@@ -7,27 +7,19 @@ import re
 from validation.criterion import Criterion
 from validation.facts import NodeFacts, NvGpu
 from validation.gpus import NvLinks, nvlinks
-from validation.judging.case import CONTAINERS, Case, facts_for, judgement
+from validation.judging.case import CONTAINERS, Case
+from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
-
-Said = tuple[VerdictName, ReasonCode, str]
 
 
 def judge_nvfabric(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node with NVSwitches. Where no node has any, the criterion does not apply to this site."""
-    judged: list[Judgement] = []
-    without: list[Judgement] = []
-    for measurement in case.serving(criterion):
-        node = case.topology.node(measurement.nodes[0])
-        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, None)
-        if isinstance(facts, Judgement):
-            judged.append(facts)
-            continue
-        verdict, code, why = _judge(case, node, facts)
-        bound = _bound(criterion, nvlinks(facts.gpu_model))
-        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], text=_words(facts), bound=bound)
-        (without if verdict == "not-applicable" else judged).append(said)
-    return judged or without
+
+    def judge(node: Node, facts: NodeFacts) -> Said:
+        said = _judge(case, node, facts)
+        return Said(*said, text=_words(facts), bound=_bound(criterion, nvlinks(facts.gpu_model)))
+
+    return on_each_node(case, criterion, NodeFacts, judge)
 
 
 def _bound(criterion: Criterion, row: NvLinks | None) -> Bound:
@@ -70,7 +62,7 @@ def _switched(facts: NodeFacts, row: NvLinks | None) -> bool:
     return bool(facts.nvswitches) or "switch" in peers or (row is not None and row.switched)
 
 
-def _judge(case: Case, node: Node, facts: NodeFacts) -> Said:
+def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:
     counted, row = max(facts.gpu_count, node.bom.gpu_count or 0), nvlinks(facts.gpu_model)
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     gpus = facts.nvlink

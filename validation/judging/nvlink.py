@@ -7,27 +7,19 @@ from collections.abc import Sequence
 from validation.criterion import Criterion
 from validation.facts import NodeFacts, NvGpu, joined
 from validation.gpus import nvlinks
-from validation.judging.case import Case, facts_for, judgement
+from validation.judging.case import Case
+from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
-
-Said = tuple[VerdictName, ReasonCode, str]
 
 
 def judge_nvlink(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node with GPUs. Where no node has a GPU with NVLink, the criterion does not apply to this site."""
-    judged: list[Judgement] = []
-    without: list[Judgement] = []
-    for measurement in case.serving(criterion):
-        node = case.topology.node(measurement.nodes[0])
-        facts = facts_for(case, criterion, node.name, measurement.id, NodeFacts, None)
-        if isinstance(facts, Judgement):
-            judged.append(facts)
-            continue
-        (verdict, code, why), bound = _judge(case, node, facts), _bound(criterion, facts)
+
+    def judge(node: Node, facts: NodeFacts) -> Said:
         text = "; ".join(map(_words, facts.nvlink or ())) or None
-        said = judgement(criterion, node.name, verdict, code, why, [measurement.id], text=text, bound=bound)
-        (without if verdict == "not-applicable" else judged).append(said)
-    return judged or without
+        return Said(*_judge(case, node, facts), text=text, bound=_bound(criterion, facts))
+
+    return on_each_node(case, criterion, NodeFacts, judge)
 
 
 def _bound(criterion: Criterion, facts: NodeFacts) -> Bound:
@@ -47,7 +39,7 @@ def _words(gpu: NvGpu) -> str:
     return f"GPU {gpu.address}: {gpu.up} NVLinks up{down}"
 
 
-def _judge(case: Case, node: Node, facts: NodeFacts) -> Said:
+def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:
     counted, gpus = max(facts.gpu_count, node.bom.gpu_count or 0), facts.nvlink
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     row = nvlinks(facts.gpu_model)
