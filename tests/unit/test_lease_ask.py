@@ -127,6 +127,8 @@ def test_a_controller_that_started_anew_is_not_taken_at_its_word() -> None:
     """Until a server has registered it has no shards (seen of Slurm 22.05 with jobs), and Slurm refuses for ever."""
     begins = node_text("gpu1", "UNKNOWN", "gpu:v100:4,shard:0")
     assert [(node.shards, node.awaited, node.serves) for node in parse_nodes(begins)] == [(560, True, False)]
+    begins = node_text("gpu1", "IDLE", "gpu:v100:4,shard:0")  # as one that had no job
+    assert [(node.shards, node.awaited, node.serves) for node in parse_nodes(begins)] == [(560, True, True)]
     assert [node.awaited for node in parse_nodes(POOL)] == [False, False]
 
     class Anew(FakeSlurm):

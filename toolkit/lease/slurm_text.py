@@ -146,20 +146,15 @@ class PoolNode:
     gpu_class: str
     shards: int
     partitions: tuple[str, ...] = field(default=())
-
-    @property
-    def _flags(self) -> set[str]:
-        return {word.strip("*~#!%$@^-").lower() for word in self.state.split("+")}
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the controller, started anew, has not heard of it yet; what it can give is not known until then."""
-        return "unknown" in self._flags
+    #: The controller, started anew, has not heard of it yet. Until then it says that the node can give no shards, with
+    #: the state UNKNOWN or any other (seen of Slurm 22.05).
+    awaited: bool = False
 
     @property
     def serves(self) -> bool:
         """Whether it takes work."""
-        return not self._flags & {"down", "drain", "draining", "drained", "fail", "unknown", "not_responding", "maint"}
+        flags = {word.strip("*~#!%$@^-").lower() for word in self.state.split("+")}
+        return not flags & {"down", "drain", "draining", "drained", "fail", "unknown", "not_responding", "maint"}
 
 
 def index_list(text: str) -> list[int]:
@@ -264,6 +259,8 @@ def parse_nodes(text: str) -> list[PoolNode]:
             continue
         gres = _PLAIN_GRES.findall(re.sub(r"\([^)]*\)", "", _line(block, "Gres")))
         state = re.search(r"^ +State=(\S+)", block, re.MULTILINE)
+        shards = sum(int(n) for kind, _t, n in gres if kind == "shard")
+        configured = _configured(block, "gres/shard")
         nodes.append(
             PoolNode(
                 name=name[1],
@@ -271,9 +268,9 @@ def parse_nodes(text: str) -> list[PoolNode]:
                 reason=re.sub(r" \[.*\]$", "", _line(block, "Reason")),
                 gpus=sum(int(n) for kind, _t, n in gres if kind == "gpu"),
                 gpu_class=next((t for kind, t, _n in gres if kind == "gpu" and t), ""),
-                # "shard:0" until the node has registered with a controller that started anew; CfgTRES stays.
-                shards=sum(int(n) for kind, _t, n in gres if kind == "shard") or _configured(block, "gres/shard"),
+                shards=shards or configured,
                 partitions=tuple(p for p in _line(block, "Partitions").strip().split(",") if p),
+                awaited=shards < configured or bool(state and state[1].startswith("UNKNOWN")),
             )
         )
     return nodes
