@@ -230,6 +230,29 @@ def test_a_single_gpu_has_no_pairs_and_nobody_to_be_like() -> None:
     assert criterion(verdict, "tr.h2d").verdict == "pass"
 
 
+def test_nobody_is_found_alike_while_a_nodes_figures_are_lost() -> None:
+    whole = hardware(("gpu1", "gpu2"), bom=topology(2).nodes[0].bom)
+    plan = planned(whole)
+
+    def uniform(gpus: int, *nodes: str, rate: Any = made.usual) -> Any:
+        found = []
+        for m in plan.measurements:
+            if m.nodes[0] in nodes:
+                asked = {**m.params, "gpus": gpus}
+                said = made.document(made.report(asked, gpus, rate=rate))
+                samples, facts = parse("gpu-copies", said, asked)  # type: ignore[arg-type]
+                found.append(result(m, samples, facts=facts))
+        return criterion(verdict_of(whole, plan, found), "tr.uniform")
+
+    assert uniform(2, "gpu1", "gpu2").verdict == "pass"
+    lost = uniform(2, "gpu1")
+    assert {j.verdict for j in lost.judgements} == {"not-measured"}
+    assert "but the figures of gpu2 are missing" in lost.judgements[-1].reason
+    assert {j.verdict for j in uniform(1, "gpu1").judgements} == {"not-measured"}  # alike to those that are lost
+    slow = uniform(2, "gpu1", rate=lambda cell: made.usual(cell) * (0.5 if cell["target"] == 1 else 1))
+    assert "fail" in {j.verdict for j in slow.judgements}
+
+
 def test_no_figure_of_emulated_gpus_is_judged() -> None:
     verdict = judged(lambda p: made.report(p, 2, emulated=True), whole=lab(("gpu1",), emulated_gpus=2))
     for id_ in ("tr.h2d", "tr.p2p", "tr.local", "tr.p2plat", "tr.uniform", "tr.hbm"):

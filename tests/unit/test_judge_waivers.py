@@ -127,9 +127,13 @@ def test_what_is_mostly_waived_is_not_accepted():
 
 
 def test_what_does_not_apply_is_no_debt_that_waivers_could_stand_for():
-    judged = [("pf.bom", "pass"), ("pf.stack", "waived"), *((id_, "not-applicable") for id_ in ("tr.h2d", "tr.p2p"))]
-    verdicts = [SimpleNamespace(id=id_, verdict=verdict, owed=True) for id_, verdict in judged]
+    def said(id_, verdict, code):
+        return SimpleNamespace(id=id_, verdict=verdict, reason_code=code, owed=True)
+
     case = SimpleNamespace(criteria=CRITERIA, applies=lambda c: True, virtual=False)
-    assert _mostly_waived(case, verdicts) == ""
-    lost = [SimpleNamespace(id=v.id, verdict="not-measured", owed=True) for v in verdicts[2:]]
-    assert "1 of 4" in _mostly_waived(case, [*verdicts[:2], *lost])
+    first = [said("pf.bom", "pass", "within-bounds"), said("pf.stack", "waived", "waived")]
+    without = [said(id_, "not-applicable", "not-applicable") for id_ in ("tr.h2d", "tr.p2p")]
+    assert _mostly_waived(case, [*first, *without]) == ""
+    for verdict, code in (("not-measured", "missing-result"), ("not-applicable", "reported")):
+        unproven = [said(id_, verdict, code) for id_ in ("tr.h2d", "tr.p2p")]
+        assert "1 of 4" in _mostly_waived(case, [*first, *unproven])

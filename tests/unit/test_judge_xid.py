@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from tests.support.gpu_health_case import LOG, facts, read
-from tests.support.site import BOM, REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
+from tests.support.site import (
+    BOM,
+    REAL_FACTS,
+    criterion,
+    hardware,
+    lab,
+    plan_of,
+    real_results,
+    results_of,
+    scaled,
+    verdict_of,
+    waive_all,
+)
 from validation.model import Judgement, Measurement, Result, Topology
 from validation.probes import kernel_log
 from validation.xids import POLICY, meaning
@@ -78,6 +90,22 @@ def judged(after: Any = None, before: Any = None, topology: Topology = REAL, emu
 def test_what_came_up_is_judged_by_what_it_means(found: list[Any], verdict: str, said: str) -> None:
     mine = judged(log(*found))
     assert (mine.verdict, said in mine.reason) == (verdict, True), mine.reason
+
+
+def test_an_xid_that_nobody_can_tell_the_meaning_of_withholds_an_acceptance_that_does_not_owe_it() -> None:
+    plan = plan_of(REAL)
+
+    def one(m: Measurement, *found: dict[str, Any]) -> Result:
+        if m.kind == "gpu-health":
+            return read(m, {**facts(), "kernel_log": log(*found) if m.id.startswith("gpu-health-after") else LOG})
+        return scaled(m)
+
+    for found, outcome in (([], "ACCEPTED"), ([line(9999)], "INCOMPLETE")):
+        results = real_results(plan, spoil=lambda m, found=found: one(m, *found))
+        first = verdict_of(REAL, plan, results)
+        assert not criterion(first, "pf.xid").owed
+        waivers = [w for w in waive_all(first) if w.criterion != "pf.xid"]
+        assert verdict_of(REAL, plan, results, waivers).sign_off == outcome
 
 
 def test_what_stood_there_before_the_run_is_told_and_not_judged() -> None:

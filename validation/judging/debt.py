@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from validation.facts import NodeFacts
 from validation.judging.case import Case
+from validation.judging.methods import METHODS
 from validation.model import CriterionVerdict, Judgement, Result
 from validation.profile import Profile
 
@@ -64,9 +65,11 @@ def decide(
     deciding = [v for v in verdicts if v.id not in debt.left_out]
     if _lost(case, debt, deciding, missing):
         return "incomplete", []
+    figures = {c.id for c in case.criteria if METHODS[c.method].figures}
     for verdict in deciding:
+        free = not verdict.owed and verdict.id in figures
         for judgement in verdict.judgements:
-            if judgement.verdict == "not-measured" and not _excused(case, judgement, verdict.owed):
+            if judgement.verdict == "not-measured" and not _excused(case, judgement, free):
                 return "incomplete", []
         if not case.virtual and verdict.owed and verdict.verdict not in ("pass", "waived", "not-applicable"):
             return "incomplete", []
@@ -83,13 +86,14 @@ def decide(
     return "passed", []
 
 
-def _excused(case: Case, judgement: Judgement, owed: bool) -> bool:
+def _excused(case: Case, judgement: Judgement, free: bool) -> bool:
     """True where it withholds no pass: what only hardware can show, of virtual parts; of a machine that nobody
-    declared, what is judged by a declaration; and what nobody owes and nothing was declared for.
+    declared, what is judged by a declaration; and a figure that nobody owes and nothing is known to hold against
+    (`free`). What was found and nobody can tell the meaning of, as an Xid that is in no list, is no figure.
     """
     if judgement.reason_code == "virtual":
         return case.virtual
-    return judgement.reason_code == "no-bound" and (case.topology.here is not None or not owed)
+    return judgement.reason_code == "no-bound" and (case.topology.here is not None or free)
 
 
 def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:
@@ -103,7 +107,7 @@ def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing:
 def _mostly_waived(case: Case, verdicts: Sequence[CriterionVerdict]) -> str:
     """Words where waivers stand for more of what is owed than measurements do; "" where they do not."""
     measurable = {c.id for c in case.criteria if c.kind is not None and case.applies(c)}
-    owed = [v for v in verdicts if v.owed and v.id in measurable and v.verdict != "not-applicable"]
+    owed = [v for v in verdicts if v.owed and v.id in measurable and v.reason_code != "not-applicable"]
     if case.virtual:  # what only hardware can show is no debt of a rehearsal
         owed = [v for v in owed if v.judgements and v.reason_code != "virtual"]
     good = [v for v in owed if v.verdict == "pass"]

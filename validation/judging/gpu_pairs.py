@@ -149,7 +149,10 @@ def outliers(peers: list[Peer]) -> list[str]:
 
 
 def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
-    """One judgement for each group over all nodes: the coefficient of variation, and nobody far from its peers."""
+    """One judgement for each group over all nodes: the coefficient of variation, and nobody far from its peers.
+
+    Where a node's figures are lost, those of the others can show that a group is not alike, and never that it is.
+    """
     found: dict[str, list[Peer]] = defaultdict(list)
     said, emulated = without_gpus(case, criterion), False
     evidence: list[str] = []
@@ -165,14 +168,15 @@ def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
         for name, peer in groups(m.nodes[0], facts):
             found[name].append(peer)
     alike = {name: peers for name, peers in found.items() if len(peers) > 1}
-    if found and not alike:
+    lost = ", ".join(sorted({str(j.subject) for j in said if j.verdict == "not-measured"}))
+    if found and not alike and not lost:
         why = "no two GPUs or pairs are alike, so that there is nothing to compare"
         said.append(judgement(criterion, Subject(kind="cluster"), "not-applicable", "not-applicable", why, evidence))
-    return [*said, *(_uniform(case, criterion, name, alike[name], evidence, emulated) for name in sorted(alike))]
+    return [*said, *(_uniform(case, criterion, name, alike[name], evidence, emulated, lost) for name in sorted(alike))]
 
 
 def _uniform(
-    case: Case, criterion: Criterion, name: str, peers: list[Peer], evidence: list[str], emulated: bool
+    case: Case, criterion: Criterion, name: str, peers: list[Peer], evidence: list[str], emulated: bool, lost: str
 ) -> Judgement:
     values = [p.value for p in peers]
     most = criterion.bound.value or 0
@@ -194,6 +198,9 @@ def _uniform(
         why = "; ".join([f"{shown}, at most {most:.0%} allowed", *(odd or [f"worst: {worst.what}"])])
         return judgement(criterion, subject, "fail", "above-maximum", why, evidence, bound=bound, summary=summary)
     why = f"{shown}, at most {most:.0%} allowed"
+    if lost:
+        why += f", but the figures of {lost} are missing"
+        return judgement(criterion, subject, "not-measured", "missing-result", why, evidence, bound=bound)
     return judgement(criterion, subject, "pass", "within-bounds", why, evidence, bound=bound, summary=summary)
 
 
