@@ -10,6 +10,7 @@ import pytest
 from tests.support.gpu_health_case import LOG, facts, read
 from tests.support.site import (
     BOM,
+    CRITERIA,
     REAL_FACTS,
     criterion,
     hardware,
@@ -21,8 +22,13 @@ from tests.support.site import (
     verdict_of,
     waive_all,
 )
+from validation.fabric import load_fabric
+from validation.judging.case import Case
+from validation.judging.debt import Debt, decide
 from validation.model import Judgement, Measurement, Result, Topology
 from validation.probes import kernel_log
+from validation.profile import load_profile
+from validation.suites import SUITES
 from validation.xids import POLICY, meaning
 
 REAL = hardware(("gpu1", "gpu2"), bom=BOM.model_copy(update={"gpu_count": 4}))
@@ -133,6 +139,28 @@ def test_a_log_that_was_not_read_passes_nothing() -> None:
     assert "left out" in judged(log(dropped=5)).reason
     once = judged(False)
     assert (once.verdict, once.reason_code) == ("not-measured", "not-selected")
+
+
+def test_one_reading_withholds_no_acceptance_unless_somebody_owes_the_criterion() -> None:
+    """A run that loads nothing reads the log once; what its other criteria say is left out here."""
+    quick = load_profile("network-quick", CRITERIA, SUITES)
+    plan = plan_of(REAL, quick.suites)
+    others = {c.id for c in CRITERIA} - {"pf.mtu", "pf.gpuhealth", "pf.xid"}
+
+    def outcome(owed: tuple[str, ...], kernel: Any = LOG) -> str:
+        def spoil(m: Measurement) -> Result | None:
+            return read(m, {**facts(), "kernel_log": kernel}) if m.kind == "gpu-health" else None
+
+        found = results_of(plan, spoil, facts=REAL_FACTS)
+        latest = {r.measurement: r for r in found}
+        case = Case(REAL, plan, load_fabric("tcp10"), CRITERIA, latest, virtual=False)
+        debt = Debt(frozenset(owed), dict.fromkeys(others, "left out"))
+        verdicts = [v for v in verdict_of(REAL, plan, found).criteria if v.id not in others]
+        return decide(case, debt, [v.model_copy(update={"owed": v.id in owed}) for v in verdicts], [])[0]
+
+    assert outcome(("pf.mtu",)) == "passed"
+    assert outcome(("pf.mtu", "pf.xid")) == "incomplete"
+    assert outcome(("pf.mtu",), {**LOG, "unread": "/dev/kmsg: Operation not permitted"}) == "incomplete"
 
 
 def test_of_emulated_gpus_no_driver_writes_but_what_is_planted_is_found() -> None:

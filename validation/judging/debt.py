@@ -67,9 +67,10 @@ def decide(
         return "incomplete", []
     figures = {c.id for c in case.criteria if METHODS[c.method].figures}
     for verdict in deciding:
-        free = not verdict.owed and verdict.id in figures
         for judgement in verdict.judgements:
-            if judgement.verdict == "not-measured" and not _excused(case, judgement, free):
+            if judgement.verdict == "not-measured" and not _excused(
+                case, judgement, verdict.owed, verdict.id in figures
+            ):
                 return "incomplete", []
         if not case.virtual and verdict.owed and verdict.verdict not in ("pass", "waived", "not-applicable"):
             return "incomplete", []
@@ -86,14 +87,17 @@ def decide(
     return "passed", []
 
 
-def _excused(case: Case, judgement: Judgement, free: bool) -> bool:
+def _excused(case: Case, judgement: Judgement, owed: bool, figure: bool) -> bool:
     """True where it withholds no pass: what only hardware can show, of virtual parts; of a machine that nobody
-    declared, what is judged by a declaration; and a figure that nobody owes and nothing is known to hold against
-    (`free`). What was found and nobody can tell the meaning of, as an Xid that is in no list, is no figure.
+    declared, what is judged by a declaration; of what nobody owes, a figure that nothing is known to hold against, and
+    what would be decided by suites that were not selected, as where a criterion's own suite was not selected.
+    What was found and nobody can tell the meaning of, as an Xid that is in no list, is no figure.
     """
     if judgement.reason_code == "virtual":
         return case.virtual
-    return judgement.reason_code == "no-bound" and (case.topology.here is not None or free)
+    if judgement.reason_code == "not-selected":
+        return not owed
+    return judgement.reason_code == "no-bound" and (case.topology.here is not None or (figure and not owed))
 
 
 def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:
