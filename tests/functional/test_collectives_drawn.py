@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.report_fixture import make_run
+from validation.report import write_html
 from validation.report.collectives import collective_figures
 from validation.report.documents import RunDocuments, read_run
 from validation.report.summary import verdict_of
@@ -36,6 +38,13 @@ def test_hardware_has_a_figure_inside_and_across_with_floor_and_ceiling(tmp_path
     assert two.table is not None
     best = max(float(row[2]) for row in two.table.rows if row[0] == "all-reduce")
     assert best == pytest.approx(0.75 * 1.25 * 2 * 3 / 4, rel=0.01)
+
+
+def test_each_bound_of_a_criterion_has_a_name_of_its_own_on_the_page(tmp_path: Path) -> None:
+    page = write_html(make_run(tmp_path / "run", virtual=False, waive=True)).read_text()
+    names = re.findall(r'class="derivation"[^>]* aria-label="([^"]+)"', page)
+    assert {"Bound of tr.tcpbw", "Bound 1 of tr.nccl", "Bound 2 of tr.nccl"} <= set(names)
+    assert len(names) == len(set(names))
 
 
 def test_without_a_job_the_frame_says_why(tmp_path: Path) -> None:

@@ -63,10 +63,13 @@ class Family:
 
 @dataclass(frozen=True)
 class Derivation:
-    """How a criterion's bound came about, with the measured values drawn against it."""
+    """How a criterion's bound came about, with the measured values drawn against it. `name`: which bound of which
+    criterion, as nothing else on the page is named.
+    """
 
     criterion: CriterionVerdict
     anchor: str
+    name: str
     lines: tuple[str, ...]
     source: str
     nominal: str | None
@@ -181,6 +184,7 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
                 Derivation(
                     criterion=criterion,
                     anchor=anchor,
+                    name=f"Bound {index + 1} of {criterion.id}" if len(groups) > 1 else f"Bound of {criterion.id}",
                     lines=lines,
                     source=bound.source,
                     nominal=bound.nominal,
