@@ -27,6 +27,8 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
 
 # What stands in inventories/: system, management network, fabric ports by hardware.
 RAILS = [f"ens{slot}np0" for slot in range(31, 39)]
+#: Of the first of them.
+RDMA_DEVICE = "mlx5_0"
 SITES: dict[str, tuple[str, str, dict[str, list[str]]]] = {
     "c4140-2018": ("ubuntu2204", "192.0.2", {"c4140": ["ib0"], "r740-p40": []}),
     "xe9680": ("ubuntu2404", "198.51.100", {"xe9680": [*RAILS, "ens39np0", "ens40np0"], "r760": ["ens1np0"]}),
@@ -318,6 +320,13 @@ def recording(system: str, hardware: str, name: str, links: dict[str, list[str]]
     }
 
 
+def of_system(system: str) -> Json:
+    """A machine that is head and GPU server in one, with one fabric port that has an RDMA device."""
+    made = recording(system, OLD.get(system, "xe9680"), "node", {"eno1": []})
+    made["modules"]["node_state"]["files"] = {f"/sys/class/net/{RAILS[0]}/device/infiniband/{RDMA_DEVICE}": ""}
+    return made | {"commands": commands()}
+
+
 def port_settings(name: str) -> Json:
     """What the role roce reads of a port that nobody configured: no priority is lossless, and global pause is on."""
     now = {"mtu": 1500, "trust": "pcp", "dscp_prio": {}, "pfc": [], "pause": {"rx": True, "tx": True}}
@@ -326,7 +335,7 @@ def port_settings(name: str) -> Json:
         "interface": name,
         "tool": "dcb",
         "tool_version": "dcb utility, iproute2-6.1.0",
-        "rdma_device": "mlx5_0",
+        "rdma_device": RDMA_DEVICE,
         "now": now,
         "drift": drift,
         "missing": [],
@@ -344,11 +353,7 @@ def commands() -> Json:
 
 def recordings() -> dict[str, Json]:
     """Every recording by its path."""
-    made = {
-        f"os/{system}.json": recording(system, OLD.get(system, "xe9680"), "node", {"eno1": []})
-        | {"commands": commands()}
-        for system in SYSTEMS
-    }
+    made = {f"os/{system}.json": of_system(system) for system in SYSTEMS}
     for site in KEPT:
         made |= of_site(site)
     return {path: json.loads(json.dumps(data)) for path, data in made.items()}
