@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -140,22 +137,6 @@ def test_wrong_elements_and_lost_rows_are_refused() -> None:
     cut = all_of(lambda op: "".join(line for line in table(op).splitlines(True) if not line.startswith("  8589934592")))
     with pytest.raises(ParseError, match="10 of 11 sizes are there"):
         parse("collectives", cut, TESTS_PARAMS)  # type: ignore[arg-type]
-
-
-def test_ranks_measure_and_verify_for_real() -> None:
-    """Where torch is installed: three ranks of the program itself over the loopback."""
-    pytest.importorskip("torch")
-    port, ranks = free_port(), []
-    for rank in range(3):
-        place = {"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_LOCAL_RANK": str(rank)}
-        environment = {**os.environ, **place, "OMPI_COMM_WORLD_SIZE": "3"}
-        command = [sys.executable, "-I", str(collectives.RANK), "--ends", "lo@127.0.0.1", "--time-limit-s", "60"]
-        command += ["--meet", f"tcp://127.0.0.1:{port}", "--device", "cpu", "--sizes", "4096,65540", "--repeats", "2"]
-        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    outputs = [each.communicate(timeout=90)[0] for each in ranks]
-    params = {"ranks": 3, "ranks_per_node": 3, "repeats": 2, "sizes": ("4096", "65540")}
-    samples, _ = parse("collectives", document("".join(outputs), "torch"), params)  # type: ignore[arg-type]
-    assert {s.metric for s in samples} >= {"all_reduce_busbw_gb_s", "send_recv_busbw_gb_s"}
 
 
 def test_sizes_that_did_not_fit_are_said() -> None:

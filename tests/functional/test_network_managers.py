@@ -106,7 +106,7 @@ def test_vlans_and_bonds_are_made_by_systemd_networkd(tmp_path: Path) -> None:
     log = (tmp_path / "networkd.log").read_text(encoding="utf-8")
     assert not re.findall(r".*(?:Unknown (?:key|section)|Failed to parse|Invalid|ignoring).*", log)
     if "Unknown device type" in log:
-        pytest.skip("the kernel of this machine has no bonds or no VLANs")
+        pytest.skip("this machine's kernel has no bonds or no VLANs")
     assert [live.addresses(str(port["interface"])) for port in LAYERED] == [[port["address"]] for port in LAYERED]
     links = {link["ifname"]: link for link in live.links}
     assert [links[name]["master"] for name in members] == ["bond0", "bond0", "bond1", "bond1"]
