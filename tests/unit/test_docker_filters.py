@@ -16,6 +16,8 @@ docker: Any = load("plugins/plugin_utils/docker.py")
 #: The role's own table, as the filters get it.
 SYSTEMS = yaml.safe_load((ROOT / "roles/docker/vars/main.yml").read_text(encoding="utf-8"))["__docker_systems"]
 INDICES = Path(__file__).resolve().parents[1] / "data" / "indices"
+#: What the stack release `current` wants, by system.
+WANTED = yaml.safe_load((ROOT / "stacks/current.yml").read_text(encoding="utf-8"))["stack_data"]["sets"]
 LAB = {"default-runtime": "lab-runc", "runtimes": {"lab-runc": {"path": "/runc"}}}
 
 
@@ -61,7 +63,9 @@ def test_a_system_that_a_provider_does_not_serve_is_refused(os_key: str, provide
 # No index of Docker's repository for EL 10 is recorded yet.
 @pytest.mark.parametrize("os_key", sorted(SYSTEMS.keys() - {"el10"}))
 def test_every_name_and_form_of_version_stands_in_the_recorded_index(os_key: str) -> None:
-    wanted = docker.docker_packages(system(os_key), "docker_ce", "29.4.3", "2.3.1")
+    """In the version of Docker that the stack release wants; it leaves containerd's to the repository."""
+    wanted = docker.docker_packages(system(os_key), "docker_ce", WANTED[os_key]["docker"]["version"], "2.3.1")
+    assert wanted["docker-ce"]
     recorded = dict(line.split()[:2] for line in (INDICES / f"docker-{os_key}.txt").read_text().splitlines())
     assert set(wanted) <= set(recorded)
     assert {name: version for name, version in wanted.items() if version}.items() <= recorded.items()

@@ -187,14 +187,12 @@ def node(mtu: int, text: str = "", enabled: bool = False) -> dict[str, Any]:
 
 def test_the_first_reading_of_a_port_is_kept() -> None:
     before = FILTERS["fabric_before"]
-    first = before(node(1500), "/x", ["net.ipv4.tcp_mtu_probing"], "systemd-networkd")
+    rest = ("/x", ["net.ipv4.tcp_mtu_probing"], "systemd-networkd", [{"interface": "eth0"}])
+    first = before(node(1500), *rest)
     assert first["ports"] == {"eth0": {"mtu": 1500, "txqueuelen": 1000, "up": False, "addresses": []}}
     assert first["manager_enabled"] is False
     # Our own settings are not taken for what was there before.
-    assert (
-        before(node(9000, json.dumps(first), enabled=True), "/x", ["net.ipv4.tcp_mtu_probing"], "systemd-networkd")
-        == first
-    )
+    assert before(node(9000, json.dumps(first), enabled=True), *rest) == first
 
 
 def test_a_port_gets_back_what_it_had() -> None:

@@ -255,6 +255,7 @@ def node_state(system: str, hardware: str) -> Json:
         "missing_packages": [],
         "modules": {"nouveau": {"available": True, "loaded": gpus, "version": ""}},
         "modules_loadable": True,
+        "own_addresses": {},
         "package_lists": True,
         "packages": packages(system),
         "pci": [*HOST_BRIDGE, *HARDWARE[hardware]],
