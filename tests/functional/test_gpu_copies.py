@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support import gpu_copies_documents as made
-from tests.support.engine_run import MIB, ROOT, built, describe, local
+from tests.support.engine_run import MIB, ROOT, UUIDS, built, describe, local
 from tests.support.gpu_copies_case import planned
 from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build
@@ -21,6 +21,7 @@ from validation.facts import GpuCopyFacts
 from validation.kinds import parse
 from validation.kinds.gpu import FULL
 from validation.parsers import ParseError
+from validation.probes import gpu_copies, gpu_host
 from validation.probes.gpu_copies import sizes
 from validation.probes.gpu_host import busy
 
@@ -131,6 +132,120 @@ def test_memory_that_is_held_without_a_process_is_work_too() -> None:
     assert "5120 of 16384 MiB of its memory are held" in busy("0000:1a:00.0", {}, (16 << 30, 5 << 30))
     assert sizes(1 << 20) == [4, 64, 1024, 16384, 262144, 1 << 20]
     assert sizes(1 << 30)[-1] == 4 * 16**7
+
+
+def test_a_gpu_without_a_numa_node_is_near_no_processor_unless_there_is_one_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpu_host, "DEVICES", tmp_path)
+    monkeypatch.setattr(gpu_host, "NODES", tmp_path / "nodes")
+    gpu = tmp_path / "0000:1a:00.0"
+    gpu.mkdir()
+    (gpu / "local_cpulist").write_text("0-3,8\n")
+    (gpu / "numa_node").write_text("1\n")
+    (tmp_path / "nodes" / "node0").mkdir(parents=True)
+    assert gpu_host.local_cpus(gpu.name) == {0, 1, 2, 3, 8}
+    (gpu / "numa_node").write_text("-1\n")
+    assert gpu_host.local_cpus(gpu.name) == {0, 1, 2, 3, 8}
+    (tmp_path / "nodes" / "node1").mkdir()
+    assert gpu_host.local_cpus(gpu.name) == set()
+    with gpu_host.near(gpu.name, os.sched_getaffinity(0)) as bound:
+        assert not bound
+
+
+#: In front of the emulated driver: the context of GPU 1 is broken once its memory is taken.
+BROKEN = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+#define REAL(name) ((int (*)()) dlsym(RTLD_NEXT, #name))
+static void *bad, *now;
+int cuDevicePrimaryCtxRetain(void **to, int device) {
+    if (EXCLUSIVE && device == 1) return 46;
+    int code = REAL(cuDevicePrimaryCtxRetain)(to, device);
+    if (device == 1) bad = *to;
+    return code;
+}
+int cuCtxSetCurrent(void *context) { now = context; return REAL(cuCtxSetCurrent)(context); }
+int cuMemHostAlloc(void **to, size_t bytes, unsigned flags) {
+    return now == bad ? 214 : REAL(cuMemHostAlloc)(to, bytes, flags);
+}
+int cuMemcpyHtoDAsync_v2(unsigned long long to, void *from, size_t bytes, void *stream) {
+    return now == bad ? 214 : REAL(cuMemcpyHtoDAsync_v2)(to, from, bytes, stream);
+}
+int cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from, size_t bytes, void *stream) {
+    return now == bad ? 214 : REAL(cuMemcpyDtoDAsync_v2)(to, from, bytes, stream);
+}
+"""
+BENCH = """
+import json, sys
+from validation.probes.cuda import Cuda, CudaError
+from validation.probes.gpu_copies import Asked, Bench
+try:
+    print(json.dumps(Bench(Cuda(sys.argv[1]), Asked(65536, 2, 3, 0.01)).run({})))
+except CudaError as fault:
+    print(json.dumps(str(fault)))
+"""
+
+
+def with_a_broken_gpu(tmp_path: Path, **flags: int) -> Any:
+    """What the bench says where GPU 1 is broken."""
+    front, devices = tmp_path / "libfront.so", describe(tmp_path)
+    defined = [f"-D{name}={value}" for name, value in {"EXCLUSIVE": 0, **flags}.items()]
+    command = ["cc", "-shared", "-fPIC", "-w", "-xc", *defined, "-o", str(front), "-", "-xnone"]
+    command += ["-Wl,--no-as-needed", str(built() / "devices" / "libcuda.so.1"), "-ldl"]
+    subprocess.run(command, input=BROKEN, text=True, check=True)
+    environment = {**os.environ, **devices, "LD_LIBRARY_PATH": str(built() / "devices"), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", BENCH, str(front)]
+    return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+@compiles
+def test_a_gpu_that_breaks_costs_its_own_cells_and_no_others(tmp_path: Path) -> None:
+    cells = with_a_broken_gpu(tmp_path)["cells"]
+    wrong = {(c["what"], c["source"], c["target"]) for c in cells if "error" in c}
+    assert ("h2d", None, 1) in wrong
+    assert {(c["what"], c["source"], c["target"]) for c in cells} - wrong >= {("h2d", None, 0), ("d2h", 0, None)}
+    assert all(c["verified"] for c in cells if c["target"] == 0 and c["source"] is None)
+    assert next(c["error"] for c in cells if (c["what"], c["target"]) == ("h2d", 1)).startswith("cuMem")
+
+
+@compiles
+def test_the_gpu_that_does_not_let_itself_be_taken_is_named(tmp_path: Path) -> None:
+    said = with_a_broken_gpu(tmp_path, EXCLUSIVE=1)
+    assert said.startswith("GPU 1 of CUDA: cuDevicePrimaryCtxRetain: ")
+    assert "its compute mode is exclusive" in said
+
+
+OLDER = """
+import json, sys
+from validation.probes.cuda import Cuda, Device
+class Older:
+    def __init__(self, library):
+        self.library = library
+    def __getattr__(self, name):
+        if name == "cuDeviceGetUuid_v2":
+            raise AttributeError(name)
+        return getattr(self.library, name)
+cuda = Cuda()
+cuda.library = Older(cuda.library)
+print(json.dumps([Device(cuda, number).uuid for number in range(2)]))
+"""
+
+
+@compiles
+def test_a_driver_before_r470_tells_the_uuid_by_the_older_name(tmp_path: Path) -> None:
+    devices = {**describe(tmp_path), "LD_LIBRARY_PATH": str(built() / "devices"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", OLDER], env={**os.environ, **devices}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == UUIDS
+
+
+def test_a_driver_without_a_function_of_nvlinks_costs_the_links_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_copies.nvlinks, "collect", lambda: gpu_copies.LIBC.nvmlDeviceGetNothing())
+    known, unread = gpu_copies.links()
+    assert known is None
+    assert "nvmlDeviceGetNothing" in unread
 
 
 # --- what does not add up

@@ -171,6 +171,15 @@ except nvlinks.Unanswered as e: said(str(e))
     assert local(tmp_path, describe(tmp_path)).run(script)[0] == "the emulated devices are described without NVLinks"
 
 
+def test_a_driver_that_tells_no_kind_of_peer_tells_the_links_all_the_same(tmp_path: Path) -> None:
+    older = STAND_IN.replace("int nvmlDeviceGetNvLinkRemoteDeviceType", "static int unknown")
+    first = NvGpu.model_validate(said(compiled(tmp_path, older))["gpus"][0])
+    assert [(link.number, link.up, link.peer, link.address) for link in first.links][:2] == [
+        (0, True, "", "0000:1c:00.0"),
+        (1, False, "", ""),
+    ]
+
+
 def test_a_library_that_cannot_say_is_told_with_its_reason(tmp_path: Path) -> None:
     assert said(compiled(tmp_path, fail_init=9)) == {"unanswered": "nvmlInit_v2: NVML error 9"}
     assert said(compiled(tmp_path, "int nothing;")) == {"unanswered": f"{tmp_path}/libnvidia-ml.so.1 knows no NVLink"}

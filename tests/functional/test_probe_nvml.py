@@ -69,12 +69,12 @@ def emulated(folder: Path, **described: int | str) -> Any:
     return read({"LD_LIBRARY_PATH": str(built() / "devices"), **describe(folder, **described)})
 
 
-def compiled(folder: Path, **flags: int) -> Path:
+def compiled(folder: Path, text: str = STAND_IN, **flags: int) -> Path:
     """The stand-in as a shared library."""
     library, cc = folder / "libnvidia-ml.so.1", shutil.which("cc")
     assert cc is not None
     defined = [f"-D{name}={value}" for name, value in {"FAIL_INIT": 0, "FAIL_GPU": 0, **flags}.items()]
-    subprocess.run([cc, "-shared", "-fPIC", "-w", "-xc", *defined, "-o", str(library), "-"], input=STAND_IN, text=True,
+    subprocess.run([cc, "-shared", "-fPIC", "-w", "-xc", *defined, "-o", str(library), "-"], input=text, text=True,
                    check=True)  # fmt: skip
     return library
 
@@ -121,7 +121,46 @@ def test_nvml_that_does_not_answer_is_told_in_words(tmp_path: Path) -> None:
     none = tmp_path / "none.so"
     assert read({}, str(none)) == f"no {none}: the GPU driver is not installed"
     assert read({}, str(compiled(tmp_path, FAIL_INIT=9))) == "nvmlInit_v2: NVML error 9; does nvidia-smi work?"
-    assert read({}, str(compiled(tmp_path, FAIL_GPU=15))) == "GPU 0: NVML error 15"
+    assert read({}, str(compiled(tmp_path, FAIL_GPU=15))) == "GPU 0: NVML error 15, it has fallen off the bus"
+
+
+def test_a_gpu_that_is_lost_after_its_handle_was_had_is_not_merely_silent(tmp_path: Path) -> None:
+    lost = STAND_IN.replace("*to = 77; return 3;", "return 15;")
+    assert read({}, str(compiled(tmp_path, lost))) == "GPU 0: NVML error 15, it has fallen off the bus"
+
+
+#: As drivers since R510 have them; 900 MiB are the driver's own. In the first of R535 _v3 writes 32 bytes for each.
+NEWER = (
+    STAND_IN
+    + r"""
+typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory2;
+int nvmlDeviceGetMemoryInfo(nvmlDevice_t d, unsigned long long *to) {
+    to[0] = 16ull << 30; to[2] = 908ull << 20; to[1] = to[0] - to[2]; return 0;
+}
+int nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t d, memory2 *to) {
+    if (to->version != 0x02000028 || to->version != (sizeof *to | 2 << 24)) return 25;
+    to->total = 16ull << 30; to->reserved = 900ull << 20; to->used = 8ull << 20; return 0;
+}
+typedef struct { unsigned pid; unsigned long long bytes; unsigned gi, ci; unsigned long long secret; } info3;
+int nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t d, unsigned *room, info3 *to) {
+    *room = 65;
+    for (unsigned k = 0; k < 3; k++) to[k] = (info3){100 + k, k, 0, 0, 0};
+    return 0;
+}
+"""
+)
+
+
+def test_what_the_driver_keeps_for_itself_is_nobodys_work(tmp_path: Path) -> None:
+    [gpu] = read({}, str(compiled(tmp_path, NEWER)))["gpus"]
+    assert gpu["memory"] == [16 << 30, 8 << 20]
+    [gpu] = read({}, str(compiled(tmp_path, NEWER.replace("MemoryInfo_v2", "None"))))["gpus"]
+    assert gpu["memory"] == [16 << 30, 908 << 20]
+
+
+def test_processes_are_read_where_one_version_of_the_function_has_a_structure_of_its_own(tmp_path: Path) -> None:
+    [gpu] = read({}, str(compiled(tmp_path, NEWER)))["gpus"]
+    assert gpu["processes"] == {str(100 + k): k for k in range(65)}
 
 
 def test_every_reason_has_its_name() -> None:

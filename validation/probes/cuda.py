@@ -103,7 +103,8 @@ class Device:
         uuid = (16 * ctypes.c_ubyte)()
         cuda.cuDeviceGet(ctypes.byref(self.device), ordinal)
         cuda.cuDeviceGetName(name, 128, self.device)
-        cuda.cuDeviceGetUuid_v2(uuid, self.device)
+        newer = hasattr(cuda.library, "cuDeviceGetUuid_v2")  # since R470
+        (cuda.cuDeviceGetUuid_v2 if newer else cuda.cuDeviceGetUuid)(uuid, self.device)
         cuda.cuDeviceTotalMem_v2(ctypes.byref(size), self.device)
         cuda.cuDeviceGetPCIBusId(bus, 32, self.device)
         digits = bytes(uuid).hex()

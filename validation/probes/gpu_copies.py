@@ -19,12 +19,11 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc, nvlinks, pcie
 from validation.probes.cuda import Cuda, CudaError, Device
-from validation.probes.gpu_host import Buffers, available, busy, near, pattern
+from validation.probes.gpu_host import DEVICES, Buffers, available, busy, near, pattern
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -71,7 +70,7 @@ class Bench:
         self.latencies: list[Cell] = []
         try:
             for ordinal in range(cuda.count()):
-                self.devices.append(Device(cuda, ordinal))
+                self.devices.append(self._take(ordinal))
             free = min((d.free_bytes() for d in self.devices), default=0)
             room = (free - min(SPARE_BYTES, free // 4)) // 2
             host = int(HOST_SHARE * available()) // 4
@@ -81,6 +80,23 @@ class Bench:
         except CudaError:
             self.close()
             raise
+
+    def _take(self, ordinal: int) -> Device:
+        try:
+            return Device(self.cuda, ordinal)
+        except CudaError as fault:
+            raise CudaError(f"GPU {ordinal} of CUDA: {fault}", fault.code) from None
+
+    def buffers(self, number: int) -> Buffers:
+        """Host memory of a GPU's turn, pinned for all: by another GPU's context where its own is broken."""
+        mine = self.devices[number]
+        for gpu in (mine, *(one for one in self.devices if one is not mine)):
+            try:
+                gpu.use()
+                return Buffers(self.cuda, self.largest)
+            except CudaError as fault:
+                said = fault
+        raise CudaError(f"GPU {number} of CUDA: {said}", said.code)
 
     def close(self) -> None:
         """Give all of it back."""
@@ -274,22 +290,27 @@ class Bench:
         gpu, (first, second) = self.devices[number], self.blocks[number]
         count, out = ctypes.c_size_t(self.largest), ctypes.c_void_p(buffers.memory["pinned"][0])
         until = time.monotonic() + self.asked.warm_s
-        gpu.use()
-        while time.monotonic() < until:
-            self.cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)
-            self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
-            gpu.wait()
-        for _ in range(4):  # on their way while the state is read
-            self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
+        with contextlib.suppress(CudaError):  # the cells tell what is wrong with the GPU
+            gpu.use()
+            while time.monotonic() < until:
+                self.cuda.cuMemcpyDtoDAsync_v2(second, first, count, gpu.stream)
+                self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
+                gpu.wait()
+            for _ in range(4):  # on their way while the state is read
+                self.cuda.cuMemcpyHtoDAsync_v2(first, out, count, gpu.stream)
         known = nvml.get(gpu.uuid)
-        function = Path("/sys/bus/pci/devices") / gpu.address
-        said = {
+        function = DEVICES / gpu.address
+        said: Cell = {
             "card": {"what": "gpu", **pcie.describe(function.resolve())} if function.exists() else None,
-            "generation": known.number("CurrPcieLinkGeneration") if known else None,
-            "lanes": known.number("CurrPcieLinkWidth") if known else None,
-            "state": known.state().document() if known else None,
+            **dict.fromkeys(("generation", "lanes", "state")),
         }
-        gpu.wait()
+        if known is not None:
+            with contextlib.suppress(NvmlError):  # it was lost meanwhile
+                said["generation"] = known.number("CurrPcieLinkGeneration")
+                said["lanes"] = known.number("CurrPcieLinkWidth")
+                said["state"] = known.state().document()
+        with contextlib.suppress(CudaError):
+            gpu.wait()
         return said
 
     def run(self, nvml: dict[str, Any]) -> dict[str, Any]:
@@ -297,7 +318,7 @@ class Bench:
         everywhere, found, peers = os.sched_getaffinity(0), [], []
         for number, gpu in enumerate(self.devices):
             with near(gpu.address, everywhere) as bound:
-                buffers = Buffers(self.cuda, self.largest)
+                buffers = self.buffers(number)
                 try:
                     buffers.fill(pattern(number))
                     said = self.warm(number, buffers, nvml)
@@ -324,7 +345,7 @@ def links() -> tuple[list[dict[str, Any]] | None, str]:
     """NVLinks of the GPUs as validation.facts.NvGpu, or why nobody knows."""
     try:
         return nvlinks.collect()["gpus"], ""
-    except nvlinks.Unanswered as fault:
+    except (nvlinks.Unanswered, AttributeError) as fault:  # a driver without one of the functions
         return None, str(fault)
 
 

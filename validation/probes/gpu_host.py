@@ -12,6 +12,7 @@ from pathlib import Path
 
 from validation.probes.cuda import Cuda, CudaError
 
+DEVICES, NODES = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/node")
 BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less
 
 
@@ -38,9 +39,16 @@ def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int]
 
 
 def local_cpus(address: str) -> set[int]:
-    """Processors of the NUMA node of a PCI device, none where sysfs does not say."""
+    """Processors of the NUMA node of a PCI device, none where sysfs does not say.
+
+    Of a device that the firmware gives no node (-1) the kernel lists all processors (drivers/pci/pci-sysfs.c): these
+    are its own only where there is one node.
+    """
     try:
-        text = (Path("/sys/bus/pci/devices") / address / "local_cpulist").read_text()
+        folder = DEVICES / address
+        if (folder / "numa_node").read_text().strip() == "-1" and len(list(NODES.glob("node[0-9]*"))) > 1:
+            return set()
+        text = (folder / "local_cpulist").read_text()
         spans = [part.split("-") for part in text.strip().split(",") if part]
         return {cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)}
     except (OSError, ValueError):

@@ -107,7 +107,8 @@ def links(library: Any, device: ctypes.c_void_p) -> list[dict[str, Any]]:
             continue
         if code != OK:
             raise Unanswered(f"NVML error {code} at NVLink {number}")
-        code, kind = _number(library.nvmlDeviceGetNvLinkRemoteDeviceType, device, link)
+        kind_of = getattr(library, "nvmlDeviceGetNvLinkRemoteDeviceType", None)  # younger than R450
+        code, kind = _number(kind_of, device, link) if kind_of is not None else (NOT_SUPPORTED, 0)
         found.append(
             {
                 "number": number,

@@ -17,6 +17,8 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 EMULATED = "elasticAiEmulated"  # what the library of the lab's emulated devices exports, and none of NVIDIA's
 OK, INSUFFICIENT_SIZE = 0, 7  # nvmlReturn_t
+GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
+MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size, and 2
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
 NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
 MILLI = 1000.0
@@ -60,8 +62,17 @@ class _Memory(ctypes.Structure):
     _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
 
 
+class _Memory2(ctypes.Structure):
+    """nvmlMemory_v2_t, bytes; what the driver keeps for itself is `reserved`, and not `used`."""
+
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
+    ]
+
+
 class _ProcessInfo(ctypes.Structure):
-    """nvmlProcessInfo_v2_t and nvmlProcessInfo_t of _v3."""
+    """nvmlProcessInfo_v2_t, and nvmlProcessInfo_t of _v3 in all drivers but the first of R535."""
 
     _fields_ = [
         ("pid", ctypes.c_uint),
@@ -113,13 +124,19 @@ class Gpu:
         self.handle = ctypes.c_void_p()
         code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(self.handle))
         if code != OK:
-            raise NvmlError(f"GPU {index}: NVML error {code}")
+            raise NvmlError(f"GPU {index}: NVML error {code}" + (f", {GONE[code]}" if code in GONE else ""))
         self.uuid, self.name = self.text("UUID") or "", self.text("Name") or ""
         self.emulated = hasattr(library, EMULATED)
 
     def function(self, name: str) -> Any:
         """nvmlDeviceGet`name`, None where this driver has none of that name."""
         return getattr(self.library, f"nvmlDeviceGet{name}", None)
+
+    def there(self, code: int) -> bool:
+        """Whether a call succeeded; NvmlError where it shows that the GPU is gone: then nothing is merely unsaid."""
+        if code in GONE:
+            raise NvmlError(f"GPU {self.index}: NVML error {code}, {GONE[code]}")
+        return code == OK
 
     def number(self, name: str, *before: int, of: Any = ctypes.c_uint) -> int | None:
         """What nvmlDeviceGet`name` writes: a number, after the arguments `before`. None where it does not say."""
@@ -132,19 +149,19 @@ class Gpu:
         if function is None:
             return None
         code = function(self.handle, *(ctypes.c_int(one) for one in before), *(ctypes.byref(v) for v in values))
-        return [int(value.value) for value in values] if code == OK else None
+        return [int(value.value) for value in values] if self.there(code) else None
 
     def text(self, name: str) -> str | None:
         """What nvmlDeviceGet`name` writes: a text."""
         function, buffer = self.function(name), ctypes.create_string_buffer(96)
-        if function is None or function(self.handle, buffer, ctypes.c_uint(96)) != OK:
+        if function is None or not self.there(function(self.handle, buffer, ctypes.c_uint(96))):
             return None
         return buffer.value.decode("utf-8", "replace")
 
     def structure(self, name: str, into: Any) -> Any:
         """`into` as nvmlDeviceGet`name` fills it, None where it does not."""
         function = self.function(name)
-        return into if function is not None and function(self.handle, ctypes.byref(into)) == OK else None
+        return into if function is not None and self.there(function(self.handle, ctypes.byref(into))) else None
 
     @property
     def address(self) -> str:
@@ -154,8 +171,8 @@ class Gpu:
 
     @property
     def memory(self) -> tuple[int, int] | None:
-        """(total, used) bytes."""
-        found = self.structure("MemoryInfo", _Memory())
+        """(total, used) bytes. Before R510 `used` has what the driver keeps for itself, hundreds of MiB, in it."""
+        found = self.structure("MemoryInfo_v2", _Memory2(version=MEMORY_V2)) or self.structure("MemoryInfo", _Memory())
         return (found.total, found.used) if found else None
 
     def processes(self) -> dict[int, int] | None:
@@ -166,7 +183,7 @@ class Gpu:
         held: dict[int, int] = {}
         answered = False
         for name in ("ComputeRunningProcesses", "MPSComputeRunningProcesses", "GraphicsRunningProcesses"):
-            query = self.function(f"{name}_v3") or self.function(f"{name}_v2")
+            query = self.function(f"{name}_v2") or self.function(f"{name}_v3")  # R535 up to .86: _v3 is 32 bytes there
             for room in (64, 4096):
                 count, infos = ctypes.c_uint(room), (_ProcessInfo * room)()
                 code = query(self.handle, ctypes.byref(count), infos) if query else INSUFFICIENT_SIZE
