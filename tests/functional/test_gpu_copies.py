@@ -248,6 +248,24 @@ def test_a_driver_without_a_function_of_nvlinks_costs_the_links_alone(monkeypatc
     assert "nvmlDeviceGetNothing" in unread
 
 
+@compiles
+@pytest.mark.parametrize("wanted", [0, 2])
+def test_gpus_that_the_environment_hides_are_no_measurement_of_all(tmp_path: Path, wanted: int) -> None:
+    doc = probed(tmp_path, {**describe(tmp_path), "CUDA_VISIBLE_DEVICES": "1"}, gpus=wanted)
+    assert doc["error"] == "CUDA shows 1 of the 2 GPUs that NVML shows: CUDA_VISIBLE_DEVICES is set to '1'"
+    assert doc["stdout"] == ""
+
+
+def test_why_cuda_shows_fewer_gpus_is_told_where_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert gpu_host.hidden(1, 8, 8, mig=True).endswith("MIG is on, and of its instances CUDA shows one")
+    assert gpu_host.hidden(7, 8, 0, mig=False) == "CUDA shows 7 of the 8 GPUs that NVML shows"
+    assert gpu_host.hidden(7, 8, 8, mig=False) == ""  # a hole of the matrix
+    assert gpu_host.hidden(7, 7, 8, mig=False) == ""  # likewise
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert gpu_host.hidden(1, 8, 1, mig=False) == ""
+
+
 # --- what does not add up
 
 

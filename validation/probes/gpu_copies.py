@@ -23,7 +23,7 @@ from typing import Any
 
 from validation.probes import ProbeDoc, nvlinks, pcie
 from validation.probes.cuda import Cuda, CudaError, Device
-from validation.probes.gpu_host import DEVICES, Buffers, available, busy, near, pattern
+from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -360,7 +360,12 @@ def probe(args: Asked) -> ProbeDoc:
                 refused = refusal(nvml, args)
                 if refused:
                     return ran, facts, refused
-                bench = Bench(Cuda(), args)
+                cuda = Cuda()
+                mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in nvml.gpus())
+                refused = hidden(cuda.count(), nvml.count(), args.gpus, mig)
+                if refused:
+                    return ran, facts, refused
+                bench = Bench(cuda, args)
                 try:
                     report = bench.run({gpu.uuid: gpu for gpu in nvml.gpus()})
                 finally:

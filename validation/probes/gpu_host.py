@@ -38,6 +38,21 @@ def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int]
     return ""
 
 
+def hidden(shown: int, there: int, wanted: int, mig: bool) -> str:
+    """In words, why CUDA shows fewer GPUs than there are; "" where it shows all that are wanted, or nothing tells why.
+
+    `shown`: by CUDA; `there`: by NVML; `wanted`: as many as the node is said to have, 0 where nobody says.
+    """
+    if shown >= (wanted or there) or shown >= there:
+        return ""
+    said = f"CUDA shows {shown} of the {there} GPUs that NVML shows"
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return f"{said}: CUDA_VISIBLE_DEVICES is set to {visible!r}"
+    if mig:
+        return f"{said}: MIG is on, and of its instances CUDA shows one"
+    return "" if wanted else said
+
+
 def local_cpus(address: str) -> set[int]:
     """Processors of the NUMA node of a PCI device, none where sysfs does not say.
 
