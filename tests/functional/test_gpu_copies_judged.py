@@ -208,10 +208,19 @@ def test_memory_is_held_against_the_data_sheet_and_an_unknown_model_is_reported(
 
     why = reasons(judged(lambda p: made.report(p, rate=weak)), "tr.hbm")
     assert list(why) == ["gpu1, inside GPU 1"]
-    assert "below the floor of 720" in why["gpu1, inside GPU 1"]
+    assert "below the floor of 630" in why["gpu1, inside GPU 1"]
     odd = criterion(judged(lambda p: made.report(p, [made.gpu(0, name="Tesla X1"), made.gpu(1)])), "tr.hbm")
     assert odd.judgements[0].reason_code == "no-bound"
     assert "no memory bandwidth of a Tesla X1" in odd.judgements[0].reason
+
+
+def test_a_healthy_h100_reaches_what_was_published_of_its_memory() -> None:
+    def published(cell: Any) -> float:
+        return 2475.0 if cell["what"] == "local" else made.usual(cell)
+
+    h100s = [made.gpu(number, name="NVIDIA H100 80GB HBM3") for number in range(2)]
+    found = criterion(judged(lambda p: made.report(p, h100s, rate=published)), "tr.hbm")
+    assert [j.verdict for j in found.judgements] == ["pass", "pass"], found.reason
 
 
 def test_pairs_that_answer_late_fail_and_remote_latency_stands_beside_them() -> None:
