@@ -10,6 +10,10 @@ from typing import NamedTuple
 
 _STAS = "stas00/ml-engineering at 744d01e (2026-08-22), compute/accelerator, maximum achievable matmul FLOPS"
 _BAIDU = "baidu-research/DeepBench at da81ba7, results/train"
+HELD = 0.91
+"""Share of a published burst that a healthy GPU holds under load. The bursts of mamf-finder.py are of one GPU with time
+to rest after each product. An H200 whose burst is 794.5 TFLOP/s in bf16 holds 727 at the long k of these products (749
+at its best shape), and 1337 of 1453.4 in fp8: mamf-finder.py at 0359db8, notes of `msmf_k_walk`."""
 
 
 class Peak(NamedTuple):
@@ -21,13 +25,14 @@ class Peak(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """The rate of a matrix product on a model, m x n x k, as somebody published it."""
+    """The rate of a matrix product on a model, as somebody published it. `held`: the share that lasts under load."""
 
     name: re.Pattern[str]
     precision: str
-    shape: str
+    shape: str  # of deepbench.gemm: m x n x k, and how A and B are stored
     tflops: float
     source: str
+    held: float = 1.0
 
 
 def _peak(name: str, source: str, fp32: float, tf32: float, half: float, fp8: float, bf16: bool = True) -> Peak:
@@ -50,7 +55,9 @@ PEAKS = (
 
 
 def _seen(name: str, precision: str, shape: str, tflops: float, source: str) -> Seen:
-    return Seen(re.compile(name), precision, shape, tflops, source)
+    burst = source is _STAS  # mamf-finder.py stores B column by column
+    stored, held = ("NT", HELD) if burst else ("NN", 1.0)
+    return Seen(re.compile(name), precision, f"{shape}{stored}", tflops, source, held)
 
 
 SEEN = (
@@ -85,5 +92,5 @@ def seen(model: str, precision: str) -> Seen | None:
 
 
 def shapes() -> tuple[str, ...]:
-    """Every product of SEEN, as PRECISION:MxNxK, once."""
+    """Every product of SEEN, as PRECISION:MxNxK and its layout, once."""
     return tuple(dict.fromkeys(f"{row.precision}:{row.shape}" for row in SEEN))

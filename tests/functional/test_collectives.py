@@ -24,6 +24,7 @@ from validation.parsers.nccl_tests import table as read
 from validation.probes import collectives
 from validation.probes.asked import make
 from validation.probes.collectives_rank import OPS, factor
+from validation.probes.tool import Ran
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/collectives.json").read_text())
 SERVERS = hardware(["gpu1", "gpu2", "gpu3"], slots=8)
@@ -288,3 +289,38 @@ def test_switches_that_add_up_raise_the_ceiling_and_not_the_floor() -> None:
     assert sharp is not None
     assert sharp.floor == rings.floor
     assert (sharp.ceiling or 0) > 1.5 * (rings.ceiling or 0) > 0
+
+
+# --- nccl-tests in the container --------------------------------------------------------------------------------------
+
+BIN = "/usr/local/bin"
+
+
+def container(monkeypatch: pytest.MonkeyPatch, programs: set[str], linked: set[str]) -> None:
+    """A training container with `programs` of nccl-tests, of which `linked` have MPI."""
+
+    def run(command: list[str], **_: object) -> Ran:
+        if command[1] == "which":
+            there = [f"{BIN}/{name}" for name in command[2:] if name in programs]
+            return Ran(command, int(len(there) < len(command[2:])), "".join(f"{path}\n" for path in there), "")
+        assert command[1] == "ldd"
+        mpi = command[2].rpartition("/")[2] in linked
+        return Ran(command, 0, "\tlibmpi.so.40 => /opt/hpcx/libmpi.so.40\n" if mpi else "\tlibc.so.6 => /lib\n", "")
+
+    monkeypatch.setattr(collectives, "run_tool", run)
+
+
+def test_programs_of_nccl_tests_that_are_built_without_mpi_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_for(plan_of(SERVERS).measurement("collectives.two"), SERVERS)
+    asked = make(collectives.Asked, job.probe.params)
+    alone = set(collectives.PROGRAMS.values())
+    both = alone | {f"{name}_mpi" for name in alone}
+    container(monkeypatch, alone, set())
+    assert collectives.nccl_tests(asked) == ("", "")
+    container(monkeypatch, alone, alone)
+    assert collectives.nccl_tests(asked) == (BIN, "")
+    container(monkeypatch, both, both - alone)  # NVIDIA's images have both
+    assert collectives.nccl_tests(asked) == (BIN, "_mpi")
+    assert f"{BIN}/all_reduce_perf_mpi" in collectives.tests_command(asked, BIN, "all_reduce", "_mpi")
+    container(monkeypatch, set(), set())
+    assert collectives.nccl_tests(asked) == ("", "")

@@ -22,7 +22,7 @@ from validation.probes.asked import make
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/gpu-compute.json").read_text())
 H100 = "NVIDIA H100 80GB HBM3"
-SHAPE = "bf16:2048x2048x13312"
+SHAPE = "bf16:2048x2048x13312NT"
 
 
 def test_the_lists_are_whole_and_their_operations_are_those_that_deepbench_prints() -> None:
@@ -195,17 +195,33 @@ def test_a_single_gpu_is_held_against_what_was_published_of_its_model() -> None:
     def of(rate: float) -> Spoil:
         def change(device: dict[str, Any]) -> None:
             device["name"] = H100
-            device["lists"]["sustained"]["bf16"][0][2] = [seconds("gemm", "2048x2048x13312NN", rate * 1e12)] * 3
+            device["lists"]["sustained"]["bf16"][0][2] = [seconds("gemm", "2048x2048x13312NT", rate * 1e12)] * 3
 
         return change
 
     good = judged({0: of(790)}, gpus=1, sustained=(SHAPE,))
     assert (good.verdict, good.judgements[0].bound.floor) == ("pass", 0.95)
     assert "794.5 published (stas00/ml-engineering" in good.reason
-    bad = judged({0: of(700)}, gpus=1, sustained=(SHAPE,))
+    bad = judged({0: of(680)}, gpus=1, sustained=(SHAPE,))
     assert (bad.verdict, bad.reason_code) == ("fail", "below-floor")
     too_good = judged({0: of(1100)}, gpus=1, sustained=(SHAPE,))
     assert (too_good.verdict, too_good.reason_code) == ("not-measured", "above-ceiling")
+    # an H200 whose bursts are published at 794.5 holds 727 to 749 under load: mamf-finder.py at 0359db8
+    held = judged({0: of(727)}, gpus=1, sustained=(SHAPE,))
+    assert (held.verdict, "of the 0.91 held of 794.5 published" in held.reason) == ("pass", True)
+
+
+def test_published_products_are_computed_in_the_layout_that_they_were_published_in() -> None:
+    assert SHAPE in shapes()
+    assert all(name.endswith(("NN", "NT")) for name in shapes())
+    assert deepbench.gemm(SHAPE.partition(":")[2]) == (2048, 2048, 13312, False, True)
+
+
+def test_convolutions_may_pass_the_peak_for_winograd_multiplies_less_and_products_may_not() -> None:
+    spoil = {n: named("NVIDIA A100-SXM4-80GB") for n in range(2)}  # whose constructed rates are twice its peak in fp32
+    assert judged(spoil, "co.conv", gpus=2).verdict == "pass"
+    for one in ("co.gemm", "co.rnn"):
+        assert judged(spoil, one, gpus=2).reason_code == "above-ceiling"
 
 
 def test_a_throttled_gpu_fails_with_its_reason_and_a_power_cap_is_usual() -> None:

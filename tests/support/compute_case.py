@@ -48,7 +48,7 @@ def gpu(
         shapes = [word.partition(":")[2] for word in asked["sustained"] if word.startswith(f"{precision}:")]
         if shapes:
             rows = [
-                [at, 10, [seconds("gemm", f"{shape}NN", rates[precision])] * asked["batches"], True]
+                [at, 10, [seconds("gemm", shape, rates[precision])] * asked["batches"], True]
                 for at, shape in enumerate(shapes)
             ]
             lists.setdefault("sustained", {})[precision] = rows

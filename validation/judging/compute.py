@@ -174,8 +174,8 @@ def _figures(peers: list[Gpu], mine: ComputeFigure, gpu: Gpu) -> list[ComputeFig
 
 
 def _impossible(device: ComputeDevice, figure: ComputeFigure) -> str:
-    """More than the data sheet's peak, in words."""
-    known = peak(device.name, figure.precision)
+    """More than the data sheet's peak, in words. Convolutions may: Winograd takes fewer operations than count."""
+    known = peak(device.name, figure.precision) if figure.list != "conv" else None
     if known is None or figure.best_tflops is None or figure.best_tflops <= CEILING_SLACK * known[0]:
         return ""
     return f"{figure.list} {figure.precision}: {figure.best_tflops:.4g} TFLOP/s, above the {known[0]:g} of {known[1]}"
@@ -208,5 +208,7 @@ def _held(device: ComputeDevice, mine: ComputeFigure, others: list[ComputeFigure
         yield Held(rate / middle, f"{what}: {rate:.4g} TFLOP/s, {rate / middle:.1%} of the {middle:.4g} of {peers}")
     known = seen(device.name, mine.precision) if sustained else None
     if known is not None:
-        ratio = rate / known.tflops
-        yield Held(ratio, f"{what}: {rate:.4g} TFLOP/s, {ratio:.1%} of the {known.tflops:g} published ({known.source})")
+        ratio = rate / (known.held * known.tflops)
+        share = f"{known.held:g} held of " if known.held != 1 else ""
+        words = f"{ratio:.1%} of the {share}{known.tflops:g} published ({known.source})"
+        yield Held(ratio, f"{what}: {rate:.4g} TFLOP/s, {words}")

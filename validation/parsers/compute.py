@@ -97,7 +97,7 @@ def _names(which: str, precision: str, params: Mapping[str, Any]) -> Sequence[st
     if which != "sustained":
         return deepbench.PROBLEMS[which]
     said = [word.partition(":") for word in params.get("sustained", ())]
-    return [f"{shape}NN" for of, _, shape in said if of == precision]
+    return [shape for of, _, shape in said if of == precision]
 
 
 def _figure(which: str, precision: str, rows: Any, params: Mapping[str, Any], cpu: bool, device: str) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Collective operations between GPUs, or processors where there are none: bus bandwidth over sizes, data verified.
 
 Runs on the launching node; mpirun starts one rank for each GPU in the nodes' training containers, as a training does.
-With nccl-tests where the container has them all, else by torch.distributed (collectives_rank.py), on GPUs by NCCL and
-on processors by Gloo. What NCCL says of itself is in `stdout` and `stderr`, where the parser finds what it took.
+With nccl-tests where the container has them all with MPI, else by torch.distributed (collectives_rank.py), on GPUs by
+NCCL and on processors by Gloo. What NCCL says of itself is in `stdout` and `stderr`, where the parser finds what it
+took.
 
 `stdout`: of torch one line of JSON from rank 0; of nccl-tests the output of each program after a line `== OPERATION`.
 `facts`: tool ("torch" or "nccl-tests"), nccl_tests (its folder, "" without).
@@ -83,22 +84,46 @@ def torch_command(args: Asked) -> list[str]:
     return [*command, "--repeats", str(args.repeats), "--budget-s", str(args.budget_s)]
 
 
-def tests_command(args: Asked, folder: str, op: str) -> list[str]:
+def tests_command(args: Asked, folder: str, op: str, suffix: str) -> list[str]:
     """One program of nccl-tests: one GPU for each rank, each element checked, no sizes but those asked."""
     sizes = args.sizes
     factor = sizes[1] // sizes[0] if len(sizes) > 1 else 2
-    program = [posixpath.join(folder, PROGRAMS[op]), "-b", str(sizes[0]), "-e", str(sizes[-1]), "-f", str(factor)]
-    program += ["-g", "1", "-c", "1", "-n", str(args.iterations), "-w", "2"]
+    program = [posixpath.join(folder, PROGRAMS[op] + suffix)]
+    program += [
+        "-b",
+        str(sizes[0]),
+        "-e",
+        str(sizes[-1]),
+        "-f",
+        str(factor),
+        "-g",
+        "1",
+        "-c",
+        "1",
+        "-n",
+        str(args.iterations),
+        "-w",
+        "2",
+    ]
     return [*mpirun(args, max(1, args.time_limit_s // len(args.ops))), "--run", *program]
 
 
-def nccl_tests(args: Asked) -> str:
-    """The folder of nccl-tests in the container, "" where one of the programs asked for is not there."""
+def nccl_tests(args: Asked) -> tuple[str, str]:
+    """Folder of nccl-tests in the container and the suffix of its programs; folder "" where one is not there.
+
+    Without MPI each rank would be a job of its own. NVIDIA's images have both, those with MPI by their suffix.
+    """
     if args.tool == "torch" or args.device == "cpu":
-        return ""
-    found = run_tool([args.enter, "which", *(PROGRAMS[op] for op in args.ops)])
-    folders = {posixpath.dirname(line) for line in found.stdout.split()}
-    return folders.pop() if found.returncode == 0 and len(folders) == 1 else ""
+        return "", ""
+    for suffix in ("_mpi", ""):
+        found = run_tool([args.enter, "which", *(PROGRAMS[op] + suffix for op in args.ops)])
+        folders = {posixpath.dirname(line) for line in found.stdout.split()}
+        if found.returncode == 0 and len(folders) == 1:
+            folder = folders.pop()
+            linked = run_tool([args.enter, "ldd", posixpath.join(folder, PROGRAMS[args.ops[0]] + suffix)])
+            if "libmpi" in linked.stdout:
+                return folder, suffix
+    return "", ""
 
 
 def probe(args: Asked) -> ProbeDoc:
@@ -107,7 +132,7 @@ def probe(args: Asked) -> ProbeDoc:
     unknown = [op for op in args.ops if op not in OPS]
     if unknown or not args.sizes or not args.ends or args.ranks < 2:
         return document("collectives", "torch", lambda: (Ran([], 0, "", ""), {}, "nothing to do"), lambda _: "")
-    folder = nccl_tests(args)
+    folder, suffix = nccl_tests(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts = {"tool": "nccl-tests" if folder else "torch", "nccl_tests": folder}
@@ -115,7 +140,7 @@ def probe(args: Asked) -> ProbeDoc:
             return run_tool(in_container(args.enter, torch_command(args)), env=environment), facts, None
         out, err = "", ""
         for op in args.ops:
-            ran = run_tool(in_container(args.enter, tests_command(args, folder, op)), env=environment)
+            ran = run_tool(in_container(args.enter, tests_command(args, folder, op, suffix)), env=environment)
             out, err = f"{out}{MARK}{op}\n{ran.stdout}", err + ran.stderr
             if ran.returncode != 0:
                 break

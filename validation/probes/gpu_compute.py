@@ -30,7 +30,7 @@ class Asked:
     lists: list[str]  # of deepbench.LISTS
     precisions: list[str]  # of torch_compute.TYPES
     most: int  # problems of each list at most, from the smallest to the largest; 0: all
-    sustained: list[str]  # PRECISION:MxNxK of products whose rate is known of some GPU
+    sustained: list[str]  # PRECISION:MxNxKNT of products whose rate is known of some GPU
     least_s: float  # of each batch
     batches: int  # of each problem
     exact: int  # exact products of each precision before the lists, and as many after them

@@ -202,7 +202,7 @@ def lists(device: Device, asked: dict[str, Any]) -> tuple[dict[str, Any], dict[s
             found.setdefault(which, {})[precision] = rows
         if device.cuda and "gemm" in asked["lists"]:
             shapes = [word.partition(":")[2] for word in asked["sustained"] if word.startswith(f"{precision}:")]
-            rows = [[at, *one(device, "sustained", f"{name}NN", precision, asked)] for at, name in enumerate(shapes)]
+            rows = [[at, *one(device, "sustained", name, precision, asked)] for at, name in enumerate(shapes)]
             if rows:
                 found.setdefault("sustained", {})[precision] = rows
     return found, without
