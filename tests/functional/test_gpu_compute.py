@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -222,6 +223,32 @@ def test_convolutions_may_pass_the_peak_for_winograd_multiplies_less_and_product
     assert judged(spoil, "co.conv", gpus=2).verdict == "pass"
     for one in ("co.gemm", "co.rnn"):
         assert judged(spoil, one, gpus=2).reason_code == "above-ceiling"
+
+
+@pytest.mark.parametrize(("made_by", "why"), [("CudnnRnnBackward0", ""), ("StackBackward0", "without cuDNN")])
+def test_recurrent_layers_that_torch_launches_step_by_step_are_no_rate_of_a_gpu(made_by: str, why: str) -> None:
+    """torch runs them in bf16 by cuDNN from 9.13 on; before, the processor's launches are what takes the time."""
+    given = SimpleNamespace(grad_fn=type(made_by, (), {})())
+    given.requires_grad_ = lambda: given
+
+    class Layer:
+        def to(self, **_: object) -> Layer:
+            return self
+
+        def parameters(self) -> tuple[()]:
+            return ()
+
+        def __call__(self, _: object) -> tuple[object]:
+            return (given,)
+
+    nn = SimpleNamespace(RNN=None, LSTM=None, GRU=lambda *_: Layer())
+    device: Any = SimpleNamespace(torch=SimpleNamespace(nn=nn, __version__="2.7.1"), cuda=True, at="cuda:0")
+    device.use, device.random = (lambda _: "bf16"), (lambda *_, dtype: given)
+    if not why:
+        assert callable(torch_compute.rnn(device, "gru-512x32x1", "bf16"))
+        return
+    with pytest.raises(ValueError, match=why):
+        torch_compute.rnn(device, "gru-512x32x1", "bf16")
 
 
 def test_a_throttled_gpu_fails_with_its_reason_and_a_power_cap_is_usual() -> None:
