@@ -18,7 +18,7 @@ from tests.support.site import ALL, LAB, REAL_FACTS, criterion, hardware, health
 from validation.collective_bounds import Layout, bound, ceiling
 from validation.facts import CollectivesFacts
 from validation.kinds import job_for, parse
-from validation.model import Measurement, Result, Topology, VerdictDoc
+from validation.model import Measurement, Node, Result, Topology, VerdictDoc
 from validation.parsers import ParseError
 from validation.parsers.nccl_tests import table as read
 from validation.probes import collectives
@@ -213,6 +213,19 @@ def test_healthy_gpus_pass_in_a_node_and_across_nodes() -> None:
     assert [str(j.about) for j in found.judgements] == [*inside, "cluster, 16 ranks", "cluster, 24 ranks"]
     assert [j.bound.floor for j in found.judgements[:3]] == [460.0] * 3
     assert found.judgements[3].bound.floor != found.judgements[4].bound.floor, "two nodes and several are judged apart"
+
+
+def test_over_tcp_all_ports_count_for_nccl_is_told_of_all() -> None:
+    def second(node: Node) -> Node:
+        first = node.ports[0].model_copy(update={"rdma": False})
+        other = first.model_copy(update={"interface": "fab1", "address": f"10.79.0.{node.name[-1]}"})
+        return node.model_copy(update={"ports": (first, other)})
+
+    two = SERVERS.model_copy(update={"nodes": tuple(second(node) for node in SERVERS.nodes)})
+    job = job_for(plan_of(two).measurement("collectives.two"), two)
+    assert len(job.probe.params["ends"]) == 4
+    found = criterion(on_gpus("tcp10", two, {"port_gb_s": 2.4}), "tr.nccl")
+    assert [j.reason_code for j in found.judgements[3:]] == ["within-bounds"] * 2
 
 
 def test_slow_gpus_fail_and_figures_above_the_ceiling_are_refused() -> None:

@@ -105,7 +105,8 @@ def _layout(case: Case, job: Measurement, facts: CollectivesFacts) -> Layout:
     nodes = len(set(facts.hosts)) or 1
     rates = []
     for host in hosts:
-        ports = [p for p in host.ports if p.rdma] or list(host.ports[:1])
+        # as in validation/kinds/collectives.py: over TCP NCCL is told of all ports
+        ports = [p for p in host.ports if p.rdma or job.params.get("transport") == "tcp"] or list(host.ports[:1])
         share = case.fabric.data_gbps / case.fabric.line_rate_gbps
         rates.append(sum((p.rate_gbps or case.fabric.line_rate_gbps) * share for p in ports) / 8)
     return Layout(
