@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from validation.probes import gpu_health
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 LAST = "GPU 3 (0000:1e:00.0): "
+REASONS = ("driver, heat", "hardware, heat", "hardware, power supply")
 FOUND = {
     "gpu-missing": ["NVML shows 3 of 4 GPUs"],
     "ecc": [
@@ -37,8 +39,8 @@ FOUND = {
 }
 
 
-def printed(folder: Path, fault: str | None = None, silent: bool = False, **health: int | str) -> Any:
-    """What the probe prints on a node with four emulated GPUs, the last of which has that fault."""
+def node(folder: Path, fault: str | None = None, silent: bool = False, **health: int | str) -> dict[str, str]:
+    """The environment of a node with four emulated GPUs, the last of which has that fault."""
     folder.mkdir(exist_ok=True)
     gpus = [
         {"uuid": f"GPU-11111111-2222-3333-4444-55555555550{number}", "name": "Emulated V100", "sm_count": 80,
@@ -46,12 +48,17 @@ def printed(folder: Path, fault: str | None = None, silent: bool = False, **heal
         for number, bus in enumerate(GPU_PCI)
     ]  # fmt: skip
     (folder / "gpus.json").write_text(json.dumps({"gpus": described(gpus, fault)}))
-    environment = {
+    return {
         "LD_LIBRARY_PATH": str(built() / "devices"),
         "ELASTIC_AI_EMULATED_GPUS": str(folder / "gpus.json"),
         "ELASTIC_AI_EMULATED_STATE": str(folder / "state"),
     }
+
+
+def printed(folder: Path, fault: str | None = None, silent: bool = False, **health: int | str) -> Any:
+    """What the probe prints on such a node."""
     command = [sys.executable, "-m", "validation.probes", "gpu-health", "{}"]
+    environment = node(folder, fault, silent, **health)
     done = subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -116,3 +123,33 @@ def test_facts_that_are_not_those_of_the_report_are_refused(tmp_path: Path) -> N
     said["facts"]["gpus"][3]["pcie_width"] = 8
     with pytest.raises(Exception, match="not those of the report"):
         parse("gpu-health", said)
+
+
+@pytest.mark.parametrize(
+    ("fault", "shown"),
+    [
+        (None, {}),
+        ("ecc", {"elastic_ai_gpu_uncorrectable_errors": 2.0, "elastic_ai_gpu_repair_pending": 1.0}),
+        ("throttled", {"elastic_ai_gpu_throttled hardware, heat": 1.0}),
+        ("pcie-x8", {"elastic_ai_gpu_pcie_lanes_ratio": 0.5}),
+    ],
+)
+def test_monitoring_shows_what_is_planted(tmp_path: Path, fault: str | None, shown: dict[str, float]) -> None:
+    """The figures that alerts look at (role monitoring) of each GPU: as planted of the last one, in order elsewhere."""
+    environment = node(tmp_path, fault)
+    program = [sys.executable, str(ROOT / "roles/monitoring/files/gpu_metrics.py"), "--once", "--output"]
+    subprocess.run([*program, str(tmp_path / "gpu.prom")], env={**os.environ, **environment}, check=True)
+    found: dict[str, dict[str, float]] = {}
+    for name, labels, value in re.findall(r"^(\w+)\{(.*)\} (\S+)$", (tmp_path / "gpu.prom").read_text(), re.MULTILINE):
+        said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        found.setdefault(said["gpu"], {})[f"{name} {said.get('reason', '')}".strip()] = float(value)
+    order = {
+        "elastic_ai_gpu_uncorrectable_errors": 0.0, "elastic_ai_gpu_repair_pending": 0.0,
+        "elastic_ai_gpu_pcie_lanes_ratio": 1.0, "elastic_ai_gpu_pcie_replays": 0.0,
+        **{f"elastic_ai_gpu_throttled {why}": 0.0 for why in REASONS},
+    }  # fmt: skip
+    for gpu, values in found.items():
+        wanted = {**order, **shown} if gpu == "3" else order
+        assert {name: values.get(name) for name in wanted} == wanted, f"GPU {gpu}"
+    assert sorted(found) == ["0", "1", "2", "3"]
+    assert all("elastic_ai_gpu_repair_failed" not in values for values in found.values())  # rows: from Ampere on

@@ -3,7 +3,7 @@
 
     gpu_metrics.py --output FILE.prom [--interval S] [--once]
 
-Needs the driver's libnvidia-ml.so.1 and nothing else: Debian 12 has no pynvml, and nine functions of NVML are enough.
+Needs the driver's libnvidia-ml.so.1 and nothing else: Debian 12 has no pynvml, and few functions of NVML are enough.
 What a GPU does not support is left out, never shown as 0. A lab's GPUs, which host memory stands in for, carry
 emulated="true". NVML is opened for each reading and closed after it, so that the driver can be replaced.
 """
@@ -16,6 +16,9 @@ from textfile import run_command
 LIBRARY = "libnvidia-ml.so.1"
 TEMPERATURE_GPU = 0  # nvml.h: NVML_TEMPERATURE_GPU
 EMULATED = "elasticAiEmulated"  # exported by the emulated devices' library, and by no driver of NVIDIA's
+UNCORRECTED, VOLATILE = 1, 0  # nvmlMemoryErrorType_t; nvmlEccCounterType_t: since the driver was loaded
+#: nvml.h, nvmlClocksEventReasons: what no healthy GPU has. Its own power cap and an idle clock are usual.
+THROTTLED = {0x20: "driver, heat", 0x40: "hardware, heat", 0x80: "hardware, power supply"}
 NAME_BYTES = 96  # nvml.h: NVML_DEVICE_NAME_V2_BUFFER_SIZE; a UUID needs as much
 
 
@@ -103,7 +106,40 @@ def gpu(nvml, handle):
         found["elastic_ai_gpu_temperature_celsius"] = degrees.value
     if milliwatts is not None:
         found["elastic_ai_gpu_power_watts"] = milliwatts.value / 1000
+    return {**found, **health(nvml, handle)}
+
+
+def health(nvml, handle):
+    """Errors, repairs and link of one GPU, by metric."""
+    errors = nvml.tried("nvmlDeviceGetTotalEccErrors", handle, UNCORRECTED, VOLATILE, into=ctypes.c_ulonglong())
+    lanes = nvml.tried("nvmlDeviceGetCurrPcieLinkWidth", handle, into=ctypes.c_uint())
+    most = nvml.tried("nvmlDeviceGetMaxPcieLinkWidth", handle, into=ctypes.c_uint())
+    replays = nvml.tried("nvmlDeviceGetPcieReplayCounter", handle, into=ctypes.c_uint())
+    pages = nvml.tried("nvmlDeviceGetRetiredPagesPendingStatus", handle, into=ctypes.c_int())
+    rows = [ctypes.c_uint() for _ in range(4)]  # corrected, uncorrected, pending, failed: from Ampere on
+    remapped = nvml.tried("nvmlDeviceGetRemappedRows", handle, *map(ctypes.byref, rows[:3]), into=rows[3])
+    found = {}
+    if errors is not None:
+        found["elastic_ai_gpu_uncorrectable_errors"] = errors.value
+    if lanes is not None and most is not None and most.value:
+        found["elastic_ai_gpu_pcie_lanes_ratio"] = lanes.value / most.value
+    if replays is not None:
+        found["elastic_ai_gpu_pcie_replays"] = replays.value
+    if remapped is not None:
+        found["elastic_ai_gpu_repair_pending"] = rows[2].value
+        found["elastic_ai_gpu_repair_failed"] = rows[3].value
+    elif pages is not None:
+        found["elastic_ai_gpu_repair_pending"] = pages.value
     return found
+
+
+def throttled(nvml, handle):
+    """(reason in words, 1 or 0) for each reason that no healthy GPU has; none where the driver does not say."""
+    # drivers before R535 know the second name alone
+    names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+    said = (nvml.tried(name, handle, into=ctypes.c_ulonglong()) for name in names)
+    bits = next((found.value for found in said if found is not None), None)
+    return [] if bits is None else [(words, int(bool(bits & bit))) for bit, words in THROTTLED.items()]
 
 
 HELP = {
@@ -113,6 +149,12 @@ HELP = {
     "elastic_ai_gpu_utilization_ratio": "Share of the last sample period in which a kernel ran, 0 to 1.",
     "elastic_ai_gpu_temperature_celsius": "Temperature of the GPU.",
     "elastic_ai_gpu_power_watts": "Power that the GPU draws.",
+    "elastic_ai_gpu_uncorrectable_errors": "Uncorrectable memory errors since the driver was loaded.",
+    "elastic_ai_gpu_repair_pending": "1 where a memory repair waits for a reset of the GPU.",
+    "elastic_ai_gpu_repair_failed": "1 where a memory repair failed.",
+    "elastic_ai_gpu_throttled": "1 where heat or the power supply lowers the clock, by reason.",
+    "elastic_ai_gpu_pcie_lanes_ratio": "Lanes of the PCIe link as trained, of those that it can have, 0 to 1.",
+    "elastic_ai_gpu_pcie_replays": "PCIe packets that were sent again since the driver was loaded.",
     "elastic_ai_gpu_nvml_up": "1 where NVML answers, 0 where it does not.",
 }
 
@@ -128,6 +170,8 @@ def reading():
                 labels = {"gpu": index, "uuid": nvml.text("nvmlDeviceGetUUID", handle), "emulated": emulated}
                 samples.append(("elastic_ai_gpu_info", {**labels, "name": name}, 1))
                 samples += [(metric, labels, value) for metric, value in gpu(nvml, handle).items()]
+                why = throttled(nvml, handle)
+                samples += [("elastic_ai_gpu_throttled", {**labels, "reason": words}, value) for words, value in why]
     except NvmlError as fault:
         return [("elastic_ai_gpu_nvml_up", {}, 0)], str(fault)
     return [*samples, ("elastic_ai_gpu_nvml_up", {}, 1)], None
