@@ -26,6 +26,8 @@ def _pin(name: str, value: str, why: str, rdma: bool = False, source: str = GUID
 
 
 ON, OFF, ANY = r"[1-9]\d*", r"0", r".*"
+RDMA_NONE = r"(?!\^)(?!(.*,)?\s*\\?(all|ib|((rc|dc|ud|gga|srd)(_\w+)?))\b).*"
+"""A list of UCX's transports, none of which is RDMA's; `^` begins a list of those that are not to be used."""
 PINS = (
     _pin("NCCL_(ALGO|PROTO)", ANY, "one algorithm or protocol for all sizes and all numbers of GPUs"),
     _pin("NCCL_(MIN|MAX)_(NCHANNELS|CTAS|P2P_NCHANNELS)", ANY, "a number of channels that NCCL chooses by topology"),
@@ -38,7 +40,7 @@ PINS = (
     _pin("NCCL_NET", r"socket", "no RDMA between nodes", rdma=True),
     _pin("NCCL_NET_GDR_LEVEL", r"0|LOC", "no GPUDirect RDMA", rdma=True),
     _pin("NCCL_(DMABUF_ENABLE|IB_CUDA_SUPPORT)", OFF, "no GPUDirect RDMA by that way", rdma=True),
-    _pin("UCX_TLS", r"(?!.*(all|rc|dc|ud|ib|\^)).*", "no RDMA among these transports", True, "OpenUCX, FAQ (UCX_TLS)"),
+    _pin("UCX_TLS", RDMA_NONE, "no RDMA among these transports", True, "OpenUCX, FAQ (UCX_TLS)"),
 )
 
 

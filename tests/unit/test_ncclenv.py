@@ -70,6 +70,9 @@ def test_what_could_not_be_read_is_not_passed(env, words):
         ("NCCL_DMABUF_ENABLE", "0", False, True),
         ("UCX_TLS", "tcp,sm,self", False, True),
         ("UCX_TLS", "rc,sm,self", False, False),
+        ("UCX_TLS", "sm,self,cuda_copy,cuda_ipc,tcp", False, True),
+        ("UCX_TLS", "cuda_copy,ud_mlx5", False, False),
+        ("UCX_TLS", "^tcp", False, False),
         ("NCCL_DEBUG", "INFO", False, False),
     ],
 )
