@@ -124,6 +124,16 @@ def test_a_gpu_that_does_not_say_why_it_throttles_is_not_known() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "changes", [{"state": {"throttle_reasons": None}}, {"ecc": None}, {"pcie_width": None}, {"pages_pending": None}]
+)
+def test_what_a_gpu_no_longer_says_after_the_load_is_not_known(changes: dict[str, Any]) -> None:
+    found = judged(facts(), facts(**changes))
+    assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
+    assert found.reason.startswith(f"{THIRD[:-2]} does not say ")
+    assert found.reason.endswith(" at the end of the run")
+
+
 def test_without_nvml_or_a_second_reading_nothing_is_passed() -> None:
     none = {**facts(0), "unread": "no libnvidia-ml.so.1: the GPU driver is not installed"}
     assert judged(none).reason == "nothing tells of its GPUs: no libnvidia-ml.so.1: the GPU driver is not installed"

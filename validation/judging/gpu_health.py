@@ -192,13 +192,22 @@ def _states(case: Case, one: Seen, peers: list[Seen]) -> tuple[list[str], list[s
             wrong += [f"{gpu.words}: {fault}{when}" for fault in faults]
     for gpu in one.first.gpus:
         wrong += [f"{gpu.words}: {odd}" for odd in _odd(gpu, one.first, peers)]
-        silent = [words for key, words in ASKED.items() if getattr(gpu, key) is None]
-        silent += ["why its clocks are where they are"] if gpu.state.throttle_reasons is None else []
-        silent += ["its memory errors"] if gpu.ecc and gpu.ecc_uncorrected is None else []
-        silent += ["whether a memory repair waits"] if gpu.pages_pending is None and gpu.rows_pending is None else []
+        silent = _silent(gpu)
         if silent:
             unknown.append(f"{gpu.words} does not say {', '.join(silent)}")
+        after = one.last.same(gpu) if one.last is not None else None
+        later = [words for words in _silent(after) if words not in silent] if after is not None else []
+        if later:
+            unknown.append(f"{gpu.words} does not say {', '.join(later)} at the end of the run")
     return wrong, unknown
+
+
+def _silent(gpu: GpuReading) -> list[str]:
+    """What a GPU has to say and does not."""
+    silent = [words for key, words in ASKED.items() if getattr(gpu, key) is None]
+    silent += ["why its clocks are where they are"] if gpu.state.throttle_reasons is None else []
+    silent += ["its memory errors"] if gpu.ecc and gpu.ecc_uncorrected is None else []
+    return silent + (["whether a memory repair waits"] if gpu.pages_pending is None and gpu.rows_pending is None else [])
 
 
 def _faults(gpu: GpuReading, node: Node) -> Iterable[str]:
