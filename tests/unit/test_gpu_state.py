@@ -216,6 +216,7 @@ def test_a_library_that_is_broken_or_of_another_release_is_named(said: Any, word
         ({"driver_libraries": None}, "nobody looked"),
         ({"driver_module": None}, "no kernel module of the driver is loaded"),
         (spoilt("loaded", 0, emulated=True), "the GPUs are emulated"),
+        (spoilt("loaded", 0, name="libnvidia-cfg.so.1"), "nobody tried to load libcuda.so.1"),
     ],
 )
 def test_libraries_that_nobody_can_judge_are_no_pass(said: Any, words: str, tmp_path: Path) -> None:

@@ -8,13 +8,16 @@ from validation.judging.case import CONTAINERS, Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
 
+NEEDED = ("libcuda.so.1", "libnvidia-ml.so.1")
+"""What every program that computes on GPUs, or looks at them, asks for."""
+
 
 def judge_gpulib(case: Case, criterion: Criterion) -> list[Judgement]:
     """Every node with GPUs. Where no node has any, the criterion does not apply to this site."""
     bound = Bound(
         metric="driver_libraries",
         unit="",
-        equal="libcuda.so.1 and libnvidia-ml.so.1 can be loaded; no library is empty; all of the module's version",
+        equal=f"{' and '.join(NEEDED)} can be loaded; no library is empty; all of the module's version",
         derivation=("the loader by name, each file's size, and the version in its name",),
         source=criterion.source,
     )
@@ -49,6 +52,9 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
         wrong.append(f"libraries of several releases: {', '.join(f'{p} ({v})' for p, v in taken.items())}")
     if wrong:
         return "fail", "not-equal", "; ".join(wrong)
+    untried = [name for name in NEEDED if name not in {one.name for one in found.loaded}]
+    if untried:
+        return "not-measured", missing, f"nobody tried to load {' and '.join(untried)}"
     if not emulated and (not module or not taken):
         why = "no kernel module of the driver is loaded" if not module else "no library's name tells its version"
         return "not-measured", missing, why
