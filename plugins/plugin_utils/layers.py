@@ -84,6 +84,7 @@ def layer_reasons(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Ite
     if faults:
         return
     declared, bonds = {port["interface"]: port for port in ports}, {bond_of(port) for port in ports} - {""}
+    mtu = int(wanted["fabric_mtu"])
     takers: dict[str, set[str]] = {}
     for port in ports:
         name, bond = port["interface"], bond_of(port)
@@ -91,9 +92,9 @@ def layer_reasons(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Ite
             takers.setdefault(member, set()).add(bond)
             if member in declared:
                 yield f"fabric port {member} is a member of bond {bond} too: a member has no address of its own"
-        below = declared.get(port.get("parent"), {}).get("mtu") if port.get("vlan") is not None else None
-        if below and int(port.get("mtu") or below + 1) > int(below):
-            yield f"fabric port {name}: {port['parent']} has MTU {below}: give the VLAN one that is no larger (mtu)"
+        below = declared.get(port.get("parent")) if port.get("vlan") is not None else None
+        if below and int(port.get("mtu") or mtu) > int(below.get("mtu") or mtu):
+            yield f"fabric port {name}: {port['parent']} has MTU {below.get('mtu') or mtu}: give the VLAN one that is no larger (mtu)"
     for member, taken in takers.items():
         if len(taken) > 1:
             yield f"interface {member} is a member of bonds {' and '.join(sorted(taken))}: a port is in one bond"

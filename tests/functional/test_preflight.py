@@ -54,6 +54,7 @@ WANTED: dict[str, Any] = {
     "name": "gpu1",
     "address": "10.0.0.11",
     "fabric_ports": [{"interface": "ens2f0", "address": "10.78.0.11/24"}],
+    "fabric_mtu": 9000,
     "port_manager": "systemd-networkd",
     "release": "current",
     "change_under_jobs": False,

@@ -73,6 +73,18 @@ def test_it_is_set_and_put_back_and_nothing_else_is_touched(sysfs: Path, tmp_pat
     assert not kept.exists()
 
 
+def test_a_kernel_that_is_locked_down_is_said_in_words(
+    sysfs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(program.Path, "open", locked)
+    monkeypatch.setattr(program, "control", lambda _: (0x48, 0x2000))
+    with pytest.raises(SystemExit, match="Secure Boot locks it down.*Operation not permitted"):
+        program.main(["set", "fab0", "4096"], sysfs, tmp_path / "run")
+
+
 def test_a_port_without_a_card_is_named(sysfs: Path, tmp_path: Path) -> None:
     (sysfs / "class/net/veth0").mkdir()
     with pytest.raises(SystemExit, match="veth0: no PCI device"):

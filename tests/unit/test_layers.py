@@ -21,7 +21,7 @@ LINKS = {"lo": ["127.0.0.1"], "ens8": [], "ens9f0": [], "ens9f1": [], "eno1": ["
 
 
 def reasons(*ports: dict[str, Any], links: dict[str, Any] = LINKS) -> list[str]:
-    wanted = {"name": "gpu1", "address": "192.0.2.31", "fabric_ports": ports, "addresses": {}}
+    wanted = {"name": "gpu1", "address": "192.0.2.31", "fabric_ports": ports, "fabric_mtu": 9000, "addresses": {}}
     observed = {"links": links, "links_error": "", "drivers": {}}
     found = [*preflight.address_reasons(observed, wanted), *layers.layer_reasons(observed, wanted)]
     return [str(reason) for reason in found]
@@ -52,6 +52,7 @@ UNFIT: list[tuple[list[dict[str, Any]], str]] = [
     ([BOND, {**BOND, "interface": "bond1", "address": "10.9.0.1/24", "bond_members": ["ens9f1", "ens8"]}],
      "interface ens9f1 is a member of bonds bond0 and bond1"),
     ([{**BOND, "mtu": 1500}, {**VLAN, "parent": "bond0"}], "fabric port ens8.80: bond0 has MTU 1500"),
+    ([BOND, {**VLAN, "parent": "bond0", "mtu": 9100}], "fabric port ens8.80: bond0 has MTU 9000"),
     ([{**VLAN, "parent": "ens7"}], "interface ens7, which ens8.80 needs, does not exist"),
     ([{**VLAN, "parent": "eno1"}], "fabric port ens8.80 needs interface eno1, which carries the management address"),
 ]  # fmt: skip

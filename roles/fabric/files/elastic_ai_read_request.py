@@ -14,6 +14,7 @@ from pathlib import Path
 CAPABILITIES, DEVICE_CONTROL, EXPRESS = 0x34, 8, 0x10
 SYSFS, KEPT = Path("/sys"), Path("/run/elastic-ai/read-request")
 SIZES = [128 << code for code in range(6)]
+REFUSED = "the kernel did not let MaxReadReq be set (Secure Boot locks it down)"
 
 
 def functions(port: str, sysfs: Path) -> list[Path]:
@@ -44,11 +45,14 @@ def write(function: Path, size: int) -> int:
     where, value = control(function)
     former = 128 << (value >> 12 & 7)
     if former != size:
-        with (function / "config").open("r+b", buffering=0) as config:
-            config.seek(where)
-            config.write((value & 0x8FFF | SIZES.index(size) << 12).to_bytes(2, "little"))
+        try:
+            with (function / "config").open("r+b", buffering=0) as config:
+                config.seek(where)
+                config.write((value & 0x8FFF | SIZES.index(size) << 12).to_bytes(2, "little"))
+        except OSError as fault:  # EPERM: the kernel is locked down
+            raise SystemExit(f"{function.name}: {REFUSED}: {fault.strerror}") from None
         if 128 << (control(function)[1] >> 12 & 7) != size:
-            raise SystemExit(f"{function.name}: the kernel did not let MaxReadReq be set (Secure Boot locks it down)")
+            raise SystemExit(f"{function.name}: {REFUSED}")
     return former
 
 
