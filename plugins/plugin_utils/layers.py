@@ -93,8 +93,9 @@ def layer_reasons(observed: Mapping[str, Any], wanted: Mapping[str, Any]) -> Ite
             if member in declared:
                 yield f"fabric port {member} is a member of bond {bond} too: a member has no address of its own"
         below = declared.get(port.get("parent")) if port.get("vlan") is not None else None
-        if below and int(port.get("mtu") or mtu) > int(below.get("mtu") or mtu):
-            yield f"fabric port {name}: {port['parent']} has MTU {below.get('mtu') or mtu}: give the VLAN one that is no larger (mtu)"
+        most = int(below.get("mtu") or mtu) if below else 0
+        if below and int(port.get("mtu") or mtu) > most:
+            yield f"fabric port {name}: {port['parent']} has MTU {most}: give the VLAN one that is no larger (mtu)"
     for member, taken in takers.items():
         if len(taken) > 1:
             yield f"interface {member} is a member of bonds {' and '.join(sorted(taken))}: a port is in one bond"

@@ -81,7 +81,7 @@ def test_a_kernel_that_is_locked_down_is_said_in_words(
 
     monkeypatch.setattr(program.Path, "open", locked)
     monkeypatch.setattr(program, "control", lambda _: (0x48, 0x2000))
-    with pytest.raises(SystemExit, match="Secure Boot locks it down.*Operation not permitted"):
+    with pytest.raises(SystemExit, match=r"Secure Boot locks it down.*Operation not permitted"):
         program.main(["set", "fab0", "4096"], sysfs, tmp_path / "run")
 
 

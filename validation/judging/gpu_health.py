@@ -207,7 +207,8 @@ def _silent(gpu: GpuReading) -> list[str]:
     silent = [words for key, words in ASKED.items() if getattr(gpu, key) is None]
     silent += ["why its clocks are where they are"] if gpu.state.throttle_reasons is None else []
     silent += ["its memory errors"] if gpu.ecc and gpu.ecc_uncorrected is None else []
-    return silent + (["whether a memory repair waits"] if gpu.pages_pending is None and gpu.rows_pending is None else [])
+    silent += ["whether a memory repair waits"] if gpu.pages_pending is None and gpu.rows_pending is None else []
+    return silent
 
 
 def _faults(gpu: GpuReading, node: Node) -> Iterable[str]:
