@@ -248,6 +248,16 @@ class FakeNetwork:
 
 
 @dataclass
+class FakeUsers:
+    """Everybody is known, but for whom there is a problem."""
+
+    problems: dict[int, str] = field(default_factory=dict)
+
+    def problem(self, uid: int, name: str, node: str) -> str:
+        return self.problems.get(uid, "")
+
+
+@dataclass
 class FakeClock:
     """Time that passes by sleeping, and `step_s` with each look at it. The wall clock is that of files' times."""
 
@@ -277,6 +287,7 @@ class FakeHost(Host):
     gpus: FakeGpus = field(default_factory=FakeGpus)
     fence: FakeFence = field(default_factory=FakeFence)
     network: FakeNetwork = field(default_factory=FakeNetwork)
+    users: FakeUsers = field(default_factory=FakeUsers)
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:

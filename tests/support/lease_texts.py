@@ -69,6 +69,7 @@ def slurm_job(
         "time_limit": minutes,
         "submit_time": START,
         "preempt_time": 0,
+        "restart_cnt": 0,
         "memory_per_node": 4096,
         "current_working_directory": "/",
         "standard_output": "/dev/null",

@@ -183,6 +183,25 @@ def test_a_prolog_starts_leases_and_nothing_else(
     assert hooks.epilog(host) == 0
 
 
+def test_a_lease_of_a_user_whom_its_server_does_not_know_ends_with_that_reason(
+    host: FakeHost, conf: ServerConf, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Slurm puts a job whose user is unknown on its server back into the queue, again and again."""
+    words = "user alice (uid 1042) is not known on gpu1"
+    host.users.problems[os.getuid()] = words
+    host.slurm.said = [said(42, array=41, task=0) + said(50, name="train")]
+    for number in ("42", "50"):
+        monkeypatch.setenv("SLURM_JOB_ID", number)
+        assert hooks.prolog(host) == 0  # a 1 would drain a server that is as it should be
+    assert (host.systemd.units, instance.known(host), host.slurm.cancelled) == ({}, {}, [41])
+    assert host.slurm.commands == [["scontrol", "update", "JobId=42", f"AdminComment={ended_text(words)}"]]
+    assert f"lease 41: {words}" in capsys.readouterr().err
+    host.users.problems.clear()
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    assert hooks.prolog(host) == 0
+    assert set(host.systemd.units) == {"42"}
+
+
 def test_an_epilog_drains_the_node_where_something_stays(
     host: FakeHost, conf: ServerConf, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -86,6 +86,27 @@ def test_who_has_room_is_not_kept_waiting_by_those_who_wait_for_other_gpus() -> 
     assert clock.now <= 6 + waiting.POLL_LAST_S
 
 
+def test_a_start_that_failed_on_its_server_is_not_waited_for_again_and_again() -> None:
+    """Slurm puts a job that it could not start (its user is unknown there) back into the queue, for ever."""
+    for reason in ("BeginTime", "launch failed requeued held"):
+        failed = slurm_job(state="PENDING", gres="", state_reason=reason, restart_cnt=1, uid=1042)
+        with pytest.raises(waiting.HeldBack) as held:
+            waiting.wait(FakeHost(slurm=FakeSlurm(said=[failed])), 41, "1 GPU", lambda _words: None)
+        words = f"its server could not start it, and Slurm has put it back into the queue ({reason})"
+        assert str(held.value).startswith(f"lease 41: {words}; is user alice (uid 1042) known there")
+    later = slurm_job(state="PENDING", gres="", state_reason="BeginTime", restart_cnt=0)  # by the site's own policy
+    host = FakeHost(slurm=FakeSlurm(said=[later, later, later, slurm_job()]))
+    assert waiting.wait(host, 41, "1 GPU", lambda _words: None)[0].state == "RUNNING"
+
+
+def test_of_several_jobs_that_ended_the_one_with_the_reason_is_heard() -> None:
+    why = ended_text("user alice (uid 1042) is not known on gpu2")
+    jobs = slurm_job(42, array=41, task=0, state="CANCELLED")
+    jobs += slurm_job(41, array=41, task=1, state="CANCELLED", admin_comment=why)
+    with pytest.raises(LeaseError, match=r"lease 41 has ended: user alice \(uid 1042\) is not known on gpu2$"):
+        waiting.wait(FakeHost(slurm=FakeSlurm(said=[jobs])), 41, "2 GPUs", lambda _words: None, parts=2)
+
+
 def test_a_lease_that_starts_in_part_only_is_not_waited_for() -> None:
     half = slurm_job(42, array=41, task=0) + slurm_job(41, array=41, task=1, state="PENDING", gres="")
     host = FakeHost(slurm=FakeSlurm(said=[half]))

@@ -21,7 +21,7 @@ from toolkit.lease.pool import PoolGpu
 from toolkit.lease.slurm import AGAIN_PAUSE_S, SlurmError
 from toolkit.lease.slurm_text import Complaint, PoolNode
 from toolkit.lease.text import several
-from toolkit.lease.waiting import HELD, HeldBack, StartedInPart, wait
+from toolkit.lease.waiting import HeldBack, StartedInPart, wait
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
@@ -281,12 +281,12 @@ def obtain(
                 raise
             why = str(fault)
             parts = _device_by_device(request, parts[0])
-        except HeldBack:
+        except HeldBack as fault:
             tries += 1
             if tries == TRIES:
                 _cancel(host, lease, say)
                 raise
-            why = f"Slurm holds it back ({HELD})"
+            why = fault.why
         except LeaseError as fault:
             end = fault if isinstance(fault, Over) else cause_of(host, lease)
             if end is None or not end.preempted:

@@ -43,6 +43,11 @@ def over_of(jobs: Iterable[SlurmJob]) -> SlurmJob | None:
     return next((job for job in jobs if job.ended or job.preempted or ended_reason(job.admin_comment)), None)
 
 
+def ended_of(jobs: Iterable[SlurmJob]) -> SlurmJob | None:
+    """The job of a lease that has ended; of several one of which its server says why."""
+    return max((job for job in jobs if job.ended), key=lambda job: bool(ended_reason(job.admin_comment)), default=None)
+
+
 def over(lease: int, job: SlurmJob) -> Over:
     """The end of a lease by the end of one of its jobs."""
     return Over(lease, ended_words(job), _preempted(job))

@@ -111,6 +111,11 @@ def prolog(host: Host | None = None) -> int:
             if give_way(host, job, conf):
                 tell_all(f"job {job.id}: its owner cannot open its GPUs", native.grant(host, job, conf))
             return 0
+        unknown = host.users.problem(job.uid, job.user, conf.node)
+        if unknown:
+            tell(f"lease {job.lease}: {unknown}")
+            give_back(host, job_id, job.lease, unknown)  # Slurm would try it again for ever
+            return 0
         instance.start(host, job, conf)
         tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
     except Contradiction as fault:

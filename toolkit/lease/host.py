@@ -15,6 +15,7 @@ from subprocess import CompletedProcess
 from typing import Any, Protocol
 
 from toolkit.lease import ENGINE_DIR, POOL_CONF, RUN_DIR, SERVER_CONF, fence, firewall, network, nvml, slurm, unit
+from toolkit.lease import users as users_module
 from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, PoolNode, SlurmJob
 
@@ -145,6 +146,13 @@ class Network(Protocol):
         """Whether something listens on a TCP port."""
 
 
+class Users(Protocol):
+    """Who is known on this machine (module users)."""
+
+    def problem(self, uid: int, name: str, node: str) -> str:
+        """Why no job of this user can start here, which is `node`; "" where it can."""
+
+
 class Clock(Protocol):
     """Time in seconds (module time)."""
 
@@ -168,6 +176,7 @@ class Host:
     gpus: Gpus = nvml
     fence: Fence = fence
     network: Network = network
+    users: Users = users_module
     clock: Clock = time
     run_dir: Path = RUN_DIR
     engine_dir: Path = ENGINE_DIR

@@ -180,8 +180,9 @@ def states(lease: int) -> list[JobState]:
 
 
 def _reason(words: str) -> str:
-    """It may go on: "ReqNodeNotAvail, UnavailableNodes:gpu[1-2]", as after a restart of the controller."""
-    return words.partition(",")[0].strip()
+    """It may go on: "ReqNodeNotAvail, UnavailableNodes:gpu[1-2]", as after a restart of the controller; some commands
+    write "launch_failed_requeued_held" for its words."""
+    return words.partition(",")[0].strip().replace("_", " ")
 
 
 class Turn(NamedTuple):

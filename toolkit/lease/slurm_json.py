@@ -137,6 +137,7 @@ def _job(job: object) -> SlurmJob:
         memory_mib=_number(job, "memory_per_node"),
         preempted=bool(_number(job, "preempt_time")),
         account=_text(job, "account"),
+        restarts=(_number(job, "restart_cnt") or 0) if "restart_cnt" in job else 0,
         problem=problem,
     )
 

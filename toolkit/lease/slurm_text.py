@@ -102,6 +102,8 @@ class SlurmJob:
     preempted: bool = False
     #: Its class of users, '' in a pool without.
     account: str = ""
+    #: How often Slurm has put it back into the queue.
+    restarts: int = 0
     #: Why it cannot be told what the job holds; "" where `held` says it.
     problem: str = ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from toolkit.lease import Exit, LeaseError
-from toolkit.lease.endings import Over, over
+from toolkit.lease.endings import Over, ended_of, over
 from toolkit.lease.host import Host
 from toolkit.lease.slurm import Turn
 from toolkit.lease.slurm_text import JobState, SlurmJob
@@ -21,8 +21,10 @@ ROOM_S = 15.0
 AWAY_S = 300.0
 #: How long the parts of one lease may start apart; servers keep those that run for twice as long and more.
 PART_S = 25.0
-#: Reason of a job that waits for an administrator (Slurm, squeue: job reason codes).
-HELD = "JobHeldAdmin"
+#: Reasons of a job that waits for an administrator (Slurm, squeue: job reason codes), the second after a start that
+#: failed on its server; and of one that a failed start has put back into the queue, to be tried again in two minutes.
+HELD = ("JobHeldAdmin", "launch failed requeued held")
+LATER = "BeginTime"
 
 
 class StartedInPart(Exception):
@@ -30,12 +32,27 @@ class StartedInPart(Exception):
 
 
 class HeldBack(LeaseError):
-    """Slurm keeps a lease from starting, until an administrator releases it: after a start that a restart of the
-    controller spoilt, or because an administrator said so."""
+    """Slurm keeps a lease from starting: after a start that its server or a restart of the controller spoilt, or by an
+    administrator's word."""
 
-    def __init__(self, lease: int) -> None:
+    def __init__(self, lease: int, why: str, cure: str = "ask an administrator") -> None:
         """To be tried again."""
-        super().__init__(f"lease {lease}: Slurm holds it back ({HELD}); ask an administrator", Exit.RETRY)
+        super().__init__(f"lease {lease}: {why}; {cure}", Exit.RETRY)
+        self.why = why
+
+
+def _refuse_held(host: Host, lease: int, reason: str) -> None:
+    """HeldBack where the reason of a pending lease says that waiting does not help."""
+    if reason == HELD[0]:
+        raise HeldBack(lease, f"Slurm holds it back ({reason})")
+    if reason not in (*HELD, LATER):
+        return
+    jobs = host.slurm.job_parts(lease)
+    if reason == LATER and not any(job.restarts for job in jobs):
+        return  # somebody wants it to begin later
+    user = f"user {jobs[0].user} (uid {jobs[0].uid})" if jobs else "its user"
+    cure = f"is {user} known there (getent passwd)? slurmd's log on the server says more to an administrator"
+    raise HeldBack(lease, f"its server could not start it, and Slurm has put it back into the queue ({reason})", cure)
 
 
 class _Waiting:
@@ -55,8 +72,7 @@ class _Waiting:
         self._look()
         if self.turn.place is None:
             return False
-        if self.turn.reason == HELD:
-            raise HeldBack(self.lease)
+        _refuse_held(self.host, self.lease, self.turn.reason)
         self.answered = self.host.clock.monotonic()
         self._tell(self.turn.reason)
         return True
@@ -121,12 +137,12 @@ def wait(host: Host, lease: int, text: str, say: Callable[[str], None], parts: i
             states = host.slurm.states(lease)
             if not states:
                 raise Over(lease, "Slurm has no record of it any more")
-            if any(job.state == "PENDING" and job.reason == HELD for job in states):
-                raise HeldBack(lease)
+            for reason in dict.fromkeys(job.reason for job in states if job.state == "PENDING"):
+                _refuse_held(host, lease, reason)
             running = [job for job in states if job.state == "RUNNING"]
             if any(job.ended for job in states) or len(running) == len(states) == parts:
                 jobs = host.slurm.job_parts(lease)
-                ended = next((job for job in jobs if job.ended), None)
+                ended = ended_of(jobs)
                 if ended is not None:
                     raise over(lease, ended)
                 if len([job for job in jobs if job.state == "RUNNING"]) == len(jobs) == parts:
