@@ -104,6 +104,33 @@ def test_a_figure_that_is_no_number_is_refused(tmp_path: Path, value: int | str)
     assert local(tmp_path, devices).run("said([code(cuda.cuInit, 0)])")[0] == [100]
 
 
+@pytest.mark.parametrize(("percent", "code"), [(0, 0), (99, 0), (100, 100)])
+def test_a_gpu_that_never_ends_a_copy_is_refused(tmp_path: Path, percent: int, code: int):
+    devices = describe(tmp_path, slow_percent=percent)
+    assert local(tmp_path, devices).run("said([code(cuda.cuInit, 0)])")[0] == [code]
+
+
+COPIES = """
+start(); block = alloc(1 << 20); out = (ctypes.c_ubyte * (1 << 20))(); back = (ctypes.c_ubyte * (1 << 20))()
+def wrong(size):
+    cuda.cuMemcpyHtoD_v2(block, out, c_size_t(size)); cuda.cuMemcpyDtoH_v2(back, block, c_size_t(size))
+    return sum(back[:size])
+took = []
+for _ in range(20):
+    began = time.perf_counter(); cuda.cuMemcpyHtoD_v2(block, out, c_size_t(1 << 20))
+    took.append(time.perf_counter() - began)
+said([wrong(4095), wrong(4096), sorted(took)[10]])
+"""
+
+
+def test_bits_are_turned_round_and_copies_are_slow_as_described(tmp_path: Path):
+    small, large, took = local(tmp_path, describe(tmp_path)).run(COPIES)[0]
+    assert (small, large) == (0, 0)
+    slow = local(tmp_path, describe(tmp_path, wrong_bits=2, slow_percent=95)).run(COPIES)[0]
+    assert slow[:2] == [0, 2]
+    assert slow[2] > 5 * took  # 20 times, on a machine that does nothing else
+
+
 def test_an_instance_of_a_gpu_says_nothing_of_its_health(tmp_path: Path):
     devices = describe(tmp_path, mig="1,1", **GPU_HEALTH)
     script = """

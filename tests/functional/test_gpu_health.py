@@ -36,6 +36,9 @@ FOUND = {
     ],
     "throttled": [f"{LAST}the hardware lowers its clock because it is too hot at 88 C, 765 of 1530 MHz"],
     "pcie-x8": [f"{LAST}its PCIe link has 8 of 16 lanes"],
+    "ecc-off": [f"{LAST}ECC is off"],
+    "no-persistence": [f"{LAST}persistence mode is off"],
+    "gpu-exclusive": [f"{LAST}its compute mode is exclusive-process, default wanted"],
 }
 
 

@@ -90,6 +90,13 @@ int nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfo_v2_t *to)
 """
 
 
+ASKED_OF_EMULATED = """
+from validation.probes import nvlinks
+try: said(nvlinks.collect())
+except nvlinks.Unanswered as e: said(str(e))
+"""
+
+
 def compiled(folder: Path, text: str = STAND_IN, fail_init: int = 0, fabric: bool = False) -> Path:
     """The stand-in as a shared library."""
     library = folder / "libnvidia-ml.so.1"
@@ -153,11 +160,7 @@ def test_registration_with_the_fabric(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 def test_emulated_devices_say_what_is_described(tmp_path: Path) -> None:
-    script = """
-from validation.probes import nvlinks
-try: said(nvlinks.collect())
-except nvlinks.Unanswered as e: said(str(e))
-"""
+    script = ASKED_OF_EMULATED
     link = {"nvlinks": 4, "nvlinks_up": 3, "nvlink_mb_s": 26562}
     planted = describe(tmp_path, **link, fabric_state=3, fabric_status=23, fabric_clique=9)
     found = local(tmp_path, planted).run(script)[0]
@@ -169,6 +172,22 @@ except nvlinks.Unanswered as e: said(str(e))
     found = local(tmp_path, describe(tmp_path, **link)).run(script)[0]
     assert found["gpus"][0]["fabric"] is None
     assert local(tmp_path, describe(tmp_path)).run(script)[0] == "the emulated devices are described without NVLinks"
+
+
+@pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+def test_links_between_emulated_devices_are_up_where_both_ends_are(tmp_path: Path) -> None:
+    script = "from validation.probes import nvlinks; said(nvlinks.collect()['gpus'])"
+    planted = describe(tmp_path, nvlinks_each=3, nvlink_mb_s=25000)
+    found = [NvGpu.model_validate(gpu) for gpu in local(tmp_path, planted).run(script)[0]]
+    assert [gpu.peers for gpu in found] == [{"0000:11:00.0": 3}, {"0000:10:00.0": 3}]
+    assert {link.peer for gpu in found for link in gpu.links} == {"gpu"}
+    file = tmp_path / "gpus.json"
+    gpus = json.loads(file.read_text())["gpus"]
+    file.write_text(json.dumps({"gpus": [gpus[0], {**gpus[1], "nvlinks_up": 2}]}))
+    found = [NvGpu.model_validate(gpu) for gpu in local(tmp_path, planted).run(script)[0]]
+    assert [gpu.down for gpu in found] == [(2,), (2,)]
+    file.write_text(json.dumps({"gpus": [gpus[0], {**gpus[1], "peer_group": 1}]}))
+    assert "without NVLinks" in local(tmp_path, planted).run(ASKED_OF_EMULATED)[0]
 
 
 def test_a_driver_that_tells_no_kind_of_peer_tells_the_links_all_the_same(tmp_path: Path) -> None:

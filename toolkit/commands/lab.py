@@ -283,6 +283,23 @@ def fault() -> None:
     """Plant and take back faults."""
 
 
+@fault.command("list")
+@json_option
+def fault_list(as_json: bool) -> None:
+    """Show every fault that can be planted: on which nodes, and which criteria find it.
+
+    Criteria are named where a test has shown that they find it.
+    """
+    faults = lab_faults.FAULTS.items()
+    if as_json:
+        rows = [{"kind": k, "nodes": f.nodes, "found_by": f.found_by, "about": f.about} for k, f in faults]
+        click.echo(json.dumps(rows))
+        return
+    click.echo(f"{'kind':16} {'nodes':12} {'found by':26} what it does")
+    for kind, one in faults:
+        click.echo(f"{kind:16} {one.nodes:12} {', '.join(one.found_by) or '-':26} {one.about}")
+
+
 @fault.command("set")
 @name_option
 @click.argument("node")

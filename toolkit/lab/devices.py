@@ -40,7 +40,8 @@ GPU_CONTEXT_BYTES = 512 << 10  # the lab's own: of its small memory about the sh
 GPU_SM_COUNT = 80  # of a V100, NVIDIA Tesla V100 architecture whitepaper, table 1
 GPU_PCI = ("1A", "1C", "1D", "1E")  # PCI buses of the GPUs in a PowerEdge C4140
 #: Link and health that NVML says, where nothing is wrong; described, never measured. Link, clocks and power limit are a
-#: V100-SXM2's (NVIDIA Tesla V100 data sheet; architecture whitepaper, table 1), the temperatures the lab's own.
+#: V100-SXM2's (NVIDIA Tesla V100 data sheet; architecture whitepaper, table 1), the temperatures the lab's own. Its six
+#: NVLinks are two to each other GPU, as on four GPUs of one board without NVSwitches.
 GPU_HEALTH = {
     **{f"pcie{kind}_generation": 3 for kind in ("", "_max")},
     **{f"pcie{kind}_width": 16 for kind in ("", "_max")},
@@ -48,6 +49,7 @@ GPU_HEALTH = {
     **{"ecc_enabled": 1, "persistence": 1, "throttle_reasons": GPU_IDLE},
     **{"temperature_c": 40, "slowdown_c": 85, "shutdown_c": 90},
     **{"sm_mhz": 1530, "sm_max_mhz": 1530, "memory_mhz": 877, "memory_max_mhz": 877, "power_limit_mw": 300_000},
+    **{"nvlinks_each": 2, "nvlink_mb_s": 25_000},
 }
 UUID_SPACE = uuid.UUID("6f1f1a52-6f3c-5b6e-9d53-5e1a57e1a1a1")  # of this lab's names alone
 Say = Callable[[str], None]

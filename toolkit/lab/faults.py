@@ -22,13 +22,19 @@ Act = Callable[[LabSpec, NodeSpec, Say], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What it does, in words for --help, and how it is planted and cleared."""
+    """What it does, in words for --help, how it is planted and cleared, and the criteria that find it."""
 
     about: str
     plant: Act
     clear: Act
     vm_only: bool = True
     gpus_only: bool = False
+    found_by: tuple[str, ...] = ()
+
+    @property
+    def nodes(self) -> str:
+        """On which nodes it can be, in words."""
+        return "GPU servers" if self.gpus_only else "machines" if self.vm_only else "all"
 
 
 def slow_rate_gbps(spec: LabSpec, node: NodeSpec) -> float:
@@ -127,6 +133,7 @@ FAULTS = {
         lambda spec, node, say: network.shape_link(spec, node, slow_rate_gbps(spec, node)),
         lambda spec, node, say: network.shape_link(spec, node, spec.rate_gbps),
         vm_only=False,
+        found_by=("tr.tcpbw",),
     ),
     "dead-node": Fault("the node loses power: all its processes are killed at once", _kill_node, boot, vm_only=False),
     "port-down": Fault(
@@ -135,8 +142,11 @@ FAULTS = {
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=True),
     ),
     **{
-        kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True)
+        kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True, found_by=f.found_by)
         for kind, f in GPU_FAULTS.items()
     },
-    **{kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only) for kind, f in NODE_FAULTS.items()},
+    **{
+        kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only, found_by=f.found_by)
+        for kind, f in NODE_FAULTS.items()
+    },
 }

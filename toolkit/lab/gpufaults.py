@@ -11,28 +11,61 @@ from typing import Any
 
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h).
 GPU_IDLE, HW_SLOWDOWN, HW_THERMAL_SLOWDOWN = 0x1, 0x8, 0x40
+EXCLUSIVE_PROCESS = 3  # nvmlComputeMode_t
 
 
 @dataclass(frozen=True)
 class GpuFault:
-    """What it does, in words, and what the description then says of the last GPU; missing: it says nothing of it."""
+    """What it does, in words, the criteria that find it, and what the description then says of the last GPU.
+
+    missing: it says nothing of it.
+    """
 
     about: str
+    found_by: tuple[str, ...]
     says: Mapping[str, int] = field(default_factory=dict)
     missing: bool = False
 
 
 GPU_FAULTS = {
-    "gpu-missing": GpuFault("the last emulated GPU of the node is not there", missing=True),
+    "gpu-missing": GpuFault(
+        "the last emulated GPU of the node is not there", ("pf.gpuhealth", "tr.matrix"), missing=True
+    ),
     "ecc": GpuFault(
         "the last emulated GPU has uncorrectable memory errors, and a page that is to be retired",
+        ("pf.gpuhealth",),
         {"ecc_uncorrected": 2, "pages_retired": 1, "repair_pending": 1},
     ),
+    "ecc-off": GpuFault("the last emulated GPU has ECC switched off", ("pf.gpuhealth",), {"ecc_enabled": 0}),
     "throttled": GpuFault(
         "the last emulated GPU is too hot and says that the hardware lowers its clock",
+        ("pf.gpuhealth",),
         {"temperature_c": 88, "throttle_reasons": HW_SLOWDOWN | HW_THERMAL_SLOWDOWN, "sm_mhz": 765},
     ),
-    "pcie-x8": GpuFault("the last emulated GPU's PCIe link has 8 of its 16 lanes", {"pcie_width": 8}),
+    "pcie-x8": GpuFault(
+        "the last emulated GPU's PCIe link has 8 of its 16 lanes", ("pf.gpuhealth",), {"pcie_width": 8}
+    ),
+    "nvlink-missing": GpuFault(
+        "one of the NVLinks between the last two emulated GPUs is down", ("pf.nvlink",), {"nvlinks_up": 5}
+    ),
+    "no-persistence": GpuFault(
+        "the last emulated GPU's persistence mode is off", ("pf.gpuhealth",), {"persistence": 0}
+    ),
+    "gpu-exclusive": GpuFault(
+        "the last emulated GPU's compute mode is exclusive to one process",
+        ("pf.gpuhealth",),
+        {"compute_mode": EXCLUSIVE_PROCESS},
+    ),
+    "wrong-result": GpuFault(
+        "one bit of each copy of 4 KiB or more into the last emulated GPU's memory is wrong",
+        ("tr.matrix",),
+        {"wrong_bits": 1},
+    ),
+    "slow-gpu": GpuFault(
+        "copies to, from and inside the last emulated GPU take four times as long",
+        ("tr.uniform",),
+        {"slow_percent": 75},
+    ),
 }
 
 

@@ -27,12 +27,13 @@ TOS = '"/sys/kernel/config/rdma_cm/$device/ports/1/default_roce_tos"'
 
 @dataclass(frozen=True)
 class NodeFault:
-    """What it does, in words, and the scripts that plant it and take it back."""
+    """What it does, in words, the scripts that plant it and take it back, and the criteria that find it."""
 
     about: str
     plant: str
     clear: str
     vm_only: bool = True
+    found_by: tuple[str, ...] = ()
 
 
 NODE_FAULTS = {
@@ -77,6 +78,7 @@ done
         f"a firewall rule drops what arrives at UDP port {ROCE_UDP_PORT}, RoCE v2's",
         f"iptables --wait 10 -I {RULE}\n",
         f"while iptables --wait 10 -C {RULE} 2>/dev/null; do iptables --wait 10 -D {RULE}; done\n",
+        found_by=("tr.rdmafn",),
     ),
     "memlock-low": NodeFault(
         "logins may lock 64 KiB of memory",
@@ -84,6 +86,7 @@ done
 """,
         f"""rm -f {LIMITS}
 """,
+        found_by=("pf.memlock",),
     ),
     "nccl-pinned": NodeFault(
         "logins have NCCL_PROTO and NCCL_P2P_DISABLE in their environment, as somebody's trial left them",
@@ -92,6 +95,7 @@ done
         f"""rm -f {PROFILE}
 """,
         vm_only=False,
+        found_by=("pf.ncclenv",),
     ),
     "dscp-unset": NodeFault(
         f"RDMA-CM connections of {PORT}'s device carry no DSCP (type of service 0)",
@@ -105,5 +109,6 @@ need_device
 mkdir -p "/sys/kernel/config/rdma_cm/$device"
 cat "$kept/tos" >{TOS}
 """,
+        found_by=("pf.lossless",),
     ),
 }

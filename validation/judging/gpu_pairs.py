@@ -24,6 +24,8 @@ OUTLIER = 0.04
 """How much worse than the median of its peers one GPU or pair may be, in a group of LEAST_PEERS or more. Eight links of
 a healthy server differ by less than 1 % (S. Bekman, Machine Learning Engineering, 2026). Project default."""
 LEAST_PEERS = 4
+TOLD = 0.5
+"""From so much on an emulated GPU is told, for less is the noise of the host that carries them all. Project default."""
 SAME = 1.15
 """How much faster than through the host a copy with peer access is at least, for the access to be of any use."""
 
@@ -135,15 +137,15 @@ def groups(node: str, facts: GpuCopyFacts) -> Iterator[tuple[str, Peer]]:
                 yield f"{name}, latency", Peer(f"{node}, {wait.words}", wait.us, True)
 
 
-def outliers(peers: list[Peer]) -> list[str]:
-    """In words, which are worse than the median of all by more than OUTLIER."""
+def outliers(peers: list[Peer], most: float = OUTLIER) -> list[str]:
+    """In words, which are worse than the median of all by more than `most`."""
     if len(peers) < LEAST_PEERS:
         return []
     middle = statistics.median(p.value for p in peers)
     found = []
     for peer in peers:
         worse = (peer.value / middle - 1) * (1 if peer.lower else -1)
-        if worse > OUTLIER and not peer.lower:  # a latency's grain and the host's noise are larger than that
+        if worse > most and not peer.lower:  # a latency's grain and the host's noise are larger than that
             found.append(f"{peer.what} is {worse:.1%} below the median of its peers")
     return found
 
@@ -190,7 +192,7 @@ def _uniform(
     subject = Subject(kind="cluster", op=name)
     shown = f"coefficient of variation {cv:.2%} of {len(values)}"
     if case.virtual or emulated:
-        why = f"emulated GPUs prove no figure: {shown}, not judged"
+        why = "; ".join([f"emulated GPUs prove no figure: {shown}, not judged", *outliers(peers, TOLD)])
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, bound=bound, summary=summary)
     odd = outliers(peers)
     if odd or cv > most:

@@ -43,12 +43,13 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     counted, gpus = max(facts.gpu_count, node.bom.gpu_count or 0), facts.nvlink
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     row = nvlinks(facts.gpu_model)
-    on_board = row is not None or "SXM" in facts.gpu_model  # a card in a slot has NVLinks where a bridge was ordered
+    emulated = any(gpu.emulated for gpu in gpus or ())  # all links that are described are wired
+    on_board = row is not None or "SXM" in facts.gpu_model or emulated  # a card in a slot has them where it was ordered
     if not counted and not gpus:
         return "not-applicable", "not-applicable", "no GPU in this node, and none declared"
     if gpus is None:
         return "not-measured", missing, f"nothing tells of NVLinks: {facts.nvlink_unread or 'NVML was not asked'}"
-    if any(gpu.emulated for gpu in gpus) and not case.virtual:
+    if emulated and not case.virtual:
         return "not-measured", "missing-metric", "the GPUs are emulated"
     if len(gpus) < counted:
         return "not-measured", missing, f"NVML shows {len(gpus)} of {counted} GPUs"
@@ -61,7 +62,7 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
         each = "; ".join(map(_words, gpus))
         why = f"nothing tells how many NVLinks this server wires between its {facts.gpu_model}: {each}"
         return "not-measured", "no-bound", why
-    return "pass", "within-bounds", "; ".join(map(_words, gpus))
+    return "pass", "within-bounds", "; ".join(map(_words, gpus)) + ("; the GPUs are emulated" if emulated else "")
 
 
 def _wrong(gpus: Sequence[NvGpu], wanted: int | None) -> list[str]:

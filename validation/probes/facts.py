@@ -138,14 +138,17 @@ def ports(interfaces: list[str]) -> dict[str, Any]:
 
 
 def nvlink(gpu_count: int) -> dict[str, Any]:
-    """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU nothing is asked."""
-    if not gpu_count:
-        return {"nvlink": None, "nvlink_unread": "nvidia-smi lists no GPU"}
+    """What NVML says, as in validation.facts.NodeFacts from `nvlink` on; without a GPU of nvidia-smi's it says nothing,
+    unless the devices are a lab's, for which there is no nvidia-smi.
+    """
     ran = run_tool([sys.executable, "-I", nvlinks.__file__], timeout_s=TOOL_TIMEOUT_S)
     try:
         said = json.loads(ran.stdout)
     except ValueError:
         said = {"unanswered": ran.failure or "NVML was asked and said nothing"}
+    if not gpu_count:
+        emulated = [gpu for gpu in said.get("gpus") or () if gpu["emulated"]]
+        return {"nvlink": emulated or None, "nvlink_unread": "" if emulated else "nvidia-smi lists no GPU"}
     return {
         "nvlink": said.get("gpus"),
         "nvlink_unread": said.get("unanswered", ""),

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define PATH "/etc/elastic-ai-emulated/gpus.json"
+#define SLOWEST_PERCENT 99
 
 struct reader {
     const char *at;
@@ -177,7 +178,7 @@ static int parse(const char *text, struct gpu gpus[MAX_GPUS]) {
         } while (!r.failed && is(&r, ','));
         need(&r, '}');
         if (!g->name[0] || !g->uuid_text[0] || !g->memory_bytes || !g->pci_bus_id[0]) r.failed = true;
-        if (g->reserved_bytes >= g->memory_bytes) r.failed = true;
+        if (g->reserved_bytes >= g->memory_bytes || g->health.slow_percent > SLOWEST_PERCENT) r.failed = true;
         count++;
     } while (!r.failed && is(&r, ','));
     need(&r, ']');

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #define HUGE ((size_t)2 << 20)
+#define SPOILT_FROM 4096 /* bytes: what programs tell each other in small copies stays right */
 #define FIRST_ADDRESS 0x300000000ull
 
 struct block {
@@ -113,6 +114,24 @@ CUresult pinned_ready(void) {
     return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+/* What is described to be wrong with a GPU's copies. -1: no GPU. */
+static void spoil(int gpu, char *data, size_t bytes) {
+    int64_t bits = gpu < 0 || bytes < SPOILT_FROM ? 0 : gpus[gpu].health.wrong_bits;
+    for (int64_t k = 0; k < bits; k++) data[(bytes / 2 + (size_t)k * 61) % bytes] ^= 1;
+}
+
+static int64_t slowness(int gpu) {
+    int64_t percent = gpu < 0 ? 0 : gpus[gpu].health.slow_percent;
+    return percent > 0 ? percent : 0;
+}
+
+/* A copy at the rate of the slower of its GPUs takes that much longer: it spins, for a sleep is longer than a copy. */
+static void linger(int one, int other, uint64_t began) {
+    int64_t percent = slowness(one) > slowness(other) ? slowness(one) : slowness(other);
+    uint64_t until = began + (state_now_ns() - began) * 100 / (uint64_t)(100 - percent);
+    while (percent && state_now_ns() < until) {}
+}
+
 /* One of host and device pointer is given for each side; the devices' time counts as busy. */
 static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdeviceptr from, size_t bytes, CUstream s) {
     CUresult status = stream_check(s);
@@ -122,10 +141,13 @@ static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdev
     struct block *target = to_host ? NULL : find(to, bytes), *source = from_host ? NULL : find(from, bytes);
     if ((!to_host && !target) || (!from_host && !source)) status = CUDA_ERROR_INVALID_VALUE;
     int gpu_to = target ? target->context->gpu : -1, gpu_from = source ? source->context->gpu : -1;
-    if (!status)
-        memmove(target ? target->host + (to - target->at) : to_host,
-                source ? source->host + (from - source->at) : from_host, bytes);
+    if (!status) {
+        char *at = target ? target->host + (to - target->at) : to_host;
+        memmove(at, source ? source->host + (from - source->at) : from_host, bytes);
+        spoil(gpu_to, at, bytes);
+    }
     pthread_rwlock_unlock(&lock);
+    linger(gpu_to, gpu_from, began);
     uint64_t took = state_now_ns() - began;
     if (gpu_to >= 0) state_busy(gpu_to, took);
     if (gpu_from >= 0 && gpu_from != gpu_to) state_busy(gpu_from, took);

@@ -1,5 +1,5 @@
-/* NVLinks and fabric of emulated devices in NVML, as the node's description says them; all links go to NVSwitches. A
- * device that is described without NVLinks has none. */
+/* NVLinks and fabric of emulated devices in NVML, as the node's description says them: to NVSwitches, or so many to each
+ * other GPU of the peer group, in their order. A device that is described without NVLinks has none. */
 #include "nvml.h"
 
 #include <string.h>
@@ -21,33 +21,60 @@ typedef struct {
     unsigned healthMask;
 } nvmlGpuFabricInfo_v2_t;
 
-enum { LINKS = 18, SWITCH = 2, UNSIGNED_INT = 1, NVLINK_GET_SPEED = 164, VERSION_MISMATCH = 25 };
+enum { LINKS = 18, GPU = 0, SWITCH = 2, UNSIGNED_INT = 1, NVLINK_GET_SPEED = 164, VERSION_MISMATCH = 25 };
 #define FABRIC_V2 (unsigned)(sizeof(nvmlGpuFabricInfo_v2_t) | 2 << 24)
 
-/* 0 and up or down, or why there is no such link. */
-static int link_state(const struct health *h, unsigned link, unsigned *up) {
+/* Whether both GPUs are described with so many links to each other. */
+static bool joined(int one, int other) {
+    return one != other && gpus[other].uuid_text[0] && gpus[other].parent < 0 && gpus[one].parent < 0 &&
+           gpus[one].peer_group == gpus[other].peer_group && gpus[one].health.nvlinks_each > 0 &&
+           gpus[one].health.nvlinks_each == gpus[other].health.nvlinks_each;
+}
+
+/* The GPU at the other end of a link, and the link's number there; -1: there is no such link between GPUs. */
+static int other_end(int gpu, unsigned link, unsigned *back) {
+    int64_t each = gpus[gpu].health.nvlinks_each, place = 0, mine = 0;
+    for (int other = 0; other < MAX_GPUS && each > 0; other++) {
+        if (!joined(gpu, other) || place++ != link / each) continue;
+        for (int k = 0; k < gpu; k++) mine += joined(other, k);
+        *back = (unsigned)(mine * each + link % each);
+        return other;
+    }
+    return -1;
+}
+
+static bool works(int gpu, unsigned link) {
+    return gpus[gpu].health.nvlinks_up == UNSAID || link < gpus[gpu].health.nvlinks_up;
+}
+
+/* 0 and up or down, or why there is no such link. A link between GPUs is up where both of its ends are. */
+static int link_state(int gpu, unsigned link, unsigned *up) {
+    const struct health *h = &gpus[gpu].health;
+    unsigned back;
     if (!up || link >= LINKS) return INVALID_ARGUMENT;
-    if (h->nvlinks == UNSAID || link >= h->nvlinks) return NOT_SUPPORTED;
-    *up = h->nvlinks_up == UNSAID || link < h->nvlinks_up;
+    int other = other_end(gpu, link, &back);
+    if (other < 0 && (h->nvlinks == UNSAID || link >= h->nvlinks)) return NOT_SUPPORTED;
+    *up = works(gpu, link) && (other < 0 || works(other, back));
     return OK;
 }
 
-DEVICE(nvmlDeviceGetNvLinkState, (nvmlDevice_t device, unsigned link, unsigned *to),
-       return link_state(&gpus[i].health, link, to);)
+DEVICE(nvmlDeviceGetNvLinkState, (nvmlDevice_t device, unsigned link, unsigned *to), return link_state(i, link, to);)
 DEVICE(nvmlDeviceGetNvLinkRemoteDeviceType, (nvmlDevice_t device, unsigned link, int *to),
-       unsigned up;
-       int status = to ? link_state(&gpus[i].health, link, &up) : INVALID_ARGUMENT;
-       if (!status) *to = SWITCH;
+       unsigned up, back;
+       int status = to ? link_state(i, link, &up) : INVALID_ARGUMENT;
+       if (!status) *to = other_end(i, link, &back) < 0 ? SWITCH : GPU;
        return status;)
-DEVICE(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t device, unsigned link, void *to),
-       (void)link; (void)to; return NOT_SUPPORTED;)
+DEVICE(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t device, unsigned link, nvmlPciInfo_t *to),
+       unsigned back;
+       int other = link < LINKS ? other_end(i, link, &back) : -1;
+       return other < 0 ? NOT_SUPPORTED : pci_info(other, to);)
 
 DEVICE(nvmlDeviceGetFieldValues, (nvmlDevice_t device, int wanted, nvmlFieldValue_t *to),
        if (!to || wanted < 1) return INVALID_ARGUMENT;
        for (int k = 0; k < wanted; k++) {
            unsigned up;
            const struct health *h = &gpus[i].health;
-           bool told = to[k].fieldId == NVLINK_GET_SPEED && h->nvlink_mb_s != UNSAID && !link_state(h, to[k].scopeId, &up);
+           bool told = to[k].fieldId == NVLINK_GET_SPEED && h->nvlink_mb_s != UNSAID && !link_state(i, to[k].scopeId, &up);
            to[k].timestamp = to[k].latencyUsec = 0;
            to[k].valueType = UNSIGNED_INT;
            to[k].nvmlReturn = told ? OK : NOT_SUPPORTED;

@@ -10,11 +10,6 @@
 typedef struct { unsigned long long total, free, used; } nvmlMemory_t;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nvmlMemory_v2_t;
 typedef struct { unsigned gpu, memory; } nvmlUtilization_t;
-typedef struct {
-    char busIdLegacy[16];
-    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
-    char busId[32];
-} nvmlPciInfo_t;
 typedef struct { unsigned pid; unsigned long long usedGpuMemory; } nvmlProcessInfo_v1_t;
 typedef struct {
     unsigned pid;
@@ -144,7 +139,9 @@ DEVICE(nvmlDeviceGetIndex, (nvmlDevice_t device, unsigned *to),
        if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
 DEVICE(nvmlDeviceGetMinorNumber, (nvmlDevice_t device, unsigned *to),
        if (!to) return INVALID_ARGUMENT; *to = (unsigned)i; return OK;)
-DEVICE(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *to), if (!to) return INVALID_ARGUMENT; *to = 0; return OK;)
+DEVICE(nvmlDeviceGetComputeMode, (nvmlDevice_t device, int *to),
+       if (!to) return INVALID_ARGUMENT;
+       *to = gpus[i].health.compute_mode == UNSAID ? 0 : (int)gpus[i].health.compute_mode; return OK;)
 DEVICE(nvmlDeviceGetCudaComputeCapability, (nvmlDevice_t device, int *major, int *minor),
        if (!major || !minor) return INVALID_ARGUMENT;
        *major = gpus[i].capability_major; *minor = gpus[i].capability_minor; return OK;)
@@ -179,12 +176,17 @@ DEVICE(nvmlDeviceGetUtilizationRates, (nvmlDevice_t device, nvmlUtilization_t *t
        unsigned percent = state_utilization(i);
        *to = (nvmlUtilization_t){percent, percent}; return OK;)
 
-DEVICE(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t *to),
-       if (!to) return INVALID_ARGUMENT;
-       memset(to, 0, sizeof *to);
-       to->domain = gpus[i].pci_domain; to->bus = gpus[i].pci_bus; to->device = gpus[i].pci_device;
-       snprintf(to->busId, sizeof to->busId, "%s", gpus[i].pci_bus_id);
-       snprintf(to->busIdLegacy, sizeof to->busIdLegacy, "%.15s", gpus[i].pci_bus_id + 4); return OK;)
+int pci_info(int gpu, nvmlPciInfo_t *to) {
+    const struct gpu *g = &gpus[gpu];
+    if (!to) return INVALID_ARGUMENT;
+    memset(to, 0, sizeof *to);
+    to->domain = g->pci_domain, to->bus = g->pci_bus, to->device = g->pci_device;
+    snprintf(to->busId, sizeof to->busId, "%s", g->pci_bus_id);
+    snprintf(to->busIdLegacy, sizeof to->busIdLegacy, "%.15s", g->pci_bus_id + 4);
+    return OK;
+}
+
+DEVICE(nvmlDeviceGetPciInfo_v3, (nvmlDevice_t device, nvmlPciInfo_t *to), return pci_info(i, to);)
 EXPORT int nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *to);
 int nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *to) { return nvmlDeviceGetPciInfo_v3(device, to); }
 

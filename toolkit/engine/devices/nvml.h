@@ -11,9 +11,15 @@ enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_F
        DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
 
 typedef struct gpu *nvmlDevice_t;
+typedef struct {
+    char busIdLegacy[16];
+    unsigned domain, bus, device, pciDeviceId, pciSubSystemId;
+    char busId[32];
+} nvmlPciInfo_t;
 
 extern struct gpu gpus[MAX_GPUS];
 int index_of(nvmlDevice_t device); /* in gpus, or a negative error */
+int pci_info(int gpu, nvmlPciInfo_t *to); /* OK, or why not */
 
 /* A function of a device, whose position is `i`. */
 #define DEVICE(name, parameters, ...) \
