@@ -89,7 +89,10 @@ def test_a_gpu_whose_clocks_are_held_low_is_named_with_them() -> None:
 
     why = reasons(judged(lambda p: made.report(p, asleep, wait=late)), "tr.local")
     assert list(why) == ["gpu1, inside GPU 1"]
-    assert "GPU 1 ran at 345 of 1530 MHz under load (applications_clocks_setting)" in why["gpu1, inside GPU 1"]
+    assert (
+        "GPU 1: 345 of 1530 MHz, 110 W, 44 C; held at 345 of 1530 MHz (applications_clocks_setting)"
+        in why["gpu1, inside GPU 1"]
+    )
 
 
 def test_a_missing_gpu_a_failed_copy_and_wrong_data_are_holes() -> None:

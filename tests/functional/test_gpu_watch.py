@@ -6,13 +6,27 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support import compute_case
+from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import ROOT, UUIDS, built, describe
+from tests.support.gpu_copies_case import judged, planned
+from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
 from toolkit.engine import build
+from toolkit.lab.gpufaults import described
+from validation.facts import GpuCopyFacts
+from validation.kinds import parse
+from validation.model import VerdictDoc
+from validation.parsers import ParseError
+from validation.parsers.gpu_watch import checked
+from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen
+from validation.probes.nvml import NvmlError, State
 
 WATCH = """
 import json, sys, time
@@ -51,3 +65,150 @@ def test_without_a_driver_there_is_a_reason_and_no_figure(tmp_path: Path) -> Non
     assert found["watch"]["samples"] == 0
     assert "the GPU driver is not installed" in found["watch"]["said"]
     assert "sm_mhz" not in found["watch"]
+
+
+class StandIn:
+    """A GPU that answers in `takes_s`, and is lost after so many looks."""
+
+    uuid, address = "GPU-1", "0000:10:00.0"
+
+    def __init__(self, takes_s: float = 0.0, lost_after: int = 10**9, **state: Any) -> None:
+        self.takes_s, self.left, self.said = takes_s, lost_after, state
+
+    def state(self) -> State:
+        self.left -= 1
+        if self.left < 0:
+            raise NvmlError("GPU 0: NVML error 15, it has fallen off the bus")
+        time.sleep(self.takes_s)
+        return State(**{**dict.fromkeys(State.__dataclass_fields__), **self.said})
+
+
+def looked(*gpus: StandIn, seconds: float, every_s: float = 0.001) -> Sampler:
+    """A sampler that looked at these for so long."""
+    sampler = Sampler(every_s=every_s)
+    sampler.seen = [Seen(gpu) for gpu in gpus]  # type: ignore[arg-type]
+    thread = threading.Thread(target=sampler._look_on)
+    thread.start()
+    time.sleep(seconds)
+    sampler.over.set()
+    sampler.wake.set()
+    thread.join()
+    return sampler
+
+
+def test_where_nvml_is_slow_it_is_asked_less_often() -> None:
+    sampler = looked(StandIn(takes_s=0.01), seconds=1.2)
+    assert 1 <= sampler.seen[0].samples <= 3  # one in half a second, and not one in 11 ms
+    assert sampler.cost_s <= 3.0 * SHARE
+
+
+def test_a_gpu_that_is_lost_says_so_and_the_others_go_on() -> None:
+    sampler = looked(StandIn(lost_after=2, sm_mhz=900), StandIn(sm_mhz=1000), seconds=0.3)
+    lost, other = sampler.document()["gpus"]
+    assert "fallen off the bus" in lost["said"]
+    assert (lost["samples"], lost["sm_mhz"]["median"]) == (2, 900)
+    assert other["said"] == ""
+    assert other["samples"] > 2
+
+
+def test_however_long_it_looks_it_holds_the_same_and_the_figures_are_of_all_looks() -> None:
+    seen = Seen(StandIn())  # type: ignore[arg-type]
+    for at in range(20_000):
+        state = StandIn(sm_mhz=1000 + at % 5, throttle_reasons=("hw_slowdown",) if at % 4 == 0 else ()).state()
+        seen.take(state, at / 5, 0.2, counts=at % 2 == 0)
+    assert POINTS / 2 <= len(seen.course) <= POINTS
+    steps = {round(b[0] - a[0], 2) for a, b in zip(seen.course, seen.course[1:], strict=False)}
+    assert len(steps) == 1  # as far apart everywhere
+    found = seen.document()
+    assert (found["samples"], found["seconds"]) == (10_000, 4000.0)
+    assert found["sm_mhz"] == {"least": 1000, "median": 1002, "most": 1004}
+    assert found["reason_s"] == {"hw_slowdown": 1000.0}
+    assert found["reasons"] == {"hw_slowdown": 0.5}  # of the looks while it was measured
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sm_mhz": {"least": 9, "median": 8, "most": 9}},
+        {"samples": 0},
+        {"reason_s": {"hw_slowdown": 29.0}},
+        {"reasons": {"hw_slowdown": 1.5}},
+        {"power_w": {"least": -1, "median": 8, "most": 9}},
+    ],
+)
+def test_what_contradicts_itself_is_refused(change: dict[str, Any]) -> None:
+    one = made.watch(made.gpu(0))
+    assert checked(one)["sm_mhz"]["median"] == 1455
+    with pytest.raises(ParseError):
+        checked({**one, **change})
+
+
+def verdict_with(**watch: Any) -> VerdictDoc:
+    """Two GPUs of which the second was seen so."""
+
+    def spoilt(params: Any) -> dict[str, Any]:
+        report = made.report(params)
+        report["watch"]["gpus"][1].update(watch)
+        return report
+
+    return judged(spoilt)
+
+
+def test_a_throttled_gpu_in_a_pair_fails_and_is_named_beside_its_figures_though_they_pass() -> None:
+    assert criterion(judged(made.report), "tr.clocks").verdict == "pass"
+    verdict = verdict_with(reason_s={"hw_thermal_slowdown": 3.5}, reasons={"hw_thermal_slowdown": 0.1})
+    found = criterion(verdict, "tr.clocks")
+    assert (found.verdict, found.reason_code) == ("fail", "not-working")
+    assert "hw_thermal_slowdown for 3.5 of 28.0 s (it was too hot)" in found.reason
+    assert [j.verdict for j in found.judgements] == ["pass", "fail"]
+    pairs = {j.subject: j for j in criterion(verdict, "tr.p2p").judgements}
+    assert {j.verdict for j in pairs.values()} == {"pass"}
+    assert all("GPU 1: 1455 of 1530 MHz" in j.reason and "too hot" in j.reason for j in pairs.values())
+    # in another GPU's turn, too: what was slowed down is no healthy pair
+    assert criterion(verdict_with(reason_s={"hw_power_brake_slowdown": 0.4}), "tr.clocks").verdict == "fail"
+    assert criterion(verdict_with(reason_s={"sw_power_cap": 20.0}), "tr.clocks").verdict == "pass"
+
+
+def test_clocks_that_are_held_low_are_remarked_upon_of_copies_and_fail_what_was_computed() -> None:
+    low = {"least": 345, "median": 345, "most": 360}
+    held = {"sm_mhz": low, "reasons": {"applications_clocks_setting": 1.0}}
+    found = criterion(verdict_with(**held), "tr.clocks")
+    assert (found.verdict, found.reason_code) == ("pass", "remarked")
+    assert "held at 345 of 1530 MHz (applications_clocks_setting)" in found.reason
+    assert criterion(verdict_with(sm_mhz=low, reasons={"sw_power_cap": 0.9}), "tr.clocks").reason_code != "remarked"
+
+    def computed(spoil: Any) -> Any:
+        plan = plan_of(hardware(("gpu1",)), ("compute",))
+        mine = plan.model_copy(update={"measurements": tuple(m for m in plan.measurements if m.kind == "gpu-compute")})
+        results = [compute_case.result_of(m, result, {2: spoil}) for m in mine.measurements]
+        return criterion(verdict_of(hardware(("gpu1",)), mine, results), "co.clocks")
+
+    assert computed(lambda d: d).verdict == "pass"
+    found = computed(lambda d: d["watch"].update(**held))
+    assert (found.verdict, [j.verdict for j in found.judgements].count("fail")) == ("fail", 1)
+    assert "GPU 2: 345 of 1980 MHz (345 to 360)" in found.reason
+    unseen = computed(lambda d: d.update(watch={"samples": 0, "said": "no NVML in this container", "reasons": {}}))
+    assert (unseen.verdict, "no NVML in this container" in unseen.reason) == ("not-measured", True)
+
+
+@pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
+def test_the_probe_of_copies_looks_at_each_gpu_in_its_turn(tmp_path: Path) -> None:
+    """On emulated devices of which the second is described as throttled, as a fault of the lab does it."""
+    environment = describe(tmp_path, sm_mhz=1530, sm_max_mhz=1530, throttle_reasons=0)
+    whole = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    rehearsal = lab(("gpu1",), emulated_gpus=2)
+    plan = planned(rehearsal)
+    (m,) = plan.measurements
+    for fault, verdict in ((None, "pass"), ("throttled", "fail")):
+        (tmp_path / "gpus.json").write_text(json.dumps({"gpus": described(whole, fault)}))
+        command = [sys.executable, "-m", "validation.probes", "gpu-copies", json.dumps(m.params)]
+        environment |= {"LD_LIBRARY_PATH": str(built() / "devices"), "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+        document = json.loads(done.stdout)
+        samples, facts = parse("gpu-copies", document, m.params)
+        assert isinstance(facts, GpuCopyFacts)
+        assert all(gpu.watch is not None and gpu.watch.samples >= 1 for gpu in facts.gpus)
+        found = criterion(verdict_of(rehearsal, plan, [result(m, samples, facts=facts)]), "tr.clocks")
+        assert (found.verdict, "the GPU is emulated" in found.reason or fault is None) == (verdict, True), found.reason
+        cost_s = json.loads(document["stdout"])["watch"]["cost_s"]
+        assert cost_s <= max(0.05, 2 * SHARE * document["duration_s"])

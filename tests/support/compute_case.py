@@ -59,7 +59,8 @@ def gpu(
     ]  # fmt: skip
     seen = {"least": 1700, "median": 1755, "most": 1980}
     watch = {"samples": 50, "said": "", "sm_mhz": seen, "power_w": seen, "temperature_c": seen, "sm_max_mhz": 1980,
-             "power_limit_w": 700, "reasons": {"sw_power_cap": 0.8}}  # fmt: skip
+             "power_limit_w": 700, "reasons": {"sw_power_cap": 0.8}, "reason_s": {"sw_power_cap": 8.0}, "seconds": 10.0,
+             "address": f"0000:{index + 1:02x}:00.0", "uuid": f"GPU-{index}", "cost_s": 0.01}  # fmt: skip
     return {
         "device": f"cuda:{index}", "name": name, "threads": 0, "memory_bytes": 80 << 30, "capability": "9.0",
         "address": f"0000:{index + 1:02x}:00.0", "serial": f"165{index}", "uuid": f"GPU-{index}", "exact": exact,

@@ -26,6 +26,7 @@ from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
+from validation.facts.gpu_watch import GpuWatch, Range
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
 from validation.facts.node import (
@@ -95,6 +96,7 @@ __all__ = [
     "GpuReading",
     "GpuState",
     "GpuWait",
+    "GpuWatch",
     "IbErrors",
     "IbFabricFacts",
     "IbLink",
@@ -119,6 +121,7 @@ __all__ = [
     "Policy",
     "Ports",
     "Qos",
+    "Range",
     "RdmaDevice",
     "RdmaPort",
     "RdmaPortsFacts",

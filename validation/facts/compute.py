@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from validation.facts.common import Count, Name
+from validation.facts.gpu_watch import GpuWatch
 from validation.model_base import Model
 
 Rate = float  # TFLOP/s
@@ -32,7 +33,7 @@ class ComputeFigure(Model):
 class ComputeDevice(Model):
     """A GPU or the processors of a node. `wrong`: precisions and when of exact products that came out wrong, `products`
     how many were computed. `reasons`: share of the looks at it with each reason for its clocks. `others`: PIDs of
-    processes that held memory of it before the measurement began -> bytes.
+    processes that held memory of it before the measurement began -> bytes. `watch`: all that was seen of it meanwhile.
     """
 
     device: Name  # cuda:3, cpu
@@ -52,6 +53,7 @@ class ComputeDevice(Model):
     reasons: dict[str, float] = Field(default={})
     others: dict[str, int] = Field(default={})
     unwatched: str = ""  # why nothing is known of its clocks
+    watch: GpuWatch | None = None
 
     @property
     def gpu(self) -> str:

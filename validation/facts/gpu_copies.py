@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, Positive, once
+from validation.facts.gpu_watch import GpuWatch
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import PciCard
 from validation.model_base import Model
@@ -19,7 +20,7 @@ class CopyGpu(Model):
     """A GPU, and what it said of itself while it worked; None: it did not say.
 
     `near`: the process ran on the processors of its NUMA node. `card`: its links from sysfs; `generation` and `lanes`
-    those of its PCI Express link from NVML.
+    those of its PCI Express link from NVML. `watch`: what it was doing during its turn.
     """
 
     name: str
@@ -33,6 +34,7 @@ class CopyGpu(Model):
     sm_mhz: Count | None = None
     sm_max_mhz: Count | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    watch: GpuWatch | None = None
 
 
 class GpuCell(Model):

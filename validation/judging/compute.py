@@ -60,7 +60,7 @@ class Gpu:
             parts.append(f"{d.sm_mhz:.0f}{f' of {d.sm_max_mhz:.0f}' if d.sm_max_mhz else ''} MHz")
         parts += [f"{d.power_w:.0f} W"] if d.power_w is not None else []
         parts += [f"{d.temperature_c:.0f} C"] if d.temperature_c is not None else []
-        parts += [d.unwatched]
+        parts += [d.unwatched, d.watch.slowed_words if d.watch is not None and d.watch.held_low else ""]
         return ", ".join(part for part in parts if part)
 
 

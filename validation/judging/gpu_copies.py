@@ -8,15 +8,12 @@ from typing import NamedTuple
 from validation.analysis.stats import Summary, summarize
 from validation.criterion import Criterion
 from validation.facts import CopyGpu, GpuCopyFacts
+from validation.facts.gpu_watch import SLOW_CLOCK
 from validation.gpus import memory_rate, on_c2c, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import against
 from validation.kinds.gpu import gpus_of
 from validation.model import Bound, Judgement, Subject
-
-SLOW_CLOCK = 0.6
-"""Share of the largest clock of a GPU's multiprocessors below which it was asleep, or is held low, under load: what
-power and heat leave is more. Project default."""
 
 
 class Figure(NamedTuple):
@@ -55,11 +52,13 @@ def link_of(gpu: CopyGpu, alone: bool = False) -> tuple[float, str] | None:
 
 
 def clocks(facts: GpuCopyFacts, gpus: tuple[int, ...]) -> str:
-    """In words, which of these GPUs ran far below their clock although they worked; "" where none did."""
+    """In words, which of these GPUs were slowed down, or ran far below their clock; "" where none did."""
     said = []
     for number in gpus:
         gpu = facts.gpus[number]
-        if gpu.sm_mhz and gpu.sm_max_mhz and gpu.sm_mhz < SLOW_CLOCK * gpu.sm_max_mhz:
+        if gpu.watch is not None and gpu.watch.samples:
+            said += [f"GPU {number}: {gpu.watch.words}; {slow}"] if (slow := gpu.watch.slowed_words) else []
+        elif gpu.sm_mhz and gpu.sm_max_mhz and gpu.sm_mhz < SLOW_CLOCK * gpu.sm_max_mhz:
             why = f" ({', '.join(gpu.throttle_reasons)})" if gpu.throttle_reasons else ""
             said.append(f"GPU {number} ran at {gpu.sm_mhz} of {gpu.sm_max_mhz} MHz under load{why}")
     return "; ".join(said)
@@ -161,7 +160,8 @@ def _figure(
         return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
     found = against(criterion, subject, evidence, summary, bound)
     more = [figure.path] if figure.path else []
-    if found.verdict != "pass" and (slow := clocks(facts, figure.gpus)):
+    throttled = any(w is not None and w.throttled for w in (facts.gpus[number].watch for number in figure.gpus))
+    if (throttled or found.verdict != "pass") and (slow := clocks(facts, figure.gpus)):
         more.append(slow)
     return found.model_copy(update={"reason": "; ".join([found.reason, *more])}) if more else found
 

@@ -24,6 +24,7 @@ from validation.judging.gpu_pairs import (
     judge_gpu_remote,
     judge_gpu_uniform,
 )
+from validation.judging.gpu_watch import judge_gpu_watch
 from validation.judging.gpudirect import judge_gpudirect
 from validation.judging.gpulib import judge_gpulib
 from validation.judging.hardware import judge_numa, judge_pcie
@@ -121,5 +122,8 @@ METHODS = {
     "gpu-pair-latency": Method(judge_gpu_pair_latency, "latency of each pair of GPUs", True, "pairs"),
     "gpu-uniform": Method(judge_gpu_uniform, "variation of alike GPUs and pairs over all nodes", True, "groups"),
     "gpu-remote": Method(judge_gpu_remote, "latency between GPUs of different servers beside that within", True),
+    "gpu-watch": Method(
+        judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"
+    ),
     "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }

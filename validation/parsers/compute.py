@@ -11,6 +11,7 @@ from typing import Any
 from validation.facts import ComputeDevice, ComputeFacts
 from validation.model import Sample
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, real
+from validation.parsers.gpu_watch import checked
 from validation.probes import ProbeDoc, deepbench, exact_products
 
 UNIT = "TFLOP/s"
@@ -90,6 +91,8 @@ def _watched(watch: Mapping[str, Any], cpu: bool) -> dict[str, Any]:
     seen["reasons"] = {str(k): real(v, f"share of {k}") for k, v in watch.get("reasons", {}).items()}
     if not cpu and not watch.get("samples"):
         seen["unwatched"] = str(watch.get("said") or "NVML was not asked")
+    if "reason_s" in watch and watch.get("samples"):
+        seen["watch"] = checked(watch)
     return seen
 
 

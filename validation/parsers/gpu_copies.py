@@ -9,6 +9,7 @@ from validation.analysis.stats import summarize
 from validation.facts import GpuCopyFacts
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
+from validation.parsers.gpu_watch import watch_of
 from validation.probes import ProbeDoc
 from validation.probes.gpu_copies import SMALL_BYTES, sizes
 
@@ -53,7 +54,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         "emulated": emulated, "driver": facts["driver"], "cuda": report["cuda"], "declared": declared,
         "largest_bytes": largest, "peers": peers, "copies": copies, "waits": waits,
         "nvlink": report["nvlink"], "nvlink_unread": report["nvlink_unread"],
-        "gpus": [_gpu(device) for device in devices],
+        "gpus": [{**_gpu(device), "watch": watch_of(report.get("watch"), device["address"])} for device in devices],
     }  # fmt: skip
     found = as_facts(GpuCopyFacts, raw, _WHAT)
     return _samples(found), found

@@ -4,7 +4,8 @@ For each GPU: from and to pinned and pageable host memory, both directions at on
 pair of GPUs: with peer access and without, both directions at once. Each copy is timed by events of the GPU and by the
 clock, and its data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
 by the clock: about 1 us of them is Python's. Each GPU works for `warm_s` first, so that its clocks are up, and the
-process runs on the processors of the GPU's NUMA node, where its host memory therefore lies.
+process runs on the processors of the GPU's NUMA node, where its host memory therefore lies. What each GPU was doing
+during its turn is seen from beside (gpu_watch.py).
 
 `stdout`: every single time, as JSON; parsers make the figures. A call that fails costs its own cell, and is said there.
 A GPU that somebody works on is refused, unless `anyway`. Nothing stays on a GPU, for all of it is the process's.
@@ -24,6 +25,7 @@ from typing import Any
 from validation.probes import ProbeDoc, nvlinks, pcie
 from validation.probes.cuda import Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
+from validation.probes.gpu_watch import Sampler
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -313,20 +315,22 @@ class Bench:
             gpu.wait()
         return said
 
-    def run(self, nvml: dict[str, Any]) -> dict[str, Any]:
-        """The report. `nvml`: GPUs by UUID."""
+    def run(self, nvml: dict[str, Any], turn: Callable[..., None] = lambda *_: None) -> dict[str, Any]:
+        """The report. `nvml`: GPUs by UUID. `turn` is told the address of the GPU whose turn it is."""
         everywhere, found, peers = os.sched_getaffinity(0), [], []
         for number, gpu in enumerate(self.devices):
             with near(gpu.address, everywhere) as bound:
                 buffers = self.buffers(number)
                 try:
                     buffers.fill(pattern(number))
+                    turn(gpu.address)
                     said = self.warm(number, buffers, nvml)
                     self.host(number, buffers)
                     peers += [
                         self.peer(number, other, buffers) for other in range(len(self.devices)) if other != number
                     ]
                 finally:
+                    turn()
                     buffers.close()
             keys = ("name", "uuid", "address", "memory_bytes")
             found.append({**{key: getattr(gpu, key) for key in keys}, "near": bound, **said})
@@ -367,7 +371,10 @@ def probe(args: Asked) -> ProbeDoc:
                     return ran, facts, refused
                 bench = Bench(cuda, args)
                 try:
-                    report = bench.run({gpu.uuid: gpu for gpu in nvml.gpus()})
+                    with Sampler() as sampler:
+                        sampler.now()
+                        report = bench.run({gpu.uuid: gpu for gpu in nvml.gpus()}, sampler.now)
+                    report["watch"] = sampler.document()
                 finally:
                     bench.close()
         except (CudaError, NvmlError) as fault:

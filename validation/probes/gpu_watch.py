@@ -1,71 +1,195 @@
-"""What a GPU was doing while something was measured on it, by NVML: clocks, the reasons for them, power, heat."""
+"""What GPUs were doing while something was measured on them, by NVML: clocks, the reasons for them, power, heat, use.
+
+A thread of the probe looks at them from beside, a few times in a second. It takes no more than SHARE of a processor's
+time: where NVML answers slowly it looks less often. However long it looks, it holds the same memory: how often each
+value was seen, and a course of at most POINTS points. What a GPU does not say is left out, never 0.
+
+    with Sampler() as sampler:
+        ...
+    sampler.document()
+"""
 
 from __future__ import annotations
 
 import ctypes
-import statistics
 import threading
+import time
+from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
-from validation.probes.nvml import Gpu, Nvml, NvmlError
+from validation.probes.nvml import Gpu, Nvml, NvmlError, State
 
 SAMPLE_S = 0.2  # between two looks
+SHARE = 0.02  # of the time, at most, goes by in looking
+POINTS = 240  # of a course; when there are more, every second one goes and the next ones are twice as far apart
+#: What is kept of each look: its least, middle and most.
+QUANTITIES = ("sm_mhz", "memory_mhz", "power_w", "temperature_c", "utilisation_percent")
+COURSE = ("utilisation_percent", "temperature_c", "power_w", "sm_mhz")
+LIMITS = ("sm_max_mhz", "memory_max_mhz", "power_limit_w")
 
 
-class Watch:
-    """Looks at a GPU's clocks, power and temperature from beside, from `with` to its end."""
+class Seen:
+    """What was seen of one GPU."""
 
-    def __init__(self, address: str) -> None:
-        """`address`: on the PCI bus, as CUDA tells it. Who works there now is somebody else."""
-        self.address, self.said = address, ""
-        self.states: list[dict[str, Any]] = []
-        self.who: dict[str, Any] = {"others": {}}
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._look, daemon=True)
+    def __init__(self, gpu: Gpu) -> None:
+        """Nothing yet."""
+        self.gpu, self.said = gpu, ""
+        self.uuid, self.address = gpu.uuid, gpu.address
+        self.samples = self.looks = 0
+        self.seconds = 0.0
+        self.values: dict[str, Counter[float]] = {key: Counter() for key in QUANTITIES}
+        self.limits: dict[str, float | None] = dict.fromkeys(LIMITS)
+        self.reasons: Counter[str] = Counter()
+        self.reason_s: Counter[str] = Counter()
+        self.course: list[list[float | None]] = []
+        self.step = 1
+
+    def take(self, state: State, at_s: float, since_s: float, counts: bool) -> None:
+        """One look, `since_s` after the last; `counts`: the GPU is the one that is measured."""
+        document = state.document()
+        self.looks += 1
+        self.seconds += since_s
+        for name in document["throttle_reasons"] or ():
+            self.reason_s[name] += since_s  # type: ignore[assignment]
+        if (self.looks - 1) % self.step == 0:
+            self.course.append([round(at_s, 2), *(document[key] for key in COURSE)])
+            if len(self.course) > POINTS:
+                self.course, self.step = self.course[::2], 2 * self.step
+        if not counts:
+            return
+        self.samples += 1
+        for key in QUANTITIES:
+            if document[key] is not None:
+                self.values[key][round(document[key])] += 1
+        for key in LIMITS:
+            if document[key] is not None:
+                self.limits[key] = document[key]
+        for name in document["throttle_reasons"] or ():
+            self.reasons[name] += 1
+
+    def document(self) -> dict[str, Any]:
+        """As JSON has it: validation.facts.GpuWatch, `reasons` as the share of the looks and `reason_s` in seconds."""
+        found: dict[str, Any] = {
+            "address": self.address, "uuid": self.uuid, "samples": self.samples, "seconds": round(self.seconds, 2),
+            "said": self.said, **self.limits,
+            "reasons": {name: self.reasons[name] / self.samples for name in sorted(self.reasons)},
+            "reason_s": {name: round(self.reason_s[name], 2) for name in sorted(self.reason_s)},
+        }  # fmt: skip
+        for key, counted in self.values.items():
+            if counted:
+                found[key] = {"least": min(counted), "median": middle(counted), "most": max(counted)}
+        return found
+
+
+def middle(counted: Counter[float]) -> float:
+    """The median of values of which each was seen so many times: the lower of two middle ones."""
+    before, half = 0, (sum(counted.values()) + 1) // 2
+    for value in sorted(counted):
+        before += counted[value]
+        if before >= half:
+            return value
+    raise ValueError("nothing was counted")
+
+
+class Sampler:
+    """Looks at GPUs from beside, from `with` to its end."""
+
+    def __init__(self, addresses: Collection[str] | None = None, every_s: float = SAMPLE_S) -> None:
+        """`addresses`: on the PCI bus, of the GPUs to look at; None: all that NVML has."""
+        self.addresses, self.every_s = addresses, every_s
+        self.said = ""  # why nothing is known
+        self.seen: list[Seen] = []
+        self.cost_s = 0.0
+        self.busy: frozenset[str] | None = None  # addresses of those that are measured now; None: all
+        self.over, self.wake = threading.Event(), threading.Event()
+        self.began = time.monotonic()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
         try:
             with Nvml() as nvml:
-                gpu = self._mine(nvml)
-                self.who.update(uuid=gpu.uuid, serial=gpu.text("Serial") or "", others=gpu.processes() or {})
+                gpus = [gpu for gpu in nvml.gpus() if self.addresses is None or gpu.address in self.addresses]
+                missing = sorted(set(self.addresses or ()) - {gpu.address for gpu in gpus})
+                if missing:
+                    self.said = f"NVML has no GPU at {', '.join(one or 'an unknown address' for one in missing)}"
+                self.seen = [Seen(gpu) for gpu in gpus]
+                self._look_on()
         except (NvmlError, AttributeError, OSError) as fault:
             self.said = str(fault)
 
-    def _mine(self, nvml: Nvml) -> Gpu:
-        for gpu in nvml.gpus():
-            if self.address and gpu.address == self.address:
-                return gpu
-        raise NvmlError(f"NVML has no GPU at {self.address or 'an unknown address'}")
+    def _look_on(self) -> None:
+        last = time.monotonic()
+        while self.seen:
+            begin, busy = time.monotonic(), self.busy
+            for one in self.seen:
+                if not one.said:
+                    try:
+                        counts = busy is None or one.address in busy
+                        one.take(one.gpu.state(), begin - self.began, begin - last, counts)
+                    except NvmlError as fault:  # lost meanwhile; the others are still there
+                        one.said = str(fault)
+            last, took = begin, time.monotonic() - begin
+            self.cost_s += took
+            self.wake.wait(max(self.every_s, took / SHARE))
+            self.wake.clear()
+            if self.over.is_set():
+                return
 
-    def _look(self) -> None:
-        try:
-            with Nvml() as nvml:
-                gpu = self._mine(nvml)
-                while not self.over.wait(SAMPLE_S):
-                    self.states.append(gpu.state().document())
-        except (NvmlError, AttributeError, OSError) as fault:
-            self.said = str(fault)
+    def now(self, *addresses: str) -> None:
+        """From now on these are measured, and one look is taken at once; without any, none is."""
+        self.busy = frozenset(addresses)
+        self.wake.set()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Sampler:
         """Begin to look."""
+        self.began = time.monotonic()
         self.thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Look no more."""
         self.over.set()
+        self.wake.set()
         self.thread.join(5)
 
     def document(self) -> dict[str, Any]:
-        """How many looks, the middle and the extremes of what was seen, and the share of looks with each reason."""
-        document: dict[str, Any] = {"samples": len(self.states), "said": self.said}
-        for key in ("sm_mhz", "power_w", "temperature_c"):
-            seen = [state[key] for state in self.states if state[key] is not None]
-            if seen:
-                document[key] = {"least": min(seen), "median": statistics.median(seen), "most": max(seen)}
-        for key in ("sm_max_mhz", "power_limit_w"):
-            document[key] = next((state[key] for state in self.states if state[key] is not None), None)
-        reasons = [name for state in self.states for name in state["throttle_reasons"] or ()]
-        document["reasons"] = {name: reasons.count(name) / len(self.states) for name in sorted(set(reasons))}
-        return document
+        """Each GPU, `said` why others are not there, `cost_s` seconds that the looks took."""
+        return {"said": self.said, "cost_s": round(self.cost_s, 4), "gpus": [one.document() for one in self.seen]}
+
+
+class Watch:
+    """Looks at one GPU from beside, from `with` to its end."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: on the PCI bus, as CUDA tells it. Who works there now is somebody else."""
+        self.address, self.said = address, ""
+        self.who: dict[str, Any] = {"others": {}}
+        self.sampler = Sampler({address})
+        try:
+            with Nvml() as nvml:
+                gpu = next((one for one in nvml.gpus() if address and one.address == address), None)
+                if gpu is None:
+                    raise NvmlError(f"NVML has no GPU at {address or 'an unknown address'}")
+                self.who.update(uuid=gpu.uuid, serial=gpu.text("Serial") or "", others=gpu.processes() or {})
+        except (NvmlError, AttributeError, OSError) as fault:
+            self.said = str(fault)
+
+    def __enter__(self) -> Watch:
+        """Begin to look."""
+        self.sampler.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        self.sampler.__exit__()
+
+    def document(self) -> dict[str, Any]:
+        """What was seen, as Seen.document has it, and what the looks cost; without a look only `said` why."""
+        if self.sampler.seen:
+            mine = self.sampler.seen[0].document()
+            return {**mine, "cost_s": round(self.sampler.cost_s, 4), "said": mine["said"] or self.sampler.said}
+        return {"samples": 0, "said": self.said or self.sampler.said, "reasons": {}, "reason_s": {}}
 
 
 def address(index: int) -> str:

@@ -1,0 +1,92 @@
+"""What a GPU was doing while it was measured, as a sampler beside the measurement saw it by NVML."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from validation.facts.common import Count
+from validation.model_base import Model
+
+Seconds = float
+THROTTLED = {
+    "hw_thermal_slowdown": "it was too hot",
+    "sw_thermal_slowdown": "it was too hot",
+    "hw_power_brake_slowdown": "the power supply asked for it",
+    "hw_slowdown": "its hardware slowed it down",
+}
+"""Reasons for which a healthy GPU in a healthy server never lowers its clocks -> in words. hw_slowdown comes with the
+hardware's other two; sw_power_cap is usual under matrix products."""
+SLOW_CLOCK = 0.6
+"""Share of the largest clock of a GPU's multiprocessors below which it was asleep, or is held low, under load: what
+power and heat leave is more. Project default."""
+CAPPED_SHARE = 0.5  # of the looks with sw_power_cap: then it is its power that holds the clock
+
+
+class Range(Model):
+    """The least, the median and the most of what was seen."""
+
+    least: float = Field(ge=0, allow_inf_nan=False)
+    median: float = Field(ge=0, allow_inf_nan=False)
+    most: float = Field(ge=0, allow_inf_nan=False)
+
+
+class GpuWatch(Model):
+    """A GPU beside a measurement. Clocks in MHz, power in W, temperature in degrees Celsius, utilisation in percent.
+
+    `samples`: looks while it was measured, of which the ranges and `reasons` (the share of looks with each reason for
+    its clocks) are. `seconds`: how long it was looked at in all, `reason_s` how long of that with each reason. `said`:
+    why it was not looked at, or not to the end.
+    """
+
+    address: str = ""
+    uuid: str = ""
+    samples: Count = 0
+    seconds: float = Field(default=0, ge=0, allow_inf_nan=False)
+    said: str = ""
+    sm_mhz: Range | None = None
+    memory_mhz: Range | None = None
+    power_w: Range | None = None
+    temperature_c: Range | None = None
+    utilisation_percent: Range | None = None
+    sm_max_mhz: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    memory_max_mhz: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    power_limit_w: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    reasons: dict[str, float] = Field(default={})
+    reason_s: dict[str, float] = Field(default={})
+
+    @property
+    def throttled(self) -> dict[str, Seconds]:
+        """Reasons for which its clocks were lowered and should not have been, with their seconds."""
+        found = {name: self.reason_s.get(name, 0.0) for name in THROTTLED if self.reasons.get(name)}
+        return {**{n: s for n, s in self.reason_s.items() if n in THROTTLED and s > 0}, **found}
+
+    @property
+    def held_low(self) -> bool:
+        """Whether its clock stayed far below its largest while it worked, and neither heat nor power held it there."""
+        if self.sm_mhz is None or not self.sm_max_mhz or self.reasons.get("sw_power_cap", 0.0) >= CAPPED_SHARE:
+            return False
+        return self.sm_mhz.median < SLOW_CLOCK * self.sm_max_mhz
+
+    @property
+    def words(self) -> str:
+        """`1455 of 1530 MHz (1380 to 1455), 212 W, 54 C, 99 % in use`; "" where nothing was seen."""
+        parts = []
+        if self.sm_mhz is not None:
+            of = f" of {self.sm_max_mhz:.0f}" if self.sm_max_mhz else ""
+            least, most = self.sm_mhz.least, self.sm_mhz.most
+            span = f" ({least:.0f} to {most:.0f})" if least < most else ""
+            parts.append(f"{self.sm_mhz.median:.0f}{of} MHz{span}")
+        for value, unit in ((self.power_w, "W"), (self.temperature_c, "C"), (self.utilisation_percent, "% in use")):
+            parts += [f"{value.median:.0f} {unit}"] if value is not None else []
+        return ", ".join(parts)
+
+    @property
+    def slowed_words(self) -> str:
+        """What held its clocks down, in words: reasons with their seconds; "" where nothing should be said."""
+        said = [f"{name} for {seconds:.1f} of {self.seconds:.1f} s ({THROTTLED[name]})"
+                for name, seconds in self.throttled.items()]  # fmt: skip
+        if self.held_low and self.sm_mhz is not None:
+            why = [name for name in ("applications_clocks_setting", "gpu_idle", "sync_boost") if self.reasons.get(name)]
+            shown = f" ({', '.join(why)})" if why else ""
+            said.append(f"held at {self.sm_mhz.median:.0f} of {self.sm_max_mhz:.0f} MHz{shown}")
+        return "; ".join(said)
