@@ -54,7 +54,7 @@ def release(lease: int) -> None:
 def line_s(wish: list[str]) -> float:
     """Seconds from `toolkit run` to the first line of its program."""
     began = time.monotonic()
-    asked = as_user("alice", "toolkit", "run", *wish, "--", "echo", "here", stdout=subprocess.PIPE,
+    asked = as_user("alice", "toolkit", "run", "--no-kernels", *wish, "--", "echo", "here", stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE)  # fmt: skip
     assert asked.stdout is not None
     assert asked.stderr is not None
@@ -77,8 +77,8 @@ class Crowd:
             list(few.map(self._begin, range(count)))
 
     def _begin(self, number: int) -> None:
-        client = as_user("bob", "toolkit", "run", "-n", "1", "-l", FULL, "--", "echo", "here", stdout=subprocess.PIPE,
-                         stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
+        client = as_user("bob", "toolkit", "run", "--no-kernels", "-n", "1", "-l", FULL, "--", "echo", "here",
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)  # fmt: skip
         self._all.append(client)
         waits = threading.Event()
         threading.Thread(target=self._hear, args=(number, client, waits), daemon=True).start()

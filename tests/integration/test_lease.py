@@ -64,7 +64,7 @@ def test_more_than_one_server_has_is_joined_from_several(pool: Lab) -> None:
     ],
 )
 def test_bad_wishes_are_one_sentence(pool: Lab, words: str, said: str) -> None:
-    code, out = run_as(pool, "alice", f"toolkit run {words} -- true")
+    code, out = run_as(pool, "alice", f"toolkit run --no-kernels {words} -- true")
     assert code in (2, 75)
     assert said in out
     assert out.startswith("error: ")
@@ -101,9 +101,11 @@ def test_whatever_ends_a_lease_is_said_to_its_program(pool: Lab) -> None:
     """Its time is over, an administrator takes it back, its engine dies: three leases at the same time."""
     began = time.monotonic()
     with ThreadPoolExecutor(3) as worker:
-        timed = worker.submit(run_as, pool, "alice", "toolkit run -p 1/7 -l gpu1 --hours 0.004 -- sleep 100")
-        taken = worker.submit(run_as, pool, "bob", "toolkit run -n 1 -l gpu1 -- sleep 100")
-        broken = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -l gpu2 -- sleep 100")
+        timed = worker.submit(
+            run_as, pool, "alice", "toolkit run --no-kernels -p 1/7 -l gpu1 --hours 0.004 -- sleep 100"
+        )
+        taken = worker.submit(run_as, pool, "bob", "toolkit run --no-kernels -n 1 -l gpu1 -- sleep 100")
+        broken = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -l gpu2 -- sleep 100")
 
         def bobs() -> list[int]:
             leases = json_in(shell(pool, "head", "toolkit lease list --all --json"))["leases"]
@@ -128,7 +130,7 @@ SAVES = "bash -c 'trap \"sleep 2; echo saved; exit 7\" USR1; while :; do sleep 0
 @pytest.mark.usefixtures("nothing_left")
 def test_an_administrators_grace_reaches_the_program_while_it_has_its_gpus(pool: Lab) -> None:
     with ThreadPoolExecutor(1) as worker:
-        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 --signal USR1 -- {SAVES}")
+        running = worker.submit(run_as, pool, "alice", f"toolkit run --no-kernels -n 1 --signal USR1 -- {SAVES}")
         leases = "toolkit lease list --all --json"
         until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
         (lease,) = json_in(shell(pool, "head", leases))["leases"]
@@ -157,10 +159,10 @@ def test_a_preempted_lease_has_its_grace_and_hears_why(pool: Lab, tmp_path: Path
         done = pool.playbook("-e", f"@{tmp_path / 'pool.yml'}", name="playbooks/pool.yml")
         assert done.returncode == 0, done.stdout[-3000:]
         with ThreadPoolExecutor(2) as worker:
-            first = worker.submit(run_as, pool, "bob", f"toolkit run -n 8 --signal USR1 -- {SAVES}")
+            first = worker.submit(run_as, pool, "bob", f"toolkit run --no-kernels -n 8 --signal USR1 -- {SAVES}")
             until(lambda: "RUNNING" in pool.ssh("head", "squeue -h -o %T"), True, 90)
             time.sleep(5)
-            second = worker.submit(run_as, pool, "alice", "toolkit run -n 1 -- true")
+            second = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -- true")
             code, out = first.result(180)
             assert re.search(
                 r"ends in \d+ s: a job of higher priority needs its GPUs; the program is sent SIGUSR1", out
@@ -184,7 +186,7 @@ def test_attackers_get_nothing(pool: Lab) -> None:
     tried = on_each(pool, ("gpu2", "client1"), f"for port in {ports}; do ({connect}) & done; wait")
     assert {node: said.split() for node, said in tried.items()} == {"gpu2": ["closed"] * 2, "client1": ["open"] * 2}
     # bob, on alice's machine: neither the endpoint nor the token, nor the device without it.
-    assert run_as(pool, "bob", f"toolkit run --lease {lease} -- true")[0] == 75
+    assert run_as(pool, "bob", f"toolkit run --no-kernels --lease {lease} -- true")[0] == 75
     for path in ("endpoint.json", "token", "instance.json"):
         code, out = run_as(pool, "bob", f"cat /run/elastic-ai/leases/{lease}/{path}", "gpu1")
         assert (code, "Permission denied" in out) == (1, True)
@@ -215,7 +217,7 @@ def test_more_memory_than_the_part_is_refused(pool: Lab) -> None:
         "assert d.cuDevicePrimaryCtxRetain(c.byref(x),0)==0; d.cuCtxSetCurrent(x); "
         "print([d.cuMemAlloc_v2(c.byref(p),c.c_size_t(60<<20)) for _ in range(3)])"
     )
-    code, out = run_as(pool, "alice", f"toolkit run -p 1/2 -- python3 -c {shlex.quote(program)}")
+    code, out = run_as(pool, "alice", f"toolkit run --no-kernels -p 1/2 -- python3 -c {shlex.quote(program)}")
     assert code == 0, out
     assert "[0, 0, 2]" in out  # 128 MiB: twice 60 fit; CUDA_ERROR_OUT_OF_MEMORY
 
@@ -231,7 +233,7 @@ def test_provisioning_while_memory_is_in_use_changes_nothing(pool: Lab) -> None:
     used = LEFT.strip().splitlines()[-2]
     with ThreadPoolExecutor(1) as worker:
         running = worker.submit(
-            run_as, pool, "alice", f"toolkit run -p 1/2 -l gpu1 -- python3 -c {shlex.quote(program)}"
+            run_as, pool, "alice", f"toolkit run --no-kernels -p 1/2 -l gpu1 -- python3 -c {shlex.quote(program)}"
         )
         until(lambda: "'used_mib': 60" in shell(pool, "gpu1", used), True, 60)
         done = pool.playbook(name="playbooks/remoting.yml")
@@ -249,7 +251,7 @@ def test_a_flush_of_all_firewall_rules_ends_no_lease(pool: Lab) -> None:
     with ThreadPoolExecutor(1) as worker:
         wait = "until [ -e /tmp/flushed ]; do sleep 0.2; done"
         program = f"timeout 60 sh -c '{wait}; elastic-ai-copybench --json --bytes 1M --latency-count 5'"
-        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 -l gpu1 -- {program}")
+        running = worker.submit(run_as, pool, "alice", f"toolkit run --no-kernels -n 1 -l gpu1 -- {program}")
         there = "ls /run/elastic-ai/leases/*/endpoint.json | wc -l"
         until(lambda: shell(pool, "gpu1", f"{there}; true").strip(), "1", 60)
         shell(pool, "gpu1", "systemctl restart nftables")
@@ -267,7 +269,7 @@ def test_a_network_cut_for_seconds_is_survived_and_one_for_longer_ends_the_lease
     lease_is_there = "ls /run/elastic-ai/leases/*/endpoint.json | wc -l"
 
     def started(program: str) -> Any:
-        running = worker.submit(run_as, pool, "alice", f"toolkit run -n 1 -l gpu1 -- {program}")
+        running = worker.submit(run_as, pool, "alice", f"toolkit run --no-kernels -n 1 -l gpu1 -- {program}")
         until(lambda: shell(pool, "gpu1", f"{lease_is_there}; true").strip(), "1", 60)
         time.sleep(2)
         shell(pool, "gpu1", CUT)

@@ -111,7 +111,7 @@ def one(number: int, seed: int, urgents: int, last: float) -> Outcome | None:
     program = COPY if death == "none" else ["sleep", "20"]
     began = time.monotonic()
     process = subprocess.Popen(
-        ["runuser", "-u", user, "--", *account, "toolkit", "run", *wish, "--", *program],
+        ["runuser", "-u", user, "--", *account, "toolkit", "run", "--no-kernels", *wish, "--", *program],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from fractions import Fraction
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -17,6 +18,20 @@ from toolkit.exits import epilogue
 from toolkit.lease import SHARDS_PER_GPU, LeaseError, endpoint, engines, running
 from toolkit.lease.fraction import parse_part
 from toolkit.lease.host import this_host
+
+#: Programs of the toolkit's own that are known to launch no kernels.
+COPY_ALONE = ("elastic-ai-copybench",)
+
+
+def refuse_without_kernels(engine: str, program: tuple[str, ...], no_kernels: bool) -> None:
+    """LeaseError where the engine runs no kernels and nobody said that the program needs none: many a program would
+    find no GPU that computes, and go on without a word on the processor."""
+    if engines.load(engine).RUNS_KERNELS or no_kernels or Path(program[0]).name in COPY_ALONE:
+        return
+    raise LeaseError(
+        f"the engine here ({engine}) runs no kernels, so {program[0]} could compute nothing on its GPUs; "
+        "for a program that only copies give --no-kernels"
+    )
 
 
 def pass_on(words: list[str]) -> NoReturn:
@@ -31,6 +46,7 @@ def pass_on(words: list[str]) -> NoReturn:
 @click.option("--lease", type=click.IntRange(min=1), help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
 @click.option("--signal", "signal_name", help="What the program is sent before its lease ends early.  [default: TERM]")
+@click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; an engine that only copies is enough.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     count: int,
@@ -43,6 +59,7 @@ def run(
     lease: int | None,
     static: str | None,
     signal_name: str | None,
+    no_kernels: bool,
     program: tuple[str, ...],
 ) -> None:
     """Run PROGRAM here with GPUs of the pool: ask, wait, run, give back.
@@ -69,7 +86,9 @@ def run(
         given |= {"--hours": hours} | ({"--static": static} if lease is not None else {})
         omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
     host = this_host()
-    elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
+    engine = engines.installed(host.engine_dir)["engine"]
+    refuse_without_kernels(engine, program, no_kernels)
+    elsewhere = engines.run_elsewhere(engine)
     if elsewhere is not None and chosen is not None:
         raise LeaseError("--signal: this machine's engine runs programs by its own client, which gives no notice")
     if elsewhere is not None:

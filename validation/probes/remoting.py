@@ -13,6 +13,7 @@ from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Ran, last_line, run_tool
 
 COMMAND = "toolkit"
+RUN = (COMMAND, "run", "--no-kernels")  # what the probes start copies, and computes nothing
 LEASE_HOURS = 0.25  # a probe that is killed with power leaves a lease behind for so long at most
 WAIT_S = 120.0  # for free GPUs, and for one request
 

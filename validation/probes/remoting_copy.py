@@ -38,7 +38,7 @@ def probe(args: Asked) -> ProbeDoc:
             return Ran([remoting.COMMAND], 0, "", ""), facts, str(fault)
         facts["gpus"] = len(gpus)
         facts["emulated"] = any(gpu["emulated"] for gpu in gpus)
-        command = [remoting.COMMAND, "run", "-n", str(len(gpus)), "-l", ",".join(args.servers), "--", BENCH]
+        command = [*remoting.RUN, "-n", str(len(gpus)), "-l", ",".join(args.servers), "--", BENCH]
         command += ["--bytes", str(args.size_bytes), "--repeat", str(args.repeat)]
         command += ["--latency-count", str(args.latency_count), "--json"]
         return run_tool(command, args.limit_s), facts, None

@@ -78,7 +78,7 @@ def measure_parts(server: str, parts: list[str]) -> dict[str, Any]:
             stack.enter_context(remoting.leased("-n", str(len(gpus) - 1), "-l", server))
         try:
             for part in parts:
-                command = [remoting.COMMAND, "run", "-n", "1", "-p", part, "-l", server, "--"]
+                command = [*remoting.RUN, "-n", "1", "-p", part, "-l", server, "--"]
                 tenants.append(remoting.start([*command, *remoting.attempt("fill")]))
             for tenant in tenants:
                 _line(tenant, "total_bytes")

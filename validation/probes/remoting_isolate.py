@@ -92,7 +92,7 @@ class Tenant:
 
     def run(self, *words: str, env: dict[str, str] | None = None) -> Ran:
         """A program in the lease."""
-        command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", *remoting.attempt(*words)]
+        command = [*remoting.RUN, "--lease", str(self.lease), "--", *remoting.attempt(*words)]
         return run_tool(command, TRY_S, {**os.environ, **(env or {})})
 
     def found(self, *words: str, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class Tenant:
 
     def stranger(self) -> None:
         """Another user of the same machine."""
-        command = [remoting.COMMAND, "run", "--lease", str(self.lease), "--", "true"]
+        command = [*remoting.RUN, "--lease", str(self.lease), "--", "true"]
         ran = run_tool(["setpriv", f"--reuid={STRANGER}", "--regid=nogroup", "--clear-groups", *command], TRY_S)
         what = "another user of the same machine"
         self.note(what, not turned_away(ran, what), remoting.said(ran), status=ran.returncode)
@@ -208,7 +208,7 @@ class Tenant:
 
     def crash(self) -> None:
         """Another tenant of the same server works on while this one's program dies in the middle."""
-        command = [remoting.COMMAND, "run", "-n", "1", "-p", PART, "-l", self.args.server, "--"]
+        command = [*remoting.RUN, "-n", "1", "-p", PART, "-l", self.args.server, "--"]
         other = remoting.start([*command, "elastic-ai-copybench", "--json", "--bytes", "4M", "--repeat", "200"])
         try:
             time.sleep(2)

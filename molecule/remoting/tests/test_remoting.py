@@ -46,8 +46,8 @@ def test_a_program_runs_on_two_halves_and_they_are_given_back(client):
 
 
 def test_the_exit_code_is_the_programs(client):
-    assert as_alice(client, "toolkit run -- sh -c 'exit 7'").rc == 7
-    assert as_alice(client, "toolkit run -p half -- true").rc == 2
+    assert as_alice(client, "toolkit run --no-kernels -- sh -c 'exit 7'").rc == 7
+    assert as_alice(client, "toolkit run --no-kernels -p half -- true").rc == 2
 
 
 def test_ports_of_leases_are_closed_and_the_sweep_runs(server):

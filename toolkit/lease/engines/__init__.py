@@ -106,6 +106,8 @@ class Engine(Protocol):
     #: For docs/pool.md: what the engine is for, and what holds a part of a GPU.
     MEANT_FOR: str
     HOLDS_PARTS: str
+    #: Whether programs can compute on its GPUs; without kernels they can copy, and no more.
+    RUNS_KERNELS: bool
     #: Servers that one client process can join; None where there is no limit.
     MAX_SERVERS: int | None
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.

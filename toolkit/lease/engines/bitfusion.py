@@ -17,6 +17,7 @@ from toolkit.lease.engines import Command, Gpus, Server, Start
 
 MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its appliances give out the GPUs"
 HOLDS_PARTS = "by Bitfusion"
+RUNS_KERNELS = True
 MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 0  # its appliances' own matter
 HOLDS_MEMORY_OF: Literal["none"] = "none"  # its appliances' matter, of which no lease of ours is

@@ -11,6 +11,7 @@ from toolkit.lease.engines import Command, Server, Start, library_path, mps_envi
 
 MEANT_FOR = "labs and calibration; `toolkit engine build` makes it. Memory and copies, no kernels"
 HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
+RUNS_KERNELS = False
 MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
 HOST_MEMORY_MIB = 512
