@@ -68,6 +68,7 @@ FACTS: dict[str, Any] = {
     "docker_package": "docker-ce 5:29.9.0-1~debian.12~bookworm",
     "runc": "1.4.3",
     "library_env": {"settings": []},
+    "tuning": {"governors": [], "sysctls": []},
     "horovod": "",
     "torch": "",
     "probes": "0.1.0",

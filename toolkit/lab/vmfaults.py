@@ -20,6 +20,7 @@ need_device() {{
 }}
 """
 PROFILE = "/etc/profile.d/zz-elastic-ai-lab-fault.sh"
+SOMAXCONN = "/proc/sys/net/core/somaxconn"
 LIMITS = "/etc/security/limits.d/zz-elastic-ai-lab-fault.conf"
 RULE = f"INPUT -p udp --dport {ROCE_UDP_PORT} -m comment --comment elastic-ai-lab-fault -j DROP"
 TOS = '"/sys/kernel/config/rdma_cm/$device/ports/1/default_roce_tos"'
@@ -96,6 +97,15 @@ done
 """,
         vm_only=False,
         found_by=("pf.ncclenv",),
+    ),
+    "sysctl-drift": NodeFault(
+        "net.core.somaxconn is 128, whatever role tuning set, as somebody's trial left it",
+        f"""cat {SOMAXCONN} >"$kept/somaxconn"
+echo 128 >{SOMAXCONN}
+""",
+        f"""[ ! -e "$kept/somaxconn" ] || cat "$kept/somaxconn" >{SOMAXCONN}
+""",
+        vm_only=False,
     ),
     "dscp-unset": NodeFault(
         f"RDMA-CM connections of {PORT}'s device carry no DSCP (type of service 0)",

@@ -55,6 +55,7 @@ from validation.facts.remoting import (
     Remoting,
 )
 from validation.facts.training import Carrier, TrainingFacts
+from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
 from validation.model_base import Scalar
 
 __all__ = [
@@ -86,6 +87,7 @@ __all__ = [
     "FabricPort",
     "FractionFacts",
     "Gid",
+    "Governor",
     "GpuCell",
     "GpuContainerFacts",
     "GpuCopy",
@@ -102,6 +104,7 @@ __all__ = [
     "IbLink",
     "IbPort",
     "IbRate",
+    "IdleState",
     "IsolationFacts",
     "KernelLog",
     "LibraryEnv",
@@ -126,9 +129,12 @@ __all__ = [
     "RdmaPort",
     "RdmaPortsFacts",
     "Remoting",
+    "ServiceLimit",
     "Setting",
     "SubnetManager",
+    "Sysctl",
     "TrainingFacts",
+    "Tuning",
     "Uplink",
     "XidLine",
     "joined",

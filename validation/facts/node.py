@@ -10,6 +10,7 @@ from validation.facts.common import Count, Name, Positive, once
 from validation.facts.driver import DriverLibraries, DriverModule, Gpudirect
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import NumaNode, PciCard
+from validation.facts.tuning import Tuning
 from validation.model_base import Model
 
 
@@ -158,6 +159,7 @@ class NodeFacts(Ports, Components):
     driver_loaded: str = ""  # version, by NVML
     docker_package: str | None = None  # `package version` of the package that Docker is from; None: not asked
     library_env: LibraryEnv | None = None  # None: not asked
+    tuning: Tuning | None = None  # None: not asked
     runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None

@@ -40,6 +40,7 @@ from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.spread import judge_spread
 from validation.judging.training_path import judge_path
+from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
 from validation.judging.xid import judge_xid
 from validation.model import Judgement
@@ -104,6 +105,7 @@ METHODS = {
     "security-floors": Method(judge_security_floors, "versions in the facts against the criterion's security floors"),
     "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
     "library-env": Method(judge_library_env, "what is set for NCCL and UCX, against settings that nobody should leave"),
+    "tuning": Method(judge_tuning, "kernel, idle states, IOMMU and locked memory, against what role tuning set"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
     "compute": Method(
         judge_compute,

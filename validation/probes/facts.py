@@ -26,6 +26,7 @@ from validation.probes import (
     pcie,
     processors,
     rdma_ports_sysfs,
+    tuning,
     virtualisation,
 )
 from validation.probes.tool import Ran, document, group, run_tool
@@ -215,6 +216,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "openmpi": training.get("openmpi") or group(r"\(Open MPI\)\s+(\S+)", _say("mpirun", "--version")),
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
         "library_env": libenv.collect(),
+        "tuning": tuning.collect(),
         "runc": group(r"^runc version (\S+)", _say("runc", "--version")),
         "horovod": training.get("horovod", ""),
         "torch": training.get("torch", ""),

@@ -59,7 +59,7 @@ def facts(node: str) -> dict[str, Any]:
         "horovod": "", "torch": "", "probes": "0.1.0", "driver": DRIVER if gpu else "", "fabric_manager": "",
         "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "",
         "stack_release": "", "docker_package": "docker-ce 5:29.9.0-1~ubuntu.24.04~noble", "runc": "1.4.3",
-        "library_env": {"settings": []},
+        "library_env": {"settings": []}, "tuning": {"governors": [], "sysctls": []},
         "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
     }  # fmt: skip
     return {**found, **(whole(DRIVER.split()[1].partition("-")[0]) if gpu else {}), **ODD.get(node, {})}
