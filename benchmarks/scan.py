@@ -1,8 +1,8 @@
-"""How long `toolkit inventory init` takes: nodes behind one real sshd on loopback, with constructed answers.
+"""How long `toolkit inventory init` and `scan` take: nodes behind real sshds on loopback, with constructed answers.
 
     benchmarks/scan.py [--nodes 4 50] [--repeats 3]
 
-Each node is an address of 127.0.1.0/24, to which the sshd gives an answer of an XE9680 in place of the probe's (a node
+Each node is an address of 127.0.1.0/24, at which an sshd (one for 16 addresses) gives an answer of an XE9680 in place of the probe's (a node
 reads itself beside all others; here they would all be this machine, one after the other). Connections, key exchange,
 host keys, login, the program sent and the answer are real; with `--probe` the probe runs too. Prints Markdown.
 """
@@ -37,17 +37,23 @@ def settings(folder: Path, addresses: list[str], probe: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def measured(folder: Path, addresses: list[str], repeat: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one `init`, with host keys that are not known yet: two connections to each node."""
+def measured(folder: Path, addresses: list[str], repeat: int) -> tuple[float, float, float, float]:
+    """Wall and CPU seconds of one `init`, with host keys that are not known yet (two connections to each node), and of
+    the `scan` after it, which knows them."""
     (folder / "nodes.csv").write_text("".join(["address,port\n", *(f"{address},{PORT}\n" for address in addresses)]))
-    words = ["inventory", "init", f"{folder}/site{len(addresses)}-{repeat}", "--nodes", f"{folder}/nodes.csv"]
-    words += ["--user", "root", "--key", f"{folder}/user", "--accept-host-keys"]
-    words += ["--known-hosts", f"{folder}/known{len(addresses)}-{repeat}"]
+    site = f"{folder}/site{len(addresses)}-{repeat}"
+    common = ["--key", f"{folder}/user", "--known-hosts", f"{folder}/known{len(addresses)}-{repeat}"]
+    first = ["init", site, "--nodes", f"{folder}/nodes.csv", "--user", "root", "--accept-host-keys", *common]
+    return *timed(first, f"{len(addresses)} nodes", (0, 3)), *timed(["scan", site, *common], "", (0, 1, 3))
+
+
+def timed(words: list[str], said: str, codes: tuple[int, ...]) -> tuple[float, float]:
+    """Wall and CPU seconds of one command, which ends with one of these codes and has `said` in its words."""
     before, began = os.times(), time.monotonic()
-    command = [sys.executable, "-m", "toolkit", *words]
+    command = [sys.executable, "-m", "toolkit", "inventory", *words]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     took, after = time.monotonic() - began, os.times()
-    if ran.returncode not in (0, 3) or f"{len(addresses)} nodes" not in ran.stdout + ran.stderr:
+    if ran.returncode not in codes or said not in ran.stdout + ran.stderr:
         raise SystemExit(ran.stdout + ran.stderr)
     return took, after.children_user + after.children_system - before.children_user - before.children_system
 
@@ -59,16 +65,17 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--probe", action="store_true", help="run the probe itself, on this machine, for every node")
     options = parser.parse_args()
-    print("| nodes | wall, s | CPU of the controller, s |\n|---|---|---|")
+    print("| nodes | `init`, s | CPU of it, s | `scan`, s | CPU of it, s |\n|---|---|---|---|---|")
     for count in options.nodes:
         with tempfile.TemporaryDirectory(prefix="elastic-ai-bench-") as name:
             folder = Path(name)
             addresses = [f"127.0.1.{number}" for number in range(1, count + 1)]
             with serving(folder, PORT, addresses, settings(folder, addresses, options.probe)):
                 runs = [measured(folder, addresses, repeat) for repeat in range(options.repeats)]
-        wall, cpu = ([run[i] for run in runs] for i in (0, 1))
-        spread = f"{statistics.median(wall):.1f} ({min(wall):.1f} to {max(wall):.1f})"
-        print(f"| {count} | {spread} | {statistics.median(cpu):.1f} |", flush=True)
+        figures = [[run[i] for run in runs] for i in range(4)]
+        cells = [f"{statistics.median(f):.1f} ({min(f):.1f} to {max(f):.1f})" for f in figures[::2]]
+        cpu = [f"{statistics.median(f):.1f}" for f in figures[1::2]]
+        print(f"| {count} | {cells[0]} | {cpu[0]} | {cells[1]} | {cpu[1]} |", flush=True)
     return 0
 
 
