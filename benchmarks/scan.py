@@ -2,9 +2,10 @@
 
     benchmarks/scan.py [--nodes 4 50] [--repeats 3]
 
-Each node is an address of 127.0.1.0/24, at which an sshd (one for 16 addresses) gives an answer of an XE9680 in place of the probe's (a node
-reads itself beside all others; here they would all be this machine, one after the other). Connections, key exchange,
-host keys, login, the program sent and the answer are real; with `--probe` the probe runs too. Prints Markdown.
+Each node is an address of 127.0.1.0/24, at which an sshd (one for 16 addresses) gives an answer of an XE9680 in place
+of the probe's (a node reads itself beside all others; here they would all be this machine, one after the other).
+Connections, key exchange, host keys, login, the program sent and the answer are real; with `--probe` the probe runs
+too. Prints Markdown.
 """
 
 from __future__ import annotations
