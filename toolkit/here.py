@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import getpass
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -17,13 +18,34 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from validation.model import Found, Node, Port, SshTarget, Topology
-from validation.probes import pcie
+from validation.probes import gpulibs, pcie
 
 SYSFS, PROC, DEV = Path("/sys"), Path("/proc"), Path("/dev")
+ROOT = Path(__file__).resolve().parents[1]
 TORCH_TIMEOUT_S = 30.0  # a Python on a network file system takes seconds to start
+DRIVER_TIMEOUT_S = 60.0  # a driver that is not kept loaded starts all GPUs of a node for it
 _TORCH = "import importlib.metadata as m; print(m.version('torch'))"  # imports nothing of it
+#: In a process of its own, for a broken driver hangs or ends whoever asks it.
+_DRIVER = """
+import ctypes, json, sys
+sys.path.insert(0, sys.argv[1])
+from validation.probes.cuda import LIBRARY
+from validation.probes.nvml import Nvml, NvmlError
+said = {"emulated": False, "gpus": 0, "trouble": ""}
+try:
+    with Nvml() as nvml:
+        said.update(emulated=nvml.emulated, gpus=nvml.count())
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError as fault:
+        said["trouble"] = f"{LIBRARY} cannot be loaded: {fault}"
+except NvmlError as fault:
+    said["trouble"] = str(fault)
+print(json.dumps(said))
+"""
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 
 
@@ -32,13 +54,18 @@ def topology_here() -> Topology:
     name, cards = node_name(socket.gethostname()), pcie.collect([], SYSFS)
     gpus = [str(card["address"]) for card in cards if card["what"] == "gpu"]
     torch, python = find_torch(interpreters())
-    found = Found(user=user(), gpus=len(gpus), gpu_trouble=gpu_trouble(gpus), torch=torch, torch_python=python)
+    driver = ask_driver()
+    emulated = not gpus and driver.emulated
+    count, trouble = len(gpus), gpu_trouble(gpus) or library_trouble(gpus, driver)
+    if emulated:
+        count, trouble = driver.gpus, ""
+    found = Found(user=user(), gpus=count, gpu_trouble=trouble, torch=torch, torch_python=python, emulated=emulated)
     node = Node(
         name=name,
-        groups=("gpu_servers",) if gpus else ("machines",),
+        groups=("gpu_servers",) if count else ("machines",),
         ssh=SshTarget(host="localhost", user=found.user),
         ports=ports(),
-        slots=max(1, len(gpus)),
+        slots=max(1, count),
     )
     return Topology(site=name, nodes=(node,), here=found)
 
@@ -107,6 +134,44 @@ def gpu_trouble(gpus: Sequence[str], sysfs: Path = SYSFS, proc: Path = PROC, dev
     return ""
 
 
+class Driver(NamedTuple):
+    """What the driver's libraries say: whether their devices are emulated, how many there are, and what is wrong."""
+
+    emulated: bool
+    gpus: int
+    trouble: str
+
+
+def ask_driver(timeout_s: float = DRIVER_TIMEOUT_S) -> Driver:
+    """Load NVML and libcuda, and have NVML count the GPUs."""
+    command = [sys.executable, "-I", "-c", _DRIVER, str(ROOT)]
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=timeout_s, cwd="/", stdin=subprocess.DEVNULL
+        )
+        said = json.loads(ran.stdout)
+    except subprocess.TimeoutExpired:
+        return Driver(False, 0, f"NVML did not answer within {timeout_s:g} s; look at dmesg for NVRM and Xid")
+    except (OSError, ValueError):
+        return Driver(False, 0, "whoever asks the driver's libraries ends; look at dmesg for NVRM and Xid")
+    return Driver(bool(said["emulated"]), int(said["gpus"]), str(said["trouble"]))
+
+
+def library_trouble(gpus: Sequence[str], driver: Driver, proc: Path = PROC) -> str:
+    """Why the driver's libraries cannot be used although its kernel module is loaded; "" where they can."""
+    if not gpus or not driver.trouble:
+        return ""
+    try:
+        loaded = gpulibs.module((proc / "driver" / "nvidia" / "version").read_text(errors="replace"))
+    except OSError:
+        loaded = None
+    of = f"kernel module {loaded['version']} is loaded" if loaded else "the kernel module is loaded"
+    return (
+        f"{of}, but: {driver.trouble}; the driver's libraries have to be there, of the same version (in a container: "
+        "start it with --gpus all)"
+    )
+
+
 def interpreters() -> list[str]:
     """Where a torch may be: this Python, those of active environments, those on the path, the usual ones of images."""
     named = [os.environ.get(name, "") for name in ("VIRTUAL_ENV", "CONDA_PREFIX")]
@@ -140,6 +205,7 @@ def said(topology: Topology) -> list[str]:
     found, node = topology.here, topology.nodes[0]
     assert found is not None
     gpus = f"GPUs: {found.gpus}" if found.gpus else "GPUs: none on its PCI buses; nothing of GPUs is measured"
+    gpus += ", emulated: they prove no rate" if found.emulated else ""
     return [
         f"this machine: {node.name}, as user {found.user}"
         + (f"; ports {', '.join(p.interface for p in node.ports)}" if node.ports else ""),

@@ -214,12 +214,13 @@ class Found(Model):
 
     `gpus`: NVIDIA's functions on its PCI buses. `gpu_trouble`: why these cannot be used, "" where they can or there is
     none. `torch`: version of the torch that was found, "" where there is none, and `torch_python` the interpreter that
-    has it.
+    has it. `emulated`: the GPUs are those of a lab, which are on no bus.
     """
 
     user: str
     gpus: int = Field(ge=0)
     gpu_trouble: str = ""
+    emulated: bool = False
     torch: str = ""
     torch_python: str = ""
 

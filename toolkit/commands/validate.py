@@ -43,7 +43,7 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @inventory_option
 @click.option("--here", is_flag=True, help="This machine by itself, as this user: no inventory, no ssh, nothing owed.")
 @click.option("--quick", is_flag=True, help="With --here: each measurement at its shortest.")
-@click.option("--anyway", is_flag=True, help="With --here: copy on GPUs that somebody works on, too.")
+@click.option("--anyway", is_flag=True, help="With --here: measure GPUs that somebody works on, too.")
 @click.option(
     "--suite",
     "suites",

@@ -26,9 +26,9 @@ def gpus_of(node: Node, topology: Topology) -> int | None:
     return node.bom.gpu_count or None
 
 
-def copies_asked(node: Node, gpus: int, quick: bool) -> tuple[dict[str, Param], float]:
+def copies_asked(node: Node, gpus: int, quick: bool, emulated: bool = False) -> tuple[dict[str, Param], float]:
     """Parameters of gpu-copies for a node with so many GPUs, and how long it will take."""
-    if node.emulated_gpus:
+    if emulated or node.emulated_gpus:
         return {**EMULATED, "gpus": gpus}, EMULATED_S
     likely = gpus or 8
     each, params = (QUICK_GPU_S, QUICK) if quick else (GPU_S, FULL)

@@ -1,7 +1,8 @@
 """What the GPUs of this node compute, and how fast: DeepBench's lists and exact products by the torch that is there.
 
 The work is done by torch_compute.py, in this machine's Python that has torch or in the node's training container. All
-GPUs work at the same time. Where the node has no NVIDIA GPU its processors take a few small problems.
+GPUs work at the same time; where somebody works on one of them nothing is done, unless `anyway`. Where the node has no
+NVIDIA GPU its processors take a few small problems.
 
 `stdout`: the worker's document (torch_compute.py). `facts`: where ("cuda" or "cpu"), torch, cuda, devices (how many),
 gpus (NVIDIA's on the PCI buses; 0 where they are not to be used).
@@ -16,11 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from validation.probes import ProbeDoc, pcie
+from validation.probes.gpu_host import in_use
 from validation.probes.tool import Ran, document, last_line, run_tool
 from validation.probes.training_short import in_container
 
 PROGRAM = Path(__file__).with_name("torch_compute.py")
 SYSFS = Path("/sys")
+HELD_BYTES = 256 << 20
+"""A process that holds more of a GPU's memory works there. A context takes about as much, a desktop less. Project
+default, as in validation/judging/compute.py."""
 
 
 @dataclass
@@ -37,6 +42,7 @@ class Asked:
     device: Literal["auto", "cpu"] = "auto"  # cpu: GPUs, if there are any, are not this node's to use
     enter: str = ""  # runs a command in the training container; "": torch is this machine's
     python: str = "/usr/bin/python3"  # that has torch
+    anyway: bool = False  # measure GPUs that somebody works on
 
 
 def gpus_here(sysfs: Path = SYSFS) -> int:
@@ -70,6 +76,8 @@ def probe(args: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         gpus = gpus_here() if args.device == "auto" else 0
+        if gpus and not args.anyway and (refused := in_use(HELD_BYTES)):
+            return Ran(["gpu-compute"], 0, "", ""), {"gpus": gpus}, refused
         environment = {key: os.environ[key] for key in os.environ if not key.startswith("PYTHON")}
         ran = run_tool(command_for(args, gpus), env=environment)
         facts: dict[str, Any] = {"gpus": gpus}

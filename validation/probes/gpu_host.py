@@ -7,10 +7,12 @@ import ctypes
 import hashlib
 import mmap
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
 from validation.probes.cuda import Cuda, CudaError
+from validation.probes.nvml import Nvml, NvmlError
 
 DEVICES, NODES = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/node")
 BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less
@@ -21,21 +23,45 @@ def pattern(seed: int) -> bytes:
     return hashlib.shake_128(b"%d" % seed).digest(1048573)
 
 
+def who(pid: int, held: int) -> str:
+    """`7 (python, user ops, 300 MiB)`, as far as this process may see it; `held`: bytes, 0 where nobody says."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text().strip()
+        number = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        said = ["of another container or user"]
+    else:
+        try:
+            said = [name, f"user {pwd.getpwuid(number).pw_name}"]
+        except KeyError:
+            said = [name, f"user {number}"]
+    return f"{pid} ({', '.join([*said, *([f'{held >> 20} MiB'] if held else [])])})"
+
+
 def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int] | None) -> str:
     """In words, who works on the GPU; "" where nobody does."""
-    names = []
-    for pid in processes or ():
-        try:
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-        except OSError:
-            name = "of another container or user"
-        names.append(f"{pid} ({name})")
+    names = [who(pid, held) for pid, held in (processes or {}).items()]
     if names:
         return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with --anyway"
     if memory is not None and memory[1] > BUSY_BYTES:
         held = f"{memory[1] >> 20} of {memory[0] >> 20} MiB of its memory are held, and NVML does not say by whom"
         return f"GPU {address} is in use: {held}; end what holds it, or measure with --anyway"
     return ""
+
+
+def in_use(least_bytes: int = 0) -> str:
+    """In words, who works on the GPUs of this node, with `least_bytes` of a GPU's memory or more; "" where nobody does,
+    or NVML does not tell.
+    """
+    try:
+        with Nvml() as nvml:
+            found = []
+            for gpu in nvml.gpus():
+                holders = {pid: held for pid, held in (gpu.processes() or {}).items() if held >= least_bytes}
+                found.append(busy(gpu.address, holders, gpu.memory))
+            return "; ".join(filter(None, found))
+    except NvmlError:
+        return ""
 
 
 def hidden(shown: int, there: int, wanted: int, mig: bool) -> str:

@@ -18,6 +18,13 @@ LIBRARY = "libnvidia-ml.so.1"
 EMULATED = "elasticAiEmulated"  # what the library of the lab's emulated devices exports, and none of NVIDIA's
 OK, INSUFFICIENT_SIZE = 0, 7  # nvmlReturn_t
 GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
+INIT = {
+    4: "this user may not open the device files (/dev/nvidiactl and its like)",
+    9: "the kernel module of the driver is not loaded: modprobe nvidia",
+    12: "a library of the driver is missing: install the driver anew",
+    18: "library and kernel module of the driver are of different versions: load the installed module, or reboot",
+}
+"""nvmlReturn_t of nvmlInit (nvml.h) -> what an operator looks at."""
 MEMORY_V2 = 0x02000028  # nvmlMemory_v2: its size, and 2
 GRAPHICS, SM, MEMORY = 0, 1, 2  # nvmlClockType_t
 NOT_SAID = (1 << 64) - 1  # NVML_VALUE_NOT_AVAILABLE
@@ -236,7 +243,7 @@ class Nvml:
         """Open; NvmlError where the driver does not answer."""
         code = self.library.nvmlInit_v2()
         if code != OK:
-            raise NvmlError(f"nvmlInit_v2: NVML error {code}; does nvidia-smi work?")
+            raise NvmlError(f"nvmlInit_v2: NVML error {code}; {INIT.get(code, 'does nvidia-smi work?')}")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -35,7 +35,7 @@ OPTIONS: dict[str, str] = {
     "steps": "measured steps of a training measurement",
     "batch": "images per rank and step",
     "quick": "1: what each node does by itself, at its shortest",
-    "anyway": "1: copies on GPUs that somebody works on, too",
+    "anyway": "1: measures GPUs that somebody works on, too",
 }
 
 

@@ -81,7 +81,8 @@ def _gpu_copies(request: Request, part: Part) -> None:
         if topology.here is not None and topology.here.gpu_trouble:
             part.leave_out(f"copies of GPUs: {topology.here.gpu_trouble}", *criteria)
             continue
-        params, estimated = copies_asked(node, gpus, bool(request.options.get("quick")))
+        emulated = topology.here is not None and topology.here.emulated
+        params, estimated = copies_asked(node, gpus, bool(request.options.get("quick")), emulated)
         if request.options.get("anyway"):
             params = {**params, "anyway": True}
         found.append(
