@@ -177,6 +177,16 @@ def test_what_the_roles_want_of_the_current_stack_is_had_in_its_releases(node: r
         assert absent == {}
 
 
+def test_a_stand_in_takes_its_folders_with_it(node: real_dnf.Node) -> None:
+    """As EL's packages do, which own them; else a teardown seems to leave something behind."""
+    folder = node.root / "usr/local/cuda-13.1"
+    node.dnf({"name": ["cuda-toolkit-13-1"], "state": "present"}, check=False)
+    assert (folder / "bin/nvcc").is_file()
+    node.dnf({"name": ["cuda-toolkit-13-1"], "state": "absent"}, check=False)
+    assert not folder.exists()
+    assert (node.root / "usr/local").is_dir()
+
+
 def test_an_index_that_another_has_touched_is_refused(tmp_path: Path, repositories: Path) -> None:
     copy = tmp_path / "repositories"
     shutil.copytree(repositories, copy)
