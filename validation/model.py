@@ -189,6 +189,10 @@ class Node(Model):
         """GPUs that it is to have by the inventory, emulated ones among them; 0 where that declares none."""
         return (self.bom.gpu_count or 0) + self.emulated_gpus
 
+    def component(self, key: str, version: str) -> str:
+        """A component's version in words: of an operating system that is only shown, what it stands in over."""
+        return f"{version} (stand-in over {self.os_stand_in})" if key == "os" and self.os_stand_in else version
+
     @property
     def virtual_words(self) -> str:
         """By what it is virtual, `qemu, emulated`, and what its operating system is a stand-in over; "" for real

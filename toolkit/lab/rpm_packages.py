@@ -74,11 +74,13 @@ class RpmPackage(StrictModel):
 
     def every_script(self) -> dict[str, str]:
         """Its own scripts, and what ends its services when it goes for good; an upgrade leaves them alone."""
-        if not self.services:
-            return dict(self.scripts)
-        end = f'[ "$1" -gt 0 ] || systemctl --quiet --no-reload disable --now {" ".join(self.services)} || :\n'
-        own = {"preun": end, "postun": "systemctl daemon-reload || :\n"}
-        return {**self.scripts, **{name: self.scripts.get(name, "") + text for name, text in own.items()}}
+        found: dict[str, str] = {**self.scripts}
+        if self.services:
+            units = " ".join(self.services)
+            end = f'[ "$1" -gt 0 ] || systemctl --quiet --no-reload disable --now {units} || :\n'
+            for name, text in (("preun", end), ("postun", "systemctl daemon-reload || :\n")):
+                found[name] = found.get(name, "") + text
+        return found
 
 
 class Streams(StrictModel):

@@ -175,7 +175,11 @@ def system(documents: RunDocuments) -> System:
     """Nodes from the topology, facts from the results of the `facts` measurements, comparisons from the judge."""
     nodes = documents.topology.nodes
     names = [n.name for n in nodes]
-    found = fact_texts(documents)
+    declared = {n.name: n for n in nodes}
+    found = {
+        name: {key: declared[name].component(key, text) for key, text in texts.items()}
+        for name, texts in fact_texts(documents).items()
+    }
     materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
     odd = {(name, c.key) for by_node in (materials, stack) for name, parts in by_node.items() for c in parts if c.odd}
     rows = []
@@ -194,8 +198,8 @@ def system(documents: RunDocuments) -> System:
         nodes=tuple(_node_row(n, n.name in found) for n in nodes),
         facts=tuple(rows),
         without_facts=tuple(n for n in names if n not in found),
-        materials=_built(materials),
-        stack=_built(stack),
+        materials=_built(materials, declared),
+        stack=_built(stack, declared),
     )
 
 
@@ -211,12 +215,13 @@ def _worth_showing(part: Compared) -> bool:
     return part.declared is not None or bool(shown)
 
 
-def _built(by_node: Mapping[str, Sequence[Compared]]) -> tuple[Built, ...]:
+def _built(by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node]) -> tuple[Built, ...]:
     """One row for each part and distinct pair of declared and found; what disagrees first."""
     groups: dict[str, dict[tuple[str | None, str | None, bool | None], list[str]]] = {}
     for name, parts in by_node.items():
         for part in filter(_worth_showing, parts):
             declared, found = (None if text is None else _text(text) for text in (part.declared, part.found))
+            found = None if found is None else nodes[name].component(part.key, found)
             groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)
     order = {False: 0, None: 1, True: 2}
     return tuple(
