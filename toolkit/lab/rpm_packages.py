@@ -74,7 +74,7 @@ class RpmPackage(StrictModel):
 
     def every_script(self) -> dict[str, str]:
         """Its own scripts, and what ends its services when it goes for good; an upgrade leaves them alone."""
-        found: dict[str, str] = {**self.scripts}
+        found = {str(name): text for name, text in self.scripts.items()}
         if self.services:
             units = " ".join(self.services)
             end = f'[ "$1" -gt 0 ] || systemctl --quiet --no-reload disable --now {units} || :\n'
