@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.page import Page
 from tests.support.report_fixture import PAIRS, RUNS, make_run
+from tests.support.site import FACTS, hardware, healthy, plan_of, write_run
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
@@ -343,3 +344,19 @@ def test_an_operating_system_that_is_only_shown_stands_there_as_a_stand_in(tmp_p
     assert [value.value for fact in shown.facts if fact.name == "Operating system" for value in fact.values] == [words]
     assert [part.found for part in shown.stack if part.part == "Operating system"] == [words]
     assert words not in str(system(documents))
+
+
+def test_facts_stand_there_in_words(tmp_path):
+    """What only the judge reads is left out: no reader can do anything with a record of the program."""
+    topology = hardware(("gpu1",))
+    planned = plan_of(topology, ("preflight",))
+    facts = {
+        "driver_libraries": {"files": [], "loaded": []},
+        "library_env": {"settings": [], "unread": ""},
+        "runc": "1.3",
+    }
+    found = [healthy(m, facts=FACTS | facts) for m in planned.measurements]
+    run = write_run(tmp_path / "run", topology, planned, found)
+    shown = {fact.name: fact.values[0].value for fact in system(read_run(run)).facts}
+    assert shown["runc"] == "1.3"
+    assert [name for name, value in shown.items() if "=" in value or "_" in name] == []
