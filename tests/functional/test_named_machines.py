@@ -24,7 +24,6 @@ PROGRAM = REPO / "tests/data/walk/machines.py"
 TODAY = datetime.datetime.now().astimezone().date()
 UNMEASURED = {c.id for c in load_criteria() if c.no_probe is not None and c.required}
 UNMEASURED |= {"tr.nccl"}  # of none of these machines' GPUs, so many in a node, is a floor published
-UNMEASURED |= {"tr.agree"}  # no document tells of NVIDIA's bandwidth tools on them
 VIRTUAL = {"pf.pcie", "pf.numa"}  # which a virtual machine cannot show
 SITES: dict[str, tuple[str, str, set[str]]] = {
     "c4130-fdr": ("elastic", "elastic-quick", set()),

@@ -162,7 +162,7 @@ def test_a_p2p_figure_that_went_through_the_host_is_never_taken_for_p2p() -> Non
 
 def test_without_the_tools_it_is_not_measured_with_that_reason_and_owes_nothing() -> None:
     found = judged()
-    assert (found.verdict, found.reason_code, found.required) == ("not-measured", "missing-metric", False)
+    assert (found.verdict, found.reason_code, found.required) == ("not-measured", "no-bound", False)
     assert found.reason == f"neither nvbandwidth nor {P2P} is installed on this node"
     assert [j.subject for j in judged(nvbandwidth=TEXT).judgements] == ["gpu1, nvbandwidth"]  # one of them is enough
     busy = judged(why="no libnvidia-ml.so.1: the GPU driver is not installed")

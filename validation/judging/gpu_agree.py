@@ -47,7 +47,7 @@ def judge_gpu_agree(case: Case, criterion: Criterion) -> list[Judgement]:
             found.append(theirs)
             continue
         if theirs.why:
-            code = "virtual" if theirs.emulated else "missing-metric"
+            code = "virtual" if theirs.emulated else "no-bound"
             found.append(judgement(criterion, node, "not-measured", code, theirs.why, (m.id,)))  # type: ignore[arg-type]
             continue
         ours = _ours(case, criterion, m)
@@ -57,7 +57,7 @@ def judge_gpu_agree(case: Case, criterion: Criterion) -> list[Judgement]:
         there = [tool for tool in theirs.tools if tool.path]
         if not there:
             why = f"neither {' nor '.join(tool.name for tool in theirs.tools)} is installed on this node"
-            found.append(judgement(criterion, node, "not-measured", "missing-metric", why, (m.id,)))
+            found.append(judgement(criterion, node, "not-measured", "no-bound", why, (m.id,)))
         found += [_tool(case, criterion, m, ours, tool) for tool in there]
     return found
 

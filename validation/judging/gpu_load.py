@@ -35,11 +35,18 @@ def _each(case: Case, criterion: Criterion) -> tuple[list[Judgement], list[tuple
     return said, found
 
 
-def _unproved(case: Case, facts: GpuLoadFacts, node: str) -> str:
-    """In words, why no rate of this node is judged; "" where it is."""
+def _unproved(case: Case, facts: GpuLoadFacts, node: str) -> tuple[str, ReasonCode] | None:
+    """In words, why no rate of this node is judged; None where it is."""
     if facts.emulated:
-        return "the GPUs are emulated, and prove no figure"
-    return "the node is virtual, and proves no figure" if case.virtual or node in case.virtual_nodes else ""
+        return "the GPUs are emulated, and prove no figure", "virtual"
+    if case.virtual:
+        return "the node is virtual, and proves no figure", "virtual"
+    if node in case.virtual_nodes:
+        return (
+            "the node is a virtual machine, whose NUMA nodes and ports are what its hypervisor makes them",
+            "no-bound",
+        )
+    return None
 
 
 # --- memory of the right node, and of the wrong one
@@ -63,7 +70,7 @@ def _affinity(case: Case, criterion: Criterion, m: Measurement, facts: GpuLoadFa
     lines += [f"its PCI Express link: {link[1]}"] if link else []
     bound = Bound(metric="gpu_numa_ratio", unit="ratio", floor=floor, derivation=tuple(lines), source=criterion.source)
 
-    def unsaid(why: str, code: ReasonCode = "missing-metric") -> Judgement:
+    def unsaid(why: str, code: ReasonCode = "no-bound") -> Judgement:  # nothing to hold the rates against
         return judgement(criterion, subject, "not-measured", code, why, ids, bound=bound)
 
     faults = [f"{NAMES[c.what].format(number)}, node {c.node}: {c.fault}" for c in cells if c.fault]
@@ -85,7 +92,7 @@ def _affinity(case: Case, criterion: Criterion, m: Measurement, facts: GpuLoadFa
     ratio = min(shares.values())
     summary = Summary(ratio, 0.0, ratio, ratio, len(shares))
     if unproved := _unproved(case, facts, node):
-        return judgement(criterion, subject, "not-measured", "virtual", f"{unproved}: {shown}", ids, bound=bound)
+        return unsaid(f"{unproved[0]}: {shown}", unproved[1])
     if ratio < floor:
         why = f"{shown}: faster from the far node by {1 / ratio - 1:.1%}"
         return judgement(criterion, subject, "fail", "below-floor", why, ids, summary=summary, bound=bound)
@@ -201,8 +208,8 @@ def _all(case: Case, criterion: Criterion, m: Measurement, facts: GpuLoadFacts, 
     each = ", ".join(f"GPU {number} {rate:.4g}" for number, rate in enumerate(one.each_gb_s))
     shown = f"{summary.median:.4g} GB/s in all ({each})"
     if unproved := _unproved(case, facts, node):
-        why = f"{unproved}: measured {shown}, not judged"
-        return judgement(criterion, subject, "not-measured", "virtual", why, ids, summary=summary)
+        why = f"{unproved[0]}: measured {shown}, not judged"
+        return judgement(criterion, subject, "not-measured", unproved[1], why, ids, summary=summary)
     tree = branches(facts.gpus)
     if tree is None:
         why = f"nothing tells the whole PCI Express tree of these GPUs; measured {shown}"
