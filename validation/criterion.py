@@ -19,7 +19,7 @@ from validation.model import Model
 from validation.platform import QUANTITIES
 from validation.reference import Reference
 
-Suite = Literal["preflight", "as-built", "transport", "compute", "training", "remoting", "operations"]
+Suite = Literal["preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations"]
 
 
 _FIGURES = (*FIGURES, "mtu")

@@ -109,8 +109,14 @@ def hardware(names: Iterable[str] = NAMES, site: str = "customer", **changes: An
     return lab(names, site=site, virtual=None, **changes).model_copy(update={"lab_link": None})
 
 
-def plan_of(topology: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10", run: str = RUN) -> Plan:
-    return make_plan(run, topology, load_fabric(fabric), CRITERIA, tuple(suites))
+def plan_of(
+    topology: Topology,
+    suites: Iterable[str] = ALL,
+    fabric: str = "tcp10",
+    run: str = RUN,
+    options: dict[str, Any] | None = None,
+) -> Plan:
+    return make_plan(run, topology, load_fabric(fabric), CRITERIA, tuple(suites), options)
 
 
 def around(value: float, count: int, unit: str, metric: str, spread: float = 0.002, seed: str = "") -> list[Sample]:
@@ -167,10 +173,6 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return healthy_collectives(measurement, port_gb_s=link_gbps / 8)
     if measurement.kind == "gpu-copies":
         return _gpu_copies(measurement)
-    if measurement.kind in ("gpu-load", "gpu-tools"):
-        from tests.support.gpu_load_documents import healthy_others  # which only some sites need
-
-        return healthy_others(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05), facts=trained(measurement))
 

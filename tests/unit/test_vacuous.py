@@ -117,7 +117,7 @@ def test_undeclared_bill_of_materials_is_no_threshold_either():
     assert criterion(verdict, "pf.bom").reason_code == criterion(verdict, "pf.stack").reason_code == "no-bound"
 
 
-@pytest.mark.parametrize("suites", [(), ("transprt",), ("burn-in",)])
+@pytest.mark.parametrize("suites", [(), ("transprt",), ("burnin",)])
 def test_selection_that_matches_no_test(suites):
     with pytest.raises(PlanError):
         plan_of(LAB, suites)

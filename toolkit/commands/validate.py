@@ -28,8 +28,9 @@ from validation.catalogue import load_criteria, read_criteria
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
-from validation.model import Plan, VerdictDoc
+from validation.model import Plan, Scalar, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
+from validation.suites.burnin import MINUTES, MOST_MINUTES
 
 
 @click.command(epilog=epilogue("validate"))
@@ -44,6 +45,9 @@ from validation.suites import DEFAULT, SUITES, make_plan
 @click.option("--here", is_flag=True, help="This machine by itself, as this user: no inventory, no ssh, nothing owed.")
 @click.option("--quick", is_flag=True, help="With --here: each measurement at its shortest.")
 @click.option("--anyway", is_flag=True, help="With --here: measure GPUs that somebody works on, too.")
+@click.option(
+    "--minutes", type=click.IntRange(1, MOST_MINUTES), help=f"Of load with --suite burn-in.  [default: {MINUTES}]"
+)
 @click.option(
     "--suite",
     "suites",
@@ -83,6 +87,7 @@ def validate(
     here: bool,
     quick: bool,
     anyway: bool,
+    minutes: int | None,
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
@@ -111,6 +116,7 @@ def validate(
     toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
+    toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
     if here or quick or anyway:
@@ -124,6 +130,8 @@ def validate(
         raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
+    if minutes is not None and (resume or rejudge or "burn-in" not in suites):
+        raise UsageFault("--minutes is how long the suite burn-in loads; give it with --suite burn-in, of a new run")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:
@@ -136,9 +144,11 @@ def validate(
     elif resume:
         _resume(rundir.find(runs_dir, resume), formats, as_json)
     elif here:
-        _one(asked_here(_check_suites(suites), quick, anyway), dry_run, formats, as_json, runs_dir)
+        _one(asked_here(_check_suites(suites), quick, anyway, minutes), dry_run, formats, as_json, runs_dir)
     else:
-        _begin(fabric_name, inventory, suites, (profile, waivers), branding, dry_run, formats, as_json, runs_dir)
+        _begin(
+            fabric_name, inventory, suites, (profile, waivers), branding, minutes, dry_run, formats, as_json, runs_dir
+        )
 
 
 def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
@@ -177,6 +187,7 @@ def _begin(
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
     branding: Path | None,
+    minutes: int | None,
     dry_run: bool,
     formats: tuple[str, ...],
     as_json: bool,
@@ -185,7 +196,9 @@ def _begin(
     named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
-    several = [_asked(one, inventory, site, sources, suites, agreed, branding, len(named) > 1) for one in named]
+    several = [
+        _asked(one, inventory, site, sources, suites, agreed, branding, minutes, len(named) > 1) for one in named
+    ]
     if len(several) == 1:
         _one(several[0], dry_run, formats, as_json, runs_dir)
     elif dry_run:
@@ -202,6 +215,7 @@ def _asked(
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
     branding: Path | None,
+    minutes: int | None,
     named: bool,
 ) -> Asked:
     """`named`: the fabric is said with what has to be known up front, for it is one of several."""
@@ -211,10 +225,11 @@ def _asked(
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)
-    plan = make_plan("plan", topology, fabric, criteria, suites)
+    options: dict[str, Scalar] = {} if minutes is None else {"minutes": minutes}
+    plan = make_plan("plan", topology, fabric, criteria, suites, options)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
-    return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan)
+    return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)
 
 
 def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:

@@ -15,17 +15,18 @@ from toolkit.here import node_name, said, topology_here
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import no_fabric
 from validation.model import Scalar, Topology
-from validation.suites import ALONE, make_plan
+from validation.suites import UNASKED, make_plan
 
 
-def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False) -> Asked:
+def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False, minutes: int | None = None) -> Asked:
     """What is measured of this machine; says on stderr what it was found to be."""
     topology = topology_here()
     for line in said(topology):
         click.echo(line, err=True)
     loaded, sources = no_fabric(), read_criteria()
     options: dict[str, Scalar] = {name: 1 for name, given in (("quick", quick), ("anyway", anyway)) if given}
-    plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), suites or ALONE, options)
+    options |= {} if minutes is None else {"minutes": minutes}
+    plan = make_plan("plan", topology, loaded.fabric, load_criteria(sources), suites or UNASKED, options)
     return Asked(None, topology, None, loaded, sources, Agreement(None, "", (), {}), None, plan, options)
 
 

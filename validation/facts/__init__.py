@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from validation.facts.asbuilt import AsBuiltFacts, CheckOutcome, ConvergedFacts
+from validation.facts.burn_in import BurnDevice, BurnFacts
 from validation.facts.collectives import (
     CollectiveGap,
     CollectiveOp,
@@ -26,8 +27,6 @@ from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
-from validation.facts.gpu_load import AllAtOnce, GpuLoadFacts, LoadGpu, LoadNode, NodeCopy
-from validation.facts.gpu_tools import GpuTool, GpuToolsFacts, ToolCell
 from validation.facts.gpu_watch import GpuWatch, Range
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
@@ -64,10 +63,11 @@ __all__ = [
     "COMPONENTS",
     "DISTANCES",
     "RDMA_MTUS",
-    "AllAtOnce",
     "AnyFacts",
     "AsBuiltFacts",
     "Attempt",
+    "BurnDevice",
+    "BurnFacts",
     "Carrier",
     "CheckOutcome",
     "CollectiveGap",
@@ -96,13 +96,10 @@ __all__ = [
     "GpuCopy",
     "GpuCopyFacts",
     "GpuHealthFacts",
-    "GpuLoadFacts",
     "GpuPart",
     "GpuPeer",
     "GpuReading",
     "GpuState",
-    "GpuTool",
-    "GpuToolsFacts",
     "GpuWait",
     "GpuWatch",
     "IbErrors",
@@ -114,12 +111,9 @@ __all__ = [
     "IsolationFacts",
     "KernelLog",
     "LibraryEnv",
-    "LoadGpu",
-    "LoadNode",
     "Memlock",
     "NcclChannels",
     "NcclPath",
-    "NodeCopy",
     "NodeFacts",
     "NumaNode",
     "NvGpu",
@@ -142,7 +136,6 @@ __all__ = [
     "Setting",
     "SubnetManager",
     "Sysctl",
-    "ToolCell",
     "TrainingFacts",
     "Tuning",
     "Uplink",
@@ -172,8 +165,7 @@ AnyFacts = Annotated[
     | Annotated[AsBuiltFacts, Tag("as-built")]
     | Annotated[ConvergedFacts, Tag("converged")]
     | Annotated[GpuCopyFacts, Tag("gpu-copies")]
-    | Annotated[GpuLoadFacts, Tag("gpu-load")]
-    | Annotated[GpuToolsFacts, Tag("gpu-tools")]
+    | Annotated[BurnFacts, Tag("burn-in")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

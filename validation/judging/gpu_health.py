@@ -143,7 +143,7 @@ def _judge(case: Case, one: Seen, peers: list[Seen]) -> tuple[VerdictName, Reaso
         return "not-measured", "missing-metric", "the GPUs are emulated"
     wrong, unknown = _states(case, one, peers)
     if one.last is not None:
-        grown, lost = _growth(one)
+        grown, lost = growth(one)
         wrong, unknown = wrong + grown, unknown + lost
     elif len(case.plan.suites) > 1:
         unknown.append("no second reading was planned")
@@ -273,7 +273,7 @@ def _odd(gpu: GpuReading, facts: GpuHealthFacts, peers: list[Seen]) -> list[str]
     return found
 
 
-def _growth(one: Seen) -> tuple[list[str], list[str]]:
+def growth(one: Seen) -> tuple[list[str], list[str]]:
     """What grew between the two readings and may not, and why that is not known."""
     wrong: list[str] = []
     unknown: list[str] = []

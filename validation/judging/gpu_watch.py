@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from validation.criterion import Criterion
-from validation.facts import ComputeFacts, GpuCopyFacts, GpuWatch
+from validation.facts import BurnFacts, ComputeFacts, GpuCopyFacts, GpuWatch
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.gpu_copies import without_gpus
 from validation.model import Bound, Judgement, ReasonCode, Subject, VerdictName
@@ -31,7 +31,7 @@ def judge_gpu_watch(case: Case, criterion: Criterion) -> list[Judgement]:
     """One judgement for each GPU of each measurement that serves the criterion."""
     lines = (f"{criterion.bound.words} ({criterion.source})",)
     bound = Bound(metric="clocks", unit="", equal=criterion.bound.words, derivation=lines, source=criterion.source)
-    found = without_gpus(case, criterion)
+    found = without_gpus(case, criterion) if criterion.kind != "burn-in" else []
     for m in case.serving(criterion):
         node, evidence = m.nodes[0], (m.id,)
         gone = unusable(case, criterion, node, evidence, bound)
@@ -40,7 +40,10 @@ def judge_gpu_watch(case: Case, criterion: Criterion) -> list[Judgement]:
             continue
         facts = case.latest[m.id].facts
         gpus = list(_gpus(facts))
-        if not gpus:
+        if isinstance(facts, BurnFacts) and not gpus:
+            why = "no GPU was loaded"
+            found.append(judgement(criterion, node, "not-applicable", "not-applicable", why, evidence, bound=bound))
+        elif not gpus:
             virtual: ReasonCode = "virtual" if case.virtual else "missing-metric"
             found.append(judgement(criterion, node, "not-measured", virtual, "no GPU took part", evidence, bound=bound))
         for gpu in gpus:
@@ -57,6 +60,10 @@ def _gpus(facts: object) -> Iterator[Watched]:
     elif isinstance(facts, ComputeFacts) and facts.where == "cuda":
         for device in facts.devices:
             yield Watched(device.gpu, device.watch, device.fault or device.unwatched, True)
+    elif isinstance(facts, BurnFacts):
+        for one in facts.devices:
+            if one.device != "cpu":
+                yield Watched(one.words, one.watch, one.fault, facts.load == "torch-cuda", facts.emulated)
 
 
 def _judge(case: Case, gpu: Watched) -> tuple[VerdictName, ReasonCode, str]:

@@ -36,7 +36,7 @@ def judge_xid(case: Case, criterion: Criterion) -> list[Judgement]:
             judged.append(gone)
             continue
         read = [each for each in found if isinstance(each, GpuHealthFacts)]
-        verdict, code, why = _judge(case, read, bool(case.topology.node(name).gpus or read[0].gpus))
+        verdict, code, why = judge_readings(case, read, bool(case.topology.node(name).gpus or read[0].gpus))
         text = "; ".join(_words(burst) for burst in bursts(read[-1].kernel_log.lines)) or None
         said = judgement(criterion, name, verdict, code, why, ids, text=text, bound=bound)
         (without if verdict == "not-applicable" else judged).append(said)
@@ -80,7 +80,8 @@ def _new(before: KernelLog, after: KernelLog) -> tuple[list[XidLine], str]:
     return found, f"{after.dropped} more lines were left out" if after.dropped else ""
 
 
-def _judge(case: Case, read: list[GpuHealthFacts], gpus: bool) -> tuple[VerdictName, ReasonCode, str]:
+def judge_readings(case: Case, read: list[GpuHealthFacts], gpus: bool) -> tuple[VerdictName, ReasonCode, str]:
+    """Of a node's readings, one or two."""
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     if not gpus and not any(each.gpus or each.lost or each.kernel_log.lines for each in read):
         return "not-applicable", "not-applicable", "no GPU in this node, and none declared"

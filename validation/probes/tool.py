@@ -42,6 +42,11 @@ _stopped = False
 _running: subprocess.Popen[bytes] | None = None
 
 
+def stopped() -> bool:
+    """Whether this probe was told to stop."""
+    return _stopped
+
+
 def last_line(text: str) -> str:
     """The last line that is not empty, or ""."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

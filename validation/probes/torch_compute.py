@@ -252,7 +252,7 @@ def measured(asked: dict[str, Any], index: int | None) -> dict[str, Any]:
         with contextlib.suppress(AttributeError, AssertionError):  # older than these settings
             setattr(torch.backends.cuda.matmul, name, False)
     device = Device(torch, index)
-    report: dict[str, Any] = {"device": device.name, "name": _processor(), "threads": torch.get_num_threads()}
+    report: dict[str, Any] = {"device": device.name, "name": processor(), "threads": torch.get_num_threads()}
     if watch is not None:
         about = torch.cuda.get_device_properties(device.at)
         report.update(name=about.name, memory_bytes=about.total_memory, threads=0)
@@ -277,16 +277,17 @@ def _warm(device: Device) -> None:
         device.seconds(run, 1)
 
 
-def _processor() -> str:
+def processor() -> str:
+    """What /proc calls the processors."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
 
 
-def every(asked: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
+def every(asked: dict[str, Any], count: int, program: str = __file__) -> Iterator[dict[str, Any]]:
     """Reports of all GPUs, each from a process of its own; one that fails says so and harms no other."""
-    words = [sys.executable, "-I", __file__, json.dumps(asked)]
+    words = [sys.executable, "-I", program, json.dumps(asked)]
     started = [
-        subprocess.Popen([*words, str(index)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_with_parent)
+        subprocess.Popen([*words, str(index)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=with_parent)
         for index in range(count)
     ]
     said: list[tuple[bytes, bytes]] = [(b"", b"")] * count
@@ -306,13 +307,14 @@ def every(asked: dict[str, Any], count: int) -> Iterator[dict[str, Any]]:
             yield {"device": f"cuda:{at}", "fault": f"{how}: {lines[-1][:200]}" if lines else how}
 
 
-def _with_parent() -> None:
+def with_parent() -> None:
+    """Ask the kernel for KILL when the parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def main() -> None:
     """All devices; with a number the GPU of that number."""
-    _with_parent()
+    with_parent()
     asked = json.loads(sys.argv[1])
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     if len(sys.argv) > 2:

@@ -6,6 +6,7 @@ from typing import Any
 
 from validation.model import VerdictDoc
 from validation.report import fabric
+from validation.report.burn_in import burn_figures
 from validation.report.collectives import collective_figures
 from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
@@ -32,7 +33,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "topology_figures": (fabric_figure(documents), *([links] if links else []), *node_figures(documents)),
         "matrices": fabric.matrices(documents),
         "size_figure": size_figure(documents),
-        "gpu_figures": gpu_figures(documents),
+        "gpu_figures": (*gpu_figures(documents), *burn_figures(documents)),
         "training": jobs,
         "training_figures": (*training_figures(documents, jobs, verdict), *collective_figures(documents, verdict)),
         "remoting_figures": remoting_figures(documents, verdict),

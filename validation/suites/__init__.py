@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Plan, Scalar, Topology
-from validation.suites import asbuilt, compute, operations, preflight, remoting, training, transport
+from validation.suites import asbuilt, burnin, compute, operations, preflight, remoting, training, transport
 from validation.suites.common import Part, PlanError, Request
 
-__all__ = ["ALONE", "DEFAULT", "SUITES", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+__all__ = ["ALONE", "DEFAULT", "SUITES", "UNASKED", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
 
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
@@ -18,6 +18,7 @@ SUITES: dict[str, SuiteFunc] = {
     "as-built": asbuilt.plan,
     "transport": transport.plan,
     "compute": compute.plan,
+    "burn-in": burnin.plan,
     "training": training.plan,
     "remoting": remoting.plan,
     "operations": operations.plan,
@@ -25,8 +26,10 @@ SUITES: dict[str, SuiteFunc] = {
 #: Measured unless others are named. As-built is for sites that site.yml provisioned; compute and remoting need the
 #: nodes to themselves, operations a time of work.
 DEFAULT = ("preflight", "transport", "training")
-ALONE = ("preflight", "transport", "compute")
-"""What one machine by itself can do, without an inventory."""
+UNASKED = ("preflight", "transport", "compute")
+"""What one machine by itself does, without an inventory, where no suite is named."""
+ALONE = (*UNASKED, "burn-in")
+"""What it can do."""
 
 OPTIONS: dict[str, str] = {
     "seconds": "measured seconds of each TCP bandwidth measurement",
@@ -34,6 +37,7 @@ OPTIONS: dict[str, str] = {
     "warmup": "warm-up steps of a training measurement",
     "steps": "measured steps of a training measurement",
     "batch": "images per rank and step",
+    "minutes": "minutes of the burn-in's load",
     "quick": "1: what each node does by itself, at its shortest",
     "anyway": "1: measures GPUs that somebody works on, too",
 }
@@ -63,6 +67,8 @@ def make_plan(
             raise PlanError(f"unknown option {key!r}; known: {', '.join(OPTIONS)}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
+        if key == "minutes" and value > burnin.MOST_MINUTES:
+            raise PlanError(f"option minutes: {value} is more than {burnin.MOST_MINUTES}, a week")
     beyond = [s for s in suites if topology.here is not None and s not in ALONE]
     if beyond:
         raise PlanError(f"one machine by itself cannot do suite {beyond[0]}; it can do {', '.join(ALONE)}")
