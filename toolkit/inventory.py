@@ -95,6 +95,7 @@ class _HostVars(BaseModel):
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
     elastic_ai_emulated_gpus: int = Field(default=0, ge=0)
     gpu_mig: bool = False
+    horovod_state: str = "present"
     elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
@@ -294,6 +295,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
         hypervisor_host=given.elastic_ai_hypervisor_host,
         emulated_gpus=given.elastic_ai_emulated_gpus,
         mig=given.gpu_mig,
+        trains=given.horovod_state != "absent",
         os_stand_in=given.elastic_ai_os_stand_in,
     )
 

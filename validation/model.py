@@ -171,6 +171,7 @@ class Node(Model):
     hypervisor_host: str | None = None  # of a virtual machine: the host that it runs on; None = not declared
     emulated_gpus: int = Field(default=0, ge=0)
     mig: bool = False  # its GPUs are meant to be divided by MIG
+    trains: bool = True  # False: the inventory leaves the training out here (horovod_state: absent)
     os_stand_in: str | None = None  # what truly runs on a node that only shows its operating system, "debian 12"
 
     @model_validator(mode="after")
@@ -187,6 +188,10 @@ class Node(Model):
     def gpus(self) -> int:
         """GPUs that it is to have by the inventory, emulated ones among them; 0 where that declares none."""
         return (self.bom.gpu_count or 0) + self.emulated_gpus
+
+    def component(self, key: str, version: str) -> str:
+        """A component's version in words: of an operating system that is only shown, what it stands in over."""
+        return f"{version} (stand-in over {self.os_stand_in})" if key == "os" and self.os_stand_in else version
 
     @property
     def virtual_words(self) -> str:

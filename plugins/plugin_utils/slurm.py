@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePosixPath as Path
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -20,6 +21,19 @@ SHARED = "OverSubscribe=YES:1120"
 #: Systems whose Slurm (before 22.05) does not know cgroup v2: nothing keeps a job from the GPUs of others there.
 WITHOUT_CGROUP_V2 = frozenset({"ubuntu2204"})
 STAND_IN_DIR = "/var/lib/elastic-ai/stand-in-gpus"
+#: Databases that MariaDB makes for itself.
+MARIADB_OWN = frozenset({"mysql", "performance_schema", "sys"})
+
+
+def other_databases(files: Iterable[str], ours: str) -> list[str]:
+    """Databases in /var/lib/mysql that are neither MariaDB's own nor `ours`.
+
+    `files`: each database's db.opt, and all that is in `test`, which an installation may make: empty, it is nobody's.
+    """
+    there = [Path(name) for name in files if name.startswith("/var/lib/mysql/")]
+    found = {path.parent.name for path in there if path.name == "db.opt"} - MARIADB_OWN - {ours, "test"}
+    found |= {path.parent.name for path in there if path.parent.name == "test" and path.name != "db.opt"}
+    return sorted(found)
 
 
 def slurm_confines(os_key: str) -> bool:

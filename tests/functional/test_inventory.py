@@ -137,6 +137,12 @@ def test_gpus_that_a_node_is_to_have(site: Path) -> None:
     assert (read_inventory(site).node("gpu2").gpus, read_inventory(site).node("gpu2").emulated_gpus) == (7, 3)
 
 
+def test_a_node_that_is_left_out_of_the_training(site: Path) -> None:
+    assert {node.trains for node in read_inventory(site).nodes} == {True}
+    changed(site, "bom: {gpu_count: 4}", "bom: {gpu_count: 4}\n          horovod_state: absent")
+    assert [node.name for node in read_inventory(site).nodes if not node.trains] == ["gpu2"]
+
+
 def test_the_host_of_a_virtual_machine(site: Path) -> None:
     assert {node.hypervisor_host for node in read_inventory(site / "hosts.yml").nodes} == {None}
     changed(site, "stack: {os: debian 12}", "elastic_ai_hypervisor_host: esx1")

@@ -5,6 +5,7 @@ All of it lies in a folder of its own (an installation root); packages are insta
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ import yaml
 
 from tests.support import real_dnf
 from tests.support.node_modules import ROOT, load, run
+from validation.probes import installed
+from validation.probes.tool import Ran
 
 docker, gpu = load("plugins/plugin_utils/docker.py"), load("plugins/plugin_utils/gpu.py")
 node_state = load("plugins/modules/node_state.py")
@@ -175,6 +178,35 @@ def test_what_the_roles_want_of_the_current_stack_is_had_in_its_releases(node: r
         brought = {line.split()[1]: line for line in answer["transaction"] if line.startswith("install ")}
         absent = {name: version for name, version in wanted.items() if f"({version}" not in brought.get(name, "")}
         assert absent == {}
+
+
+def test_a_stand_in_takes_its_folders_with_it(node: real_dnf.Node) -> None:
+    """As EL's packages do, which own them; else a teardown seems to leave something behind."""
+    folder = node.root / "usr/local/cuda-13.1"
+    node.dnf({"name": ["cuda-toolkit-13-1"], "state": "present"}, check=False)
+    assert (folder / "bin/nvcc").is_file()
+    node.dnf({"name": ["cuda-toolkit-13-1"], "state": "absent"}, check=False)
+    assert not folder.exists()
+    assert (node.root / "usr/local").is_dir()
+
+
+def test_the_versions_that_a_validation_reads_are_those_that_roles_pin(
+    node: real_dnf.Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the epoch where a package has one; else each such package seems to have moved since provisioning."""
+    wanted = {name: v for name, v in of_roles()[0].items() if name in ("docker-ce-cli", "libnccl")}
+    assert [":" in version for version in sorted(wanted.values())] == [True, False]
+    assert node.ask(wanted=wanted).get("msg") is None
+    absent = (127, "", "")
+
+    def run_tool(tool: tuple[str, ...], **_: Any) -> Ran:
+        return Ran(list(tool), *(node.commands(list(tool)) if tool[0] == "rpm" else absent))
+
+    monkeypatch.setattr(installed, "run_tool", run_tool)
+    (node.root / "record.json").write_text(json.dumps({"pinned": wanted}), encoding="utf-8")
+    found = installed.collect(node.root / "record.json", node.root / "none")
+    assert found["drift"] == []
+    assert found["nccl"] == f"libnccl {wanted['libnccl']}"
 
 
 def test_an_index_that_another_has_touched_is_refused(tmp_path: Path, repositories: Path) -> None:

@@ -20,6 +20,8 @@ IGNORED = (
     "/var/backups",  # dpkg's, made by a timer at midnight
     "/var/cache",  # apt's and man's
     "/var/log",
+    "/var/lib/NetworkManager",  # when which connection was up
+    "/var/lib/chrony/chrony.drift",  # what the clock service has learnt, where it was there before
     "/var/lib/apt",  # fetched package lists
     "/var/lib/dpkg",  # compared as packages
     "/var/lib/rpm",

@@ -139,6 +139,16 @@ def test_stack_against_the_release():
     assert "openmpi is 4.0.1, 4.1.4 declared" in next(j for j in stack.judgements if j.subject == "gpu1").reason
 
 
+def test_an_operating_system_that_is_only_shown_is_said_to_be_a_stand_in():
+    nodes = tuple(n.model_copy(update={"os_stand_in": "debian 13"}) for n in LAB.nodes)
+    stack = criterion(judged(None, LAB.model_copy(update={"nodes": nodes})), "pf.stack")
+    assert {j.reason.rpartition("; ")[2] for j in stack.judgements} == {
+        "the operating system is a stand-in over debian 13"
+    }
+    assert all("os debian 12 (stand-in over debian 13); kernel" in str(j.text) for j in stack.judgements)
+    assert "stand-in" not in criterion(judged(None, LAB), "pf.stack").judgements[0].reason
+
+
 def test_the_odd_one_of_a_group_is_named_by_majority():
     topology = lab(("head", "gpu1", "gpu2", "gpu3"))
     verdict = judged(one_node("gpu3", kernel="5.10"), topology, plan_of(topology))

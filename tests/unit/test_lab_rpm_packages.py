@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -51,6 +54,26 @@ def test_files_are_those_of_the_deb_that_it_is_like() -> None:
     assert "stand-in" in str(files["/usr/bin/nvidia-smi"].content)
     with pytest.raises(LabError, match=r"like: cuda/nothing is in no vendor/cuda\.yml"):
         RpmPackage(name="one", versions=["1-1"], like="cuda/nothing").every_file()
+
+
+@pytest.mark.parametrize(("left", "asked"), [("0", "disable --now slurmd.service\n"), ("1", "")])
+def test_a_service_ends_with_its_package_and_not_with_an_upgrade(tmp_path: Path, left: str, asked: str) -> None:
+    """rpm's argument is how many of the package there will be."""
+    fake = tmp_path / "systemctl"
+    words = 'for word; do case $word in --quiet|--no-reload) shift; esac; done; echo "$@"'
+    fake.write_text(f"#!/bin/sh\n{{ {words}; }} > {tmp_path}/asked\nexit 1\n")
+    fake.chmod(0o755)
+    script = RpmPackage(name="one", versions=["1-1"], services=["slurmd.service"]).every_script()["preun"]
+    done = subprocess.run(["bash", "-c", script, "preun", left], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, check=False)
+    assert done.returncode == 0, "what systemd refuses keeps no package from going"
+    assert ((tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else "") == asked
+
+
+def test_folders_are_of_the_packages_that_fill_them() -> None:
+    one = RpmPackage(
+        name="one", versions=["1-1"], files={"/etc/one.d/a/b.cnf": {"content": ""}, "/etc/c": {"content": ""}}
+    )
+    assert one.every_folder() == ["/etc/one.d", "/etc/one.d/a"]
 
 
 def test_what_no_stack_has_is_refused() -> None:

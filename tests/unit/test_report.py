@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support.page import Page
 from tests.support.report_fixture import PAIRS, RUNS, make_run
+from tests.support.site import FACTS, hardware, healthy, plan_of, write_run
 from validation.catalogue import load_criteria
 from validation.load import ConfigError
 from validation.report import write_html
@@ -19,6 +21,7 @@ from validation.report.documents import read_run
 from validation.report.json_report import report_document
 from validation.report.numbers import typeset
 from validation.report.svg.colour import contrast
+from validation.report.system import system
 
 TIMES = "\u00d7"
 
@@ -330,3 +333,30 @@ def test_the_claims_of_a_report_are_those_that_the_run_began_with(tmp_path):
     ids = [line.id for line in report_document(read_run(run)).conformance.claims]
     assert "blog.apart" in ids
     assert "blog.isolation" not in ids
+
+
+def test_an_operating_system_that_is_only_shown_stands_there_as_a_stand_in(tmp_path):
+    """Among what was found and beside what was declared: neither is a claim about that system."""
+    documents = read_run(make_run(tmp_path / "run"))
+    nodes = tuple(n.model_copy(update={"os_stand_in": "debian 13"}) for n in documents.topology.nodes)
+    shown = system(replace(documents, topology=documents.topology.model_copy(update={"nodes": nodes})))
+    words = "debian 12 (stand-in over debian 13)"
+    assert [value.value for fact in shown.facts if fact.name == "Operating system" for value in fact.values] == [words]
+    assert [part.found for part in shown.stack if part.part == "Operating system"] == [words]
+    assert words not in str(system(documents))
+
+
+def test_facts_stand_there_in_words(tmp_path):
+    """What only the judge reads is left out: no reader can do anything with a record of the program."""
+    topology = hardware(("gpu1",))
+    planned = plan_of(topology, ("preflight",))
+    facts = {
+        "driver_libraries": {"files": [], "loaded": []},
+        "library_env": {"settings": [], "unread": ""},
+        "runc": "1.3",
+    }
+    found = [healthy(m, facts=FACTS | facts) for m in planned.measurements]
+    run = write_run(tmp_path / "run", topology, planned, found)
+    shown = {fact.name: fact.values[0].value for fact in system(read_run(run)).facts}
+    assert shown["runc"] == "1.3"
+    assert [name for name, value in shown.items() if "=" in value or "_" in name] == []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import jinja2
+import pytest
 import yaml
 
 from tests.support.node_modules import ROOT, load_filters
@@ -45,6 +47,16 @@ def test_only_ports_that_differ_are_activated_anew() -> None:
     assert activate(node(), ports, 9000, 10000, []) == []
     assert activate(node(), ports, 9000, 10000, [path]) == ["fab0"]
     assert activate(node(mtu=1500), ports, 9000, 10000, []) == ["fab0"]
+
+
+@pytest.mark.parametrize(("enabled", "asked"), [(True, "left as it is"), (False, "True")])
+def test_systemd_networkd_is_enabled_only_where_nobody_else_does(enabled: bool, asked: str) -> None:
+    """netplan enables it in /run at each boot; enabled for good, it would stay so after a teardown."""
+    tasks = yaml.safe_load((ROOT / "roles/fabric/tasks/ports.yml").read_text(encoding="utf-8"))
+    (options,) = [t["ansible.builtin.systemd_service"] for t in tasks if t["name"] == "Restart systemd-networkd"]
+    reading = {"units": {"systemd-networkd.service": {"enabled": enabled}}}
+    shown = jinja2.Template(str(options["enabled"])).render(fabric_node=reading, omit="left as it is")
+    assert shown == asked
 
 
 def test_a_port_that_is_not_as_declared_is_named_with_what_differs() -> None:

@@ -77,6 +77,7 @@ def test_a_stack_at_its_floors_passes():
         ({"cuda": "cuda-toolkit-13-0 13.0.2-1"}, "cuda-toolkit-13-0 13.0.2-1 is below 13.1 (NVIDIA 5755"),
         ({"cuda": "cuda-toolkit-12-9 12.9.1-1"}, "is below 13.1"),
         ({"docker": "29.4.3", "docker_package": "docker-ce 5:29.4.3-1"}, "Docker Engine 29.4.3 is below 29.7.0"),
+        ({"docker": "", "docker_package": "docker-ce 3:29.4.3-1.el9"}, "29.4.3-1.el9 is below 29.7.0"),  # it is stopped
         ({"container_toolkit": "nvidia-container-toolkit 1.19.0-1"}, "is below 1.19.1"),
         ({"dcgm": "datacenter-gpu-manager-4-core 1:4.5.2-1"}, "is below 4.5.3"),
         ({"runc": "1.3.5"}, "runc 1.3.5 is below 1.3.6"),

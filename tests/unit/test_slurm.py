@@ -22,6 +22,15 @@ def node(name: str, count: int = 4, kind: str = "v100", **more: Any) -> dict[str
     return {**base, "topology": topology, "memory_mib": 1024, "gpus": gpus, "cgroups": True, **more}
 
 
+def test_data_of_mariadb_are_of_others_where_somebody_else_has_a_database() -> None:
+    """An installation may make `test`, as on EL; in a teardown it kept all of MariaDB's data on the node."""
+    own = [f"/var/lib/mysql/{name}/db.opt" for name in ("mysql", "sys", "performance_schema", "slurm_acct_db", "test")]
+    assert slurm.other_databases([*own, "/etc/slurm", "/var/lib/mysql"], "slurm_acct_db") == []
+    for theirs in ("/var/lib/mysql/shop/db.opt", "/var/lib/mysql/test/orders.frm"):
+        assert slurm.other_databases([*own, theirs], "slurm_acct_db") == [theirs.split("/")[4]]
+    assert slurm.other_databases(own, "another") == ["slurm_acct_db"]
+
+
 @pytest.mark.parametrize(
     ("cpus", "threads", "package", "wanted"),
     [

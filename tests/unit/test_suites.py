@@ -75,6 +75,22 @@ def test_training_on_emulated_processors_is_left_out_with_its_criteria_named():
         plan_of(topology, ("training",))
 
 
+def test_training_that_the_inventory_leaves_out_is_not_planned_and_said_to_be_so():
+    topology = lab()
+
+    def without(*names: str):
+        nodes = [n.model_copy(update={"trains": n.name not in names}) for n in topology.nodes]
+        return plan_of(topology.model_copy(update={"nodes": tuple(nodes)}))
+
+    plan = without("gpu1", "gpu2")
+    assert not kinds(plan, "training-short") + kinds(plan, "collectives")
+    (left,) = [left for left in plan.left_out if "horovod_state: absent" in left.why]
+    assert "leaves it out of gpu1, gpu2" in left.why
+    assert {"tn.short", "tn.intra", "tn.inter"} <= set(left.criteria)
+    some = kinds(without("gpu1"), "training-short")
+    assert {tuple(m.params["hosts"]) for m in some} == {("gpu2",)}
+
+
 def test_training_jobs():
     jobs = {m.id: m for m in kinds(plan_of(lab()), "training-short")}
     assert set(jobs) == {"training-short.1", "training-short.intra", "training-short.inter"}

@@ -24,7 +24,14 @@ SYSTEM = "el9"
 #: Version and release of an RPM, without its epoch, which is an entry of its own.
 Evr = Annotated[str, StringConstraints(pattern=r"^\d[A-Za-z0-9._+~^]*-[A-Za-z0-9][A-Za-z0-9._+~^]*$")]
 RpmName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][A-Za-z0-9._+-]+$")]
+Unit = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9@._-]+\.(service|socket|path|timer)$")]
 RELATIONS = ("requires", "recommends", "provides", "conflicts", "obsoletes")
+#: Folders that the package `filesystem` has, and systemd: below them a folder is of the package that puts a file there.
+_OF_ALL = (
+    *("/", "/etc", "/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/local"),
+    *("/usr/share", "/usr/share/doc", "/var", "/var/lib", "/etc/sysconfig"),
+    *("/usr/lib/systemd", "/usr/lib/systemd/system"),
+)
 _STACKS = Path(__file__).resolve().parents[2] / "stacks"
 
 
@@ -49,6 +56,7 @@ class RpmPackage(StrictModel):
     like: Annotated[str, StringConstraints(pattern=r"^([a-z0-9-]+/[a-z0-9.+-]+)?$")] = ""
     files: dict[str, PackagedFile] = Field(default_factory=dict)
     scripts: dict[Literal["pre", "post", "preun", "postun"], str] = Field(default_factory=dict)
+    services: list[Unit] = Field(default_factory=list)
 
     def every_version(self) -> list[str]:
         """Those listed, and that of the stack release."""
@@ -58,6 +66,21 @@ class RpmPackage(StrictModel):
     def every_file(self) -> dict[str, PackagedFile]:
         """Its own files, and those of the package that it is like; not what only apt reads."""
         return {**(_files_of(self.like) if self.like else {}), **self.files}
+
+    def every_folder(self) -> list[str]:
+        """Folders of its own: rpm removes them with it, where nobody else has something in them."""
+        parents = {str(parent) for path in self.every_file() for parent in Path(path).parents}
+        return sorted(parents - set(_OF_ALL))
+
+    def every_script(self) -> dict[str, str]:
+        """Its own scripts, and what ends its services when it goes for good; an upgrade leaves them alone."""
+        found = {str(name): text for name, text in self.scripts.items()}
+        if self.services:
+            units = " ".join(self.services)
+            end = f'[ "$1" -gt 0 ] || systemctl --quiet --no-reload disable --now {units} || :\n'
+            for name, text in (("preun", end), ("postun", "systemctl daemon-reload || :\n")):
+                found[name] = found.get(name, "") + text
+        return found
 
 
 class Streams(StrictModel):

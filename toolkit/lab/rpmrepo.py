@@ -131,9 +131,10 @@ def _section(package: RpmPackage, version: str) -> str:
         tag = relation.capitalize()
         lines += [f"{tag}: {_filled(package, version, text)}" for text in getattr(package, relation)]
     lines += ["AutoReqProv: no", f"%description -n {name}", f"Stands in for {name}. It holds none of its software."]
-    for script, text in package.scripts.items():
+    for script, text in package.every_script().items():
         lines += [f"%{script} -n {name}", _filled(package, version, text).rstrip().replace("%", "%%")]
     lines.append(f"%files -n {name}")
+    lines += [f"%dir %attr(0755, root, root) {folder}" for folder in package.every_folder()]
     for path, file in package.every_file().items():
         attributes = "" if file.link else f"%attr({file.mode}, root, root) "
         # What a package brings below /etc is the administrator's to change.

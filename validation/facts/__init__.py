@@ -27,6 +27,8 @@ from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
 from validation.facts.gpu_health import GpuHealthFacts, GpuReading, GpuState
+from validation.facts.gpu_load import AllAtOnce, GpuLoadFacts, LoadGpu, LoadNode, NodeCopy
+from validation.facts.gpu_tools import GpuTool, GpuToolsFacts, ToolCell
 from validation.facts.gpu_watch import GpuWatch, Range
 from validation.facts.ib_fabric import IbErrors, IbFabricFacts, IbLink, IbPort, IbRate, SubnetManager
 from validation.facts.kernel_log import KernelLog, XidLine
@@ -63,6 +65,7 @@ __all__ = [
     "COMPONENTS",
     "DISTANCES",
     "RDMA_MTUS",
+    "AllAtOnce",
     "AnyFacts",
     "AsBuiltFacts",
     "Attempt",
@@ -96,10 +99,13 @@ __all__ = [
     "GpuCopy",
     "GpuCopyFacts",
     "GpuHealthFacts",
+    "GpuLoadFacts",
     "GpuPart",
     "GpuPeer",
     "GpuReading",
     "GpuState",
+    "GpuTool",
+    "GpuToolsFacts",
     "GpuWait",
     "GpuWatch",
     "IbErrors",
@@ -111,9 +117,12 @@ __all__ = [
     "IsolationFacts",
     "KernelLog",
     "LibraryEnv",
+    "LoadGpu",
+    "LoadNode",
     "Memlock",
     "NcclChannels",
     "NcclPath",
+    "NodeCopy",
     "NodeFacts",
     "NumaNode",
     "NvGpu",
@@ -136,6 +145,7 @@ __all__ = [
     "Setting",
     "SubnetManager",
     "Sysctl",
+    "ToolCell",
     "TrainingFacts",
     "Tuning",
     "Uplink",
@@ -165,6 +175,8 @@ AnyFacts = Annotated[
     | Annotated[AsBuiltFacts, Tag("as-built")]
     | Annotated[ConvergedFacts, Tag("converged")]
     | Annotated[GpuCopyFacts, Tag("gpu-copies")]
+    | Annotated[GpuLoadFacts, Tag("gpu-load")]
+    | Annotated[GpuToolsFacts, Tag("gpu-tools")]
     | Annotated[BurnFacts, Tag("burn-in")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),

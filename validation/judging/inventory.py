@@ -176,7 +176,7 @@ def _stack(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Ma
     )
     keys = sorted({*COMPONENTS, *node.stack}, key=lambda key: (key not in COMPONENTS, key))
     parts = [_compared(key, node.stack.get(key), facts.version(key), odd) for key in keys]
-    text = "; ".join(f"{key} {getattr(facts, key) or 'absent'}" for key in COMPONENTS)
+    text = "; ".join(f"{key} {node.component(key, getattr(facts, key) or 'absent')}" for key in COMPONENTS)
     wrong = [f"{p.key} is {p.found or 'absent'}, {p.declared or 'absent'} declared" for p in parts if p.equal is False]
     # what left the provisioned state: packages of another version than was provisioned, reboots that wait
     wrong += [*odd.values(), *map(str, facts.drift), *(f"a reboot waits: {reason}" for reason in facts.reboot_pending)]
@@ -191,5 +191,6 @@ def _stack(criterion: Criterion, node: Node, facts: NodeFacts, id_: str, odd: Ma
         judged = judgement(criterion, node.name, "not-measured", "no-bound", why, [id_])
     else:
         why = f"equal to the declared stack ({', '.join(sorted(node.stack))}) and within its groups"
+        why += f"; the operating system is a stand-in over {node.os_stand_in}" if node.os_stand_in else ""
         judged = judgement(criterion, node.name, "pass", "within-bounds", why, [id_])
     return judged.model_copy(update={"text": text, "bound": bound, "compared": tuple(parts)})

@@ -16,9 +16,11 @@ from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.exact_products import judge_exact_products
+from validation.judging.gpu_agree import judge_gpu_agree
 from validation.judging.gpu_container import judge_gpu_container
 from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
 from validation.judging.gpu_health import judge_gpu_health
+from validation.judging.gpu_load import judge_gpu_affinity, judge_gpu_all
 from validation.judging.gpu_pairs import (
     judge_gpu_pair_latency,
     judge_gpu_pairs,
@@ -124,6 +126,11 @@ METHODS = {
     "gpu-pairs": Method(judge_gpu_pairs, "copies of each pair of GPUs against the link between them", True, "pairs"),
     "gpu-pair-latency": Method(judge_gpu_pair_latency, "latency of each pair of GPUs", True, "pairs"),
     "gpu-uniform": Method(judge_gpu_uniform, "variation of alike GPUs and pairs over all nodes", True, "groups"),
+    "gpu-agree": Method(judge_gpu_agree, "our copies beside those of NVIDIA's tools on the same node", True, "tools"),
+    "gpu-affinity": Method(judge_gpu_affinity, "host memory of each GPU's NUMA node beside the farthest", True, "GPUs"),
+    "gpu-all": Method(
+        judge_gpu_all, "all GPUs of a node at once against the host ports above them", True, "directions"
+    ),
     "gpu-remote": Method(judge_gpu_remote, "latency between GPUs of different servers beside that within", True),
     "burn-exact": Method(
         judge_burn_exact, "comparisons and digests of each device through a burn-in", counts="devices"

@@ -72,8 +72,12 @@ def _verdict(
 def _found(key: str, facts: NodeFacts) -> str | None:
     """The version to judge: of the driver that of the module that is loaded, if it is an older one than the package's.
 
-    A machine that others provisioned, a container among them, may have the module alone.
+    A machine that others provisioned, a container among them, may have the module alone. Of Docker that of the package
+    where the engine does not answer: it may be started any time.
     """
+    if key == "docker":
+        answered = facts.version(key)
+        return facts.docker_package if answered == "" and facts.docker_package else answered
     if key != "driver":
         return facts.runc if key == "runc" else facts.version(key)
     known = [text for text in (facts.driver_loaded, facts.driver) if text]
@@ -84,7 +88,7 @@ def _component(key: str, component: Component, facts: NodeFacts) -> tuple[str, s
     """(in words, its floor, `below`, `unknown` or `good`); `""` last where there is nothing to judge."""
     title, found = component.title, _found(key, facts)
     other = component.kernel_flavour and not facts.kernel.endswith(f"-{component.kernel_flavour}")
-    if (component.os and component.os != facts.os) or other or (key == "runc" and not facts.docker):
+    if (component.os and component.os != facts.os) or other or (key == "runc" and not _found("docker", facts)):
         return "", None, ""
     if found is None or (key == "runc" and not found):
         return f"the facts say nothing of {title}", None, "unknown"

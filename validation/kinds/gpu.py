@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Node, Param, Topology
-from validation.parsers import gpu_copies
+from validation.parsers import gpu_copies, gpu_load, gpu_tools
 
 MIB = 1 << 20
 FULL: dict[str, Param] = {"largest_bytes": 1024 * MIB, "repeat": 7, "latency_count": 200, "warm_s": 1.0}
 QUICK: dict[str, Param] = {"largest_bytes": 256 * MIB, "repeat": 6, "latency_count": 100, "warm_s": 0.5}
 EMULATED: dict[str, Param] = {"largest_bytes": MIB, "repeat": 6, "latency_count": 40, "warm_s": 0.05}
+LOAD: dict[str, Param] = {"largest_bytes": 256 * MIB, "repeat": 6, "copies": 8, "warm_s": 1.0}
+EMULATED_LOAD: dict[str, Param] = {"largest_bytes": MIB, "repeat": 6, "copies": 2, "warm_s": 0.05}
 """Emulated devices are small, share their host's memory, and judge nothing of rates."""
 GPU_S, QUICK_GPU_S, PAIR_S, EMULATED_S = 14.0, 4.0, 0.6, 2.0
+TOOL_LIMIT_S = 300.0  # after which a tool is killed
+LOAD_S, LOAD_GPU_S = 8.0, 6.0
+TOOLS_GPU_S, TOOLS_PAIR_S = 6.0, 1.5  # nvbandwidth copies 24 GiB for each figure
 """Estimates of the plan, for PCI Express of generation 3; nothing that is measured depends on them."""
 
 
@@ -35,6 +40,20 @@ def copies_asked(node: Node, gpus: int, quick: bool, emulated: bool = False) -> 
     return {**params, "gpus": gpus}, round(likely * each + likely * (likely - 1) * PAIR_S, 1)
 
 
+def load_asked(node: Node, gpus: int) -> tuple[dict[str, Param], float]:
+    """Parameters of gpu-load, and how long it will take."""
+    if node.emulated_gpus:
+        return {**EMULATED_LOAD, "gpus": gpus}, EMULATED_S
+    return {**LOAD, "gpus": gpus}, LOAD_S + (gpus or 8) * LOAD_GPU_S
+
+
+def tools_asked(node: Node, gpus: int) -> tuple[dict[str, Param], float]:
+    """Parameters of gpu-tools, and how long NVIDIA's tools may take; where none is installed they take nothing."""
+    likely = gpus or 8
+    estimated = 10 + likely * TOOLS_GPU_S + likely * (likely - 1) * TOOLS_PAIR_S
+    return {"time_limit_s": TOOL_LIMIT_S}, EMULATED_S if node.emulated_gpus else round(estimated, 1)
+
+
 def _job(m: Measurement, topology: Topology) -> Job:
     return on_node(m)
 
@@ -47,5 +66,21 @@ KINDS = (
         parse=gpu_copies.parse,
         headline="gpu_h2d_gb_s",
         repeat_by="probe",
+    ),
+    Kind(
+        name="gpu-load",
+        title="Copies of GPUs by NUMA node, and of all GPUs at once",
+        job=_job,
+        parse=gpu_load.parse,
+        headline="gpu_all_h2d_gb_s",
+        repeat_by="probe",
+    ),
+    Kind(
+        name="gpu-tools",
+        title="NVIDIA's own bandwidth tools",
+        job=_job,
+        parse=gpu_tools.parse,
+        repeat_by="probe",
+        once=True,
     ),
 )

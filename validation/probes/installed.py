@@ -31,7 +31,8 @@ PACKAGES: dict[str, tuple[str, ...]] = {
 #: beside the components: the package that Docker is from, whose name tells who puts fixes into it
 BESIDE: dict[str, tuple[str, ...]] = {"docker_package": ("docker-ce", "moby-engine", "docker.io", "docker")}
 _DEB = ("dpkg-query", "-W", "-f", "${db:Status-Status} ${Package} ${Version}\n")
-_RPM = ("rpm", "-qa", "--queryformat", "installed %{NAME} %{VERSION}-%{RELEASE}\n")
+# With the epoch, as dpkg-query tells it and as provisioning writes down what it pinned.
+_RPM = ("rpm", "-qa", "--queryformat", "installed %{NAME} %|EPOCH?{%{EPOCH}:}:{}|%{VERSION}-%{RELEASE}\n")
 
 
 def packages(listing: str) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import BaseModel
+
 from validation.facts import NodeFacts
 from validation.model import Bom, Compared, Node
 from validation.report.documents import RunDocuments
@@ -50,6 +52,16 @@ _NAMES = {
     "not_applicable": "Not applicable on this node",
     "drift": "Moved since provisioning",
     "reboot_pending": "Reboots that wait",
+    "numa_nodes": "NUMA nodes",
+    "nvswitches": "NVSwitches",
+    "driver_loaded": "NVIDIA driver, loaded",
+    "fabric_manager_state": "NVIDIA Fabric Manager, state",
+    "docker_package": "Docker, package",
+    "runc": "runc",
+    "training_nccl": "NCCL of the training",
+    "training_cudnn": "cuDNN of the training",
+    "nvlink_unread": "NVLink, not read because",
+    "clock_offset_s": "Clock, offset in s",
 }
 _MATERIALS = {*Bom.model_fields, "fabric_port_rate"}
 
@@ -158,10 +170,16 @@ def _found(documents: RunDocuments) -> dict[str, NodeFacts]:
     return found
 
 
+def _has_words(value: object) -> bool:
+    """False for records that are read by the judge alone, and nobody has put into words."""
+    parts = value if isinstance(value, tuple) else (value,)
+    return not any(isinstance(part, BaseModel) and type(part).__str__ is BaseModel.__str__ for part in parts)
+
+
 def fact_texts(documents: RunDocuments) -> dict[str, dict[str, str]]:
     """Node -> fact -> its value as text, of the nodes that answered. What nobody looked at is left out."""
     return {
-        name: {key: _text(value) for key, value in facts if key != "type" and value is not None}
+        name: {key: _text(value) for key, value in facts if key != "type" and value is not None and _has_words(value)}
         for name, facts in _found(documents).items()
     }
 
@@ -176,6 +194,9 @@ def system(documents: RunDocuments) -> System:
     nodes = documents.topology.nodes
     names = [n.name for n in nodes]
     found = fact_texts(documents)
+    shown = {n.name: n for n in nodes if n.os_stand_in}
+    for name in found.keys() & shown.keys():
+        found[name] = {key: shown[name].component(key, text) for key, text in found[name].items()}
     materials, stack = _compared(documents, "pf.bom"), _compared(documents, "pf.stack")
     odd = {(name, c.key) for by_node in (materials, stack) for name, parts in by_node.items() for c in parts if c.odd}
     rows = []
@@ -194,8 +215,8 @@ def system(documents: RunDocuments) -> System:
         nodes=tuple(_node_row(n, n.name in found) for n in nodes),
         facts=tuple(rows),
         without_facts=tuple(n for n in names if n not in found),
-        materials=_built(materials),
-        stack=_built(stack),
+        materials=_built(materials, shown),
+        stack=_built(stack, shown),
     )
 
 
@@ -211,12 +232,13 @@ def _worth_showing(part: Compared) -> bool:
     return part.declared is not None or bool(shown)
 
 
-def _built(by_node: Mapping[str, Sequence[Compared]]) -> tuple[Built, ...]:
+def _built(by_node: Mapping[str, Sequence[Compared]], nodes: Mapping[str, Node]) -> tuple[Built, ...]:
     """One row for each part and distinct pair of declared and found; what disagrees first."""
     groups: dict[str, dict[tuple[str | None, str | None, bool | None], list[str]]] = {}
     for name, parts in by_node.items():
         for part in filter(_worth_showing, parts):
             declared, found = (None if text is None else _text(text) for text in (part.declared, part.found))
+            found = nodes[name].component(part.key, found) if found and name in nodes else found
             groups.setdefault(part.key, {}).setdefault((declared, found, part.equal), []).append(name)
     order = {False: 0, None: 1, True: 2}
     return tuple(

@@ -30,16 +30,22 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
+    all_of_it = (*request.serving("training-short"), *request.serving("collectives"))
     slow = [n.name for n in servers if n.emulated]
     if slow:
         part.leave_out(
             f"training (tn.short, tn.intra, tn.inter): the processors of {', '.join(slow)} are emulated, and what they "
             "train at says nothing",
-            "tn.short",
-            "tn.intra",
-            "tn.inter",
-            *request.serving("collectives"),
+            *all_of_it,
         )
+        part.excused = True
+        return part
+    without = [n.name for n in servers if not n.trains]
+    servers = [n for n in servers if n.trains]
+    if without:
+        why = f"training: the inventory leaves it out of {', '.join(without)} (horovod_state: absent)"
+        part.leave_out(why, *(() if servers else all_of_it))
+    if not servers:
         part.excused = True
         return part
     if request.fabric.needs_rdma and transport_of(request, servers) == "tcp":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from validation.kinds.gpu import copies_asked, gpus_of
+from validation.kinds import title
+from validation.kinds.gpu import TOOL_LIMIT_S, copies_asked, gpus_of, load_asked, tools_asked
 from validation.model import Endpoint, Measurement, Param
 from validation.suites import rdma
 from validation.suites.common import Part, Request, pair_id, pair_rounds
@@ -67,6 +68,7 @@ def plan(request: Request) -> Part:
     rdma.plan(request, part)
     if part.rounds or sum(bool(node.ports) for node in request.topology.nodes) < 2:
         _gpu_copies(request, part)  # else the inventory has a mistake, which these would hide
+        _after_copies(request, part)
     return part
 
 
@@ -99,3 +101,30 @@ def _gpu_copies(request: Request, part: Part) -> None:
         )
     part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []
     part.excused = part.excused or topology.here is not None
+
+
+def _after_copies(request: Request, part: Part) -> None:
+    """What follows our copies on the same nodes, where the run is not to be quick: all GPUs at once, NVIDIA's tools."""
+    topology, quick = request.topology, bool(request.options.get("quick"))
+    nodes = [topology.node(m.nodes[0]) for one in part.rounds for m in one if m.kind == "gpu-copies"]
+    anyway: dict[str, Param] = {"anyway": True} if request.options.get("anyway") else {}
+    for kind in ("gpu-load", "gpu-tools"):
+        criteria, found = request.serving(kind), []
+        if quick and nodes and criteria:
+            part.leave_out(f"{title(kind)}: only where the run is not to be quick", *criteria)
+        for node in nodes if criteria and not quick else ():
+            gpus = gpus_of(node, topology) or 0
+            params, estimated = load_asked(node, gpus) if kind == "gpu-load" else tools_asked(node, gpus)
+            found.append(
+                Measurement(
+                    id=f"{kind}.{node.name}",
+                    suite="transport",
+                    kind=kind,
+                    nodes=(node.name,),
+                    params={**params, **anyway},
+                    criteria=criteria,
+                    estimated_s=estimated,
+                    timeout_s=round(5 * estimated + 60, 1) if kind == "gpu-load" else 2 * TOOL_LIMIT_S + 60,
+                )
+            )
+        part.rounds += [[m] for m in found] if topology.virtual else [found] if found else []

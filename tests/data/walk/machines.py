@@ -19,6 +19,8 @@ from typing import Any
 
 from tests.support import compute_case, gpu_container_case, gpu_health_case, machines, tool_texts
 from tests.support import gpu_copies_documents as gpu_copies
+from tests.support import gpu_load_documents as gpu_load
+from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, torch_document
 from tests.support.remoting_documents import attempts_made
@@ -28,7 +30,9 @@ from validation.collective_bounds import Layout, ceiling
 from validation.execute import Remote
 from validation.execute.measure import utc_now
 from validation.execute.remote import Output
+from validation.facts import LoadGpu
 from validation.gpus import memory_rate
+from validation.judging.gpu_load import branches
 from validation.kinds import exact_compute
 from validation.model import Node
 
@@ -39,6 +43,7 @@ LATENCY_US = {"write": 1.9, "send": 2.0, "read": 3.4}
 PLENTY = 10**14
 """Bytes, and packets, that an adapter has counted."""
 MIB, GIB = 1 << 20, 1 << 30
+LOAD_KEYS = ("name", "uuid", "address", "card", "numa")
 MEMORY_GB_S = 180
 """Of two sockets with six channels of 2400 MT/s and more, some three quarters."""
 
@@ -172,6 +177,15 @@ class Player:
             return "probes", *processors(kind, asked)
         return self.work(kind, asked, node)
 
+    def load(self, asked: Mapping[str, Any], gpus: Sequence[dict[str, Any]]) -> tuple[str, str, dict[str, Any]]:
+        """Memory of both NUMA nodes, and all GPUs at once: 0.78 of what the host's ports above them carry."""
+        placed = [{**one, "numa": one["card"]["numa"]} for one in gpus]
+        tree = branches([LoadGpu.model_validate({k: one[k] for k in LOAD_KEYS}) for one in placed]) or []
+        share = {number: 0.78 * branch.rate / len(branch.gpus) for branch in tree for number in branch.gpus}
+        alike = [share.get(number, 1.0) for number in range(len(gpus))]
+        found = gpu_load.document(gpu_load.report(asked, placed, together=lambda _: alike))
+        return "probes", found["stdout"], found["facts"]
+
     def rdma(self, kind: str, asked: dict[str, Any], node: Node, serves: bool) -> tuple[str, str, dict[str, Any]]:
         """One end of a measurement between two RDMA ports."""
         machine = self.machines[node.name]
@@ -230,10 +244,12 @@ class Player:
             return "horovod", log + text, json.loads(text)
         if kind == "collectives":
             return self.collectives(asked)
-        if kind == "gpu-copies":
+        if kind in ("gpu-copies", "gpu-load"):
             machine = self.machines[node.name]
             cards = [card for card in machines.facts(machine, node, 9000)["pci"] if card["what"] == "gpu"]
             gpus = [gpu_copies.gpu(i, machine.gpu, card=card, address=card["address"]) for i, card in enumerate(cards)]
+            if kind == "gpu-load":
+                return self.load(asked, gpus)
             memory = memory_rate(machine.gpu)
             inside = 0.87 * memory.gb_s if memory else 1.0
 
@@ -242,6 +258,9 @@ class Player:
 
             found = gpu_copies.document(gpu_copies.report(asked, gpus, rate=rate))
             return "probes", found["stdout"], found["facts"]
+        if kind == "gpu-tools":
+            found = gpu_tools.document()  # the documents tell of none
+            return "NVIDIA's tools", found["stdout"], found["facts"]
         who = {"engine": "an engine", "engine_release": "1", "emulated": False}
         if kind == "remoting-copy":
             gpus = {name: self.machines[name].gpus for name in asked["servers"]}

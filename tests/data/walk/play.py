@@ -18,6 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[3]))  # it is run by its path
 
 from tests.support import gpu_container_case
 from tests.support import gpu_copies_documents as gpu_copies
+from tests.support import gpu_load_documents as gpu_load
+from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.driver import whole
 from toolkit import acceptance
 from toolkit.cli import main
@@ -86,6 +88,12 @@ def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         found = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
     elif kind == "gpu-copies":
         said = gpu_copies.document(gpu_copies.report(asked, int(asked["gpus"])))
+        stdout, found = said["stdout"], said["facts"]
+    elif kind == "gpu-load":
+        said = gpu_load.document(gpu_load.report(asked, int(asked["gpus"])))
+        stdout, found = said["stdout"], said["facts"]
+    elif kind == "gpu-tools":
+        said = gpu_tools.document()
         stdout, found = said["stdout"], said["facts"]
     else:
         sys.exit(f"play.py: there is no recording of {kind}; choose a profile or suites without it")
