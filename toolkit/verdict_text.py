@@ -17,7 +17,10 @@ from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
 _STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}
 _OUTCOMES = {"passed": "bold green", "failed": "bold red", "incomplete": "bold yellow"}
 # Not measured because it was not asked for, or because no release can yet: counted, not listed one by one.
-_SUMMARISED = {"no-probe": "no measurement in this release", "not-selected": "suite not selected"}
+_SUMMARISED = {
+    "no-probe": "no measurement in this release",
+    "not-selected": "suite not selected or left out of the plan",
+}
 
 
 def _listed(criterion: CriterionVerdict) -> bool:

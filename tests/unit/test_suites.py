@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tests.support.site import ALL, CRITERIA, lab, node, plan_of
+from tests.support.site import ALL, CRITERIA, criterion, lab, node, plan_of, results_of, run_info, verdict_of
+from toolkit.verdict_text import print_verdict
 from validation.fabric import load_fabric
 from validation.model import Port, Topology
 from validation.suites import DEFAULT, SUITES, PlanError, make_plan
@@ -87,6 +92,10 @@ def test_training_that_the_inventory_leaves_out_is_not_planned_and_said_to_be_so
     (left,) = [left for left in plan.left_out if "horovod_state: absent" in left.why]
     assert "leaves it out of gpu1, gpu2" in left.why
     assert {"tn.short", "tn.intra", "tn.inter"} <= set(left.criteria)
+    verdict, shown = verdict_of(topology, plan, results_of(plan)), io.StringIO()
+    assert "horovod_state: absent" in criterion(verdict, "tn.short").reason
+    print_verdict(Console(file=shown, width=200), run_info(topology, plan), verdict, Path("run"), None)
+    assert re.search(r"not measured: \d+ criteria .*, suite not selected or left out of the plan;", shown.getvalue())
     some = kinds(without("gpu1"), "training-short")
     assert {tuple(m.params["hosts"]) for m in some} == {("gpu2",)}
 
