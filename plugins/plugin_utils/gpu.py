@@ -253,11 +253,15 @@ def cuda_generation_faults(pci: Iterable[Mapping[str, Any]], toolkit: str) -> li
 
 
 def cuda_packages(
-    table: Mapping[str, Any], versions: Mapping[str, str], nccl_built_for: Mapping[str, str]
+    table: Mapping[str, Any],
+    versions: Mapping[str, str],
+    nccl_built_for: Mapping[str, str],
+    parts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, str]:
     """Packages of toolkit, cuDNN and NCCL with the versions to pin; an empty version of cuDNN or NCCL leaves it out.
 
-    nccl_built_for: CUDA release in the name of each NCCL build, by 'nccl/major of CUDA'.
+    nccl_built_for: CUDA release in the name of each NCCL build, by 'nccl/major of CUDA'. parts: of each release of the
+    toolkit the versions of its parts, by the beginning of their packages' names.
     """
     toolkit, cudnn, nccl = (str(versions.get(k) or "") for k in ("toolkit", "cudnn", "nccl"))
     if not toolkit:
@@ -279,6 +283,8 @@ def cuda_packages(
         built = str(nccl_built_for.get(f"{nccl}/{major}", f"{major}.{minor}"))
         for name in table["nccl"]:
             wanted[name.format(**words)] = f"{nccl}-1+cuda{built}"
+    for name, version in (parts or {}).get(toolkit, {}).items():
+        wanted[f"{name.format(dev=table['dev'])}-{major}-{minor}"] = f"{version}-1"
     return wanted
 
 

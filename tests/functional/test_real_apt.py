@@ -61,6 +61,13 @@ def driver(system: str, version: str, pci: list[Any]) -> dict[str, Any]:
     return plan
 
 
+def cuda(data: dict[str, Any], system: str, versions: dict[str, str]) -> dict[str, str]:
+    """What role cuda wants, with the parts of the toolkit."""
+    table, known = data["__cuda_systems"][system], (data["__cuda_nccl_built_for"], data["__cuda_parts"])
+    wanted: dict[str, str] = gpu.cuda_packages(table, versions, *known)
+    return wanted
+
+
 def configure(node: real_apt.Node, plan: dict[str, Any]) -> None:
     """Write the preferences as the role does before it installs anything."""
     template = jinja2.Template((ROOT / "roles/nvidia_driver/templates/preferences.j2").read_text(encoding="utf-8"))
@@ -94,8 +101,25 @@ def test_driver_cuda_and_dcgm_of_every_set_are_had_in_one_release_each(system: s
             assert set(plan["packages"]) < set(installed), "the stand-ins have no part that the role does not name"
     data = role_vars("cuda")
     for parts in sets(system):
-        wanted = gpu.cuda_packages(data["__cuda_systems"][system], parts["cuda"], data["__cuda_nccl_built_for"])
+        wanted = cuda(data, system, parts["cuda"])
         assert wanted.items() <= node.would(wanted).items()
+
+
+@pytest.mark.parametrize("system", ["debian13", "ubuntu2404"])
+def test_a_toolkit_comes_with_the_parts_of_its_own_release(system: str, node: real_apt.Node) -> None:
+    """The toolkit's package names its parts "or later": by itself it brings those of a later update."""
+    alone = node.would({"cuda-toolkit-13-1": "13.1.1-1"})
+    assert (alone["cuda-nvcc-13-1"], alone["libcublas-13-1"]) == ("13.1.122-1", "13.2.2.2-1")
+    data = role_vars("cuda")
+    wanted = cuda(data, system, {"toolkit": "13.1.1"})
+    came = node.transaction(wanted)
+    assert came == wanted, "a part comes along that is not pinned"
+    assert set(alone) < set(came)
+    site = {"13.1.1": {**data["__cuda_parts"]["13.1.1"], "libcublas": "13.2.2.2", "libcublas-{dev}": "13.2.2.2"}}
+    assert node.would(cuda({**data, "__cuda_parts": site}, system, {"toolkit": "13.1.1"})) == {
+        "libcublas-13-1": "13.2.2.2-1",
+        "libcublas-dev-13-1": "13.2.2.2-1",
+    }
 
 
 @pytest.mark.parametrize("system", ["debian12"])  # it has the same names everywhere

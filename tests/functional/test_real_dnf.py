@@ -138,6 +138,18 @@ def test_cudnn_is_had_in_an_older_release(node: real_dnf.Node) -> None:
     ]
 
 
+def test_a_toolkit_comes_with_the_parts_of_its_own_release(node: real_dnf.Node) -> None:
+    """Its package names them "or later"."""
+    data = role_vars("cuda")
+    table, known = data["__cuda_systems"]["el9"], (data["__cuda_nccl_built_for"], data["__cuda_parts"])
+    alone = node.ask(check=True, wanted={"cuda-toolkit-13-1": "13.1.1-1"})["transaction"]
+    assert {"install cuda-nvcc-13-1 (13.1.122-1)", "install libcublas-13-1 (13.2.2.2-1)"} <= set(alone)
+    wanted = gpu.cuda_packages(table, {"toolkit": "13.1.1"}, *known)
+    lines = [line for line in node.ask(check=True, wanted=wanted)["transaction"] if line.startswith("install ")]
+    lines = [line for line in lines if "versionlock" not in line]  # what holds them
+    assert sorted(lines) == sorted(f"install {name} ({version})" for name, version in wanted.items())
+
+
 def role_vars(role: str) -> dict[str, Any]:
     data: dict[str, Any] = yaml.safe_load((ROOT / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
     return data
@@ -161,7 +173,9 @@ def of_roles() -> tuple[dict[str, str], ...]:
         *role_vars("acceptance")["__acceptance_systems"]["RedHat"],
     ]
     wanted = {
-        **gpu.cuda_packages(cuda["__cuda_systems"]["el9"], stack["cuda"], cuda["__cuda_nccl_built_for"]),
+        **gpu.cuda_packages(
+            cuda["__cuda_systems"]["el9"], stack["cuda"], cuda["__cuda_nccl_built_for"], cuda["__cuda_parts"]
+        ),
         **gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], stack["dcgm"]["version"], ["13"]),
         **dict.fromkeys(ctk, f"{stack['container_toolkit']['version']}-1"),
         **docker.docker_packages(system, "docker_ce", stack["docker"]["version"]),

@@ -64,7 +64,8 @@ def test_driver_names(os_key):
 def test_names_of_cuda_dcgm_and_container_toolkit(os_key):
     data = role_vars("cuda")
     for parts in versions(os_key):
-        packages = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
+        known = (data["__cuda_nccl_built_for"], data["__cuda_parts"])
+        packages = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], *known)
         assert set(packages) <= set(index("cuda", os_key))
     assert "cuda-toolkit" in index("cuda", os_key)
     dcgm = gpu.dcgm_packages(role_vars("dcgm")["__dcgm_names"], "4.6.0", ["11", "12", "13"])
@@ -78,7 +79,8 @@ def test_stand_ins_have_what_the_stack_releases_pin_and_an_older_driver(os_key):
     served = {(p.name, p.version) for s in load_fake_packages() for p in s.of(os_key)}
     data = role_vars("cuda")
     for parts in versions(os_key):
-        wanted = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], data["__cuda_nccl_built_for"])
+        known = (data["__cuda_nccl_built_for"], data["__cuda_parts"])
+        wanted = gpu.cuda_packages(data["__cuda_systems"][os_key], parts["cuda"], *known)
         assert wanted.items() <= served, parts["cuda"]
     table = role_vars("nvidia_driver")["__nvidia_driver_systems"][os_key]["cuda"]
     switch = {"vendor": "0x10de", "device": "0x22a3", "class": "0x068000", "address": "0000:05:00.0", "numa_node": 0}

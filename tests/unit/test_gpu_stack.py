@@ -14,6 +14,7 @@ from tests.support.node_modules import load
 gpu = load("plugins/plugin_utils/gpu.py")
 
 ROOT = Path(__file__).parents[2]
+PARTS = yaml.safe_load((ROOT / "roles/cuda/vars/main.yml").read_text())["__cuda_parts"]
 V100, H100 = (
     {"address": "0000:3b:00.0", "vendor": "0x10de", "device": d, "class": "0x030200", "numa_node": 0, "driver": ""}
     for d in ("0x1db5", "0x2330")
@@ -62,6 +63,8 @@ def test_every_stack_release_pins_what_the_role_can_name():
                 packages = cuda(os_key, parts["cuda"]["toolkit"], parts["cuda"]["cudnn"], parts["cuda"]["nccl"])
                 headers = gpu.numbers(parts["cuda"]["cudnn"]) >= gpu.numbers("9.10")
                 assert len(packages) == 5 + headers, (path.name, os_key)
+                known = PARTS.get(parts["cuda"]["toolkit"], {})
+                assert known or path.name == "rehearsal.yml", "parts of any update"
                 assert all(packages.values()), (path.name, os_key)
 
 

@@ -113,6 +113,19 @@ class Package(StrictModel):
         return files
 
 
+def without_alike(repository: object) -> object:
+    """A repository's data with an entry for each package of `alike`, which differ in the name alone."""
+    if not isinstance(repository, dict) or not isinstance(repository.get("packages"), list):
+        return repository
+    entries: list[object] = []
+    for entry in repository["packages"]:
+        entries.append(entry)
+        if isinstance(entry, dict) and isinstance(entry.get("alike"), list):
+            one = {key: value for key, value in entry.items() if key != "alike"}
+            entries[-1:] = [one, *({**one, "name": name} for name in entry["alike"])]
+    return {**repository, "packages": entries}
+
+
 class FakeRepository(StrictModel):
     """One repository: where a vendor's would be, in the vendor's layout.
 
@@ -126,6 +139,8 @@ class FakeRepository(StrictModel):
     layout: Literal["flat", "suite"]
     source: str
     packages: list[Package]
+
+    _alike = model_validator(mode="before")(without_alike)
 
     @model_validator(mode="after")
     def _each_once(self) -> FakeRepository:

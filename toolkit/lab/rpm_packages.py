@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, StringConstraints, model_validator
 
 from toolkit.errors import LabError
-from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, load_fake_packages
+from toolkit.lab.fake_packages import Name, OneLine, PackagedFile, StrictModel, load_fake_packages, without_alike
 from validation.load import ConfigError, load_yaml
 
 #: The system whose packages these are, as in the tables of the roles.
@@ -101,6 +101,8 @@ class RpmRepository(StrictModel):
     source: str
     streams: Streams | None = None
     packages: list[RpmPackage]
+
+    _alike = model_validator(mode="before")(without_alike)
 
     @model_validator(mode="after")
     def _each_once(self) -> RpmRepository:
