@@ -88,6 +88,20 @@ def installed_bytes(output: str) -> int:
     return sum(int(size) * 1024 for size in re.findall(r"^Installed-Size: (\d+)$", output, re.M))
 
 
+#: What dpkg itself says while it configures packages.
+OWN_WORDS = re.compile(r"dpkg: |Setting up |Processing |Errors were encountered| installed \S+ package | \S+$|\s*$")
+
+
+def unfinished(left: list[str], said: str) -> str:
+    """Why packages stay half-done, by what their scripts said when dpkg configured them, and what to do."""
+    words = [line.strip() for line in said.splitlines() if not OWN_WORDS.match(line)][-3:]
+    why = f": {'; '.join(words)}" if words else ""
+    return (
+        f"{', '.join(left)} was left half-configured, and its own script fails{why}. See to that (dpkg --configure -a "
+        f"shows it), or take it away (apt-get purge {left[0]}), and run again; nothing else was changed"
+    )
+
+
 class Apt:
     """Debian and Ubuntu."""
 
@@ -185,11 +199,19 @@ class Apt:
         return ["apt-get", "-y", *CONFFILES, *settings, *words]
 
     def repair(self) -> None:
-        """Finish what a killed run left half-done."""
+        """Finish what a killed run left half-done. PackageError with the words of a package's own script that fails."""
 
         def work() -> str:
-            self.run(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])  # what remains, apt mends
-            return self.must(self.get("--fix-broken", "install")) if self.half_done() else ""
+            _, said = self.run(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])
+            if not self.half_done():
+                return ""
+            code, output = self.run(self.get("--fix-broken", "install"))  # what remains, apt mends
+            left = self.half_done()
+            if code != 0 and left and "script subprocess returned error" in said:
+                raise PackageError(unfinished(left, said))
+            if code != 0:
+                raise explain(output)
+            return output
 
         self.locked(work)
 
