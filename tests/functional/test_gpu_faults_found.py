@@ -27,7 +27,7 @@ from validation.model import Measurement, Result, VerdictDoc
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 NODES = ("gpu1", "gpu2")
-JUDGED = ("pf.gpuhealth", "pf.nvlink", "tr.matrix")
+JUDGED = ("pf.gpuhealth", "pf.nvlink", "tr.matrix")  # of emulated GPUs, whether they pass; tr.clocks, if it fails
 LAST, BEFORE = "0000:1e:00.0", "0000:1d:00.0"
 ASKED = {**EMULATED, "gpus": 4}
 #: What names the GPU in the reason of the criterion that finds the fault.
@@ -36,7 +36,7 @@ NAMED = {
     "throttled": f"GPU 3 ({LAST}): the hardware lowers its clock", "pcie-x8": f"GPU 3 ({LAST}): its PCIe link has 8",
     "nvlink-missing": f"1 between {BEFORE} and {LAST}", "no-persistence": f"GPU 3 ({LAST}): persistence mode is off",
     "gpu-exclusive": f"GPU 3 ({LAST}): its compute mode is exclusive-process", "wrong-result": "its data were wrong",
-    "slow-gpu": "GPU 3",
+    "slow-gpu": "GPU 3", "gpu-lost": "GPU 3",
 }  # fmt: skip
 NVLINK = "import json; from validation.probes import facts; print(json.dumps(facts.nvlink(0)))"
 
@@ -67,6 +67,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Any:
             "health": say(environment, *probes, "gpu-health", "{}"),
             "copies": say(environment, *probes, "gpu-copies", json.dumps(ASKED)),
             "nvlink": say(environment, "-c", NVLINK),
+            "health after": say(environment, *probes, "gpu-health", "{}"),
         }
 
     return of
@@ -80,7 +81,8 @@ def verdict(first: dict[str, Any], second: dict[str, Any]) -> VerdictDoc:
     def said(m: Measurement) -> Result | None:
         of = second if m.nodes == ("gpu2",) else first
         if m.kind == "gpu-health":
-            return read(m, of["health"]["facts"], 5 if m.id.startswith("gpu-health-after") else 0)
+            after = m.id.startswith("gpu-health-after")
+            return read(m, of["health after" if after else "health"]["facts"], 5 if after else 0)
         if m.kind == "gpu-copies":
             samples, facts = parse("gpu-copies", of["copies"], m.params)
             return result(m, samples, facts=facts)
@@ -107,11 +109,13 @@ def test_nothing_is_blamed_where_nothing_is_planted(probed: Any) -> None:
 def test_a_planted_fault_is_found_by_its_criteria_names_the_gpu_and_blames_nobody_else(probed: Any, kind: str) -> None:
     document = verdict(probed(None), probed(kind))
     failed = {c.id for c in document.criteria if c.verdict == "fail"}
-    assert failed == set(GPU_FAULTS[kind].found_by) & set(JUDGED)
+    assert failed == set(GPU_FAULTS[kind].found_by) & {*JUDGED, "tr.clocks"}
     for id_ in GPU_FAULTS[kind].found_by:
-        assert NAMED[kind] in words(document, id_, "gpu2"), criterion(document, id_).reason
+        named = "GPU 3" if id_ == "tr.clocks" else NAMED[kind]
+        assert named in words(document, id_, "gpu2"), criterion(document, id_).reason
     for id_ in failed:
-        assert {str(j.subject) for j in criterion(document, id_).judgements if j.verdict == "fail"} == {"gpu2"}
+        found = {str(j.subject) for j in criterion(document, id_).judgements if j.verdict == "fail"}
+        assert found == {"gpu2, GPU 3" if id_ == "tr.clocks" else "gpu2"}
     assert not [f for f in document.findings if "gpu1" in f.text]
 
 

@@ -111,6 +111,22 @@ def test_memory_that_is_taken_is_one_sentence_and_the_rest_is_finished(tmp_path:
     assert verdict.measured >= verdict.planned - 1
 
 
+def test_a_gpu_that_is_lost_in_mid_run_costs_its_own_cells_and_the_rest_is_finished(tmp_path: Path) -> None:
+    devices = describe(tmp_path)
+    first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [first, {**last, "lost_after": 600}]}))
+    _, verdict, err = here(tmp_path / "run", devices, "--suite", "preflight", "--suite", "transport")
+    assert verdict.measured == verdict.planned
+    assert "CUDA_ERROR_UNKNOWN (999); look at dmesg for NVRM and Xid" in reason(verdict, "tr.matrix")
+    figures = {str(j.subject): j for c in verdict.criteria if c.id == "tr.h2d" for j in c.judgements}
+    assert figures[f"{verdict.site}, H to GPU 0"].value  # measured, though of emulated GPUs not judged
+    assert not figures[f"{verdict.site}, H to GPU 1"].value
+    assert "GPU 1: NVML error 15, it has fallen off the bus" in reason(verdict, "pf.gpuhealth") or "emulated" in reason(
+        verdict, "pf.gpuhealth"
+    )
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_mid_run_leaves_nothing_on_the_gpu(tmp_path: Path, number: signal.Signals) -> None:
     devices = describe(tmp_path, slow_percent=99)

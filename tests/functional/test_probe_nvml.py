@@ -120,7 +120,9 @@ def test_an_older_driver_and_a_busy_gpu(tmp_path: Path) -> None:
 def test_nvml_that_does_not_answer_is_told_in_words(tmp_path: Path) -> None:
     none = tmp_path / "none.so"
     assert read({}, str(none)) == f"no {none}: the GPU driver is not installed"
-    assert read({}, str(compiled(tmp_path, FAIL_INIT=9))) == "nvmlInit_v2: NVML error 9; does nvidia-smi work?"
+    said = "nvmlInit_v2: NVML error 9; the kernel module of the driver is not loaded: modprobe nvidia"
+    assert read({}, str(compiled(tmp_path, FAIL_INIT=9))) == said
+    assert read({}, str(compiled(tmp_path, FAIL_INIT=999))) == "nvmlInit_v2: NVML error 999; does nvidia-smi work?"
     assert read({}, str(compiled(tmp_path, FAIL_GPU=15))) == "GPU 0: NVML error 15, it has fallen off the bus"
 
 

@@ -31,6 +31,11 @@ GPU_FAULTS = {
     "gpu-missing": GpuFault(
         "the last emulated GPU of the node is not there", ("pf.gpuhealth", "tr.matrix"), missing=True
     ),
+    "gpu-lost": GpuFault(
+        "the last emulated GPU falls off the bus after 600 copies, in mid-run",
+        ("pf.gpuhealth", "tr.matrix"),
+        {"lost_after": 600},
+    ),
     "ecc": GpuFault(
         "the last emulated GPU has uncorrectable memory errors, and a page that is to be retired",
         ("pf.gpuhealth",),
@@ -39,7 +44,7 @@ GPU_FAULTS = {
     "ecc-off": GpuFault("the last emulated GPU has ECC switched off", ("pf.gpuhealth",), {"ecc_enabled": 0}),
     "throttled": GpuFault(
         "the last emulated GPU is too hot and says that the hardware lowers its clock",
-        ("pf.gpuhealth",),
+        ("pf.gpuhealth", "tr.clocks"),
         {"temperature_c": 88, "throttle_reasons": HW_SLOWDOWN | HW_THERMAL_SLOWDOWN, "sm_mhz": 765},
     ),
     "pcie-x8": GpuFault(

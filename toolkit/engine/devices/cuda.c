@@ -208,6 +208,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     const struct gpu *gpu;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
+    if (state_lost(visible[device], gpu->health.lost_after)) return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&primary_lock);
     if (!primary[device].context) primary[device].context = context_make(device);
     struct context *c = primary[device].context;
@@ -245,6 +246,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     (void)flags;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
+    if (state_lost(visible[device], gpu->health.lost_after)) return CUDA_ERROR_UNKNOWN;
     struct context *c = context_make(device);
     if (!c || !context_begin(c)) {
         free(c);

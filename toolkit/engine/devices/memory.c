@@ -120,6 +120,14 @@ static void spoil(int gpu, char *data, size_t bytes) {
     for (int64_t k = 0; k < bits; k++) data[(bytes / 2 + (size_t)k * 61) % bytes] ^= 1;
 }
 
+/* Whether the GPU has fallen off the bus before this copy, which counts. Where it cannot, the count begins anew. */
+static bool lost(int gpu) {
+    if (gpu < 0) return false;
+    bool can = gpus[gpu].health.lost_after != UNSAID, was = state_lost(gpu, gpus[gpu].health.lost_after);
+    state_copied(gpu, can);
+    return was;
+}
+
 static int64_t slowness(int gpu) {
     int64_t percent = gpu < 0 ? 0 : gpus[gpu].health.slow_percent;
     return percent > 0 ? percent : 0;
@@ -141,6 +149,7 @@ static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdev
     struct block *target = to_host ? NULL : find(to, bytes), *source = from_host ? NULL : find(from, bytes);
     if ((!to_host && !target) || (!from_host && !source)) status = CUDA_ERROR_INVALID_VALUE;
     int gpu_to = target ? target->context->gpu : -1, gpu_from = source ? source->context->gpu : -1;
+    if (!status && (lost(gpu_to) || (gpu_from != gpu_to && lost(gpu_from)))) status = CUDA_ERROR_UNKNOWN;
     if (!status) {
         char *at = target ? target->host + (to - target->at) : to_host;
         memmove(at, source ? source->host + (from - source->at) : from_host, bytes);

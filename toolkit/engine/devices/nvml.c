@@ -60,13 +60,16 @@ const char *nvmlErrorString(int error) {
     case NOT_FOUND: return "Not Found";
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
+    case GPU_IS_LOST: return "GPU is lost";
     default: return "Unknown Error";
     }
 }
 
 int index_of(nvmlDevice_t device) {
     if (!users) return -UNINITIALIZED;
-    return device >= gpus && device < gpus + all ? (int)(device - gpus) : -INVALID_ARGUMENT;
+    if (device < gpus || device >= gpus + all) return -INVALID_ARGUMENT;
+    int i = (int)(device - gpus);
+    return state_lost(i, gpus[i].health.lost_after) ? -GPU_IS_LOST : i;
 }
 
 static int text(char *to, unsigned size, const char *from) {
@@ -117,7 +120,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
     if (!users) return UNINITIALIZED;
     if (!device || index >= (unsigned)count) return INVALID_ARGUMENT;
     *device = &gpus[index];
-    return OK;
+    return state_lost((int)index, gpus[index].health.lost_after) ? GPU_IS_LOST : OK;
 }
 EXPORT int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device);
 int nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *device) {

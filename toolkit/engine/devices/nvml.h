@@ -8,7 +8,7 @@
 
 /* nvmlReturn_t */
 enum { OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
-       DRIVER_NOT_LOADED = 9, UNKNOWN = 999 };
+       DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15, UNKNOWN = 999 };
 
 typedef struct gpu *nvmlDevice_t;
 typedef struct {

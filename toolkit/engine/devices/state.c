@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PATH "/dev/shm/elastic-ai-devices"
-#define MAGIC 0x45414904u
+#define MAGIC 0x45414905u
 #define ROWS 512
 #define LOCK_ALL 0 /* offsets of locks; the rows' are behind */
 #define LOCK_ROW 1
@@ -23,7 +23,7 @@
 struct state {
     uint32_t magic, unused;
     struct {
-        uint64_t busy_ns; /* ever */
+        uint64_t busy_ns, copies; /* ever */
         uint64_t asked_ns, asked_busy_ns; /* at the last question */
         uint32_t percent, unused;
     } gpu[MAX_GPUS];
@@ -167,6 +167,16 @@ uint64_t state_used(int gpu) {
 
 void state_busy(int gpu, uint64_t ns) {
     if (state) __atomic_fetch_add(&state->gpu[gpu].busy_ns, ns, __ATOMIC_RELAXED);
+}
+
+void state_copied(int gpu, bool counts) {
+    if (!state) return;
+    if (counts) __atomic_fetch_add(&state->gpu[gpu].copies, 1, __ATOMIC_RELAXED);
+    else __atomic_store_n(&state->gpu[gpu].copies, 0, __ATOMIC_RELAXED);
+}
+
+bool state_lost(int gpu, int64_t after) {
+    return state && after >= 0 && __atomic_load_n(&state->gpu[gpu].copies, __ATOMIC_RELAXED) >= (uint64_t)after;
 }
 
 unsigned state_utilization(int gpu) {
