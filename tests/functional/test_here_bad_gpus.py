@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ from toolkit.here import Driver, ask_driver, library_trouble
 from validation.load import load_json
 from validation.model import Topology, VerdictDoc
 from validation.probes import gpu_compute
+from validation.probes.cuda import HINTS
 from validation.probes.gpu_host import who
+from validation.probes.nvml import INIT
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 HOLD = "start(1); alloc({} << 20); said(os.getpid()); sys.stdin.read()"
@@ -114,7 +117,7 @@ def test_memory_that_is_taken_is_one_sentence_and_the_rest_is_finished(tmp_path:
 def test_a_gpu_that_is_lost_in_mid_run_costs_its_own_cells_and_the_rest_is_finished(tmp_path: Path) -> None:
     devices = describe(tmp_path)
     first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
-    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [first, {**last, "lost_after": 600}]}))
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [first, {**last, "lost_after": 100}]}))
     _, verdict, err = here(tmp_path / "run", devices, "--suite", "preflight", "--suite", "transport")
     assert verdict.measured == verdict.planned
     assert "CUDA_ERROR_UNKNOWN (999); look at dmesg for NVRM and Xid" in reason(verdict, "tr.matrix")
@@ -201,6 +204,26 @@ def test_a_module_without_libraries_says_what_is_missing(tmp_path: Path, monkeyp
         assert ask_driver().trouble.startswith("libcuda.so.1 cannot be loaded: ")
     assert library_trouble((), Driver(False, 0, "no libnvidia-ml.so.1"), tmp_path) == ""
     assert library_trouble(("0000:18:00.0",), Driver(False, 1, ""), tmp_path) == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not Path("/usr/bin/python3").exists(), reason="needs root, to be another user")
+def test_a_user_without_rights_is_told_so_by_both_libraries() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            shutil.copy(built() / "devices" / library, folder)
+        devices = describe(folder)
+        (folder / "gpus.json").chmod(0o644)
+        (folder / "state").touch(0o600)
+        code = "import ctypes; print(*(getattr(ctypes.CDLL(n), f)(0) for n, f in {}.items()))"
+        asked = {"libcuda.so.1": "cuInit", "libnvidia-ml.so.1": "nvmlInit_v2"}
+        command = ["/usr/bin/python3", "-I", "-c", code.format(asked)]
+        environment = {**devices, "LD_LIBRARY_PATH": name}
+        said = subprocess.run(command, env=environment, cwd="/", user=65534, capture_output=True, text=True, check=True)
+    cuda, nvml = map(int, said.stdout.split())
+    assert HINTS[cuda] == "may this user open /dev/nvidia*?"
+    assert INIT[nvml].startswith("this user may not open the device files")
 
 
 COMPUTE = """

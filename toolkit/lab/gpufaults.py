@@ -32,9 +32,9 @@ GPU_FAULTS = {
         "the last emulated GPU of the node is not there", ("pf.gpuhealth", "tr.matrix"), missing=True
     ),
     "gpu-lost": GpuFault(
-        "the last emulated GPU falls off the bus after 600 copies, in mid-run",
+        "the last emulated GPU falls off the bus after 400 copies, in mid-run",
         ("pf.gpuhealth", "tr.matrix"),
-        {"lost_after": 600},
+        {"lost_after": 400},
     ),
     "ecc": GpuFault(
         "the last emulated GPU has uncorrectable memory errors, and a page that is to be retired",

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "nvml.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +34,8 @@ int nvmlInitWithFlags(unsigned flags) {
     pthread_mutex_lock(&lock);
     if (!users) {
         count = config_read(gpus, &all);
-        if (count < 0 || state_open()) status = DRIVER_NOT_LOADED;
+        if (count < 0) status = DRIVER_NOT_LOADED;
+        else if (state_open()) status = errno == EACCES || errno == EPERM ? NO_PERMISSION : DRIVER_NOT_LOADED;
     }
     if (!status) users++;
     pthread_mutex_unlock(&lock);
@@ -57,6 +59,7 @@ const char *nvmlErrorString(int error) {
     case UNINITIALIZED: return "Uninitialized";
     case INVALID_ARGUMENT: return "Invalid Argument";
     case NOT_SUPPORTED: return "Not Supported";
+    case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_FOUND: return "Not Found";
     case INSUFFICIENT_SIZE: return "Insufficient Size";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
