@@ -56,6 +56,7 @@ headers: {description: of the running kernel - present or installable or missing
 secure_boot: {description: enabled or disabled or unsupported or unknown, returned: always, type: str}
 mok_enrolled: {description: this node's signing keys that its firmware trusts, returned: always, type: list}
 sqv: {description: whether apt of this node verifies signatures by sqv, returned: always, type: bool}
+tuned_profile: {description: profile of the tuned that runs, empty where none runs, returned: always, type: str}
 jobs: {description: numbers of Slurm's jobs that have a step on this node, returned: always, type: list}
 provisioned_release: {description: stack release that this node was provisioned with, returned: always, type: str}
 node_time_s: {description: the node's clock when it answered, returned: always, type: float}
@@ -167,6 +168,16 @@ def read_mok_enrolled(module: AnsibleModule) -> list[str]:
     return enrolled
 
 
+def read_tuned(module: AnsibleModule, file: Path = Path("/etc/tuned/active_profile")) -> str:
+    """The profile of the tuned that runs, "" where none runs or it has none."""
+    if module.run_command(["systemctl", "is-active", "--quiet", "tuned"])[0] != 0:
+        return ""
+    try:
+        return " ".join(file.read_text(encoding="utf-8").split())
+    except OSError:
+        return ""
+
+
 def read_jobs(proc: Path = Path("/proc")) -> list[str]:
     """Jobs of Slurm with a step here: slurmstepd names its process after it, as in `slurmstepd: [123.batch]`."""
     found = set()
@@ -229,6 +240,7 @@ def main() -> None:
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
         mok_enrolled=read_mok_enrolled(module),
         sqv=Path("/usr/bin/sqv").exists(),
+        tuned_profile=read_tuned(module),
         jobs=read_jobs(),
         provisioned_release=read_release(),
         node_time_s=arrival,

@@ -283,6 +283,24 @@ def preflight_table(hostvars: Mapping[str, Mapping[str, Any]], names: Iterable[s
     return [f"{'' if name == last else name:<{width}}  {why}" for last, (name, why) in zip(before, found)]
 
 
+#: Profiles of tuned itself that set the governor as role tuning does (its *.conf: governor=performance, by inclusion).
+GOVERNED = {
+    "throughput-performance", "latency-performance", "network-throughput", "network-latency", "accelerator-performance",
+    "hpc-compute",
+}  # fmt: skip
+
+
+def tuned_notes(observed: Json) -> list[str]:
+    """A tuned that sets the governor otherwise than role tuning, or may: whoever comes last wins."""
+    profiles = str(observed.get("tuned_profile") or "").split()
+    if not profiles or profiles[-1] in GOVERNED:
+        return []
+    said = (
+        f"tuned runs with profile {' '.join(profiles)}, which may set the CPU governor otherwise than role tuning does"
+    )
+    return [f"{said}: tuned-adm profile accelerator-performance, or systemctl disable --now tuned"]
+
+
 def preflight_notes(observed: Json, wanted: Json) -> list[str]:
     """What is worth knowing and stops nothing."""
     notes = []
@@ -290,4 +308,4 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         notes.append("kernel module nouveau is loaded; role kernel switches it off, which takes a reboot")
     if built_modules(observed, wanted) and observed["headers"] == "unknown":
         notes.append("whether headers of the running kernel can be installed is not known before lists are fetched")
-    return notes + claim_notes(observed, wanted)
+    return notes + tuned_notes(observed) + claim_notes(observed, wanted)

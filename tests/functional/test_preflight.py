@@ -314,3 +314,27 @@ def test_the_table_names_each_node_once() -> None:
     }
     assert preflight.preflight_table(found, found) == ["a    x", "     y", "ccc  z"]
     assert preflight.preflight_table({"bb": found["bb"]}, ["bb"]) == []
+
+
+def test_a_tuned_that_may_set_the_governor_otherwise_is_told_and_stops_nothing(tmp_path: Path) -> None:
+    (note,) = preflight.preflight_notes({**NODE, "tuned_profile": "balanced"}, WANTED)
+    assert "tuned runs with profile balanced" in note
+    assert "systemctl disable --now tuned" in note
+    assert reasons({"tuned_profile": "balanced"}) == []
+    for fine in ("", "throughput-performance", "virtual-guest latency-performance"):
+        assert preflight.preflight_notes({**NODE, "tuned_profile": fine}, WANTED) == []
+    assert preflight.preflight_notes(NODE, WANTED) == []  # recorded by an earlier release
+
+    class Module:
+        code = 0
+
+        def run_command(self, command: list[str]) -> tuple[int, str, str]:
+            assert command == ["systemctl", "is-active", "--quiet", "tuned"]
+            return self.code, "", ""
+
+    module, file = load("plugins/modules/node_preflight.py"), tmp_path / "active_profile"
+    assert module.read_tuned(Module(), file) == ""
+    file.write_text("site balanced\n")
+    assert module.read_tuned(Module(), file) == "site balanced"
+    Module.code = 3
+    assert module.read_tuned(Module(), file) == ""
