@@ -254,6 +254,9 @@ def test_the_command_line_says_what_goes_with_minutes_prints_the_plan_and_stops_
                               check=False, timeout=100)  # fmt: skip
 
     assert "--suite burn-in" in ran("--here", "--minutes", "5").stderr
+    assert "exclude each other" in ran("--here", "--suite", "burn-in", "--minutes", "5", "--hours", "1").stderr
+    day = ran("--here", "--suite", "burn-in", "--hours", "24", "--plan", "--json")
+    assert json.loads(day.stdout)["measurements"][0]["params"]["seconds"] == 86400.0
     shown = ran("--here", "--suite", "burn-in", "--minutes", "7", "--plan", "--json")
     assert json.loads(shown.stdout)["measurements"][0]["params"]["seconds"] == 420.0
     assert "7m15s" in ran("--here", "--suite", "burn-in", "--minutes", "7", "--plan").stdout
@@ -282,7 +285,9 @@ def test_the_report_draws_the_course_and_has_the_figures_of_each_gpu(gpus: int, 
     assert whole.table is not None
     assert len(whole.table.rows) == gpus
     assert whole.table.rows[1][1:3] == ("GPU 1", "100, 100 TFLOP/s")
-    assert whole.caption == f"Burn-in of {gpus} GPUs of 1 node for 10 min 00 s."
+    said = f"Burn-in of {gpus} GPUs of 1 node for 10 min 00 s. No failure in {gpus / 6:.4g} GPU-hours: "
+    assert whole.caption.startswith(said)
+    assert f"is {gpus / 6 / 1.6094:.3g} hours at least ({gpus / 6:.4g} / 1.61)" in whole.caption
     assert all(figure.svg is not None for figure in drawn)
     assert "From 40 to 59.67" in drawn[1].caption
     assert ("median of 8 GPUs" in str(drawn[0].svg)) == (gpus == 8)

@@ -49,6 +49,9 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES
     "--minutes", type=click.IntRange(1, MOST_MINUTES), help=f"Of load with --suite burn-in.  [default: {MINUTES}]"
 )
 @click.option(
+    "--hours", type=click.IntRange(1, MOST_MINUTES // 60), help="The same in hours: 8, 24, 72 and 168 are usual."
+)
+@click.option(
     "--suite",
     "suites",
     multiple=True,
@@ -88,6 +91,7 @@ def validate(
     quick: bool,
     anyway: bool,
     minutes: int | None,
+    hours: int | None,
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
@@ -117,6 +121,7 @@ def validate(
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
+    toolkit validate --fabric tcp10 --suite burn-in --hours 24   all GPUs of a site for a day
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
     if here or quick or anyway:
@@ -130,8 +135,13 @@ def validate(
         raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
+    if minutes is not None and hours is not None:
+        raise UsageFault("--minutes and --hours exclude each other; give one of them")
+    minutes = 60 * hours if hours is not None else minutes
     if minutes is not None and (resume or rejudge or "burn-in" not in suites):
-        raise UsageFault("--minutes is how long the suite burn-in loads; give it with --suite burn-in, of a new run")
+        raise UsageFault(
+            "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
+        )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:

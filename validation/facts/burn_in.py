@@ -71,6 +71,14 @@ class BurnFacts(Model):
         return sum(one.device != "cpu" for one in self.devices)
 
     @property
+    def failures(self) -> int:
+        """GPUs whose results were wrong, or that did not come to the end."""
+        return sum(bool(d.wrong or d.bad or d.fault) for d in self.devices if d.device != "cpu")
+
+    @property
     def gpu_hours(self) -> float:
-        """Of load, over all GPUs; 0 where the GPUs are emulated."""
-        return 0.0 if self.emulated else self.gpus * self.seconds / 3600
+        """Of load, over all GPUs, of one that ended early until then; 0 where the GPUs are emulated."""
+        if self.emulated:
+            return 0.0
+        gpus = [one for one in self.devices if one.device != "cpu"]
+        return sum(len(one.rates) * self.window_s if one.fault else self.seconds for one in gpus) / 3600

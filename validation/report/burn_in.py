@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from validation.analysis.mtbf import proved
 from validation.facts import BurnDevice, BurnFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
@@ -46,7 +47,10 @@ def _caption(found: Sequence[_Found]) -> str:
     longest = max(facts.seconds for _, facts in found)
     what = plural(gpus, "GPU") if gpus else "the processors"
     emulated = " GPUs are emulated: no figure here is a GPU's." if any(facts.emulated for _, facts in found) else ""
-    return f"Burn-in of {what} of {plural(len(found), 'node')} for {duration(longest)}.{emulated}"
+    hours = sum(facts.gpu_hours for _, facts in found)
+    proof = proved(hours, sum(facts.failures for _, facts in found), gpus) if hours else ""
+    said = f"Burn-in of {what} of {plural(len(found), 'node')} for {duration(longest)}.{emulated}"
+    return f"{said} {proof}".strip()
 
 
 def _span(device: BurnDevice, name: str) -> str:
