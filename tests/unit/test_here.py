@@ -120,7 +120,7 @@ def judged(topology: Topology, gpu: dict[str, object] | None = None, **facts: ob
     copies = [Sample(metric="memory_copy_gb_s", value=100 + i / 100, unit="GB/s") for i in range(10)]
     exact = [Sample(metric="wrong_digests", value=0, unit="count")]
     figures = {"memory-bandwidth": copies, "exact-compute": exact}
-    own = ("facts", "gpu-health")
+    own = ("facts", "gpu-health", "dcgm-diag")
     results = [healthy(m, facts=shown) if m.kind in own else result(m, figures[m.kind]) for m in plan.measurements]
     info = RunInfo(
         run=RUN, created="2026-11-21T10:00:00Z", toolkit_version="0", site="new", inventory="", fabric="none",

@@ -10,7 +10,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.support.site import ALL, CRITERIA, criterion, lab, node, plan_of, results_of, run_info, verdict_of
+from tests.support.site import (
+    ALL,
+    BOM,
+    CRITERIA,
+    criterion,
+    hardware,
+    lab,
+    node,
+    plan_of,
+    results_of,
+    run_info,
+    verdict_of,
+)
 from toolkit.verdict_text import print_verdict
 from validation.fabric import load_fabric
 from validation.model import Port, Topology
@@ -61,6 +73,8 @@ def test_every_measurement_serves_a_criterion_and_can_end():
 def test_every_criterion_with_a_probe_is_planned():
     plans = [plan_of(lab(emulated_gpus=4), fabric=fabric) for fabric in ("tcp10", "roce40", "ib-edr")]
     plans.append(plan_of(lab(), [suite for suite in SUITES if suite not in DEFAULT]))
+    with_gpus = hardware(bom=BOM.model_copy(update={"gpu_count": 1}))  # NVIDIA's own tools look at no emulated device
+    plans.append(plan_of(with_gpus, ["compute"]))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -23,6 +23,7 @@ from validation.facts.collectives import (
     NcclPath,
 )
 from validation.facts.compute import ComputeDevice, ComputeFacts, ComputeFigure
+from validation.facts.dcgm import DcgmFacts, DcgmResult, DcgmTest
 from validation.facts.driver import DriverLibraries
 from validation.facts.gpu_container import ContainerGpus, GpuContainerFacts
 from validation.facts.gpu_copies import CopyGpu, GpuCell, GpuCopy, GpuCopyFacts, GpuPeer, GpuWait
@@ -87,6 +88,9 @@ __all__ = [
     "CopyFacts",
     "CopyGpu",
     "CopyPair",
+    "DcgmFacts",
+    "DcgmResult",
+    "DcgmTest",
     "Distance",
     "Drift",
     "DriverLibraries",
@@ -164,6 +168,7 @@ AnyFacts = Annotated[
     Annotated[NodeFacts, Tag("node")]
     | Annotated[RdmaPortsFacts, Tag("rdma-ports")]
     | Annotated[IbFabricFacts, Tag("ib-fabric")]
+    | Annotated[DcgmFacts, Tag("dcgm")]
     | Annotated[GpuHealthFacts, Tag("gpu-health")]
     | Annotated[GpuContainerFacts, Tag("gpu-container")]
     | Annotated[CopyFacts, Tag("copies")]

@@ -15,6 +15,7 @@ from validation.judging.collectives import judge_collectives
 from validation.judging.collectives_path import judge_collectives_path
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
+from validation.judging.dcgm import judge_dcgm
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_agree import judge_gpu_agree
 from validation.judging.gpu_container import judge_gpu_container
@@ -132,6 +133,7 @@ METHODS = {
         judge_gpu_all, "all GPUs of a node at once against the host ports above them", True, "directions"
     ),
     "gpu-remote": Method(judge_gpu_remote, "latency between GPUs of different servers beside that within", True),
+    "dcgm": Method(judge_dcgm, "what DCGM's diagnostic says of each of its tests"),
     "burn-exact": Method(
         judge_burn_exact, "comparisons and digests of each device through a burn-in", counts="devices"
     ),

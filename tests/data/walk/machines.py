@@ -149,6 +149,12 @@ class Player:
         if kind == "gpu-container":
             found = gpu_container_case.facts(machine.gpus)
             return "docker", json.dumps(found), found
+        if kind == "dcgm-diag":  # the documents tell of none
+            return (
+                "DCGM",
+                "",
+                {"level": asked["level"], "returncode": 127, "said": "dcgmi is not installed on this node"},
+            )
         if kind == "gpu-health":
             found = gpu_health_case.facts(machine.gpus, model=machine.gpu)
             return "NVML", json.dumps(found), found
