@@ -19,6 +19,7 @@ FAMILIES = {
     "pf": "Preflight",
     "tr": "Transport",
     "co": "Compute",
+    "bi": "Burn-in",
     "tn": "Training",
     "rm": "Remoting and fractions",
     "op": "Operation",
