@@ -28,7 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TORCH_TIMEOUT_S = 30.0  # a Python on a network file system takes seconds to start
 DRIVER_TIMEOUT_S = 60.0  # a driver that is not kept loaded starts all GPUs of a node for it
 _TORCH = "import importlib.metadata as m; print(m.version('torch'))"  # imports nothing of it
-#: In a process of its own, for a broken driver hangs or ends whoever asks it.
+#: In a process of its own, for a broken driver hangs or ends whoever asks it. It is the input of that process, so that
+#: whoever looks for probes by their command line finds none before they run.
 _DRIVER = """
 import ctypes, json, sys
 sys.path.insert(0, sys.argv[1])
@@ -144,10 +145,10 @@ class Driver(NamedTuple):
 
 def ask_driver(timeout_s: float = DRIVER_TIMEOUT_S) -> Driver:
     """Load NVML and libcuda, and have NVML count the GPUs."""
-    command = [sys.executable, "-I", "-c", _DRIVER, str(ROOT)]
+    command = [sys.executable, "-I", "-", str(ROOT)]
     try:
         ran = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=timeout_s, cwd="/", stdin=subprocess.DEVNULL
+            command, capture_output=True, text=True, check=False, timeout=timeout_s, cwd="/", input=_DRIVER
         )
         said = json.loads(ran.stdout)
     except subprocess.TimeoutExpired:
