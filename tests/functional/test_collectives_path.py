@@ -167,3 +167,32 @@ def test_without_a_log_of_the_ways_nothing_is_proved() -> None:
     found = criterion(verdict_of(SITE, plan, results, fabric="roce40"), ID)
     assert (found.verdict, found.reason_code) == ("not-measured", "missing-metric")
     assert "does not tell what NCCL took" in found.reason
+
+
+# --- the traffic class that NCCL sends with ---------------------------------------------------------------------------
+
+
+def test_a_traffic_class_that_the_fabric_does_not_keep_from_losses_is_remarked_upon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The ports of the site force none here, and the policy keeps 106 lossless."""
+    card = rdma_case.card
+
+    def unforced(port: Any, rate_gbps: float = 40) -> dict[str, Any]:
+        found = card(port, rate_gbps)
+        found["qos"]["traffic_class"] = 0
+        return found
+
+    def said(*settings: str) -> Judgement:
+        return judged({"settings": settings})
+
+    hca = "NCCL_IB_HCA set to =mlx5_0:1"
+    assert said(hca).reason_code == "within-bounds"  # the port overrides it: 106 for all
+    monkeypatch.setattr(rdma_case, "card", unforced)
+    bare = said(hca)
+    assert (bare.verdict, bare.reason_code) == ("pass", "remarked")
+    assert "gpu1/fab0 sends with traffic class 0 (NCCL_IB_TC is not set), 106 is lossless" in bare.reason
+    other = said(hca, "NCCL_IB_TC set by environment to 96.")
+    assert "gpu2/fab0 sends with traffic class 96 (NCCL_IB_TC), 106 is lossless" in other.reason
+    assert said(hca, "NCCL_IB_TC set by environment to 106.").reason_code == "within-bounds"
+    assert said().reason_code == "within-bounds"  # a log that tells of no setting tells nothing of it

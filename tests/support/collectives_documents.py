@@ -88,11 +88,12 @@ def torch_document(
     best: Mapping[str, float] = BEST,
     stderr: str = "",
     model: str = H100,
+    ops: Sequence[str] = OPS,
     **changes: Any,
 ) -> dict[str, Any]:
     """The rank program's report, by NCCL on GPUs or by Gloo on processors; `changes` of it."""
     n, rows = len(hosts), []
-    for op in OPS:
+    for op in ops:
         for size in (asked // (4 * n) * 4 * n for asked in sizes):
             seconds = [round(microseconds(op, size, n, best[op]) * 1e-6 * (1 + at / 1e4), 9) for at in range(6)]
             rates = [round(factor(op, n) * size / s / 1e9, 9) for s in seconds]
@@ -115,6 +116,7 @@ def nccl_log(
     gdr: bool = False,
     inside: str = "P2P/CUMEM",
     net: str = "",
+    settings: Sequence[str] = (),
 ) -> str:
     """What NCCL says at level INFO of one ring over the ranks, in the forms of NVIDIA/nccl's issues 1189 and 1357."""
     way = net or ("IB" if rdma else "Socket")
@@ -124,6 +126,7 @@ def nccl_log(
         lines.append(f"NET/IB : Using {found} [RO]; OOB {socket}:10.78.0.13<0>")
     else:
         lines.append(f"NET/Socket : Using [0]{socket}:10.78.0.13<0>")
+    lines += settings
     for rank, host in enumerate(hosts):
         to = (rank + 1) % len(hosts)
         pair = f"Channel 00/0 : {rank}[{rank % 8}] -> {to}[{to % 8}]"
@@ -154,7 +157,12 @@ def document_of(
     hosts = [name for name in names for _ in range(each)]
     model = changes.pop("model", "NVIDIA H100 NVL" if each == 2 else H100)
     rdma = m.params["transport"] != "tcp"
-    told = {"stderr": nccl_log(hosts, rdma) if by_nccl else "", **changes}
+    variant = m.params.get("variant")
+    more: dict[str, Any] = {"inside": "NET/IB/0"} if variant == "isolated" else {}
+    if variant:
+        best = {op: rate if variant == "nvls-off" else scale * 0.7 * port_gb_s / each for op, rate in best.items()}
+        changes = {"ops": ("all_reduce",), **changes}
+    told = {"stderr": nccl_log(hosts, rdma, **more) if by_nccl else "", **changes}
     return torch_document(hosts, sizes, "nccl" if by_nccl else "gloo", best, model=model, **told)
 
 

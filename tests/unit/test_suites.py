@@ -40,7 +40,8 @@ def test_the_labs_plan():
     assert counts == {"facts": 4, **pairs, "training-short": 3, "collectives": 1}
     assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 1
     assert [left.why for left in plan.left_out] == [
-        "collective operations inside a node: a rehearsal takes one rank of each of two nodes"
+        "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
+        "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
     ]
     assert plan.estimated_s == pytest.approx(sum(max(plan.measurement(i).estimated_s for i in r) for r in plan.rounds))
 
@@ -75,6 +76,10 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(lab(), [suite for suite in SUITES if suite not in DEFAULT]))
     with_gpus = hardware(bom=BOM.model_copy(update={"gpu_count": 1}))  # NVIDIA's own tools look at no emulated device
     plans.append(plan_of(with_gpus, ["compute"]))
+    real = hardware(("gpu1", "gpu2"), bom=BOM.model_copy(update={"gpu_model": "H100"}))  # a lab has no NCCL
+    second = [Port(interface="fab1", address=f"10.79.0.{i}", prefix=24) for i in (1, 2)]
+    rails = [n.model_copy(update={"ports": (*n.ports, p)}) for n, p in zip(real.nodes, second, strict=True)]
+    plans.append(plan_of(real.model_copy(update={"nodes": tuple(rails)}), ["training"], fabric="roce40"))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

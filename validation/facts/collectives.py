@@ -46,13 +46,14 @@ class NcclChannels(Model):
 
 class NcclPath(Model):
     """What NCCL's log tells of its ways. `devices`: mlx5_0:1; `sockets`: interfaces of its TCP connections; `nvls`:
-    NVSwitches add up. All empty where there is no log.
+    NVSwitches add up; `settings`: NAME=VALUE that it says were set. All empty where there is no log.
     """
 
     devices: tuple[Name, ...] = ()
     sockets: tuple[Name, ...] = ()
     channels: tuple[NcclChannels, ...] = ()
     nvls: bool = False
+    settings: tuple[Name, ...] = ()
 
 
 class CollectivesFacts(Model):

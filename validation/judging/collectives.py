@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from validation.analysis.stats import summarize
 from validation.bounds import CEILING_SLACK
@@ -14,7 +15,7 @@ from validation.judging.case import Case, facts_for, judgement
 from validation.judging.denial import loss_of
 from validation.judging.values import against, impossible, samples_of, subject_of
 from validation.kinds.record import names
-from validation.model import Bound, Judgement, Measurement, ReasonCode, Subject
+from validation.model import Bound, Judgement, Measurement, Node, ReasonCode, Subject
 from validation.probes.collectives_rank import OPS
 
 _SUFFIX = "_busbw_gb_s"
@@ -100,19 +101,23 @@ def _bound(case: Case, criterion: Criterion, op: str, job: Measurement, facts: C
 
 
 def _layout(case: Case, job: Measurement, facts: CollectivesFacts) -> Layout:
-    """Where the ranks were. The ports' rate is what the inventory declares of each, else the fabric's."""
-    hosts = [case.nodes[name] for name in names(job, "hosts")]
+    """Where the ranks were."""
     nodes = len(set(facts.hosts)) or 1
+    return Layout(
+        gpus=facts.world_size // nodes,
+        nodes=nodes,
+        model=facts.gpu_model,
+        fabric_gb_s=fabric_gb_s(case, job, [case.nodes[name] for name in names(job, "hosts")]),
+        sharp=facts.sharp,
+    )
+
+
+def fabric_gb_s(case: Case, job: Measurement, hosts: Sequence[Node]) -> float | None:
+    """Each way, of the host that has least. A port's rate is what the inventory declares, else the fabric's."""
     rates = []
     for host in hosts:
         # as in validation/kinds/collectives.py: over TCP NCCL is told of all ports
         ports = [p for p in host.ports if p.rdma or job.params.get("transport") == "tcp"] or list(host.ports[:1])
         share = case.fabric.data_gbps / case.fabric.line_rate_gbps
         rates.append(sum((p.rate_gbps or case.fabric.line_rate_gbps) * share for p in ports) / 8)
-    return Layout(
-        gpus=facts.world_size // nodes,
-        nodes=nodes,
-        model=facts.gpu_model,
-        fabric_gb_s=min(rates) if rates else None,
-        sharp=facts.sharp,
-    )
+    return min(rates) if rates else None

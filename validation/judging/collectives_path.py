@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from validation.collective_bounds import nvlink
 from validation.criterion import Criterion
-from validation.facts import CollectivesFacts, NcclPath, NodeFacts
+from validation.facts import CollectivesFacts, NcclPath, NodeFacts, RdmaPortsFacts
 from validation.judging.case import Case, facts_for, judgement
-from validation.judging.rdma_ports import port_of
+from validation.judging.rdma_ports import BEFORE, port_of
 from validation.judging.values import subject_of
 from validation.kinds.record import names
 from validation.model import Endpoint, Judgement, Measurement, Node
@@ -36,11 +36,16 @@ def _path(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
         return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     text = "; ".join(map(str, facts.path.channels)) + ("; NVSwitches add up (NVLS)" if facts.path.nvls else "")
     hosts = [case.nodes[name] for name in names(job, "hosts")]
+    marked = ""
     wrong = [*_sockets(facts.path, hosts), *_inside(facts)]
     if across and job.params.get("transport") != "tcp":
         wrong += [*_between(facts), *_devices(case, facts.path, hosts), *_gdr(case, facts.path, hosts)]
+        if job.params.get("transport") == "roce":
+            marked = _traffic_class(case, facts.path, hosts)
     if wrong:
         return judgement(criterion, subject, "fail", "not-working", "; ".join(wrong), ids, text=text)
+    if marked:
+        return judgement(criterion, subject, "pass", "remarked", f"{text}; a remark: {marked}", ids, text=text)
     return judgement(criterion, subject, "pass", "within-bounds", text, ids, text=text)
 
 
@@ -49,6 +54,31 @@ def _sockets(path: NcclPath, hosts: Sequence[Node]) -> list[str]:
     mine = {port.interface for host in hosts for port in host.ports}
     astray = [name for name in path.sockets if name not in mine]
     return [f"TCP over {', '.join(astray)}, fabric ports are {', '.join(sorted(mine))}"] if astray else []
+
+
+def _traffic_class(case: Case, path: NcclPath, hosts: Sequence[Node]) -> str:
+    """In words, that NCCL's packets have another traffic class than the one kept from losses; "" where they have it.
+
+    NCCL sets that of its own connections, 0 unless NCCL_IB_TC says another, which a port may override for all of them.
+    Nothing is said of a log without any setting, or where no policy or no port is known.
+    """
+    told = {name: value for name, _, value in (one.partition("=") for one in path.settings)}
+    if not told:
+        return ""
+    said = []
+    for host in hosts:
+        result = case.usable(f"{BEFORE}.{host.name}")
+        facts = result.facts_of(RdmaPortsFacts) if result is not None else None
+        wanted = facts.policy.tos if facts is not None and facts.policy is not None else None
+        for port in facts.ports if facts is not None and wanted is not None else ():
+            forced = port.qos.traffic_class if port.qos is not None else None
+            mine = str(forced) if forced else told.get("NCCL_IB_TC", "0")
+            if mine != str(wanted):
+                how = "of the port" if forced else "NCCL_IB_TC" if "NCCL_IB_TC" in told else "NCCL_IB_TC is not set"
+                said.append(
+                    f"{host.name}/{port.interface} sends with traffic class {mine} ({how}), {wanted} is lossless"
+                )
+    return "; ".join(said)
 
 
 def _inside(facts: CollectivesFacts) -> list[str]:

@@ -13,6 +13,7 @@ from validation.judging.burn_in import judge_burn_events, judge_burn_exact, judg
 from validation.judging.case import Case
 from validation.judging.collectives import judge_collectives
 from validation.judging.collectives_path import judge_collectives_path
+from validation.judging.collectives_variants import judge_isolated, judge_nvls, judge_rails
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
 from validation.judging.dcgm import judge_dcgm
@@ -88,6 +89,9 @@ METHODS = {
     "collectives-path": Method(
         judge_collectives_path, "what NCCL says that it sends with, inside a node and between nodes", counts="jobs"
     ),
+    "nccl-nvls": Method(judge_nvls, "all-reduce with NVLS and without it, traced in NCCL's log", True, "jobs"),
+    "nccl-isolated": Method(judge_isolated, "all-reduce over the network alone, proved by NCCL's log", True, "jobs"),
+    "nccl-rails": Method(judge_rails, "all-reduce over each rail alone against the other rails", True, "rails"),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
     "as-built": Method(judge_as_built, "the as-built checks of a node, as the plan lists them"),

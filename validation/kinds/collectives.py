@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from validation.kinds.record import Kind, names, network
-from validation.model import Call, Job, Measurement, Topology
+from validation.model import Call, Job, Measurement, Node, Port, Topology
 from validation.parsers import collectives
+
+
+def _ports(host: Node, rdma: bool, rail: object) -> list[Port]:
+    """The ports that NCCL may take; of one rail alone its own."""
+    if isinstance(rail, int):
+        return [[port for port in host.ports if port.rdma][rail]]
+    return [port for port in host.ports if port is host.ports[0] or not rdma or port.rdma]
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -14,16 +23,14 @@ def _job(m: Measurement, topology: Topology) -> Job:
     if not launcher.ports:
         launcher = hosts[0]
     rdma = m.params["transport"] != "tcp"
-    params = {
+    ports = {host.name: _ports(host, rdma, m.params.get("rail")) for host in hosts}
+    more: dict[str, object] = {key: list(names(m, key)) for key in ("ops", "variables") if key in m.params}
+    params: dict[str, Any] = {
+        **more,
         **{key: m.params[key] for key in ("ranks", "iterations", "repeats", "budget_s", "transport")},
         "sizes": [int(size) for size in names(m, "sizes")],
         "hosts": [f"{host.ports[0].address}:{m.params['ranks_per_node']}" for host in hosts],
-        "ends": [
-            f"{port.interface}@{port.address}"
-            for host in hosts
-            for port in host.ports
-            if port is host.ports[0] or not rdma or port.rdma
-        ],
+        "ends": [f"{port.interface}@{port.address}" for host in hosts for port in ports[host.name]],
         "networks": list(dict.fromkeys(network(node) for node in (launcher, *hosts))),
         "shared_cores": any(node.virtual for node in hosts),
         # mpirun ends its ranks in good order some seconds before the supervisor would kill it

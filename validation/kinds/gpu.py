@@ -40,18 +40,18 @@ def copies_asked(node: Node, gpus: int, quick: bool, emulated: bool = False) -> 
     return {**params, "gpus": gpus}, round(likely * each + likely * (likely - 1) * PAIR_S, 1)
 
 
-def load_asked(node: Node, gpus: int) -> tuple[dict[str, Param], float]:
+def load_asked(node: Node, gpus: int, emulated: bool = False) -> tuple[dict[str, Param], float]:
     """Parameters of gpu-load, and how long it will take."""
-    if node.emulated_gpus:
+    if emulated or node.emulated_gpus:
         return {**EMULATED_LOAD, "gpus": gpus}, EMULATED_S
     return {**LOAD, "gpus": gpus}, LOAD_S + (gpus or 8) * LOAD_GPU_S
 
 
-def tools_asked(node: Node, gpus: int) -> tuple[dict[str, Param], float]:
+def tools_asked(node: Node, gpus: int, emulated: bool = False) -> tuple[dict[str, Param], float]:
     """Parameters of gpu-tools, and how long NVIDIA's tools may take; where none is installed they take nothing."""
     likely = gpus or 8
     estimated = 10 + likely * TOOLS_GPU_S + likely * (likely - 1) * TOOLS_PAIR_S
-    return {"time_limit_s": TOOL_LIMIT_S}, EMULATED_S if node.emulated_gpus else round(estimated, 1)
+    return {"time_limit_s": TOOL_LIMIT_S}, EMULATED_S if emulated or node.emulated_gpus else round(estimated, 1)
 
 
 def _job(m: Measurement, topology: Topology) -> Job:

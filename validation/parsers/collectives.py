@@ -94,6 +94,11 @@ def _placed(facts: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         raise ParseError(f"{WHAT}: {len(gpus)} of {ranks} ranks have a GPU, the backend is {facts['backend']}")
 
 
+def _ops(params: Mapping[str, Any]) -> list[str]:
+    """The operations that were planned."""
+    return list(params.get("ops", OPS))
+
+
 def _sizes(params: Mapping[str, Any]) -> list[int]:
     return [int(size) for size in params.get("sizes", ())]
 
@@ -123,7 +128,9 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
         for op, gap in report["left_out"].items()
     ]
     if params.get("sizes"):
-        for op in OPS:
+        if odd := {t.op for t in timed} - set(_ops(params)):
+            raise ParseError(f"{WHAT}: {', '.join(sorted(odd))} measured, which was not planned")
+        for op in _ops(params):
             _whole(op, [t.size for t in timed if t.op == op], left, _sizes(params), ranks)
     facts = {key: report[key] for key in ("world_size", "backend", "hosts", "devices", "nccl", "torch")}
     return _Report(timed, {**facts, "left_out": left})
@@ -140,13 +147,13 @@ def _whole(op: str, done: list[int], left: list[dict[str, Any]], sizes: list[int
 def _nccl_tests(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
     parts = ("\n" + doc["stdout"]).split(f"\n{MARK}")[1:]
     tables = {name.strip(): table(text, name.strip()) for name, _, text in (part.partition("\n") for part in parts)}
-    if list(tables) != list(OPS) or len(parts) != len(tables):
+    if list(tables) != _ops(params) or len(parts) != len(tables):
         raise ParseError(f"{WHAT}: tables of {', '.join(tables) or 'nothing'}, one of each operation is expected")
     first = next(iter(tables.values()))
     timed, left, sizes = [], [], _sizes(params)
     for op, found in tables.items():
         if found.ranks != first.ranks:
-            raise ParseError(f"{WHAT}: {op} ran on other GPUs than {OPS[0]}")
+            raise ParseError(f"{WHAT}: {op} ran on other GPUs than {next(iter(tables))}")
         for row in found.rows:
             rate = factor(op, len(found.ranks)) * row.algbw
             if abs(row.busbw - rate) > PRINTED * row.busbw + 0.011:

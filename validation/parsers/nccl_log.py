@@ -22,6 +22,7 @@ SOCKETS = re.compile(r"NCCL INFO (?:Bootstrap ?: Using |NET/Socket ?: Using |NET
 INTERFACE = re.compile(r"(?:\[\d+\])?([\w.-]+):[^\s<]*<\d+>")
 DEVICES = re.compile(r"NCCL INFO NET/IB ?: Using (.*?)(?:; OOB|$)")
 DEVICE = re.compile(r"\[\d+\]([\w.-]+:\d+)/(?:IB|RoCE)")
+SETTING = re.compile(r"NCCL INFO (NCCL_[A-Z0-9_]+) set (?:by environment )?to ([^\s<]+?)\.?\s*$")
 NVLS = re.compile(r"NCCL INFO .*(?:NVLS comm 0x|Connected NVLS)")
 
 
@@ -30,11 +31,13 @@ def nccl_path(log: str, hosts: Sequence[str]) -> NcclPath:
     channels: Counter[tuple[str, bool, bool]] = Counter()
     devices: dict[str, None] = {}
     sockets: dict[str, None] = {}
+    settings: dict[str, None] = {}
     for line in log.splitlines():
         if "NCCL INFO" not in line:
             continue
         sockets |= dict.fromkeys(INTERFACE.findall(found[1]) if (found := SOCKETS.search(line)) else ())
         devices |= dict.fromkeys(DEVICE.findall(found[1]) if (found := DEVICES.search(line)) else ())
+        settings |= {f"{found[1]}={found[2]}": None} if (found := SETTING.search(line)) else {}
         channel = CHANNEL.search(line)
         if channel and max(int(channel[1]), int(channel[2])) < len(hosts):
             across = hosts[int(channel[1])] != hosts[int(channel[2])]
@@ -46,6 +49,7 @@ def nccl_path(log: str, hosts: Sequence[str]) -> NcclPath:
             NcclChannels(transport=transport, gdr=gdr, across=across, count=count)
             for (transport, gdr, across), count in sorted(channels.items())
         ),
+        settings=tuple(sorted(settings)),
         nvls=NVLS.search(log) is not None,
     )
 

@@ -44,6 +44,7 @@ class Asked:
     ends: list[str]  # INTERFACE@ADDRESS: the fabric ports of all hosts, the first of rank 0's host first
     sizes: list[int]  # bytes of the larger buffer of a rank, each a multiple of the one before by the same factor
     ops: list[str] = field(default_factory=lambda: list(OPS))
+    variables: list[str] = field(default_factory=list)  # NAME=VALUE for NCCL, beside what follows from the fabric
     iterations: int = 5  # of an operation in a block that is timed
     repeats: int = 5  # blocks, each a sample
     budget_s: float = 1.0  # of an operation at one size, after which fewer are done
@@ -70,6 +71,7 @@ def mpirun(args: Asked, time_limit_s: int) -> list[str]:
     if args.shared_cores:
         command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["--timeout", str(time_limit_s), "-x", "OMP_NUM_THREADS=1", *nccl_environment(base)]
+    command += [word for variable in args.variables for word in ("-x", variable)]
     command += [args.python, "-I", str(RANK), "--ends", ",".join(args.ends), "--transport", args.transport]
     return [*command, "--time-limit-s", str(time_limit_s)]
 

@@ -86,7 +86,7 @@ def mpi_transport(args: Asked, networks: str) -> list[str]:
 def nccl_environment(args: Asked) -> list[str]:
     """NCCL's variables, for training on GPUs. Each rank names its own node's device: train_cnn.py."""
     interfaces = dict.fromkeys(end.partition("@")[0] for end in args.ends)
-    given = [f"NCCL_IB_DISABLE={int(args.transport == 'tcp')}", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET"]
+    given = [f"NCCL_IB_DISABLE={int(args.transport == 'tcp')}", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,ENV"]
     given += [f"NCCL_SOCKET_IFNAME=={','.join(interfaces)}"] if interfaces else []
     return [word for variable in given for word in ("-x", variable)]
 

@@ -20,7 +20,7 @@ Rates = dict[str, dict[int, list[tuple[float, float]]]]
 
 def collective_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """A figure for each sort of job; one empty frame with the reason where none was measured."""
-    planned = [m for m in documents.plan.measurements if m.kind == _KIND]
+    planned = [m for m in documents.plan.measurements if m.kind == _KIND and not m.params.get("variant")]
     caption = "Bus bandwidth of collective operations by message size."
     if not planned:
         why = "Not measured: this run planned no collective operations."

@@ -114,7 +114,8 @@ def _after_copies(request: Request, part: Part) -> None:
             part.leave_out(f"{title(kind)}: only where the run is not to be quick", *criteria)
         for node in nodes if criteria and not quick else ():
             gpus = gpus_of(node, topology) or 0
-            params, estimated = load_asked(node, gpus) if kind == "gpu-load" else tools_asked(node, gpus)
+            emulated = topology.here is not None and topology.here.emulated
+            params, estimated = (load_asked if kind == "gpu-load" else tools_asked)(node, gpus, emulated)
             found.append(
                 Measurement(
                     id=f"{kind}.{node.name}",

@@ -226,9 +226,15 @@ class Player:
         if len(there) > 1:
             at = Layout(asked["ranks"] // len(there), len(there), "", float(there[0].ports[0].rate_gbps or 0) / 8)
             best = {op: 0.75 * (found[0] if (found := ceiling(op, at)) else 1.0) for op in best}
-        made = torch_document(hosts, asked["sizes"], "nccl", best, model=self.machines[hosts[0]].gpu)
+        more: dict[str, Any] = {"ops": asked["ops"]} if "ops" in asked else {}
+        alone = "NCCL_P2P_DISABLE=1" in asked.get("variables", ())
+        if alone:  # each rank by its share of the ports
+            each = asked["ranks"] // len(there)
+            best = dict.fromkeys(best, 0.7 * float(there[0].ports[0].rate_gbps or 0) / 8 / each)
+        made = torch_document(hosts, asked["sizes"], "nccl", best, model=self.machines[hosts[0]].gpu, **more)
         port = self.machines[hosts[0]].device
-        log = nccl_log(hosts, asked["transport"] != "tcp", there[0].ports[0].interface, (f"{port}:1",))
+        ways = {"inside": "NET/IB/0"} if alone else {}
+        log = nccl_log(hosts, asked["transport"] != "tcp", there[0].ports[0].interface, (f"{port}:1",), **ways)
         return "torch", log + made["stdout"], made["facts"]
 
     def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
