@@ -15,17 +15,18 @@ import pytest
 
 from tests.support import compute_case
 from tests.support import gpu_copies_documents as made
+from tests.support.collectives_documents import healthy_collectives
 from tests.support.engine_run import ROOT, UUIDS, built, describe
 from tests.support.gpu_copies_case import judged, planned
-from tests.support.site import criterion, hardware, lab, plan_of, result, verdict_of
+from tests.support.site import REAL_FACTS, criterion, hardware, healthy, lab, plan_of, result, verdict_of
 from toolkit.engine import build
 from toolkit.lab.gpufaults import described
 from validation.facts import GpuCopyFacts
 from validation.kinds import parse
-from validation.model import VerdictDoc
+from validation.model import Measurement, Result, VerdictDoc
 from validation.parsers import ParseError
 from validation.parsers.gpu_watch import checked
-from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen
+from validation.probes.gpu_watch import POINTS, SHARE, Sampler, Seen, from_numbers, numbers
 from validation.probes.nvml import NvmlError, State
 
 WATCH = """
@@ -212,3 +213,34 @@ def test_the_probe_of_copies_looks_at_each_gpu_in_its_turn(tmp_path: Path) -> No
         assert (found.verdict, "the GPU is emulated" in found.reason or fault is None) == (verdict, True), found.reason
         cost_s = json.loads(document["stdout"])["watch"]["cost_s"]
         assert cost_s <= max(0.05, 2 * SHARE * document["duration_s"])
+
+
+def test_what_ranks_exchange_as_numbers_is_what_they_saw() -> None:
+    whole = made.watch(made.gpu(0), reasons={"sw_power_cap": 0.5}, reason_s={"sw_power_cap": 9.0})
+    assert from_numbers(numbers(whole), whole["address"], "") == {**whole, "uuid": ""}
+    bare = {"samples": 0, "said": "no NVML", "reasons": {}, "reason_s": {}}
+    found = from_numbers(numbers(bare), "", "no NVML")
+    assert (found["samples"], found["said"], "sm_mhz" in found, found["sm_max_mhz"]) == (0, "no NVML", False, None)
+    assert checked(found)["said"] == "no NVML"
+
+
+def test_a_rank_whose_gpu_was_slowed_down_stands_beside_the_figure_of_its_job() -> None:
+    site = hardware(["gpu1", "gpu2", "gpu3"], slots=8)
+    plan = plan_of(site, ("training",), "ib-ndr")
+
+    def one(m: Measurement, ranks: int = 0) -> Result:
+        if m.kind != "collectives":
+            return healthy(m, facts=REAL_FACTS)
+        ranks = ranks or int(str(m.params["ranks_per_node"])) * len(m.params["hosts"])  # type: ignore[arg-type]
+        seen = [from_numbers(numbers(made.watch(made.gpu(n))), f"0000:{n:02x}:00.0", "") for n in range(ranks)]
+        if m.id == "collectives.inside.gpu2":
+            seen[3].update(reason_s={"hw_thermal_slowdown": 2.0})
+        return healthy_collectives(m, gpus=True, port_gb_s=50.0, watch=seen)
+
+    verdict = verdict_of(site, plan, [one(m) for m in plan.measurements], fabric="ib-ndr")
+    said = {str(j.about): j.reason for j in criterion(verdict, "tr.nccl").judgements}
+    assert [about for about, reason in said.items() if "slowdown" in reason] == ["gpu2, 8 ranks"]
+    assert "rank 3 on gpu2, GPU 0000:03:00.0: 1455 of 1530 MHz" in said["gpu2, 8 ranks"]
+    assert "hw_thermal_slowdown for 2.0 of 28.0 s (it was too hot)" in said["gpu2, 8 ranks"]
+    with pytest.raises(ParseError, match="3 GPUs of 8 ranks"):
+        one(plan.measurement("collectives.inside.gpu1"), 3)

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from validation.facts.common import Count, Name, Positive
+from validation.facts.gpu_watch import GpuWatch
 from validation.facts.training import Carrier
 from validation.model_base import Model
 
@@ -75,6 +76,17 @@ class CollectivesFacts(Model):
     sharp: bool = False  # by its log the switches of the fabric may add up
     path: NcclPath = NcclPath()
     carriers: tuple[Carrier, ...] = Field(default=())
+    watches: tuple[GpuWatch, ...] = Field(default=())  # of each rank's GPU, where a sampler looked at it
+
+    @property
+    def slowed(self) -> str:
+        """Ranks whose GPUs were slowed down or held low meanwhile, in words; "" where none was."""
+        said = [
+            f"rank {rank} on {host}, GPU {watch.address}: {watch.words}; {watch.slowed_words}"
+            for rank, (host, watch) in enumerate(zip(self.hosts, self.watches, strict=False))
+            if watch.samples and watch.slowed_words
+        ]
+        return "; ".join([*said[:4], *([f"and {len(said) - 4} more"] if len(said) > 4 else [])])
 
     @property
     def gpu_model(self) -> str:

@@ -92,7 +92,8 @@ def _judged(
         return unsaid("no-bound", f"no floor is known for {where} on {case.fabric.name}; measured {shown}")
     if largest < LEAST_BYTES:
         return unsaid("missing-metric", f"too small to be judged, {LEAST_BYTES} bytes are needed: measured {shown}")
-    return against(criterion, subject, ids, summary, limit, values)
+    found = against(criterion, subject, ids, summary, limit, values)
+    return found.model_copy(update={"reason": f"{found.reason}; {facts.slowed}"}) if facts.slowed else found
 
 
 def _bound(case: Case, criterion: Criterion, op: str, job: Measurement, facts: CollectivesFacts) -> Bound | None:

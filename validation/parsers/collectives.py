@@ -15,6 +15,7 @@ from validation.facts import CollectivesFacts
 from validation.model import Sample
 from validation.parsers.carriers import carriers
 from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, json_object, number
+from validation.parsers.gpu_watch import checked
 from validation.parsers.nccl_log import nccl_path
 from validation.parsers.nccl_tests import PRINTED, table
 from validation.probes import ProbeDoc
@@ -133,7 +134,10 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
         for op in _ops(params):
             _whole(op, [t.size for t in timed if t.op == op], left, _sizes(params), ranks)
     facts = {key: report[key] for key in ("world_size", "backend", "hosts", "devices", "nccl", "torch")}
-    return _Report(timed, {**facts, "left_out": left})
+    watches = [checked(one) for one in report.get("watch", ())]
+    if watches and len(watches) != ranks:
+        raise ParseError(f"{WHAT}: {len(watches)} GPUs of {ranks} ranks were looked at")
+    return _Report(timed, {**facts, "left_out": left, "watches": watches})
 
 
 def _whole(op: str, done: list[int], left: list[dict[str, Any]], sizes: list[int], ranks: int) -> None:

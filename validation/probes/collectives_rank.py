@@ -288,6 +288,21 @@ def report(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def watched(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
+    """The report, and what each rank's GPU was doing meanwhile, seen from beside."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+    from validation.probes import gpu_watch
+
+    with gpu_watch.Watch(gpu_watch.address(me.local)) as watch:
+        found = report(me, args)
+    mine = watch.document()
+    said = [me.gather_text(text) for text in (watch.address, mine["said"])]
+    flat = me.gather(gpu_watch.numbers(mine))
+    size = len(flat) // me.world
+    parts = [flat[rank * size : (rank + 1) * size] for rank in range(me.world)]
+    return {**found, "watch": [gpu_watch.from_numbers(*one) for one in zip(parts, *said)]}
+
+
 def main() -> None:
     """One rank."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -312,7 +327,7 @@ def main() -> None:
     torch: Any = importlib.import_module("torch")  # by name, for the controller that reads this file has none
     torch.set_num_threads(1)
     me = Rank(torch, args)
-    found = report(me, args)
+    found = watched(me, args) if me.backend == "nccl" else report(me, args)
     if me.rank == 0:
         print(json.dumps(found), flush=True)
     me.dist.barrier(group=me.talk)

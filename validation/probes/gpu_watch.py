@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from validation.probes.nvml import Gpu, Nvml, NvmlError, State
+from validation.probes.nvml import REASONS, Gpu, Nvml, NvmlError, State
 
 SAMPLE_S = 0.2  # between two looks
 SHARE = 0.02  # of the time, at most, goes by in looking
@@ -190,6 +190,36 @@ class Watch:
             mine = self.sampler.seen[0].document()
             return {**mine, "cost_s": round(self.sampler.cost_s, 4), "said": mine["said"] or self.sampler.said}
         return {"samples": 0, "said": self.said or self.sampler.said, "reasons": {}, "reason_s": {}}
+
+
+PARTS = ("least", "median", "most")
+NAMES = tuple(sorted(REASONS.values()))
+
+
+def numbers(seen: dict[str, Any]) -> list[float]:
+    """A Watch's document as so many numbers, whatever is in it; -1: not there. For ranks that exchange only those."""
+    found = [seen.get("samples", 0), seen.get("seconds", 0.0)]
+    found += [seen[key][part] if key in seen else -1 for key in QUANTITIES for part in PARTS]
+    found += [-1 if seen.get(key) is None else seen[key] for key in LIMITS]
+    return [
+        float(one) for one in (*found, *(seen[key].get(name, 0) for key in ("reasons", "reason_s") for name in NAMES))
+    ]
+
+
+def from_numbers(values: list[float], at: str, said: str) -> dict[str, Any]:
+    """The document of the GPU at that address again."""
+    given = iter(values)
+    document: dict[str, Any] = {"address": at, "uuid": "", "said": said, "samples": int(next(given))}
+    document["seconds"] = next(given)
+    for key in QUANTITIES:
+        span = {part: next(given) for part in PARTS}
+        if span["most"] >= 0:
+            document[key] = span
+    document.update({key: value if value >= 0 else None for key, value in zip(LIMITS, given)})
+    for key in ("reasons", "reason_s"):
+        told = {name: next(given) for name in NAMES}
+        document[key] = {name: value for name, value in told.items() if value > 0}
+    return document
 
 
 def address(index: int) -> str:
