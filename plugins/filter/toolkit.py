@@ -25,7 +25,7 @@ FILTERS = {
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "
         "daemon_gpu_faults"
     ),
-    "horovod": "apt_sources_for training_servers training_addresses training_over_rdma",
+    "horovod": "apt_sources_for training_servers training_with_gpus training_addresses training_over_rdma",
     "kernel": "kernel_reads kernel_plan kernel_undo",
     "monitoring": "nodes_running management_address exporter_listen exporter_target",
     "nccl": "nccl_reads fabric_libraries library_file",

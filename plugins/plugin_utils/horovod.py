@@ -9,10 +9,18 @@ from typing import Any
 from ansible.errors import AnsibleFilterError
 from ansible.module_utils.parsing.convert_bool import boolean
 
+#: Where all that an image needs comes from: Debian's main; Ubuntu has Open MPI and perftest in universe.
+COMPONENTS = ("main", "universe")
+
 
 def training_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Hosts that take part, sorted: all but those of which the inventory says horovod_state absent."""
     return [name for name in sorted(names) if hostvars[name].get("horovod_state", "present") == "present"]
+
+
+def training_with_gpus(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether one of these hosts has GPUs by its bill of materials: training then needs an image for them."""
+    return any(int((hostvars[name].get("bom") or {}).get("gpu_count") or 0) > 0 for name in names)
 
 
 def training_addresses(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -60,26 +68,30 @@ def _stanza(text: str, codename: str, wanted: str) -> str:
     if not suites or "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() == "no":
         return ""
     key = fields.get("signed-by", "")
-    if "main" not in fields.get("components", "").split() or "uris" not in fields or (key and not key.startswith("/")):
+    components = [one for one in COMPONENTS if one in fields.get("components", "").split()]
+    if not components or "uris" not in fields or (key and not key.startswith("/")):
         return ""
-    lines = ["Types: deb", f"URIs: {fields['uris']}", f"Suites: {' '.join(suites)}", "Components: main"]
+    lines = ["Types: deb", f"URIs: {fields['uris']}", f"Suites: {' '.join(suites)}"]
+    lines.append(f"Components: {' '.join(components)}")
     return "\n".join([*lines, f"Signed-By: {key}"] if key else lines)
 
 
 def _one_line(line: str, codename: str, wanted: str) -> str:
     match = re.fullmatch(r"deb\s+(?:\[([^]]*)\]\s+)?(\S+)\s+(\S+)\s+(.+?)\s*(?:#.*)?", line.strip())
-    if match is None or "main" not in match.group(4).split():
+    if match is None:
         return ""
+    components = [one for one in COMPONENTS if one in match.group(4).split()]
     suites = _suites([match.group(3)], codename, wanted)
     signed = re.search(r"signed-by=(/\S+)", match.group(1) or "")
-    if not suites:
+    if not suites or not components:
         return ""
-    lines = ["Types: deb", f"URIs: {match.group(2)}", f"Suites: {suites[0]}", "Components: main"]
+    lines = ["Types: deb", f"URIs: {match.group(2)}", f"Suites: {suites[0]}"]
+    lines.append(f"Components: {' '.join(components)}")
     return "\n".join([*lines, f"Signed-By: {signed.group(1)}"] if signed else lines)
 
 
 def apt_sources_for(files: Mapping[str, str], codename: str, wanted: str) -> str:
-    """deb822 sources of `wanted` at the mirrors that serve `codename` to this node; component main only."""
+    """deb822 sources of `wanted` at the mirrors that serve `codename` to this node; components main, universe."""
     found: list[str] = []
     for path, text in sorted(files.items()):
         if path.endswith(".sources"):

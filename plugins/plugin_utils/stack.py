@@ -43,6 +43,10 @@ OVERRIDES = {
     "dcgm_cuda_majors": ("dcgm", "cuda_majors"),
     "docker_provider": ("docker", "provider"),
     "docker_version": ("docker", "version"),
+    "horovod_torch": ("horovod", "torch"),
+    "horovod_image": ("horovod", "image"),
+    "horovod_cuda": ("horovod", "for_gpus"),
+    "horovod_state": ("horovod", "state"),
 }
 
 
@@ -238,6 +242,29 @@ def container_toolkit_faults(stack: Set, facts: Facts) -> Iterator[str]:
         )
 
 
+def training_faults(stack: Set, facts: Facts) -> Iterator[str]:
+    """GPUs and driver against the CUDA of the training image that the head would build."""
+    torch, cuda = value(stack, "horovod", "torch"), value(stack, "horovod", "cuda")
+    told = str((stack.get("horovod") or {}).get("for_gpus", "")).lower()
+    named = value(stack, "horovod", "image") or value(stack, "horovod", "state") == "absent" or told == "false"
+    gpus = [g for g in facts.get("gpus") or () if "cuda" in known()["generations"].get(g["generation"], {})]
+    if not torch or not cuda or named:
+        return
+    advice = "name a fitting one in horovod_image, or leave the training out (horovod_state: absent)"
+    if gpus and numbers(cuda)[:2] > numbers(last({g["generation"] for g in gpus}, "cuda")):
+        yield (
+            f"the training image's torch {torch} is made with CUDA {cuda}, which has no code for {models(gpus)}: "
+            f"{advice}"
+        )
+    needed, branch = known()["cuda_major"].get(numbers(cuda)[0], own_branch(cuda)), branch_of(stack)
+    if 0 < branch < needed:
+        yield (
+            f"the training image's torch {torch} is made with CUDA {cuda}, which needs a driver of branch {needed} or "
+            f"later, and the set has {value(stack, 'nvidia_driver')}: take a later driver (nvidia_driver_version), or "
+            f"{advice}"
+        )
+
+
 RULES: tuple[Callable[[Set, Facts], Iterator[str]], ...] = (
     kernel_faults,
     provider_faults,
@@ -248,6 +275,7 @@ RULES: tuple[Callable[[Set, Facts], Iterator[str]], ...] = (
     ofed_faults,
     dcgm_faults,
     container_toolkit_faults,
+    training_faults,
 )
 
 
@@ -267,7 +295,7 @@ def stack_faults(stack: Set, facts: Facts) -> list[str]:
         return [
             f"the set of stack release {release} for {system} is a record and cannot be installed: reinstall the node"
         ]
-    gpu_rules = {provider_faults, cuda_faults, nvlink5_faults, dcgm_faults, container_toolkit_faults}
+    gpu_rules = {provider_faults, cuda_faults, nvlink5_faults, dcgm_faults, container_toolkit_faults, training_faults}
     skipped = set() if facts.get("gpu_server", True) else gpu_rules
     return [reason for rule in RULES if rule not in skipped for reason in rule(stack, facts)]
 

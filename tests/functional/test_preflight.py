@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -296,6 +297,39 @@ def test_a_node_that_does_not_answer_hides_no_others_findings(tmp_path: Path) ->
     assert "gone cannot be provisioned: does not answer: " in text
     assert "mute cannot be provisioned: cannot be read: " in text
     assert "TASK [preflight : Show every node's findings]" in ran.stdout
+
+
+IMAGE_HOSTS = """
+all:
+  vars:
+    stack_release: current
+    ansible_connection: local
+    ansible_become: false
+    ansible_python_interpreter: %s
+    preflight_disk_min_mib: {/var: 1}
+    preflight_image_min_mib: {head: 88888888, node: 77777777}
+  children:
+    heads: {hosts: {head: {}}}
+    gpu_servers: {hosts: {server: {bom: {gpu_count: %d}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "options", "needed"),
+    [
+        (8, [], {"88888888", "77777777"}),
+        (8, ["-e", "horovod_image=registry.example/training:1"], {"77777777"}),
+        (0, [], set()),
+    ],
+)
+def test_a_training_image_for_gpus_needs_its_room(
+    tmp_path: Path, gpus: int, options: list[str], needed: set[str]
+) -> None:
+    """Most of it on the head, which makes it and keeps it."""
+    (tmp_path / "hosts.yml").write_text(IMAGE_HOSTS % (sys.executable, gpus))
+    ran = ansible("ansible-playbook", "playbooks/preflight.yml", "-i", str(tmp_path), *options)
+    text = " ".join(ran.stdout.split())
+    assert set(re.findall(r"MiB free; (\d+) MiB is needed", text)) == needed, text
 
 
 def test_why_a_node_could_not_be_read_has_its_cure() -> None:

@@ -92,6 +92,16 @@ PLANTED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"nvidia_driver_version": "580.159.03"}, {}, "set nvidia_driver_fabric_manager_version to 580.159.03"),
     ({}, {"gpus": [V100], "nvswitches": []}, "CUDA 13.1.1 has no code for Tesla V100"),
     ({}, {"gpus": [V100], "nvswitches": []}, "cuDNN 9.17.1.4 does not support Tesla V100"),
+    (
+        {"cuda_version": "12.9.1", "cuda_cudnn_version": "9.10.2"},
+        {"gpus": [V100], "nvswitches": []},
+        "training image's torch 2.14.1 is made with CUDA 13.0, which has no code for Tesla V100",
+    ),
+    (
+        {"nvidia_driver_version": "575.57.08", "cuda_version": "12.9.1"},
+        {},
+        "training image's torch 2.14.1 is made with CUDA 13.0, which needs a driver of branch 580 or later",
+    ),
     ({"nvidia_driver_version": "590.48.01"}, {"gpus": [V100], "nvswitches": []}, "branch 580 is the last that does"),
     ({"nvidia_driver_version": "620.10"}, {"gpus": [V100], "nvswitches": []}, "open kernel modules alone"),
     ({"nvidia_driver_flavour": "open"}, {"gpus": [V100], "nvswitches": []}, "no open kernel modules for Tesla V100"),
@@ -303,3 +313,18 @@ def test_the_record_of_2019_has_each_machines_own_stack() -> None:
     assert told("ubuntu1604-r740") == ("390.46", *common)
     eight = ("384.145", "9.0.176", "7.1.4", "2.2.13", "3.0.0", "4.4.0-130", "16.04.3")
     assert told("ubuntu1604-8xv100") == eight
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"horovod_image": "registry.example/training:1"},
+        {"horovod_state": "absent"},
+        {"horovod_cuda": False},
+        {"horovod_cuda": "false"},
+    ],
+)
+def test_an_image_that_is_not_built_need_not_fit(variables: dict[str, Any]) -> None:
+    facts = {"gpus": [V100], "nvswitches": []}
+    assert any("training image" in reason for reason in faults({}, facts))
+    assert not any("training image" in reason for reason in faults(variables, facts))

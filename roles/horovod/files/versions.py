@@ -1,6 +1,7 @@
 """Prints as JSON what is in a training image; runs in a container of it. Nothing beyond the standard library."""
 
 import importlib
+import importlib.metadata
 import json
 import platform
 import re
@@ -41,6 +42,22 @@ def torch_versions() -> dict[str, str]:
     return {"torch": torch.__version__, "cuda": cuda, "cudnn": str(cudnn or ""), "nccl": str(nccl)}
 
 
+def horovod_nccl() -> bool:
+    """Whether Horovod exchanges between GPUs by NCCL."""
+    try:
+        return bool(importlib.import_module("horovod.torch").nccl_built())
+    except (ImportError, OSError):
+        return False
+
+
+def pip_package(name: str) -> str:
+    """Version of an installed Python package."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
 def horovod_version() -> str:
     """Release of Horovod if it loads with torch and MPI."""
     try:
@@ -57,12 +74,19 @@ print(
         {
             **torch_versions(),
             "horovod": horovod_version(),
+            "horovod_nccl": horovod_nccl(),
+            "torchvision": pip_package("torchvision"),
+            "timm": pip_package("timm"),
             "openmpi": first(r"\(Open MPI\)\s+(\S+)", said("mpirun", "--version")),
             "rdma_core": package("rdma-core"),
             "python": platform.python_version(),
             "os": first(r'(?m)^ID="?([^"\n]+)', release) + " " + first(r'(?m)^VERSION_ID="?([^"\n]+)', release),
             # What a wheel was built against, to the last digit, decides whether it fits.
-            "abi": [package(name) for name in ("python3", "python3-torch", "libopenmpi3")],
+            "abi": [
+                package("python3"),
+                package("python3-torch"),
+                package("libopenmpi3") or package("libopenmpi3t64") or package("libopenmpi40"),
+            ],
             "machine": platform.machine(),
         }
     )

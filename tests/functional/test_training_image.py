@@ -1,0 +1,384 @@
+"""The training image for GPUs: when it is one, what its recipe does, and that a vendor's without Horovod is taken."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.node_modules import ROOT, load
+
+SET = yaml.safe_load((ROOT / "stacks/current.yml").read_text())["stack_data"]["sets"]["ubuntu2404"]["horovod"]
+FACTS = {"distribution": "Ubuntu", "distribution_release": "noble", "architecture": "x86_64"}
+BOOKWORM = {**FACTS, "distribution": "Debian", "distribution_release": "bookworm"}
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.set_fact:
+        ansible_facts: "{{ told_facts }}"
+        horovod_proxy: {stdout: ""}
+    - elastic_ai.toolkit.node_state: {contents: [/etc/apt/sources.list.d/*]}
+      register: horovod_node
+    - ansible.builtin.include_role: {name: elastic_ai.toolkit.horovod, tasks_from: "{{ told_tasks }}", public: true}
+      when: inventory_hostname in told_hosts
+    - ansible.builtin.debug: {msg: "RESULT {{ horovod_result.not_applicable }}"}
+      when: horovod_result is defined
+    - ansible.builtin.debug: {msg: "TAG {{ inventory_hostname }} {{ __horovod_tag }} {{ __horovod_suite }}"}
+      when: __horovod_tag is defined
+"""
+SOURCES = "Types: deb\nURIs: http://mirror.example/ubuntu\nSuites: {}\nComponents: main universe restricted\n"
+VENDOR = {"torch": "2.14.1", "horovod": "", "horovod_nccl": False, "openmpi": "", "nccl": "2.30.7"}
+READY = "registry.example/vendor:1"
+ETC = "/etc/elastic-ai/training"
+
+
+def case(
+    tasks: str = "recipe",
+    facts: dict[str, str] | None = None,
+    server: dict[str, Any] | None = None,
+    recording: dict[str, Any] | None = None,
+    **variables: Any,
+) -> dict[str, Any]:
+    """A site of a head and a server that no host stands behind, what is run on it, and its variables."""
+    told = facts or FACTS
+    state = {"contents": {"/etc/apt/sources.list.d/x.sources": SOURCES.format(told["distribution_release"])}}
+    common = {
+        "told_tasks": tasks,
+        "told_facts": told,
+        "told_hosts": ["head1", "gpu1"],
+        "stack_set": {"horovod": SET, "ofed": {"provider": "inbox"}},
+        **variables,
+    }
+    plain = {"modules": {"node_state": state}, "commands": {"*": {"rc": 0, "stdout": ""}}}
+    return {"common": common, "server": server or {"bom": {"gpu_count": 8}}, "recording": recording or plain}
+
+
+def pulled(found: dict[str, Any]) -> dict[str, Any]:
+    """A node that pulls a ready image with this in it."""
+    commands = {
+        "docker run *": {"rc": 0, "stdout": json.dumps(found)},
+        "docker image inspect *": {"rc": 0, "stdout": '["registry.example/vendor@sha256:12"]'},
+        "*": {"rc": 0, "stdout": ""},
+    }
+    return case("image", recording={"commands": commands}, horovod_image=READY)
+
+
+def has(horovod: str) -> dict[str, Any]:
+    """A node that has all, and an image with this Horovod."""
+    record = {"reference": READY, "digest": "sha256:12", "versions": {**VENDOR, "horovod": horovod}}
+    keys = ("id_ed25519", "ssh_host_ed25519_key", "ssh_host_ed25519_key-cert.pub", "ca")
+    units = ("docker.service", "elastic-ai-training.service")
+    state = {
+        "files": dict.fromkeys((f"{ETC}/{name}" for name in keys), 1),
+        "contents": {f"{ETC}/image.json": json.dumps(record)},
+        "units": {name: {"active": True, "enabled": True} for name in units},
+        "users": {"elastic-ai-train": True},
+    }
+    commands = {"/usr/local/bin/*": {"rc": 0, "stdout": "gpu1"}, "*": {"rc": 0, "stdout": ""}}
+    recording = {"modules": {"node_state": state}, "commands": commands}
+    return case("present", recording=recording, horovod_image=READY, canned_node="converged")
+
+
+def cases(wheels: Path) -> dict[str, dict[str, Any]]:
+    """All that is run, in one process, for starting Ansible takes longer than each of them."""
+    doca = {"horovod": SET, "ofed": {"provider": "doca"}}
+    index, proxy = "https://mirror.example/simple", "http://proxy.example:3128"
+    return {
+        "gpus": case(),
+        "site": case(horovod_pip_index=index, horovod_pip_proxy=proxy, horovod_build_jobs=3),
+        "doca": case(stack_set=doca),
+        "torch": case(horovod_torch="2.14.0"),
+        "timm": case(horovod_timm="1.0.30"),
+        "build": case(horovod_packages_build_cuda=["g++"]),
+        "wheels": case(horovod_wheels=str(wheels)),
+        "debian": case(facts=BOOKWORM),
+        "none": case(facts=BOOKWORM, server={"bom": {"gpu_count": 0}}),
+        "left out": case(facts=BOOKWORM, server={"bom": {"gpu_count": 8}, "horovod_state": "absent"}),
+        "el": case("present", facts={**FACTS, "distribution": "Rocky"}),
+        "no torch": case("present", stack_set={"horovod": {"version": "0.28.1"}}),
+        "processors on Ubuntu": case("present", horovod_cuda=False),
+        "vendor": pulled(VENDOR),
+        "vendor with Horovod": pulled({**VENDOR, "horovod": "0.28.1"}),
+        "vendor without torch": pulled({**VENDOR, "torch": ""}),
+        "here without Horovod": has(""),
+        "here with Horovod": has("0.28.1"),
+    }
+
+
+@dataclass
+class Ran:
+    """What a run said and what it asked of the nodes."""
+
+    said: str
+    calls: list[dict[str, Any]]
+
+    @property
+    def failed(self) -> bool:
+        return not re.search(r"head1 +: .*failed=0", self.said)
+
+    def of(self, *modules: str) -> list[dict[str, Any]]:
+        return [call for call in self.calls if call["module"] in modules]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What was written on the head, by name."""
+        calls = [call for call in self.of("managed_files") if call["host"] == "head1"]
+        entries = [entry for call in calls for entry in call["args"].get("files") or []]
+        return {Path(entry["path"]).name: str(entry.get("content")) for entry in entries}
+
+    @property
+    def tags(self) -> set[str]:
+        return set(re.findall(r"TAG \w+ (\w+) \w+", self.said))
+
+    @property
+    def suite(self) -> str:
+        return re.findall(r"TAG head1 \w+ (\w+)", self.said)[0]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ran]:
+    root = tmp_path_factory.mktemp("image")
+    wheels, play = root / "wheels", root / "play.yml"
+    wheels.mkdir()
+    (wheels / "torch-2.14.1-py3-none-any.whl").write_text("a wheel")
+    play.write_text(PLAY)
+    (root / "templates").symlink_to(
+        ROOT / "roles/horovod/templates"
+    )  # for the tag, which is asked for outside of the role
+    asked, folders = cases(wheels), {}
+    for number, (name, one) in enumerate(asked.items()):
+        folder = folders[name] = root / str(number)
+        folder.mkdir()
+        (folder / "node.json").write_text(json.dumps(one["recording"]))
+        common = {
+            "ansible_connection": "canned",
+            "canned_recording": str(folder / "node.json"),
+            "canned_log": str(folder / "log"),
+            "horovod_cache": str(folder / "cache"),
+            **one["common"],
+        }
+        groups = {"heads": {"hosts": {"head1": {}}}, "gpu_servers": {"hosts": {"gpu1": one["server"]}}}
+        (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": common, "children": groups}}))
+    pairs = [f"{folder / 'hosts.yml'}:{folder / 'said'}" for folder in folders.values()]
+    environment = {
+        **os.environ,
+        "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests/plugins/connection"),
+        "ANSIBLE_NOCOLOR": "1",
+        "HOME": str(root),
+    }
+    command = [sys.executable, str(ROOT / "tests/support/playbooks.py"), *pairs, "--", str(play)]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=900)
+    found = {}
+    for name, folder in folders.items():
+        log = folder / "log"
+        lines = log.read_text().splitlines() if log.is_file() else []
+        found[name] = Ran((folder / "said").read_text(), [json.loads(line) for line in lines])
+    return found
+
+
+def test_servers_with_gpus_get_torch_of_the_release(done: dict[str, Ran]) -> None:
+    ran = done["gpus"]
+    assert not ran.failed, ran.said
+    packages, builder = ran.files["Dockerfile.packages"], ran.files["Dockerfile.builder"]
+    for name in ("torch", "torchvision", "timm"):
+        assert f" {name}=={SET[name]}" in packages
+    assert "python3-torch" not in packages
+    assert "--no-index" not in packages + builder.split("COPY horovod")[0]
+    assert ran.suite == "noble", "the RDMA libraries are those of the nodes' own release"
+    assert "Components: main universe\n" in ran.files["base.sources"]
+    assert len(ran.tags) == 1, "head and servers have to mean the same image"
+    assert "JOBS=8" in ran.files["make-packages"]
+    assert "/etc/ssl/certs/ca-certificates.crt" in {call["args"].get("src") for call in ran.of("copy")}
+    assert done["debian"].suite == "bookworm"
+
+
+def test_servers_without_gpus_keep_the_image_for_processors(done: dict[str, Ran]) -> None:
+    none = done["none"]
+    assert not none.failed, none.said
+    assert "python3-torch" in none.files["Dockerfile.packages"]
+    assert "nvcc" not in none.files["Dockerfile.builder"]
+    assert done["left out"].tags == none.tags
+    assert done["debian"].tags != none.tags
+
+
+def test_the_tag_follows_what_is_in_the_image_and_nothing_else(done: dict[str, Ran]) -> None:
+    same = [done[name].tags for name in ("gpus", "site", "doca", "debian")]
+    assert all(len(tags) == 1 and tags == same[0] for tags in same)
+    other = [done[name].tags for name in ("torch", "timm", "build")]
+    assert len({min(tags) for tags in [same[0], *other]}) == 4
+
+
+def test_a_mirror_and_a_proxy_are_given_to_the_build_alone(done: dict[str, Ran]) -> None:
+    files = done["site"].files
+    assert "PIP_INDEX_URL=https://mirror.example/simple" in files["make-packages"]
+    assert "https_proxy=http://proxy.example:3128" in files["make-packages"]
+    assert "JOBS=3" in files["make-packages"]
+    assert "mirror.example/simple" not in files["Dockerfile.packages"] + files["Dockerfile.builder"]
+
+
+def test_a_site_without_internet_gives_a_folder_of_wheels(done: dict[str, Ran]) -> None:
+    ran = done["wheels"]
+    assert not ran.failed, ran.said
+    packages, builder = ran.files["Dockerfile.packages"], ran.files["Dockerfile.builder"]
+    for text in (packages, builder):
+        asked = re.findall(r"pip install[^;]*", text)
+        assert asked
+        assert all("--no-index --find-links /wheels" in words for words in asked)
+    last = packages.rpartition("\nFROM ")[2]
+    assert "COPY wheels" not in last, "the wheels are as large as what they hold"
+    assert "COPY --from=wheels /usr/local /usr/local" in last
+    assert any("/wheels/" in str(call["args"].get("dest")) for call in ran.of("copy"))
+
+
+def test_rdma_libraries_of_a_vendor_come_from_the_same_source(done: dict[str, Ran]) -> None:
+    looked = {call["args"]["path"] for call in done["doca"].of("stat")}
+    assert "/etc/apt/sources.list.d/elastic-ai-doca.sources" in looked
+    assert "/etc/apt/keyrings/elastic-ai-doca.asc" in looked
+    assert not any("/etc/apt" in str(call["args"]["path"]) for call in done["gpus"].of("stat"))
+
+
+def runs(dockerfile: str) -> list[str]:
+    """The shell programs of a Dockerfile."""
+    joined = re.sub(r"\\\n", " ", "\n".join(line for line in dockerfile.splitlines() if not line.startswith("#")))
+    return [line.removeprefix("RUN ") for line in joined.splitlines() if line.startswith("RUN ")]
+
+
+@pytest.mark.parametrize("name", ["gpus", "wheels"])
+def test_every_step_is_a_program_that_a_shell_understands(done: dict[str, Ran], name: str) -> None:
+    files = done[name].files
+    steps = [step for file in ("Dockerfile.packages", "Dockerfile.builder") for step in runs(files[file])]
+    assert len(steps) == 6
+    for step in steps:
+        checked = subprocess.run(["sh", "-n", "-c", step], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, step + checked.stderr
+
+
+#: Lines of Horovod 0.28.1 that do not go with today's torch and CUDA.
+HOROVOD = {
+    "CMakeLists.txt": "set(CMAKE_CXX_STANDARD 14)\nset(CMAKE_CXX_STANDARD_REQUIRED ON)\n",
+    "horovod/torch/CMakeLists.txt": "    set(CMAKE_CXX_STANDARD 14)\n",
+    "horovod/common/ops/cuda/CMakeLists.txt": "set(CMAKE_CUDA_STANDARD 11)\nset(CMAKE_CUDA_STANDARD_REQUIRED ON)\n",
+}
+#: In place of the image's python3: pip keeps what it was given, all else is real.
+PYTHON = """#!/bin/sh
+if [ "$1 $2 $3" = "-m pip wheel" ]; then
+  env | grep -E '^(HOROVOD|CUDA_HOME|MAKEFLAGS)' > {out}/environment
+  cp -r source {out}/built; nvcc > {out}/nvcc
+  exit 0
+fi
+exec {python} -S "$@"
+"""
+
+
+def test_horovod_is_built_with_nccl_and_the_standards_of_today(done: dict[str, Ran], tmp_path: Path) -> None:
+    """The step that compiles, run as it stands on a small tree of the same shape."""
+    step = runs(done["gpus"].files["Dockerfile.builder"])[-1]
+    build, out, modules, programs = (tmp_path / name for name in ("build", "out", "modules", "bin"))
+    for folder in (
+        build,
+        out,
+        programs,
+        modules / "torch",
+        *(modules / "nvidia" / p for p in ("cu13/lib", "cu13/bin")),
+    ):
+        folder.mkdir(parents=True)
+    (modules / "nvidia/nccl/lib").mkdir(parents=True)
+    (modules / "nvidia/nccl/lib/libnccl.so.2").write_text("nccl")
+    (modules / "nvidia/cu13/lib/libcudart.so.13").write_text("cudart")
+    nvcc = modules / "nvidia/cu13/bin/nvcc"
+    nvcc.write_text("#!/bin/sh\necho the compiler of the index\n")
+    nvcc.chmod(0o755)
+    (modules / "torch/__init__.py").write_text(
+        "class _C:\n    @staticmethod\n    def _cuda_getArchFlags():\n        return 'sm_75 sm_90 sm_100 compute_120'\n"
+    )
+    (programs / "python3").write_text(PYTHON.format(out=out, python=sys.executable))
+    (programs / "python3").chmod(0o755)
+    with tarfile.open(build / "horovod.tar.gz", "w:gz") as archive:
+        for name, text in HOROVOD.items():
+            info = tarfile.TarInfo(f"horovod-0.28.1/{name}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(modules), "JOBS": "3"}
+    done = subprocess.run(
+        ["sh", "-c", step.replace("cd /build", f"cd {build}")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    built = {name: (out / "built" / name).read_text() for name in HOROVOD}
+    assert "set(CMAKE_CXX_STANDARD 20)" in built["CMakeLists.txt"]
+    assert "set(CMAKE_CXX_STANDARD 20)" in built["horovod/torch/CMakeLists.txt"]
+    assert "set(CMAKE_CUDA_STANDARD 17)" in built["horovod/common/ops/cuda/CMakeLists.txt"]
+    said = dict(line.split("=", 1) for line in (out / "environment").read_text().splitlines())
+    assert said["HOROVOD_GPU_OPERATIONS"] == "NCCL"
+    assert said["HOROVOD_BUILD_CUDA_CC_LIST"] == "75,90,100"
+    assert said["MAKEFLAGS"] == "-j3"
+    assert Path(said["HOROVOD_NCCL_LIB"], "libnccl.so").resolve().name == "libnccl.so.2"
+    assert Path(said["CUDA_HOME"], "lib64/libcudart.so").read_text() == "cudart"
+    assert (out / "nvcc").read_text() == "the compiler of the index\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("el", "only a Debian or Ubuntu node can bootstrap"),
+        ("no torch", "names no torch for these GPUs"),
+        ("processors on Ubuntu", "only a Debian node can bootstrap"),
+    ],
+)
+def test_what_cannot_be_built_is_said_first(done: dict[str, Ran], name: str, words: str) -> None:
+    assert done[name].failed
+    assert words in " ".join(done[name].said.split())
+    assert done[name].of("managed_files", "package_set", "user") == []
+
+
+def test_a_ready_image_needs_torch_and_no_horovod(done: dict[str, Ran]) -> None:
+    for name in ("vendor", "vendor with Horovod"):
+        assert not done[name].failed, done[name].said
+    assert done["vendor without torch"].failed
+    said = " ".join(done["vendor without torch"].said.split())
+    assert "neither Horovod loads with torch and MPI, nor torch alone" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "launcher"),
+    [("here without Horovod", "elastic-ai-torchrun"), ("here with Horovod", "elastic-ai-mpirun")],
+)
+def test_without_horovod_torchrun_alone_is_used_and_said(done: dict[str, Ran], name: str, launcher: str) -> None:
+    ran = done[name]
+    assert not ran.failed, ran.said
+    asked = [str(call["args"]) for call in ran.of("command")]
+    launched = [words for words in asked if "/usr/local/bin/elastic-ai-" in words]
+    assert len(launched) == 1
+    assert launcher in launched[0]
+    assert ("has no Horovod" in ran.said) == (launcher == "elastic-ai-torchrun")
+
+
+with_gpus = load("plugins/plugin_utils/horovod.py").training_with_gpus
+
+
+@pytest.mark.parametrize(
+    ("hostvars", "found"),
+    [
+        ({"a": {}}, False),
+        ({"a": {"bom": None}}, False),
+        ({"a": {"bom": {"gpu_count": 0}}}, False),
+        ({"a": {"bom": {"gpu_count": 0}}, "b": {"bom": {"gpu_count": "4"}}}, True),
+        ({}, False),
+    ],
+)
+def test_the_bill_of_materials_says_where_gpus_are(hostvars: dict[str, Any], found: bool) -> None:
+    assert with_gpus(list(hostvars), hostvars) is found
