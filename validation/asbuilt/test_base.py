@@ -57,11 +57,14 @@ def test_every_node_is_known_by_name(host: Host, site: Site) -> None:
             wanted[node] = variables["ansible_host"]
         for port in variables.get("fabric_ports", []):
             wanted[f"{node}-{port['interface']}"] = port["address"].partition("/")[0]
+            if port.get("address6"):
+                wanted[f"{node}-{port['interface']}-v6"] = port["address6"].partition("/")[0]
     names = sorted(wanted)
     loop = " ".join(["%s"] * len(names))
     said = host.run(f"for n in {loop}; do echo $n $(getent hosts $n | cut -d' ' -f1); done", *names).stdout
     found = {line.split()[0]: line.split()[1:] for line in said.splitlines() if line.split()}
-    wrong = [f"{name} is {_list(found.get(name, []))}" for name in names if wanted[name] not in found.get(name, [])]
+    right = {name: str(ipaddress.ip_address(address)) for name, address in wanted.items()}  # as getent writes it
+    wrong = [f"{name} is {_list(found.get(name, []))}" for name in names if right[name] not in found.get(name, [])]
     assert not wrong, f"{len(wrong)} of {len(names)} names are not as in the inventory: {'; '.join(wrong[:3])}"
 
 

@@ -1,0 +1,42 @@
+"""The names that role base writes into /etc/hosts, rendered from its template."""
+
+from __future__ import annotations
+
+import re
+
+import jinja2
+
+from tests.support.node_modules import ROOT
+
+NODES = {
+    "gpu1": {
+        "ansible_host": "2001:db8::11",
+        "fabric_ports": [{"interface": "ens1", "address": "10.80.0.11/24", "address6": "fd00:80::11/64"}],
+    },
+    "gpu2": {"ansible_host": "10.0.0.12", "fabric_ports": [{"interface": "ens1", "address": "10.80.0.12/24"}]},
+    "gpu3": {"ansible_host": "gpu3.site.example"},
+}
+
+
+def rendered(current: str, keep: bool = True) -> str:
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)  # as Ansible's template
+    environment.tests["match"] = lambda text, pattern: re.match(pattern, text) is not None
+    template = environment.from_string((ROOT / "roles/base/templates/hosts.j2").read_text(encoding="utf-8"))
+    node = {"contents": {"/etc/hosts": current}}
+    return template.render(base_node=node, base_manage_hosts=keep, groups={"all": list(NODES)}, hostvars=NODES)
+
+
+def test_addresses_of_both_kinds_have_names_and_a_name_has_none() -> None:
+    first = rendered("127.0.0.1 localhost\n")
+    lines = [line for line in first.splitlines() if line and not line.startswith("#")]
+    assert lines == [
+        "2001:db8::11 gpu1",
+        "10.80.0.11 gpu1-ens1",
+        "fd00:80::11 gpu1-ens1-v6",
+        "10.0.0.12 gpu2",
+        "10.80.0.12 gpu2-ens1",
+        "127.0.0.1 localhost",
+    ]
+    assert "\n\n" not in first
+    assert rendered(first) == first
+    assert rendered(first, keep=False).strip() == "127.0.0.1 localhost"
