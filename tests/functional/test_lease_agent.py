@@ -400,5 +400,5 @@ def test_a_lease_that_ends_without_notice_sends_the_chosen_signal_at_once(start:
 
 
 def test_a_program_whose_parent_died_before_it_could_ask_to_follow_it_does_not_start() -> None:
-    done = subprocess.run(["echo", "started"], preexec_fn=partial(running._die_with, 1), capture_output=True)
+    done = subprocess.run(["echo", "started"], preexec_fn=partial(running.die_with, 1), capture_output=True)
     assert (done.returncode, done.stdout) == (128 + signal.SIGTERM, b"")

@@ -18,8 +18,8 @@ def test_a_program_keeps_its_exit_code_and_gets_what_is_sent_to_us(tmp_path: Pat
     code = (
         "import os, subprocess, sys, threading; from functools import partial\n"
         "from toolkit.lease import host, running\n"
-        "p = subprocess.Popen(sys.argv[1:], preexec_fn=partial(running._die_with, os.getpid()))\n"
-        "watch = running._Watch(host.Host(), 1, (), threading.Event(), print, None, 10)\n"
+        "p = subprocess.Popen(sys.argv[1:], preexec_fn=partial(running.die_with, os.getpid()))\n"
+        "watch = running.Watch(host.Host(), 1, (), threading.Event(), print, None, 10)\n"
         "with running._signals_to(p): sys.exit(watch.wait(p))"
     )
     root = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -115,6 +115,7 @@ def make_request(
     hours: float | None,
     mode: str,
     apart: bool = False,
+    where: Literal["client", "server"] = "client",
 ) -> tuple[ask.LeaseRequest, list[list[str]]]:
     """The request, and the jobs that it becomes, against the pool as it is; all refusals happen here."""
     if part is not None and memory is not None:
@@ -139,8 +140,10 @@ def make_request(
         share = part_for_memory(memory, min(sizes), of, max(gpu.context_bytes for gpu in gpus))
     else:
         share = parse_part(part, of) if part is not None else GpuPart(max(of, 1), max(of, 1))
-    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart)
+    request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart, where=where)
     ask.refuse_impossible(request, nodes)
+    if where == "server":
+        request = replace(request, cpus=ask.cpus_for(request, nodes))
     request = replace(request, host_mib=ask.host_mib(host, request, nodes, known))
     if share.note:
         say(share.note)

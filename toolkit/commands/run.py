@@ -1,4 +1,4 @@
-"""`toolkit run`: a program on GPUs elsewhere."""
+"""`toolkit run`: a program on GPUs elsewhere, by an engine, or on their server itself."""
 
 from __future__ import annotations
 
@@ -7,31 +7,70 @@ import shutil
 import signal
 import sys
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import click
 
 from toolkit.commands.lease_shared import make_request, omit, request_options, say
 from toolkit.commands.lease_static import endpoint_text
 from toolkit.exits import epilogue
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, endpoint, engines, running
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, endpoint, engines, pool, running, step
 from toolkit.lease.fraction import parse_part
-from toolkit.lease.host import this_host
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.sync import readable
 
 #: Programs of the toolkit's own that are known to launch no kernels.
 COPY_ALONE = ("elastic-ai-copybench",)
 
 
+def is_enough(engine: str, program: tuple[str, ...], no_kernels: bool) -> bool:
+    """Whether the engine does what the program needs."""
+    return engines.load(engine).RUNS_KERNELS or no_kernels or Path(program[0]).name in COPY_ALONE
+
+
 def refuse_without_kernels(engine: str, program: tuple[str, ...], no_kernels: bool) -> None:
     """LeaseError where the engine runs no kernels and nobody said that the program needs none: many a program would
     find no GPU that computes, and go on without a word on the processor."""
-    if engines.load(engine).RUNS_KERNELS or no_kernels or Path(program[0]).name in COPY_ALONE:
-        return
-    raise LeaseError(
-        f"the engine here ({engine}) runs no kernels, so {program[0]} could compute nothing on its GPUs; "
-        "for a program that only copies give --no-kernels"
-    )
+    if not is_enough(engine, program, no_kernels):
+        raise LeaseError(
+            f"the engine here ({engine}) runs no kernels, so {program[0]} could compute nothing on its GPUs; "
+            "for a program that only copies give --no-kernels, for another --where server"
+        )
+
+
+def on_server(host: Host, whole: bool) -> str:
+    """Why no program may run on the servers themselves, '' where it may (or the servers decide)."""
+    if not whole:
+        return "a program there gets whole GPUs, because nothing would hold it to a part"
+    return "the pool's policy lets no programs onto its servers (native_jobs)" if pool.closed(host.pool_conf) else ""
+
+
+def place(
+    host: Host, where: str, whole: bool, program: tuple[str, ...], no_kernels: bool
+) -> tuple[Literal["client", "server"], str]:
+    """Where the program runs, and for `auto` the line that says so. LeaseError where it can run nowhere."""
+    if where == "client":
+        refuse_without_kernels(engines.installed(host.engine_dir)["engine"], program, no_kernels)
+        return "client", ""
+    against = on_server(host, whole)
+    if where == "server":
+        if against:
+            raise LeaseError(f"--where server: {against}")
+        return "server", ""
+    try:
+        engine = engines.installed(host.engine_dir)["engine"]
+    except LeaseError as fault:
+        why = str(fault)
+    else:
+        if is_enough(engine, program, no_kernels):
+            return "client", f"{program[0]} runs here, its GPUs by the engine {engine}"
+        why = f"the engine here ({engine}) runs no kernels"
+    if against:
+        hint = "; for a program that only copies give --no-kernels" if "kernels" in why else ""
+        raise LeaseError(f"{program[0]} can run neither here nor on the server: {why}; {against}{hint}")
+    return "server", f"{program[0]} runs on the server itself: {why}"
 
 
 def pass_on(words: list[str]) -> NoReturn:
@@ -41,11 +80,29 @@ def pass_on(words: list[str]) -> NoReturn:
     os.execvp(words[0], words)
 
 
+def ready() -> None:
+    """That there is a pool to ask, and that a lease is given back when this is terminated."""
+    if not shutil.which("sbatch"):
+        raise LeaseError("Slurm is not installed here: use toolkit run on a machine of the pool, where the program is")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
 @click.command(context_settings={"allow_interspersed_args": False}, epilog=epilogue("run"))
 @request_options
 @click.option("--lease", type=click.IntRange(min=1), help="Run on this lease, which stays; see toolkit lease request.")
 @click.option("--static", help="Run on this lease of an administrator's, where there is no Slurm.")
 @click.option("--signal", "signal_name", help="What the program is sent before its lease ends early.  [default: TERM]")
+@click.option(
+    "--where",
+    type=click.Choice(["auto", "client", "server"]),
+    default="auto",
+    show_default=True,
+    help="Run PROGRAM here (client), by an engine that brings the GPUs, or on the GPU server itself (server).",
+)
+@click.option("--folder", help="On the server: PROGRAM's folder there.  [default: this one, which both have]")
+@click.option("--sync", help="On the server: copy this folder there, run PROGRAM in it, and copy it back.")
+@click.option("-t", "--terminal", is_flag=True, help="On the server: give PROGRAM a terminal.")
 @click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; an engine that only copies is enough.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -59,20 +116,25 @@ def run(
     lease: int | None,
     static: str | None,
     signal_name: str | None,
+    where: str,
+    folder: str | None,
+    sync: str | None,
+    terminal: bool,
     no_kernels: bool,
     program: tuple[str, ...],
 ) -> None:
-    """Run PROGRAM here with GPUs of the pool: ask, wait, run, give back.
+    """Run PROGRAM with GPUs of the pool, here or on their server: ask, wait, run, give back.
 
     \b
     toolkit run -n 1 -- python train.py          one whole GPU
     toolkit run -n 2 -p 0.5 -- python train.py   two devices, half a GPU each
     toolkit run -n 2 -p 0.5 --apart -- …         each on a GPU of its own
     toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
+    toolkit run --where server -- python x.py    on the GPU server, in this folder, which both have
+    toolkit run --sync . -- python x.py          there, in a copy of this folder, which comes back
     toolkit run --lease 42 -- python train.py    on a lease that is there
     toolkit run --signal USR1 -- python train.py when GPUs are taken back: SIGUSR1, then the pool's grace
     """
-    running.find_program(program)
     chosen = running.parse_signal(signal_name) if signal_name is not None else None
     if lease is not None or static is not None:
         given: dict[str, object] = {
@@ -82,27 +144,45 @@ def run(
             "--apart": apart,
             "-l": servers,
             "--class": gpu_class,
+            "-t": terminal,
+            "--folder": folder,
+            "--sync": sync,
+            "--where server": where == "server",
         }
         given |= {"--hours": hours} | ({"--static": static} if lease is not None else {})
         omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
+        where = "client"
     host = this_host()
-    engine = engines.installed(host.engine_dir)["engine"]
-    refuse_without_kernels(engine, program, no_kernels)
-    elsewhere = engines.run_elsewhere(engine)
+    whole = memory is None and (part is None or parse_part(part).whole)
+    chosen_place, told = place(host, where, whole, program, no_kernels)
+    if chosen_place == "server":
+        if sync and folder:
+            raise LeaseError("--sync and --folder both say where the program runs; give one of them")
+        synced = readable(Path(sync)) if sync is not None else None
+        ready()
+        request, parts = make_request(host, count, part, None, servers, gpu_class, hours, "run", apart, "server")
+        if told:
+            say(told)
+        there = partial(step.start_and_wait, terminal=terminal, folder=Path(folder) if folder else None, synced=synced)
+        sys.exit(running.run(host, request, parts, program, say, chosen, there))
+    for option, given_it in {"-t": terminal, "--folder": folder, "--sync": sync}.items():
+        if given_it:
+            raise LeaseError(f"{option} is for programs on the server, and this one runs here")
+    running.find_program(program)
+    elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
     if elsewhere is not None and chosen is not None:
         raise LeaseError("--signal: this machine's engine runs programs by its own client, which gives no notice")
     if elsewhere is not None:
         share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
-        where = tuple(servers.split(",")) if servers else ()
-        pass_on(elsewhere(program, engines.Gpus(count, share, memory, where)))
+        named = tuple(servers.split(",")) if servers else ()
+        pass_on(elsewhere(program, engines.Gpus(count, share, memory, named)))
     if static is not None:
         sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say, chosen))
-    if not shutil.which("sbatch"):
-        raise LeaseError("Slurm is not installed here: use toolkit run on a machine of the pool, where the program is")
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(128 + signal.SIGTERM))
+    ready()
     if lease is not None:
         sys.exit(running.run_on(host, lease, program, say, chosen))
     request, parts = make_request(host, count, part, memory, servers, gpu_class, hours, "run", apart)
     running.check_servers(host, request.count if request.spread else len(parts))
+    if told:
+        say(told)
     sys.exit(running.run(host, request, parts, program, say, chosen))

@@ -1,5 +1,7 @@
 """Main process of a lease's unit on a GPU server: starts the engine's server, and ends the lease in time.
 
+Where the lease's program runs on the server itself there is no engine: it keeps the time and watches the client.
+
 It runs under the lease's own uid in the unit's sandbox, reads its instance from systemd's credentials, and ends, with
 its whole unit, when the engine's server ends, when the time is over, or, for a `run` lease, when its owner's machine is
 gone. The reason is left in $RUNTIME_DIRECTORY/reason for whoever cleans up.
@@ -108,7 +110,9 @@ class Agent:
         self.ending = self.ending or Ending(code, WORDS[code])
 
     def start_engine(self) -> None:
-        """Start the engine's server and wait until it listens. LeaseError when it does not."""
+        """Start the engine's server, if there is one, and wait until it listens. LeaseError when it does not."""
+        if self.instance.get("where") == "server":
+            return
         command = load(self.instance["engine"]).command(self._start)
         environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.runtime), "LC_ALL": "C.UTF-8", **command.environment}
         try:
@@ -216,12 +220,11 @@ class Agent:
 
     def serve(self) -> None:
         """Go on until there is a reason to end."""
-        assert self.engine is not None
         while self.ending is None:
             for key, _events in self.selector.select(TICK_S):
                 if key.fileobj in self.peers or key.data == self._accept:
                     key.data(key.fileobj)
-            if self.engine.poll() is not None:
+            if self.engine is not None and self.engine.poll() is not None:
                 words = f"the engine's server ended with exit code {self.engine.returncode}"
                 self.ending = self.ending or Ending(EndCode.ENGINE, words)
             self._read_deadline()

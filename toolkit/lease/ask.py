@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from toolkit.lease import JOB_NAME, Exit, LeaseError
 from toolkit.lease.endings import Over, cause_of
@@ -25,6 +25,8 @@ from toolkit.lease.waiting import HeldBack, StartedInPart, wait
 
 #: Host memory of the least that a job asks for, MiB: a shell that sleeps, and comes out of the instance's.
 JOB_MEMORY_MIB = 16
+#: What of a server's memory the programs on it share by GPUs: jobs without a GPU, and leases of engines, need some too.
+MEMORY_SHARE = 0.9
 #: How long a controller that started anew is given to hear of its nodes, 6 s in the lab: until then it refuses for ever
 #: what they can give.
 AWAITED_S = 30.0
@@ -37,7 +39,8 @@ _COMMENT = "--comment="
 class LeaseRequest:
     """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
 
-    host_mib: host memory on the server for each device. apart: no two parts on one GPU.
+    host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
+    here, by an engine, or on the server itself, in one job on one server with `cpus` for each device.
     """
 
     count: int
@@ -49,6 +52,8 @@ class LeaseRequest:
     memory_mib: int = 0
     host_mib: int = 0
     apart: bool = False
+    where: Literal["client", "server"] = "client"
+    cpus: int = 1
 
     @property
     def spread(self) -> bool:
@@ -86,6 +91,12 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
         raise LeaseError(f"-n {request.count}: request at least 1 GPU")
     gpus = sum(node.gpus for node in nodes)
     detail = ", ".join(f"{node.name}: {node.gpus}" for node in nodes) or "no server fits"
+    most_on_one = max((node.gpus for node in nodes), default=0)
+    if request.where == "server" and most_on_one < request.count <= gpus:
+        raise LeaseError(
+            f"{request.text} for a program on the server itself are those of one server, which has {most_on_one} at "
+            f"most ({detail})"
+        )
     fits = gpus if request.part.whole else gpus * (request.part.of // request.part.shards)
     if request.count > fits:
         most = "" if request.part.whole else f", which is {fits} such parts"
@@ -117,6 +128,8 @@ def _each(request: LeaseRequest) -> list[str]:
     A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
     soon as one of several jobs on it has ended, and would then give it out as a whole.
     """
+    if request.where == "server" and request.count > 1:
+        return [f"gpu:{request.count}"]
     one = f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"
     return [one] if request.spread else [one] * request.count
 
@@ -126,7 +139,12 @@ def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
     free: dict[str, int] = {}
     for gpu in gpus:
         free[gpu.node] = free.get(gpu.node, 0) + (gpu.free == gpu.of)
-    together = request.part.whole and request.count > 1 and any(count >= request.count for count in free.values())
+    together = (
+        request.where == "client"
+        and request.part.whole
+        and request.count > 1
+        and any(count >= request.count for count in free.values())
+    )
     return [f"gpu:{request.count}"] if together else _each(request)
 
 
@@ -139,7 +157,10 @@ def _given(request: LeaseRequest, resource: str) -> list[str]:
 
 def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], servers: Mapping[str, Any]) -> int:
     """Host memory that each device of the request needs on these servers, as they are described in `servers`: the most
-    of them, because any of them may serve it. LeaseError where no engine is installed here."""
+    of them, because any of them may serve it; for a program on the server its share of the smallest. LeaseError where
+    an engine is needed and none is installed here."""
+    if request.where == "server":
+        return min((int(n.memory_mib * MEMORY_SHARE) // n.gpus for n in _large(request, nodes)), default=0)
     stated = load(installed(host.engine_dir)["engine"]).HOST_MEMORY_MIB
     needs = []
     for name in [node.name for node in nodes]:
@@ -148,6 +169,16 @@ def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], serve
         part = memory_limit_mib(max(emulated), request.part.shards, request.part.of) if emulated else None
         needs.append(host_memory_mib(int(server.get("memory_mib", 0)) or stated, [part]))
     return max(needs, default=stated)
+
+
+def _large(request: LeaseRequest, nodes: Sequence[PoolNode]) -> list[PoolNode]:
+    """Servers that have so many GPUs at all."""
+    return [node for node in nodes if node.gpus >= max(request.count, 1)]
+
+
+def cpus_for(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
+    """Processors for each device of a program on the server: its share of the smallest that may take it."""
+    return max(min((node.cpus // node.gpus for node in _large(request, nodes)), default=1), 1)
 
 
 def options(
@@ -174,13 +205,14 @@ def options(
         ttl_s=request.seconds if request.seconds is not None and request.seconds % 60 else 0,
         memory_mib=request.memory_mib,
         parts=len(resources),
+        where=request.where,
     )
     common = [
         f"--job-name={JOB_NAME}",
         _COMMENT + comment.text(),
         f"--nodes={servers}",
         f"--ntasks={servers}",
-        "--cpus-per-task=1",
+        f"--cpus-per-task={request.cpus * (request.count if request.where == 'server' else 1)}",
         "--no-requeue",
         "--oversubscribe",
         "--chdir=/",
@@ -280,7 +312,7 @@ def obtain(
                 _cancel(host, lease, say)
                 raise
             why = str(fault)
-            parts = _device_by_device(request, parts[0])
+            parts = _device_by_device(request, parts[0]) if request.where == "client" else parts
         except HeldBack as fault:
             tries += 1
             if tries == TRIES:

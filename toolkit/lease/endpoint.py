@@ -51,6 +51,8 @@ class LeaseEndpoint:
     grace_s: float
     devices: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
+    #: Where its program runs: on its client, by an engine, or on this server itself.
+    where: str = "client"
 
     @property
     def server(self) -> Server:
@@ -125,6 +127,8 @@ def endpoints_of(host: Host, jobs: Sequence[SlurmJob]) -> list[LeaseEndpoint]:
 
 def check_engine(endpoints: Sequence[LeaseEndpoint], engine_dir: Path) -> None:
     """That the engine here is the servers' one: found out before the program starts, not by it."""
+    if any(endpoint.where == "server" for endpoint in endpoints):
+        raise LeaseError(f"lease {endpoints[0].lease} is one program's on the server itself, and serves no other")
     here = installed(engine_dir)
     for endpoint in endpoints:
         if (endpoint.engine, endpoint.release) != (here["engine"], here["release"]):

@@ -20,6 +20,7 @@ from typing import Any
 from toolkit.lease import JOB_NAME, LeaseError, age, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
+from toolkit.lease.on_server import on_server
 from toolkit.lease.overlap import AlreadyTaken, refuse_overlap
 from toolkit.lease.server_conf import ServerConf, read_server_conf
 from toolkit.lease.slurm_text import SlurmJob, epoch, index_list
@@ -95,6 +96,19 @@ def give_way(host: Host, job: SlurmJob, conf: ServerConf) -> bool:
     return True
 
 
+def _start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
+    """The instance of a lease; where its program runs on this server, the owner may open its GPUs too."""
+    native_lease = on_server(job)
+    why = native.policy_refusal(job, conf) if native_lease else ""
+    if why:
+        instance.refuse(host, str(job.id), job.uid, conf, why)
+    instance.start(host, job, conf)
+    left = native.grant_lease(host, job, conf) if native_lease else []
+    if left:
+        tell_all(f"job {job.id}: its owner may still open its GPUs", native.revoke(host, str(job.id)))
+        instance.refuse(host, str(job.id), job.uid, conf, f"{conf.node} cannot open its GPUs to you: {'; '.join(left)}")
+
+
 def prolog(host: Host | None = None) -> int:
     """Before a job starts here: start its instance when it is a lease. 1 for a Contradiction: Slurm drains the node."""
     host = host or this_host()
@@ -116,7 +130,7 @@ def prolog(host: Host | None = None) -> int:
             tell(f"lease {job.lease}: {unknown}")
             give_back(host, job_id, job.lease, unknown)  # Slurm would try it again for ever
             return 0
-        instance.start(host, job, conf)
+        _start(host, job, conf)
         tell(f"lease {job.lease}: instance of job {job_id} started for {job.user}")
     except Contradiction as fault:
         tell(f"{fault}; no lease started, and this node takes no more jobs until an administrator has looked")

@@ -24,6 +24,7 @@ from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
+from toolkit.lease.on_server import AGENT_MIB, refuse_parts
 from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
 from toolkit.lease.server_conf import ServerConf
@@ -189,9 +190,12 @@ def describe(
     conf: ServerConf,
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
-    engine = installed(conf.engine_dir)
+    native = request.where == "server"
+    engine = {"engine": "", "release": ""} if native else installed(conf.engine_dir)
     others = {key: value for key, value in known(host).items() if key != job_id}
-    devices = devices_of(host, held, conf, request.memory_mib, others)
+    devices = devices_of(host, held, conf, 0 if native else request.memory_mib, others)
+    if native:
+        refuse_parts(devices)
     refuse_overlap(devices, others, native_wholes(host))
     port, agent_port = free_ports(host, conf, others)
     parts = any(not device.whole for device in devices)
@@ -214,16 +218,19 @@ def describe(
         "release": engine["release"],
         "engine_dir": str(conf.engine_dir),
         "mps_pipe": str(mps) if mps else "",
-        "device_group": GROUP if conf.fence else "",
+        "device_group": GROUP if conf.fence and not native else "",
         "deadline": deadline_of(host, request, end),
         "slurm_end": slurm_end,
         "deadline_file": str(folder / DEADLINE),
         "grace_s": conf.grace_s,
         "heartbeat_s": conf.heartbeat_s,
         "first_s": conf.first_s,
-        "memory_bytes": _memory_mib(devices, conf, engine["engine"], memory_mib) * MIB,
+        "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
         "started": host.clock.time(),
+        "where": request.where,
     }
+    if native:
+        return instance | {"notes": []}
     adapter, start = load(engine["engine"]), start_of(instance)
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
@@ -249,7 +256,7 @@ def start_of(instance: dict[str, Any]) -> Start:
 
 def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, Any]:
     """What the owner gets to know."""
-    told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline", "notes")
+    told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline", "notes", "where")
     return {
         **{key: instance[key] for key in told},
         "node": node,
@@ -265,7 +272,7 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     endpoint file, which then holds the reason; LeaseError with that reason."""
     job_id = str(job.id)
     if job.problem:
-        _refuse(host, job_id, job.uid, conf, job.problem)
+        refuse(host, job_id, job.uid, conf, job.problem)
     held = [part for part in job.held if part.node == conf.node]
     begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, job.memory_mib or 0)
 
@@ -276,7 +283,7 @@ def _make(host: Host, folder: Path) -> None:
     age.born(host, folder)
 
 
-def _refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
+def refuse(host: Host, job_id: str, uid: int, conf: ServerConf, words: str, again: bool = False) -> NoReturn:
     """Leave nothing of the instance but the reason, for its owner; LeaseError with it."""
     folder = host.run_dir / job_id
     end_instance(host, job_id)
@@ -317,7 +324,7 @@ def begin(
     except (LeaseError, OSError, KeyError, ValueError) as fault:
         words = str(fault) if isinstance(fault, LeaseError) else f"{type(fault).__name__}: {fault}"
         words = "; ".join([words, *host.systemd.journal(job_id)]) if isinstance(fault, UnitFailed) else words
-        _refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
+        refuse(host, job_id, uid, conf, words, isinstance(fault, (AlreadyTaken, NothingGiven, mig.NoInstance)))
 
 
 def write_deadline(folder: Path, deadline: Deadline) -> None:

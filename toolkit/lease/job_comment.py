@@ -22,7 +22,8 @@ class JobComment:
 
     clients: IPv4 addresses that may connect. mode: `run` ends with its client, `hold` with its time. ttl_s: seconds,
     0 where only Slurm's limit holds. memory_mib: a lower memory limit than the part's, 0 for none. parts: how many jobs
-    the lease is of, 0 where nobody says.
+    the lease is of, 0 where nobody says. where: whether its program runs on its client, with an engine, or on the
+    server itself.
     """
 
     clients: tuple[str, ...]
@@ -32,6 +33,7 @@ class JobComment:
     ttl_s: int = 0
     memory_mib: int = 0
     parts: int = 0
+    where: Literal["client", "server"] = "client"
 
     def text(self) -> str:
         """The job's comment."""
@@ -87,7 +89,8 @@ def parse_comment(comment: str) -> JobComment:
     except ValueError:
         raise LeaseError("the lease's comment has a client that is not an IPv4 address") from None
     mode: Literal["run", "hold"] = "hold" if _text(data, "mode", "run|hold") == "hold" else "run"
+    where: Literal["client", "server"] = "server" if _text(data, "where", "client|server|") == "server" else "client"
     host = _text(data, "host", _NAME.pattern)
     what = _text(data, "what", r"[A-Za-z0-9 ./x]{0,40}")
     numbers = {key: _number(data, key, 10**9) for key in ("ttl_s", "memory_mib", "parts")}
-    return JobComment(clients, host, mode, what, **numbers)
+    return JobComment(clients, host, mode, what, **numbers, where=where)

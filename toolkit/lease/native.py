@@ -68,6 +68,30 @@ def _apply(host: Host, conf: ServerConf) -> list[str]:
     return host.fence.keep(users, _service_uids(conf))
 
 
+def policy_refusal(job: SlurmJob, conf: ServerConf) -> str:
+    """Why the pool's policy lets no program of this owner onto the server itself, '' where it does."""
+    if conf.native_jobs is None or job.uid == 0 or job.account in conf.native_jobs:
+        return ""
+    return f"the pool's policy lets no programs of {job.account or 'no class'} onto its servers (native_jobs)"
+
+
+def grant_lease(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
+    """The owner of a lease whose program runs on the server itself may open its GPUs, which are whole. What could not
+    be done, in words. Not among the wholes of native jobs: leases are counted as leases."""
+    indices = sorted({part.index for part in job.held if part.node == conf.node})
+    return [] if not conf.fence or job.uid == 0 else _let_in(host, job, indices, [], conf)
+
+
+def _let_in(host: Host, job: SlurmJob, indices: list[int], whole: list[int], conf: ServerConf) -> list[str]:
+    with locked(host):
+        folder = native_records(host)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        scratch = folder / f".{job.id}"
+        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole}))
+        scratch.replace(folder / str(job.id))
+        return _apply(host, conf)
+
+
 def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     """Before a native job starts: its owner may open its GPUs, where the policy lets him. What stands against it, in
     words."""
@@ -76,15 +100,7 @@ def grant(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
     if not conf.fence or not indices or job.uid == 0:
         return []
     why = refusal(job, conf)
-    if why:
-        return [why]
-    with locked(host):
-        folder = native_records(host)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        scratch = folder / f".{job.id}"
-        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole}))
-        scratch.replace(folder / str(job.id))
-        return _apply(host, conf)
+    return [why] if why else _let_in(host, job, indices, whole, conf)
 
 
 def revoke(host: Host, *job_ids: str) -> list[str]:

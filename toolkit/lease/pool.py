@@ -59,6 +59,14 @@ def read_servers(path: Path) -> dict[str, Any]:
     return servers if isinstance(servers, dict) else {}
 
 
+def closed(path: Path) -> bool:
+    """Whether the policy lets no program onto the servers, as far as this machine was told."""
+    try:
+        return bool(json.loads(path.read_text()).get("native_jobs") == "none")
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def shards_per_gpu(node: PoolNode) -> int:
     """Parts that a node's GPUs are counted in; 0 where it offers whole GPUs only."""
     return node.shards // node.gpus if node.gpus else SHARDS_PER_GPU

@@ -25,15 +25,17 @@ from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
 
 Say = Callable[[str], None]
+#: What runs a program on the endpoints of its lease: module step for those on the server.
+Start = Callable[[Host, Sequence[str], Sequence[LeaseEndpoint], Say, "signal.Signals | None"], int]
 #: After its lease ended a program may end by itself for this long; then it is told to, and as long after that killed.
 LOST_S = 10.0
 #: How long after a program failed the end of its lease may be heard of: the server says it before it ends.
 SETTLES_S = 0.3
 _PR_SET_PDEATHSIG = 1
-_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def _die_with(parent: int) -> None:
+def die_with(parent: int) -> None:
     """In the child: end when `toolkit run` is killed, because nobody then keeps its lease."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:  # killed before it was asked for
@@ -88,7 +90,7 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    before = {number: signal.signal(number, forward) for number in FORWARDED}
     before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield
@@ -98,7 +100,7 @@ def _signals_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 @dataclass
-class _Watch:
+class Watch:
     """A program and its lease: what befalls the one is said, and the other is told."""
 
     host: Host
@@ -186,14 +188,14 @@ def start_and_wait(
             check_devices(endpoints, host.engine_dir, environment)
             try:
                 process = subprocess.Popen(  # no thread runs yet
-                    argv, executable=find_program(argv), env=environment, preexec_fn=partial(_die_with, os.getpid())
+                    argv, executable=find_program(argv), env=environment, preexec_fn=partial(die_with, os.getpid())
                 )
             except OSError as fault:
                 raise LeaseError(f"{argv[0]}: {fault.strerror}") from None
             with _signals_to(process):
                 for keeper in keepers:
                     keeper.start()
-                return _Watch(host, lease, keepers, lost, say, chosen, patience_s).wait(process)
+                return Watch(host, lease, keepers, lost, say, chosen, patience_s).wait(process)
         finally:
             for keeper in keepers:
                 keeper.end()
@@ -234,14 +236,15 @@ def run(
     argv: Sequence[str],
     say: Say,
     chosen: signal.Signals | None = None,
+    start: Start | None = None,
 ) -> int:
-    """Ask, wait, run, give back; the exit code."""
+    """Ask, wait, run (`start`, here if nothing else is said), give back; the exit code."""
     lease, endpoints = ask.obtain(host, request, parts, say)
     try:
         say(f"lease {lease}: {describe(endpoints)}")
         for note in notes_of(endpoints):
             say(f"lease {lease}: {note}")
-        return start_and_wait(host, argv, endpoints, say, chosen)
+        return (start or start_and_wait)(host, argv, endpoints, say, chosen)
     except LeaseError as fault:  # before the program started
         raise (endings.cause_of(host, lease) or fault) from None
     finally:

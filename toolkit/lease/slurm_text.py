@@ -151,6 +151,9 @@ class PoolNode:
     #: The controller, started anew, has not heard of it yet. Until then it says that the node can give no shards, with
     #: the state UNKNOWN or any other (seen of Slurm 22.05).
     awaited: bool = False
+    #: What it has for the programs of jobs; 0 where Slurm does not say.
+    cpus: int = 0
+    memory_mib: int = 0
 
     @property
     def serves(self) -> bool:
@@ -262,6 +265,9 @@ def parse_nodes(text: str) -> list[PoolNode]:
         gres = _PLAIN_GRES.findall(re.sub(r"\([^)]*\)", "", _line(block, "Gres")))
         state = re.search(r"^ +State=(\S+)", block, re.MULTILINE)
         shards = sum(int(n) for kind, _t, n in gres if kind == "shard")
+        cpus, memory = (
+            re.search(rf"^ +(?:.* )?{key}=(\d+)\b", block, re.MULTILINE) for key in ("CPUTot", "RealMemory")
+        )
         configured = _configured(block, "gres/shard")
         nodes.append(
             PoolNode(
@@ -273,6 +279,8 @@ def parse_nodes(text: str) -> list[PoolNode]:
                 shards=shards or configured,
                 partitions=tuple(p for p in _line(block, "Partitions").strip().split(",") if p),
                 awaited=shards < configured or bool(state and state[1].startswith("UNKNOWN")),
+                cpus=int(cpus[1]) if cpus else 0,
+                memory_mib=int(memory[1]) if memory else 0,
             )
         )
     return nodes

@@ -64,7 +64,9 @@ def name_of(job: str) -> str:
 
 
 def device_files(instance: dict[str, Any], dev: Path = Path("/dev")) -> list[str]:
-    """The driver's device files that the unit may open; none for emulated devices."""
+    """The driver's device files that the unit may open; none for emulated devices, nor where no engine runs in it."""
+    if instance.get("where") == "server":
+        return []
     indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
     files = [f"{dev}/nvidiactl", f"{dev}/nvidia-uvm", *(f"{dev}/nvidia{i}" for i in indices)] if indices else []
     return files + [path for device in instance["devices"] for path in device["device_files"]]
@@ -85,7 +87,7 @@ def require_files(files: Sequence[str]) -> None:
 def properties(instance: dict[str, Any], folder: Path) -> list[str]:
     """Everything that the unit is, beyond its command."""
     job = instance["job"]
-    emulated = any(device["emulated"] for device in instance["devices"])
+    emulated = instance.get("where") != "server" and any(device["emulated"] for device in instance["devices"])
     identity = [f"User={MPS_USER}"] if instance["mps_pipe"] else ["DynamicUser=yes"]
     return [
         f"Description=Lease {instance['lease']} of uid {instance['owner_uid']} (job {job})",

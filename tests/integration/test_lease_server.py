@@ -1,0 +1,104 @@
+"""Programs of `toolkit run` on the GPU server itself, on the lab: real Slurm, agents and device files."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from conftest import Lab
+
+from tests.support.lease_lab import json_in, run_as, shell, until
+
+DEVICES = "/dev/shm/elastic-ai-devices"
+#: Devices that a program sees, with their UUIDs.
+SEES = """
+import ctypes as c
+d, n, u = c.CDLL("libcuda.so.1"), c.c_int(), (c.c_ubyte * 16)()
+print(d.cuInit(0), d.cuDeviceGetCount(c.byref(n)), n.value)
+"""
+HERE = "toolkit run --where server"
+
+
+def steps(pool: Lab) -> str:
+    """Jobs of leases, on the controller."""
+    return shell(pool, "head", "squeue -h -n elastic-ai-lease -o '%A %T'; true").strip()
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_program_on_the_server_has_its_gpus_and_no_others(pool: Lab) -> None:
+    code, out = run_as(pool, "alice", f"{HERE} -n 2 -- python3 -c {shlex.quote(SEES)}")
+    assert (code, "0 0 2" in out.splitlines()) == (0, True), out
+    code, out = run_as(pool, "alice", "toolkit run -n 2 -- sh -c 'hostname; exit 7'")
+    assert (code, "sh runs on the server itself: the engine here (reference) runs no kernels" in out) == (7, True), out
+    assert [line for line in out.splitlines() if line.startswith("gpu")], out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_input_output_and_signals_are_the_programs(pool: Lab) -> None:
+    command = f"head -c 3000000 /dev/zero | {HERE} -n 1 -- sh -c 'cat; echo no >&2' 2>/dev/null | sha256sum"
+    _code, out = run_as(pool, "alice", f"sh -c {shlex.quote(command)}")
+    assert out.split()[0] == shell(pool, "head", "head -c 3000000 /dev/zero | sha256sum").split()[0]
+    assert run_as(pool, "alice", f"{HERE} -n 1 -- sh -c 'kill -9 $$'")[0] == 137
+    code, out = run_as(pool, "alice", f"{HERE} -n 1 -- no-such-program")
+    assert (code, "has no program no-such-program" in out) == (2, True), out
+
+
+@pytest.mark.usefixtures("nothing_left")
+@pytest.mark.parametrize(("number", "code"), [("INT", 130), ("TERM", 143), ("KILL", 137)])
+def test_an_interrupted_program_leaves_nothing_on_the_server(pool: Lab, number: str, code: int) -> None:
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(run_as, pool, "alice", f"{HERE} -n 1 -l gpu1 -- sh -c 'sleep 3141 & sleep 3142'")
+        until(lambda: pool.processes("gpu1", "^sleep 314").count("sleep"), 2, 60)
+        time.sleep(1)
+        shell(pool, "client1", f"pkill -{number} -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
+        ended, out = running.result(60)
+    assert ended == code, out
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 30)
+    until(lambda: steps(pool), "", 30)
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_what_is_not_for_a_program_on_the_server_is_one_sentence(pool: Lab) -> None:
+    for words, said in (
+        ("--where server -p 1/2 -- true", "a program there gets whole GPUs"),
+        ("-p 1/2 -- true", "can run neither here nor on the server"),
+        ("--where client -- true", "could compute nothing on its GPUs"),
+        ("--where server -n 6 -- true", "has 4 at most"),
+        ("--where server -t -- true", "no terminal here"),
+    ):
+        code, out = run_as(pool, "alice", f"toolkit run {words}")
+        assert (code, said in out) == (2, True), out
+    code, out = run_as(pool, "alice", f"sh -c 'cd /tmp && {HERE} -- true'")
+    assert (code, "has another folder /tmp than this machine" in out) == (2, True), out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_device_files_are_closed_again_and_the_policy_holds(pool: Lab) -> None:
+    access = f"getfacl -c {DEVICES} 2>/dev/null | grep -c user:; stat -c '%a %U %G' {DEVICES}"
+    before = shell(pool, "gpu1", f"{access}; true")
+    assert run_as(pool, "alice", f"{HERE} -l gpu1 -- sh -c 'test -w {DEVICES}'")[0] == 0
+    until(lambda: shell(pool, "gpu1", f"{access}; true"), before)
+    conf = "/etc/elastic-ai/remoting/server.json"
+    change = r"""s/"native_jobs": *"whole"/"native_jobs": "none"/"""
+    shell(pool, "gpu1", f"cp -p {conf} /root/server.json; sed -i '{change}' {conf}")
+    try:
+        code, out = run_as(pool, "alice", f"{HERE} -l gpu1 -- true")
+    finally:
+        shell(pool, "gpu1", f"mv /root/server.json {conf}")
+    assert (code, "lets no programs of" in out) == (75, True), out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_an_administrators_grace_reaches_a_program_on_the_server(pool: Lab) -> None:
+    saves = "bash -c 'trap \"sleep 2; echo saved; exit 7\" USR1; while :; do sleep 0.2; done'"
+    with ThreadPoolExecutor(1) as worker:
+        running = worker.submit(run_as, pool, "alice", f"{HERE} --signal USR1 -- {saves}")
+        leases = "toolkit lease list --all --json"
+        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
+        (lease,) = json_in(shell(pool, "head", leases))["leases"]
+        time.sleep(3)
+        shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
+        code, out = running.result(120)
+    assert (code, "the program is sent SIGUSR1" in out, "saved" in out) == (7, True, True), out

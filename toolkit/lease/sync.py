@@ -1,0 +1,86 @@
+"""A folder of this machine for a program on the GPU server, where no file system is shared: there before the program
+starts, and back when it has ended. As tar, through the input and output of steps of the lease's own job.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import Exit, LeaseError, ask
+
+#: Where copies lie on the server: not in memory, and not gone when it starts anew.
+BASE = "/var/tmp"  # noqa: S108 - the folder in it is new, and its user's alone
+_MAKE = 'umask 077; mkdir -- "$1" && exec tar -x -f - -C "$1"'
+#: tar: some files changed while they were read.
+_CHANGED = 1
+
+
+def readable(folder: Path) -> Path:
+    """The folder, absolute; LeaseError where it is none, before anything is asked for."""
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise LeaseError(f"--sync {folder}: not a folder that you may read and write")
+    return folder.resolve()
+
+
+class Copy:
+    """A folder here and its copy on the server. `step` makes srun's command line of a program there."""
+
+    def __init__(
+        self, folder: Path, node: str, step: Callable[[Sequence[str]], list[str]], environment: Mapping[str, str]
+    ) -> None:
+        """Nothing is copied yet. environment: srun's."""
+        self.folder, self.node, self.step, self.environment = folder, node, step, environment
+        self.there = f"{BASE}/elastic-ai-{secrets.token_hex(6)}"
+
+    def _pipe(self, source: Sequence[str], sink: Sequence[str], what: str) -> None:
+        """From one program into the other; LeaseError where either fails. Neither hears of the terminal's Ctrl-C."""
+        with tempfile.TemporaryFile() as said:
+            apart: dict[str, Any] = {"stderr": said, "env": self.environment, "start_new_session": True}
+            with (
+                subprocess.Popen(source, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, **apart) as first,
+                subprocess.Popen(sink, stdin=first.stdout, stdout=subprocess.DEVNULL, **apart) as second,
+            ):
+                try:
+                    assert first.stdout is not None
+                    first.stdout.close()  # the first hears of the second's end
+                    codes = (first.wait(), second.wait())
+                except BaseException:
+                    first.terminate()
+                    second.terminate()
+                    raise
+            said.seek(0)
+            words = said.read().decode(errors="replace").strip().splitlines() or ["no reason given"]
+        if codes[1] or codes[0] not in (0, _CHANGED):
+            raise LeaseError(f"{what}: {words[-1]}", Exit.RETRY)
+
+    def send(self) -> None:
+        """Here to there. What was begun is removed again where that fails."""
+        try:
+            here = ["tar", "-C", str(self.folder), "-c", "-f", "-", "."]
+            there = self.step(["sh", "-c", _MAKE, "sh", self.there])
+            self._pipe(here, there, f"{self.folder} was not copied to {self.node}")
+        except BaseException:
+            self.remove()
+            raise
+
+    def fetch(self) -> None:
+        """There to here, over what is here; nothing that is here alone is removed. Not to be interrupted. LeaseError
+        where that fails: the copy then stays on the server."""
+        there = self.step(["tar", "-C", self.there, "-c", "-f", "-", "."])
+        here = ["tar", "-x", "-f", "-", "-C", str(self.folder)]
+        with ask.uninterrupted():
+            self._pipe(there, here, f"{self.folder}: not all came back; the files are on {self.node} in {self.there}")
+            self.remove()
+
+    def remove(self) -> None:
+        """The copy on the server; nothing where the job is gone."""
+        command = self.step(["rm", "-rf", "--", self.there])
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(command, env=self.environment, capture_output=True, check=False, timeout=600)
