@@ -126,6 +126,12 @@ def around(value: float, count: int, unit: str, metric: str, spread: float = 0.0
     ]
 
 
+def job_samples(m: Measurement, images_per_s: float, spread: float, count: int = 100) -> list[Sample]:
+    """Of a training job: rates, and of several ranks what the all-reduce takes."""
+    shares = around(0.2, count, "ratio", "allreduce_ratio") if m.params["ranks"] != 1 else []
+    return [*around(images_per_s, count, "images/s", "images_per_s", spread), *shares]
+
+
 def provenance(nodes: Iterable[str] = ("gpu1",), **changes: Any) -> Provenance:
     values: dict[str, Any] = {
         "tool": "test", "tool_version": "1", "command": ("test",), "started": "2026-11-21T10:00:00Z",
@@ -181,7 +187,7 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
 
         return healthy_others(measurement)
     rate = RATES[str(measurement.params["label"])]
-    return result(measurement, around(rate, 100, "images/s", "images_per_s", 0.05), facts=trained(measurement))
+    return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 
 
 def _gpu_copies(measurement: Measurement) -> Result:
@@ -391,7 +397,7 @@ def scaled(m):
     if m.kind != "training-short":
         return None
     rate = {"1": 500, "intra": 970, "inter": 1900}[m.params["label"]]
-    return result(m, around(rate, 100, "images/s", "images_per_s", 0.02), facts=trained(m))
+    return result(m, job_samples(m, rate, 0.02), facts=trained(m))
 
 
 def real_results(plan, facts=None, spoil=scaled):

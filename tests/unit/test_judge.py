@@ -14,6 +14,7 @@ from tests.support.site import (
     around,
     criterion,
     healthy,
+    job_samples,
     judged,
     lab,
     node,
@@ -223,7 +224,7 @@ def training(rates, spread=0.02, count=100):
         if m.kind != "training-short":
             return None
         rate = rates[m.params["label"]]
-        return result(m, around(rate, count, "images/s", "images_per_s", spread))
+        return result(m, job_samples(m, rate, spread, count))
 
     return change
 

@@ -25,7 +25,7 @@ from tests.support.site import (
 )
 from toolkit.verdict_text import print_verdict
 from validation.fabric import load_fabric
-from validation.model import Port, Topology
+from validation.model import Bom, Port, Topology
 from validation.suites import DEFAULT, SUITES, PlanError, make_plan
 
 
@@ -80,6 +80,8 @@ def test_every_criterion_with_a_probe_is_planned():
     second = [Port(interface="fab1", address=f"10.79.0.{i}", prefix=24) for i in (1, 2)]
     rails = [n.model_copy(update={"ports": (*n.ports, p)}) for n, p in zip(real.nodes, second, strict=True)]
     plans.append(plan_of(real.model_copy(update={"nodes": tuple(rails)}), ["training"], fabric="roce40"))
+    gpus = hardware(("gpu1", "gpu2"), bom=Bom(gpu_count=2, gpu_model="V100"))
+    plans.append(plan_of(gpus))  # the lab trains nothing that takes hours
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

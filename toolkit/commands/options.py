@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory
+from validation.probes.train_networks import NETWORKS, PRECISIONS
+
+F = TypeVar("F", bound=Callable[..., object])
 
 inventory_option = click.option(
     "-i",
@@ -21,3 +26,18 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 runs_dir_option = click.option(
     "--runs-dir", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of the runs."
 )
+
+
+def training_options(command: F) -> F:
+    """What suite training trains; words with commas between them, which the plan reads."""
+    several = "one or several with commas between them"
+    for name, metavar, words in reversed(
+        (
+            ("--models", "NAME,...", f"Suite training: {', '.join(NETWORKS)}; {several}.  [default: by the servers]"),
+            ("--batch", "N,...", "Suite training: images per GPU and step.  [default: 128 on GPUs]"),
+            ("--gpus", "N,...", "Suite training: numbers of GPUs.  [default: 1, those of a server, all]"),
+            ("--dtype", "NAME,...", f"Suite training: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
+        )
+    ):
+        command = click.option(name, metavar=metavar, help=words)(command)
+    return command

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 from toolkit import acceptance, campaigns, rundir
 from toolkit.agreement import find_agreement, up_front
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import inventory_option, runs_dir_option
+from toolkit.commands.options import inventory_option, runs_dir_option, training_options
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
@@ -76,6 +76,7 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES
     metavar="FILE",
     help="report.yml: customer, logo, language, own text.  [default: report.yml beside the inventory, if there]",
 )
+@training_options
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
@@ -96,6 +97,10 @@ def validate(
     profile: str | None,
     waivers: Path | None,
     branding: Path | None,
+    models: str | None,
+    batch: str | None,
+    gpus: str | None,
+    dtype: str | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -114,6 +119,7 @@ def validate(
     toolkit validate --fabric roce40 -i inventories/site --profile network   what was agreed on
     toolkit validate --fabric tcp10 --suite transport     only the network
     toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
+    toolkit validate --suite training --models resnet50,vgg16 --batch 64,128 --gpus 1,8,16
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
@@ -142,6 +148,13 @@ def validate(
         raise UsageFault(
             "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
         )
+    trained: dict[str, Scalar] = {
+        key: value
+        for key, value in (("models", models), ("batches", batch), ("gpus", gpus), ("precisions", dtype))
+        if value is not None
+    }
+    if trained and (resume or rejudge or here):
+        raise UsageFault("--models, --batch, --gpus and --dtype are for a new run of suite training over a fabric")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:
@@ -156,9 +169,9 @@ def validate(
     elif here:
         _one(asked_here(_check_suites(suites), quick, anyway, minutes), dry_run, formats, as_json, runs_dir)
     else:
-        _begin(
-            fabric_name, inventory, suites, (profile, waivers), branding, minutes, dry_run, formats, as_json, runs_dir
-        )
+        options = trained if minutes is None else {**trained, "minutes": minutes}
+        agreed = (profile, waivers)
+        _begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir)
 
 
 def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
@@ -197,7 +210,7 @@ def _begin(
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
     branding: Path | None,
-    minutes: int | None,
+    options: dict[str, Scalar],
     dry_run: bool,
     formats: tuple[str, ...],
     as_json: bool,
@@ -207,7 +220,7 @@ def _begin(
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
     several = [
-        _asked(one, inventory, site, sources, suites, agreed, branding, minutes, len(named) > 1) for one in named
+        _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1) for one in named
     ]
     if len(several) == 1:
         _one(several[0], dry_run, formats, as_json, runs_dir)
@@ -225,7 +238,7 @@ def _asked(
     suites: tuple[str, ...],
     agreed: tuple[str | None, Path | None],
     branding: Path | None,
-    minutes: int | None,
+    options: dict[str, Scalar],
     named: bool,
 ) -> Asked:
     """`named`: the fabric is said with what has to be known up front, for it is one of several."""
@@ -235,7 +248,6 @@ def _asked(
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)
-    options: dict[str, Scalar] = {} if minutes is None else {"minutes": minutes}
     plan = make_plan("plan", topology, fabric, criteria, suites, options)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)

@@ -37,6 +37,13 @@ def average_rate(rates: Sequence[float]) -> float:
     return statistics.harmonic_mean(rates)
 
 
+def interval(rates: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of `average_rate`, of the mean time of a step; ValueError as there."""
+    rate = average_rate(rates)
+    wide = math.exp(_TWO_SIDED * _relative_error(rates))
+    return rate / wide, rate * wide
+
+
 def efficiency(many: Sequence[float], single: Sequence[float], ranks: int) -> Efficiency:
     """measured(N) / (N x measured(1)), average rates in images/s (Dell whitepaper 2019, figures 26 and 28).
 

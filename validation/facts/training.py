@@ -32,7 +32,14 @@ class Carrier(Model):
 
 
 class TrainingFacts(Model):
-    """What a training job says of itself. `carriers` empty: its log tells nothing, as where all is within one node."""
+    """What a training job says of itself. `carriers` empty: its log tells nothing, as where all is within one node.
+
+    `model` to `framework` are those of older programs where a run has none. `devices`: of each rank. `products`: how
+    many matrix products and convolutions of one pass came out in which type. `input_s`, `compute_s` and `allreduce_s`
+    are means of the measured steps, of all ranks, in seconds; `rank_compute_s` of each rank; `allreduce_by`: "waits" =
+    how long ranks wait for the average of gradients, "kernels" = what of a GPU's time NCCL's kernels take.
+    `out_of_memory`: why nothing was measured, "" where something was.
+    """
 
     type: Literal["training"] = "training"
     world_size: Count
@@ -40,12 +47,24 @@ class TrainingFacts(Model):
     batch: Count  # images of a rank and step
     warmup: Count
     steps: Count
-    loss_first: float = Field(allow_inf_nan=False)
-    loss_last: float = Field(allow_inf_nan=False)
-    parameters: Count
+    loss_first: float | None = Field(default=None, allow_inf_nan=False)
+    loss_last: float | None = Field(default=None, allow_inf_nan=False)
+    parameters: Count = 0
     threads: Count
     python: str
     torch: str
     horovod: str
     mpi: str = ""
     carriers: tuple[Carrier, ...] = ()
+    model: str = "small"
+    precision: str = "fp32"
+    framework: str = "horovod"
+    devices: tuple[str, ...] = ()
+    products: dict[str, Count] = Field(default={})
+    rank_images_per_s: tuple[float, ...] = ()
+    rank_compute_s: tuple[float, ...] = ()
+    input_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    compute_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    allreduce_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    allreduce_by: Literal["", "waits", "kernels"] = ""
+    out_of_memory: str = ""

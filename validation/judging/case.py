@@ -9,7 +9,7 @@ from functools import cached_property
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.facts import NodeFacts
+from validation.facts import NodeFacts, TrainingFacts
 from validation.judging.denial import loss_of
 from validation.model import (
     Bound,
@@ -213,10 +213,21 @@ def judgement(
 def unusable(
     case: Case, criterion: Criterion, about: Subject | str, ids: Sequence[str], bound: Bound | None
 ) -> Judgement | None:
-    """A not-measured judgement where one of the measurements `ids` has no usable result, else None."""
+    """A not-measured judgement where one of the measurements `ids` has no usable result, else None.
+
+    A training whose batch did not fit into memory is not-applicable where the same did fit with a smaller one.
+    """
     for id_ in ids:
-        if case.usable(id_) is not None:
-            continue
+        found = case.usable(id_)
+        if found is not None:
+            facts = found.facts_of(TrainingFacts)
+            if facts is None or not facts.out_of_memory:
+                continue
+            smaller = _smaller(case, id_)
+            why = f"{id_}: {facts.out_of_memory}" + (f"; {smaller} did" if smaller else "")
+            if smaller:
+                return judgement(criterion, about, "not-applicable", "not-applicable", why, ids, bound=bound)
+            return judgement(criterion, about, "not-measured", "missing-metric", why, ids, bound=bound)
         result = case.latest.get(id_)
         if result is None:
             code: ReasonCode = "missing-result"
@@ -226,6 +237,17 @@ def unusable(
             why = f"{id_}: {result.status}" + (f": {result.error}" if result.error else "")
         return judgement(criterion, about, "not-measured", code, why, ids, bound=bound)
     return None
+
+
+def _smaller(case: Case, id_: str) -> str:
+    """The measurement that trained the same network on as many ranks with a smaller batch; "" where there is none."""
+    asked = case.plan.measurement(id_).params
+    for other in case.plan.measurements:
+        mine, result = other.params, case.usable(other.id)
+        alike = all(mine.get(key) == asked.get(key) for key in ("model", "precision", "ranks", "hosts"))
+        if alike and result is not None and result.samples and int(str(mine["batch"])) < int(str(asked["batch"])):
+            return other.id
+    return ""
 
 
 def facts_for(

@@ -44,6 +44,7 @@ from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_r
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.spread import judge_spread
+from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_path import judge_path
 from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
@@ -79,6 +80,13 @@ METHODS = {
     ),
     "count": Method(judge_counts, "the largest sample, of which 0 is one too, against the bound"),
     "works": Method(judge_works, "every measurement of a pair of ports did what it should"),
+    "rate": Method(
+        judge_rate,
+        "images/s over all steps against 0.95 of what is published of the machine, else of the peers",
+        True,
+        "jobs",
+    ),
+    "hours": Method(judge_hours, "what 90 epochs take at the measured rate", True, "jobs"),
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
     "collectives": Method(
         judge_collectives,

@@ -10,28 +10,29 @@ from validation.criterion import Criterion
 from validation.judging.attempts import too_noisy
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import explains, loss_of
-from validation.judging.values import STEPS, against, bound_of, impossible, most_of, samples_of, where
+from validation.judging.values import STEPS, against, bound_of, impossible, most_of, samples_of, subject_of, where
 from validation.kinds.record import names
+from validation.kinds.training import config_of
 from validation.model import Bound, Judgement, Measurement, Subject
 
 
 def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Efficiency of the job with several ranks over the one with a single rank."""
+    """Efficiency of each job with several ranks over the one with a single rank that trains the same."""
     jobs = case.serving(criterion)
-    single = [m for m in jobs if m.params.get("ranks") == 1]
-    many = [m for m in jobs if m.params.get("ranks") != 1]
-    if not single or not many:
-        return []
+    alone = {config_of(m): m for m in reversed(jobs) if m.params.get("ranks") == 1}
+    many = [m for m in jobs if m.params.get("ranks") != 1 and config_of(m) in alone]
+    several = len(many) > 1
     judged = []
     for job in many:
+        single = alone[config_of(job)]
         bound = bound_of(case, criterion, job)
-        subject = where(names(job, "hosts"))
-        evidence = (single[0].id, job.id)
+        subject = subject_of(job) if several else where(names(job, "hosts"))
+        evidence = (single.id, job.id)
         gone = unusable(case, criterion, subject, evidence, bound)
         if gone is not None:
             judged.append(gone)
             continue
-        ones, all_ = _pooled(case, criterion, single[0]), _pooled(case, criterion, job)
+        ones, all_ = pooled(case, criterion, single), pooled(case, criterion, job)
         if isinstance(ones, str) or isinstance(all_, str):
             why = ones if isinstance(ones, str) else str(all_)
             judged.append(judgement(criterion, subject, "not-measured", "missing-metric", why, evidence, bound=bound))
@@ -43,17 +44,17 @@ def judge_scaling(case: Case, criterion: Criterion) -> list[Judgement]:
             continue
         found = _scaled(case, criterion, job, subject, evidence, ones, all_, bound)
         # A single rank that was held back makes the many look better, so that here denial may explain a pass, too.
-        alone = loss_of(case.tries(single[0].id))
-        loss = max(alone, loss_of(case.tries(job.id)), key=lambda found: found.share)
+        of_one = loss_of(case.tries(single.id))
+        loss = max(of_one, loss_of(case.tries(job.id)), key=lambda found: found.share)
         if explains(loss, found):
             found = too_noisy(found, loss)
-        elif found.verdict == "pass" and alone.disturbs:
-            found = too_noisy(found, alone)
+        elif found.verdict == "pass" and of_one.disturbs:
+            found = too_noisy(found, of_one)
         judged.append(found)
     return judged
 
 
-def _pooled(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
+def pooled(case: Case, criterion: Criterion, measurement: Measurement) -> list[float] | str:
     """The samples of all attempts, or words that say what one of them lacks."""
     values: list[float] = []
     for result in case.tries(measurement.id):

@@ -13,6 +13,7 @@ from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
 from validation.kinds.record import names
+from validation.kinds.training import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.platform import platform_bound, undeclared
 from validation.reference import declared_as
@@ -94,8 +95,8 @@ def subject_of(measurement: Measurement) -> Subject:
         return Subject.pair(source, destination)
     hosts = names(measurement, "hosts")
     if "ranks" in measurement.params:
-        ranks = measurement.params["ranks"]
-        return where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}")
+        ranks, trained = measurement.params["ranks"], words_of(measurement)
+        return where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}" + (f", {trained}" if trained else ""))
     return where(measurement.nodes)
 
 
@@ -124,7 +125,7 @@ def samples_of(criterion: Criterion, measurement: Measurement, result: Result | 
 
 def _unit(criterion: Criterion) -> str:
     # a ratio is computed from samples in the job's own unit
-    return STEPS if criterion.method in ("spread", "scaling") else criterion.unit or ""
+    return STEPS if criterion.method in ("spread", "scaling", "hours") else criterion.unit or ""
 
 
 def impossible(

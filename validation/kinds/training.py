@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from validation.kinds.record import Kind, names, network
 from validation.model import Call, Job, Measurement, Topology
 from validation.parsers import training
+from validation.probes.train_networks import NETWORKS, SMALL
+
+
+def config_of(m: Measurement) -> tuple[str, ...]:
+    """What a job trains: network, batch, precision. Jobs of one scale against each other, others do not."""
+    return tuple(
+        str(m.params.get(key, older)) for key, older in (("model", SMALL), ("batch", ""), ("precision", "fp32"))
+    )
+
+
+def words_of(m: Measurement) -> str:
+    """`ResNet-50, batch 128, fp16`; "" of the small network, which is what older releases train."""
+    model, batch, precision = config_of(m)
+    if model == SMALL or model not in NETWORKS:
+        return ""
+    return f"{NETWORKS[model].title}, batch {batch}, {precision}"
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -13,8 +31,10 @@ def _job(m: Measurement, topology: Topology) -> Job:
     launcher = topology.node(m.nodes[0])
     if not launcher.ports:
         launcher = hosts[0]
-    params = {
+    params: dict[str, Any] = {
         **{key: m.params[key] for key in ("ranks", "warmup", "steps", "batch")},
+        # a plan of an older release has none of these
+        **{key: m.params[key] for key in ("model", "precision", "device", "framework") if key in m.params},
         "hosts": [f"{host.ports[0].address}:{m.params['ranks_per_node']}" for host in hosts],
         "transport": str(m.params.get("transport", "tcp")),
         "ends": [f"{host.ports[0].interface}@{host.ports[0].address}" for host in hosts],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import statistics
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,49 +13,152 @@ from validation.model import Sample, Scalar
 from validation.parsers.carriers import carriers
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, json_object, number, real, short
 from validation.probes import ProbeDoc
+from validation.probes.train_networks import PRODUCTS
+from validation.probes.training_short import NO_MEMORY
 
 AGREEMENT = 0.01
 """Images/s is batch x ranks / seconds; both are rounded in the report. Project default."""
+ON_EVERY_NODE = re.compile(r"NET/Socket\s*: Using .*?\](docker\d+|virbr\d+|cni\d+|br-[0-9a-f]{12}|lo):")
+"""NCCL's sockets on an interface that has the same address on every node, and leads to none of them."""
+TIMES = ("input_s", "compute_s", "allreduce_s")
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """`images_per_s` of the whole job, one sample per measured step; `loss` of every step, warm-up included."""
+    """`images_per_s` of the whole job, one sample per measured step; `loss` of every step, warm-up included;
+    `allreduce_ratio`, the share of a step or of kernels that the all-reduce takes, of jobs of several ranks.
+
+    No samples where the batch did not fit into memory, which is what the job found out.
+    """
     lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
     if len(lines) != 1:
         # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
         raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")
     report: dict[str, Any] = json_object(lines[0], "training: rank 0's report")
-    for key, field in (("ranks", "world_size"), ("warmup", "warmup"), ("steps", "steps"), ("batch", "batch")):
-        expect(params, key, report[field], f"training: {field}")
-    if len(report["hosts"]) != report["world_size"]:
-        raise ParseError(f"training: {len(report['hosts'])} of {report['world_size']} ranks answered")
-    placed, each = len(set(report["hosts"])), params.get("ranks_per_node")
-    if isinstance(each, int) and placed * each != report["world_size"]:
-        raise ParseError(f"training: {report['world_size']} ranks on {placed} nodes, {each} per node planned")
+    _as_planned(report, params)
+    _carried(doc, report)
+    cannot = str(report.get("cannot", ""))
+    if cannot:
+        if not cannot.startswith(NO_MEMORY):
+            raise ParseError(f"training: {short(cannot)}")
+        return [], _facts(doc, report).model_copy(update={"out_of_memory": short(cannot)})
+    _in_that_type(report)
     if report["loss_finite"] is not True:
-        raise ParseError("training: the loss is not finite; the job computed nothing of use")
+        step = report.get("loss_lost_step")
+        since = f" from step {step} on" if step else ""
+        raise ParseError(f"training: the loss is not finite{since}; the job computed nothing of use")
     if report.get("ranks_agree", True) is not True:
         raise ParseError("training: the ranks ended with different models; gradients were not shared")
-    rates = [number(v, "training: images/s") for v in report["images_per_s"]]
-    steps = [number(v, "training: step seconds") for v in report["step_s"]]
-    if not len(rates) == len(steps) == report["steps"]:
-        raise ParseError(f"training: {len(rates)} of {report['steps']} measured steps are there")
-    images = number(report["batch"] * report["world_size"], "training: images per step")
-    for position, (rate, seconds) in enumerate(zip(rates, steps, strict=True)):
-        # a step is reported to the microsecond, which matters where it is a short one
-        if abs(rate * seconds - images) > AGREEMENT * images + rate * 1e-6:
-            raise ParseError(f"training: step {position}: {rate:g} images/s do not fit {seconds:g} s")
-    known = doc["facts"] or report
-    told = {key: known[key] for key in TrainingFacts.model_fields if key in known}
-    facts = as_facts(TrainingFacts, told, "training: rank 0's report")
-    facts = facts.model_copy(update={"carriers": carriers(doc["stdout"] + "\n" + doc["stderr"])})
-    samples = [Sample(metric="images_per_s", value=rate, unit="images/s") for rate in rates]
+    samples = [Sample(metric="images_per_s", value=rate, unit="images/s") for rate in _rates(report)]
     losses = report.get("losses")
     if losses is not None:  # older programs report the first and the last only
         if len(losses) != report["warmup"] + report["steps"]:
             raise ParseError(f"training: {len(losses)} losses of {report['warmup'] + report['steps']} steps")
         samples += [Sample(metric="loss", value=_loss(v), unit="nats") for v in losses]
-    return samples, facts
+    shares, by = _allreduce(report)
+    samples += [Sample(metric="allreduce_ratio", value=share, unit="ratio") for share in shares]
+    return samples, _facts(doc, report).model_copy(update={"allreduce_by": by})
+
+
+def _as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar]) -> None:
+    for key, field in (("ranks", "world_size"), ("warmup", "warmup"), ("steps", "steps"), ("batch", "batch")):
+        expect(params, key, report[field], f"training: {field}")
+    for key in ("model", "precision"):
+        if key in report:  # older programs know one of each
+            expect(params, key, report[key], f"training: {key}")
+    if len(report["hosts"]) != report["world_size"]:
+        raise ParseError(f"training: {len(report['hosts'])} of {report['world_size']} ranks answered")
+    placed, each = len(set(report["hosts"])), params.get("ranks_per_node")
+    if isinstance(each, int) and placed * each != report["world_size"]:
+        raise ParseError(f"training: {report['world_size']} ranks on {placed} nodes, {each} per node planned")
+    devices = report.get("devices", [])
+    if params.get("device") == "gpu" and not report.get("cannot"):
+        bare = sum(not str(device).startswith("GPU ") for device in devices)
+        if bare or len(devices) != report["world_size"]:
+            raise ParseError(f"training: {bare or 'some'} of {report['world_size']} ranks did not train on a GPU")
+    gpus = Counter(
+        (host, device) for host, device in zip(report["hosts"], devices, strict=False) if str(device).startswith("GPU ")
+    )
+    for (host, device), ranks in gpus.items():
+        if ranks > 1:
+            raise ParseError(f"training: {ranks} ranks share {short(device)} of {short(host)}")
+
+
+def _carried(doc: ProbeDoc, report: Mapping[str, Any]) -> None:
+    found = ON_EVERY_NODE.search(doc["stdout"] + "\n" + doc["stderr"])
+    if found and len(set(report["hosts"])) > 1:
+        raise ParseError(f"training: NCCL went over {found[1]}, which leads to no other node")
+
+
+def _in_that_type(report: Mapping[str, Any]) -> None:
+    """ParseError where products came out in another type than the precision asks for."""
+    products = report.get("products")
+    if products is None:
+        return
+    precision = report["precision"]
+    wanted, total = PRODUCTS[precision], sum(products.values())
+    other = {name: count for name, count in products.items() if name != wanted}
+    if not total or other:
+        said = ", ".join(f"{count} of {total} products in {short(name)}" for name, count in other.items())
+        raise ParseError(f"training: {precision} was asked for, and there were {said or 'no products'}")
+    on_gpus = any(str(device).startswith("GPU ") for device in report["devices"])
+    if on_gpus and precision in ("fp32", "tf32") and report["tf32"] is not (precision == "tf32"):
+        taken = "tf32" if report["tf32"] else "fp32"
+        raise ParseError(f"training: {precision} was asked for, and the GPUs computed in {taken}")
+
+
+def _rates(report: Mapping[str, Any]) -> list[float]:
+    rates = [number(v, "training: images/s") for v in report["images_per_s"]]
+    steps = [number(v, "training: step seconds") for v in report["step_s"]]
+    if len(rates) == report["steps"] + report["warmup"] != report["steps"]:
+        raise ParseError(f"training: {len(rates)} rates of {report['steps']} measured steps: the warm-up is counted")
+    if not len(rates) == len(steps) == report["steps"]:
+        raise ParseError(f"training: {len(rates)} of {report['steps']} measured steps are there")
+    world = report["world_size"]
+    images = number(report["batch"] * world, "training: images per step")
+    for position, (rate, seconds) in enumerate(zip(rates, steps, strict=True)):
+        # a step is reported to the microsecond, which matters where it is a short one
+        if abs(rate * seconds - images) > AGREEMENT * images + rate * 1e-6:
+            raise ParseError(f"training: step {position}: {rate:g} images/s do not fit {seconds:g} s")
+    own = [number(v, "training: a rank's images/s") for v in report.get("rank_images_per_s", ())]
+    if own:
+        total = len(rates) * images / sum(steps)
+        if len(own) != world:
+            raise ParseError(f"training: rates of {len(own)} of {world} ranks")
+        # ranks wait for each other, so each has its share of the total; half way to the total of each is no jitter
+        if world > 1 and sum(own) > total * (1 + world) / 2:
+            raise ParseError(
+                f"training: the ranks' rates add up to {sum(own) / total:.1f} times the job's: each reports the total"
+            )
+    return rates
+
+
+def _allreduce(report: Mapping[str, Any]) -> tuple[list[float], str]:
+    """Shares of the all-reduce, and by what; none of one rank, and of older programs."""
+    if report["world_size"] < 2 or "allreduce_s" not in report:
+        return [], ""
+    kernels = report["allreduce_kernels"]
+    by = "kernels" if kernels else "waits"
+    waits, steps = report["allreduce_s"], report["step_s"]
+    if len(waits) != len(steps):
+        raise ParseError(f"training: {len(waits)} of {len(steps)} times of the all-reduce are there")
+    shares = [real(v, "training: share of the all-reduce") for v in kernels]
+    # the mean of the ranks' waits, over the slowest rank's step, each rounded
+    shares = shares or [
+        real(wait, "training: all-reduce seconds") / step for wait, step in zip(waits, steps, strict=True)
+    ]
+    if min(shares) < 0 or max(shares) > 1 + AGREEMENT:
+        raise ParseError(f"training: the all-reduce takes {max(shares):.2f} of a step")
+    return [min(share, 1.0) for share in shares], by
+
+
+def _facts(doc: ProbeDoc, report: Mapping[str, Any]) -> TrainingFacts:
+    known: dict[str, Any] = dict(doc["facts"] or report)
+    told = {key: known[key] for key in TrainingFacts.model_fields if key in known and key != "type"}
+    for key in TIMES:
+        if key in told:
+            told[key] = statistics.fmean(real(v, f"training: {key}") for v in told[key]) if told[key] else None
+    facts = as_facts(TrainingFacts, told, "training: rank 0's report")
+    return facts.model_copy(update={"carriers": carriers(doc["stdout"] + "\n" + doc["stderr"])})
 
 
 def _loss(value: Any) -> float:

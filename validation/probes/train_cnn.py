@@ -1,13 +1,18 @@
-"""The training program of training_short: Horovod and PyTorch, a small CNN on synthetic images, one process a rank.
+"""The training program of training_short: a network of the whitepaper on synthetic images, one process a rank.
 
-Synthetic images as in the reference architecture's benchmark: what is measured is compute and the all-reduce of the
-gradients, not storage. Every rank trains on a batch of its own, of images that are a common pattern for each class
-plus noise, so that the loss must fall with any number of ranks. Rank 0 prints one line of JSON.
+Synthetic images as in the reference architecture's short test: what is measured is compute and the all-reduce of the
+gradients, not storage. They stay on the device. Every rank trains on a batch of its own, of images that are a common
+pattern for each of ten classes plus noise, so that the loss must fall with any number of ranks. Momentum and weight
+decay are the whitepaper's; its learning rate of 0.4 is for 90 epochs, and a rate does not depend on it.
+
+On GPUs where every rank has one of its own, else on processors. Rank 0 prints one line of JSON. What keeps the job from
+being measured is in it, too (`cannot`): a batch that does not fit into memory, a network whose library is not there.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import importlib
 import json
@@ -18,99 +23,303 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
-IMAGE = (3, 32, 32)
-CLASSES = 10
-NAME_BYTES = 64
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+
+from validation.probes import rdma
+from validation.probes.train_networks import NETWORKS, PRECISIONS, PRODUCTS, SMALL, Missing, build
+from validation.probes.train_world import Alone, join
+
+PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
 LEARNING_RATE = 0.01
+MOMENTUM, WEIGHT_DECAY = 0.9, 0.0001  # Dell whitepaper 2019, section 7.4.1
+PROFILED = 5  # steps after the measured ones, on GPUs, of which the kernels are read
 PR_SET_PDEATHSIG = 1
+EXIT_MEMORY = 77  # a rank that found no memory in the middle of the job: the others wait for it
 
 
-def build(torch: Any) -> Any:
-    """109 698 parameters: two convolutions and two full layers, float32."""
-    nn = torch.nn
-    return nn.Sequential(
-        nn.Conv2d(IMAGE[0], 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(4),
-        nn.Flatten(),
-        nn.Linear(32 * 4 * 4, 200),
-        nn.ReLU(),
-        nn.Linear(200, CLASSES),
-    )
+class CannotTrain(Exception):
+    """What keeps this rank from training, in words; no fault of the program."""
 
 
-def gather_names(torch: Any, hvd: Any, name: str) -> list[str]:
-    """The host name of every rank, in rank order; as tensors, so that nothing is unpickled from the network."""
-    padded = name.encode()[:NAME_BYTES].ljust(NAME_BYTES, b"\0")
-    rows = hvd.allgather(torch.tensor([list(padded)], dtype=torch.uint8), name="hosts")
-    return [bytes(row.tolist()).rstrip(b"\0").decode() for row in rows]
+class Device:
+    """What a rank computes on, and in which precision."""
+
+    def __init__(self, torch: Any, world: Alone, args: argparse.Namespace) -> None:
+        """A GPU of its own for each rank, or processors for all. CannotTrain where that is not what was asked for."""
+        self.torch, self.precision = torch, args.precision
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        mine = args.device != "cpu" and gpus > world.local
+        if args.device == "gpu" and not mine:
+            build_of = f"torch {torch.__version__} (CUDA {torch.version.cuda or 'not built in'})"
+            raise CannotTrain(f"{build_of} sees {gpus} GPUs, one for each rank is needed")
+        self.wish = mine
+        self.cuda, self.words = False, f"cpu {platform.machine()}"
+
+    def settle(self, world: Alone) -> Any:
+        """The device of this rank: a GPU where every rank has one."""
+        torch = self.torch
+        self.cuda = all(row[0] for row in world.gather(torch, [float(self.wish)]))
+        if not self.cuda:
+            if self.precision in ("tf32", "fp16"):
+                raise CannotTrain(f"processors do not train in {self.precision}")
+            return torch.device("cpu")
+        torch.cuda.set_device(world.local)
+        bus = ctypes.create_string_buffer(64)
+        if ctypes.CDLL("libcuda.so.1").cuDeviceGetPCIBusId(bus, 64, world.local):
+            raise CannotTrain(f"the driver does not tell the PCI address of GPU {world.local}")
+        self.words = f"GPU {bus.value.decode().lower()} {torch.cuda.get_device_name(world.local)}"
+        least = {"bf16": (8, 0), "tf32": (8, 0)}.get(self.precision, (0, 0))
+        if tuple(torch.cuda.get_device_capability(world.local)) < least:
+            raise CannotTrain(f"{self.words} does not compute in {self.precision}")
+        torch.backends.cudnn.benchmark = True  # the fastest algorithm for sizes that stay
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = self.precision == "tf32"
+        return torch.device("cuda", world.local)
+
+    def autocast(self) -> Any:
+        """The context in which the network runs forward."""
+        if self.precision in ("fp32", "tf32"):
+            return contextlib.nullcontext()
+        kind = "cuda" if self.cuda else "cpu"
+        return self.torch.autocast(kind, dtype=getattr(self.torch, PRODUCTS[self.precision]))
+
+    def scaler(self) -> Any:
+        """What keeps small gradients of fp16 above zero; None for other types."""
+        if self.precision != "fp16":
+            return None
+        amp: Any = getattr(self.torch, "amp", None)
+        if hasattr(amp, "GradScaler"):
+            return amp.GradScaler("cuda")
+        return self.torch.cuda.amp.GradScaler()
+
+    def rounds_to_tf32(self, at: Any) -> bool:
+        """True where a convolution of float32 loses what ten bits of mantissa cannot hold: tensor cores took it."""
+        torch = self.torch
+        value = 1 + 2.0**-14
+        images = torch.full((8, 32, 16, 16), value, device=at)
+        weights = torch.zeros(32, 32, 3, 3, device=at)
+        weights[:, 0, 1, 1] = 1.0
+        made = torch.nn.functional.conv2d(images, weights, padding=1)
+        return bool((made != value).any())
 
 
-def train(args: argparse.Namespace, torch: Any, hvd: Any) -> dict[str, Any]:
-    """Run all steps on this rank and gather what the ranks measured; the same dictionary on every rank."""
-    torch.manual_seed(99)
-    patterns = torch.randn(CLASSES, *IMAGE)  # the same on every rank
-    torch.manual_seed(1234 + hvd.rank())
-    labels = torch.arange(args.batch) % CLASSES
-    images = patterns[labels] + NOISE * torch.randn(args.batch, *IMAGE)
-    model = build(torch)
-    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9)
-    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
-    loss_function = torch.nn.CrossEntropyLoss()
+class Products:
+    """The types that a network's matrix products and convolutions come out in: a witness of the precision."""
 
-    losses, seconds = [], []
-    for _ in range(args.warmup + args.steps):
-        begin = time.perf_counter()
-        optimizer.zero_grad()
-        loss = loss_function(model(images), labels)
+    def __init__(self, torch: Any, model: Any) -> None:
+        """Look at each of them from now on."""
+        self.seen: dict[str, int] = {}
+        kinds = (torch.nn.Conv2d, torch.nn.Linear)
+        self.hooks = [m.register_forward_hook(self._look) for m in model.modules() if isinstance(m, kinds)]
+
+    def _look(self, _module: Any, _inputs: Any, made: Any) -> None:
+        name = str(made.dtype).rpartition(".")[2]
+        self.seen[name] = self.seen.get(name, 0) + 1
+
+    def end(self) -> dict[str, int]:
+        """How many came out in each type."""
+        for hook in self.hooks:
+            hook.remove()
+        return self.seen
+
+
+class Training:
+    """A network, its images and everything that a step needs."""
+
+    def __init__(self, torch: Any, world: Alone, device: Device, at: Any, args: argparse.Namespace) -> None:
+        """Make all of it on this rank's device; Missing, or torch's own fault where memory does not suffice."""
+        self.torch, self.world, self.device, self.args = torch, world, device, args
+        network = NETWORKS[args.model]
+        torch.manual_seed(99)
+        patterns = torch.randn(PATTERNS, 3, network.side, network.side)  # the same on every rank
+        self.model = build(torch, args.model).to(at)
+        torch.manual_seed(1234 + world.rank)
+        labels = torch.arange(args.batch) % PATTERNS
+        self.labels, self.images = labels.to(at), patterns.to(at)[labels]
+        self.images += NOISE * torch.randn(self.images.shape, device=at)
+        if device.cuda and args.precision in ("bf16", "fp16"):  # the order that their tensor cores take
+            self.model = self.model.to(memory_format=torch.channels_last)
+            self.images = self.images.to(memory_format=torch.channels_last)
+        decay = 0.0 if args.model == SMALL else WEIGHT_DECAY
+        rates = {"lr": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": decay}
+        self.optimizer = torch.optim.SGD(self.model.parameters(), **rates)
+        self.loss_of, self.scaler = torch.nn.CrossEntropyLoss(), device.scaler()
+        self.parameters = list(self.model.parameters())
+        world.start(torch, at)
+
+    def try_alone(self) -> dict[str, int]:
+        """One step of this rank by itself, which takes the memory that it will need; the types of its products."""
+        products = Products(self.torch, self.model)
+        with self.device.autocast():
+            loss = self.loss_of(self.model(self.images).float(), self.labels)
         loss.backward()
-        optimizer.step()  # waits for the all-reduce, so that no rank runs ahead by more than a step
-        losses.append(loss.item())
-        seconds.append(time.perf_counter() - begin)
+        group = self.optimizer.param_groups[0]
+        rate, group["lr"] = group["lr"], 0.0  # it takes memory and learns nothing
+        self.optimizer.step()
+        group["lr"] = rate
+        self.optimizer.state.clear()
+        self.optimizer.zero_grad()
+        return products.end()
 
-    # The job is as fast as its slowest rank: per step the largest time over all ranks.
-    every = hvd.allgather(torch.tensor([seconds[args.warmup :]], dtype=torch.float64), name="seconds")
-    slowest = every.max(dim=0).values.tolist()
-    mean = hvd.allreduce(torch.tensor(losses, dtype=torch.float64), name="losses").tolist()
-    sums = torch.tensor([[float(p.double().sum()) for p in model.parameters()]], dtype=torch.float64)
-    checks = hvd.allgather(sums, name="parameters")
-    return {
-        "world_size": hvd.size(),
-        "hosts": gather_names(torch, hvd, socket.gethostname()),
+    def begin(self) -> None:
+        """All ranks with the parameters of rank 0."""
+        self.model, self.optimizer = self.world.wrap(self.torch, self.model, self.optimizer)
+
+    def step(self) -> tuple[float, list[float]]:
+        """Loss, and seconds: the whole step, input, forward and backward, waiting for the average of gradients."""
+        clock = self.world.clock
+        begin, first = time.perf_counter(), clock.now()
+        images = self.images  # synthetic, on the device: nothing is loaded
+        fed = clock.now()
+        self.optimizer.zero_grad()
+        with self.device.autocast():
+            loss = self.loss_of(self.model(images).float(), self.labels)
+        scaled = loss if self.scaler is None else self.scaler.scale(loss)
+        done, averaged = self.world.backward(scaled, self.optimizer)
+        self.world.step(self.optimizer, self.scaler)
+        value = float(loss.item())
+        if self.device.cuda:
+            self.torch.cuda.synchronize()
+        whole = time.perf_counter() - begin
+        parts = [clock.between(first, fed), clock.between(fed, done), clock.between(done, averaged)]
+        return value, [whole, *parts]
+
+    def allreduce_kernels(self) -> list[float]:
+        """Share of this GPU's kernel time in NCCL's kernels, of a few steps each by itself; none where not known."""
+        profiler: Any = importlib.import_module("torch.profiler")
+        shares = []
+        for _ in range(PROFILED):
+            with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
+                self.step()
+            times = {event.key: _device_us(event) for event in seen.key_averages()}
+            kernels = {name: us for name, us in times.items() if us > 0 and not name.startswith(("Memcpy", "Memset"))}
+            if sum(kernels.values()) > 0:
+                mine = sum(us for name, us in kernels.items() if "nccl" in name.lower())
+                shares.append(mine / sum(kernels.values()))
+        return shares
+
+
+def _device_us(event: Any) -> float:
+    """Microseconds of an event's kernels; the name changed with torch 2.4."""
+    return float(getattr(event, "self_device_time_total", getattr(event, "self_cuda_time_total", 0)))
+
+
+def no_memory(torch: Any, fault: RuntimeError) -> bool:
+    """True where torch, or a library below it, found no memory."""
+    kind = getattr(torch.cuda, "OutOfMemoryError", ())
+    return isinstance(fault, kind) or "out of memory" in str(fault) or "can't allocate memory" in str(fault)
+
+
+def prepare(args: argparse.Namespace, torch: Any, world: Alone) -> tuple[Training | None, dict[str, Any]]:
+    """What is ready to train on every rank, or why one of them cannot, which all of them learn."""
+    why, training = "", None
+    found: dict[str, Any] = {}
+    try:
+        device = Device(torch, world, args)
+    except CannotTrain as fault:
+        why = str(fault)
+    if not any(stopped(torch, world, why)):
+        try:
+            at = device.settle(world)
+        except CannotTrain as fault:
+            why = str(fault)
+        if not any(stopped(torch, world, why)):
+            try:
+                training = Training(torch, world, device, at, args)
+                found = {"products": training.try_alone(), "tf32": device.rounds_to_tf32(at)}
+            except Missing as fault:
+                why = str(fault)
+            except RuntimeError as fault:
+                if not no_memory(torch, fault):
+                    raise
+                why = f"out of memory: a batch of {args.batch} images does not fit on {device.words}"
+        found["devices"] = world.texts(torch, device.words)
+    said = [text for text in world.texts(torch, why) if text]
+    return training, {**found, "cannot": said[0] if said else "", "cannot_ranks": len(said)}
+
+
+def stopped(torch: Any, world: Alone, why: str) -> list[float]:
+    """For each rank whether it cannot go on."""
+    return [row[0] for row in world.gather(torch, [float(bool(why))])]
+
+
+def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
+    """Run all steps on this rank and gather what the ranks measured; the same dictionary on every rank."""
+    training, found = prepare(args, torch, world)
+    about = {
+        "world_size": world.size,
+        "hosts": world.texts(torch, socket.gethostname()),
+        "model": args.model,
+        "precision": args.precision,
         "batch": args.batch,
         "warmup": args.warmup,
         "steps": args.steps,
-        "step_s": [round(s, 6) for s in slowest],
-        "images_per_s": [round(args.batch * hvd.size() / s, 3) for s in slowest],
-        "losses": [round(value, 5) for value in mean],
-        "loss_first": mean[0],
-        "loss_last": mean[-1],
-        "loss_finite": all(math.isfinite(value) for value in mean),
-        "ranks_agree": bool((checks - checks[0]).abs().max() <= 1e-6 * checks[0].abs().max()),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "framework": world.name,
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
+        "horovod": world.version if world.name == "horovod" else "",
+        **found,
+    }
+    if about["cannot"] or training is None:
+        return about
+    training.begin()
+    losses, seconds = [], []
+    for _ in range(args.warmup + args.steps):
+        loss, times = training.step()
+        losses.append(loss)
+        seconds.append(times)
+    return {**about, **figures(args, torch, world, training, losses, seconds)}
+
+
+def figures(
+    args: argparse.Namespace, torch: Any, world: Alone, training: Training, losses: list[float], seconds: list[Any]
+) -> dict[str, Any]:
+    """What all ranks measured, put together. The job is as fast as its slowest rank: of each step the largest time."""
+    every = [
+        [row[at::4] for at in range(4)] for row in world.gather(torch, [t for s in seconds[args.warmup :] for t in s])
+    ]
+    whole, own = [ranks[0] for ranks in every], [ranks[2] for ranks in every]
+    slowest = [max(times) for times in zip(*whole)]
+    parts = {
+        name: [round(sum(times) / world.size, 7) for times in zip(*(ranks[at] for ranks in every))]
+        for at, name in ((1, "input_s"), (2, "compute_s"), (3, "allreduce_s"))
+    }
+    mean = [sum(values) / world.size for values in zip(*world.gather(torch, losses))]
+    lost = next((at + 1 for at, value in enumerate(mean) if not math.isfinite(value)), 0)
+    checks = world.gather(torch, [float(p.detach().double().sum()) for p in training.parameters])
+    kernels = training.allreduce_kernels() if training.device.cuda and world.size > 1 else []
+    return {
+        "step_s": [round(s, 6) for s in slowest],
+        "images_per_s": [round(args.batch * world.size / s, 3) for s in slowest],
+        "rank_images_per_s": [round(args.batch * args.steps / sum(times), 3) for times in whole],
+        "rank_compute_s": [round(sum(times) / args.steps, 7) for times in own],
+        **parts,
+        "allreduce_kernels": [round(share, 5) for share in kernels],
+        "losses": [round(value, 5) if math.isfinite(value) else None for value in mean],
+        "loss_first": mean[0] if math.isfinite(mean[0]) else None,
+        "loss_last": mean[-1] if math.isfinite(mean[-1]) else None,
+        "loss_lost_step": lost,
+        "loss_finite": not lost,
+        "ranks_agree": all(
+            abs(value - first) <= 1e-6 * max(map(abs, checks[0]))
+            for row in checks
+            for value, first in zip(row, checks[0])
+        ),
+        "parameters": sum(p.numel() for p in training.parameters),
     }
 
 
 def take_device(transport: str, ends: str) -> None:
-    """Tell UCX and NCCL which RDMA device and GID belong to this node's port of `ends`, INTERFACE@ADDRESS of each host.
+    """Tell Gloo, UCX and NCCL which interface, RDMA device and GID belong to this node's port of `ends`,
+    INTERFACE@ADDRESS of each host.
 
-    Before either of them starts, which is with Horovod. Fault in words where the port has no RDMA that works.
+    Before any of them starts. Fault in words where the port has no RDMA that works.
     """
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
-    from validation.probes import rdma
-
     for end in ends.split(","):
         interface, _, address = end.partition("@")
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
@@ -119,6 +328,9 @@ def take_device(transport: str, ends: str) -> None:
                 own.bind((address, 0))  # succeeds for an address of this node alone
             except OSError:
                 continue
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        if transport == "tcp":
+            return
         device = rdma.look(interface, address, transport)
         os.environ["UCX_NET_DEVICES"] = f"{device.name}:{device.port}"
         os.environ["NCCL_IB_HCA"] = f"={device.name}:{device.port}"
@@ -128,6 +340,20 @@ def take_device(transport: str, ends: str) -> None:
     raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")
 
 
+def say_who(world: Alone) -> None:
+    """From here on a rank that fails says which one it is, on every line of its last words."""
+
+    def last_words(kind: Any, fault: BaseException, trace: Any) -> None:
+        who = f"[rank {world.rank} on {socket.gethostname()}]"
+        for line in "".join(traceback.format_exception(kind, fault, trace)).splitlines():
+            print(who, line, file=sys.stderr)
+        sys.stderr.flush()
+        # The others wait for this rank in the middle of a step: nothing of it may wait for them in turn.
+        os._exit(EXIT_MEMORY if "out of memory" in str(fault) else 1)
+
+    sys.excepthook = last_words
+
+
 def main() -> None:
     """One rank."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -135,6 +361,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--time-limit-s", type=int, required=True)
+    parser.add_argument("--model", choices=sorted(NETWORKS), default=SMALL)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
+    parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
+    parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
     parser.add_argument("--transport", default="tcp")
     parser.add_argument("--ends", default="")
     args = parser.parse_args()
@@ -142,19 +373,19 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
 
-    if args.transport != "tcp":
+    if args.ends:
         take_device(args.transport, args.ends)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
 
-    # By name, for the controller that reads this file has neither of them.
+    # By name, for the controller that reads this file has it not.
     torch: Any = importlib.import_module("torch")
-    hvd: Any = importlib.import_module("horovod.torch")
     torch.set_num_threads(1)
-    hvd.init()
-    report = train(args, torch, hvd)
-    report["horovod"] = importlib.import_module("horovod").__version__
-    if hvd.rank() == 0:
+    world = join(torch, args.framework, args.meet, args.time_limit_s)
+    say_who(world)
+    report = train(args, torch, world)
+    if world.rank == 0:
         print(json.dumps(report), flush=True)
-    hvd.shutdown()
+    world.close()
 
 
 if __name__ == "__main__":

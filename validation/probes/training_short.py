@@ -5,11 +5,14 @@ of their own and reach the other nodes through that user's key and the training 
 
 Over TCP Open MPI is told so; over RDMA it has UCX and UCX no TCP, so that nothing can fall back to it unseen. What
 the libraries say of themselves at level *info* is in `stdout` and `stderr`, where the parser finds what they took.
+On one machine by itself there is no launcher but torch's own.
 
-`stdout`: mpirun's output, in it one line of JSON from rank 0. `facts`: that line's fields: world_size, hosts (one per
-rank), batch, warmup, steps, step_s (list of float, slowest rank's time of each step), images_per_s (list of float,
-whole job, one per measured step), losses (list of float, mean of the ranks, one per step with warm-up), loss_first,
-loss_last, loss_finite, parameters, threads, python, torch, horovod, and mpi (mpirun's version).
+`stdout`: mpirun's output, in it one line of JSON from rank 0. `facts`: that line's fields, which train_cnn.py makes:
+world_size, hosts and devices (one per rank), model, precision, products (how many came out in which type), batch,
+warmup, steps, step_s (list of float, slowest rank's time of each step), images_per_s (list of float, whole job, one per
+measured step), input_s, compute_s and allreduce_s (list of float, mean of the ranks), losses (list of float, mean of
+the ranks, one per step with warm-up), loss_first, loss_last, loss_finite, parameters, threads, python, torch,
+framework, horovod, and mpi (mpirun's version). `cannot` alone where a batch does not fit into memory.
 """
 
 from __future__ import annotations
@@ -24,11 +27,14 @@ from typing import Any, Literal
 
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
+from validation.probes.train_networks import SMALL
+from validation.probes.train_trouble import trouble
 
 PROGRAM = Path(__file__).with_name("train_cnn.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
+NO_MEMORY = "out of memory"
 TOLD_RANKS = 64  # up to here each rank tells what it takes to each other over TCP: a line for each two of them
 
 
@@ -43,6 +49,12 @@ class Asked:
     steps: int  # measured steps
     batch: int  # images per rank and step
     time_limit_s: int = 300  # mpirun ends the job after that time
+    model: str = SMALL  # of train_networks.NETWORKS
+    precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
+    device: Literal["any", "cpu", "gpu"] = "any"
+    framework: Literal["auto", "horovod", "ddp"] = "auto"  # auto: Horovod where the container has it
+    launcher: Literal["mpirun", "torchrun"] = "mpirun"  # torchrun: torch's own, on this node alone
+    meet_port: int = 29542  # of ddp: where rank 0 waits for the others
     transport: Literal["tcp", "roce", "ib", "pvrdma"] = "tcp"  # what carries the training between nodes
     ends: list[str] = field(default_factory=list)  # INTERFACE@ADDRESS: the fabric port of each host
     shared_cores: bool = False  # the nodes share cores: ranks yield when they wait
@@ -52,8 +64,20 @@ class Asked:
     python: str = "/usr/bin/python3"  # the container's
 
 
+def program(args: Asked, framework: str) -> list[str]:
+    """The training program and its arguments."""
+    words = [str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps), "--batch", str(args.batch)]
+    words += ["--time-limit-s", str(args.time_limit_s), "--model", args.model, "--precision", args.precision]
+    return [*words, "--device", args.device, "--framework", framework]
+
+
 def command_for(args: Asked) -> list[str]:
     """The whitepaper's mpirun line, over the fabric alone: over RDMA where it has that, else over TCP."""
+    if args.launcher == "torchrun":
+        if args.ranks == 1:
+            return [args.python, "-I", *program(args, "none")]
+        run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
+        return [args.python, *run, *program(args, "ddp")]
     networks = ",".join(args.networks)
     command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
@@ -66,10 +90,13 @@ def command_for(args: Asked) -> list[str]:
         command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["--timeout", str(args.time_limit_s), "-x", "OMP_NUM_THREADS=1"]
     command += nccl_environment(args)
-    command += [args.python, "-I", str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps)]
-    command += ["--batch", str(args.batch), "--time-limit-s", str(args.time_limit_s)]
-    if args.transport != "tcp":
-        command += ["--transport", args.transport, "--ends", ",".join(args.ends)]
+    command += [args.python, "-I", *program(args, args.framework)]
+    if args.ends:
+        address = args.ends[0].partition("@")[2]
+        place = f"[{address}]" if ":" in address else address
+        command += ["--meet", f"tcp://{place}:{args.meet_port}"]
+        command += ["--transport", args.transport] if args.transport != "tcp" else []
+        command += ["--ends", ",".join(args.ends)]
     return command
 
 
@@ -110,7 +137,10 @@ def report_of(stdout: str) -> dict[str, Any]:
 
 
 def wrong(args: Asked, report: dict[str, Any]) -> str | None:
-    """What the job did other than asked, in words; None when it did everything."""
+    """What the job did other than asked, in words; None when it did everything, or found that it does not fit."""
+    cannot = str(report.get("cannot", ""))
+    if cannot:
+        return None if cannot.startswith(NO_MEMORY) else f"{args.model} was not trained: {cannot}"
     placed = sorted(Counter(report["hosts"]).values())
     asked = sorted(int(host.rsplit(":", 1)[1]) for host in args.hosts)
     rates = report["images_per_s"]
@@ -120,19 +150,27 @@ def wrong(args: Asked, report: dict[str, Any]) -> str | None:
         (len(rates) == args.steps, f"measured {len(rates)} steps instead of {args.steps}"),
         (report["warmup"] == args.warmup and report["batch"] == args.batch, "used another warm-up or batch size"),
         (all(math.isfinite(r) and r > 0 for r in rates), "reported a rate that is not a number"),
-        (report["loss_finite"], "had a loss that is not a number"),
-        (report["loss_last"] < report["loss_first"], "did not learn: the loss did not fall"),
+        (report["loss_finite"], f"had a loss that is not a number{_since(args, report)}"),
+        (
+            not report["loss_finite"] or report["loss_last"] < report["loss_first"],
+            "did not learn: the loss did not fall",
+        ),
         (report["ranks_agree"], "ended with different parameters on different ranks"),
     ]
     faults = [text for good, text in checks if not good]
     return "the training " + ", ".join(faults) if faults else None
 
 
+def _since(args: Asked, report: dict[str, Any]) -> str:
+    step = report.get("loss_lost_step", 0)
+    return f" from step {step} of {args.warmup + args.steps} on" if step else ""
+
+
 def probe(args: Asked) -> ProbeDoc:
     """Train for `warmup` + `steps` steps; images/s of the whole job for each measured step."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        command = in_container(args.enter, command_for(args))
+        command = in_container(args.enter, command_for(args)) if args.enter else command_for(args)
         environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
         ran = run_tool(command, env=environment)
         if ran.returncode != 0:
@@ -142,14 +180,20 @@ def probe(args: Asked) -> ProbeDoc:
             error = wrong(args, facts)
         except (ValueError, KeyError, TypeError) as fault:
             return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
-        facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool([args.enter, "mpirun", "--version"]).stdout)
+        if args.launcher == "mpirun":
+            facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool([args.enter, "mpirun", "--version"]).stdout)
         return ran, facts, error
 
-    return document("training-short", "horovod", measure, lambda ran: _version(ran.stdout))
+    made = document("training-short", "horovod", measure, lambda ran: _version(ran.stdout))
+    if made["returncode"] != 0:
+        why = trouble(made["stdout"] + "\n" + made["stderr"])
+        made["error"] = f"{why}; {made['error']}" if why else made["error"]
+    return made
 
 
 def _version(stdout: str) -> str:
     try:
-        return str(report_of(stdout)["horovod"])
+        report = report_of(stdout)
+        return str(report["horovod"] or report["torch"])
     except (ValueError, KeyError):
         return ""

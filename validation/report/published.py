@@ -9,8 +9,9 @@ from validation.reference import Claim, Reference
 
 _SCALED = ("c4130-p100", "c4140-k")
 _COMPARED = ("8xsxm2", "c4140-k", "c4140-m")
-_TRAINED = "resnet50"
-_NAMES = {
+TRAINED = "resnet50"
+GPUS = 8
+NAMES = {
     "inception4": "Inception-v4",
     "vgg19": "VGG-19",
     "vgg16": "VGG-16",
@@ -36,7 +37,7 @@ def scaling(reference: Reference) -> dict[str, dict[int, float]]:
     return {
         reference.machines[machine].short: {
             int(c.conditions["gpus"]): c.value
-            for c in sorted(_rates(reference, machine, model=_TRAINED), key=lambda c: int(c.conditions["gpus"]))
+            for c in sorted(_rates(reference, machine, model=TRAINED), key=lambda c: int(c.conditions["gpus"]))
         }
         for machine in _SCALED
     }
@@ -50,8 +51,8 @@ def throughput_systems(reference: Reference) -> tuple[str, ...]:
 def throughput(reference: Reference) -> dict[str, tuple[float, ...]]:
     """Model -> images/s on 8 GPUs, one figure for each of the systems."""
     return {
-        name: tuple(_rates(reference, machine, model=model, gpus=8)[0].value for machine in _COMPARED)
-        for model, name in _NAMES.items()
+        name: tuple(_rates(reference, machine, model=model, gpus=GPUS)[0].value for machine in _COMPARED)
+        for model, name in NAMES.items()
     }
 
 
@@ -64,7 +65,7 @@ def conditions(reference: Reference) -> str:
 
 def assumed(reference: Reference) -> str:
     """What of the conditions of `throughput` no document says, in words."""
-    claims = [c for machine in _COMPARED for c in _rates(reference, machine, gpus=8)]
+    claims = [c for machine in _COMPARED for c in _rates(reference, machine, gpus=GPUS)]
     words = sorted({f"{name} {c.conditions[name]}" for c in claims for name in c.inferred})
     return f"{' and '.join(words)} are inferred" if words else ""
 

@@ -12,8 +12,10 @@ from markupsafe import Markup
 
 from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import summarize
+from validation.facts import TrainingFacts
 from validation.kinds.record import names
-from validation.model import Measurement
+from validation.kinds.training import config_of, words_of
+from validation.model import Measurement, Result
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.charts import ScalingBar, scaling
@@ -45,6 +47,8 @@ class TrainingRow:
     efficiency: float | None
     formula: str | None
     problem: str | None
+    model: str
+    trained: str  # network, batch, precision in words; "" of the small network
 
 
 @dataclass(frozen=True)
@@ -61,12 +65,21 @@ def _label(measurement: Measurement) -> str:
 
 def title(measurement: Measurement) -> str:
     """What a job is called in the report."""
-    return _TITLES.get(_label(measurement), _label(measurement))
+    label, trained = _label(measurement), words_of(measurement)
+    place = _TITLES.get(label, f"{label} ranks" if label.isdigit() else label)
+    return f"{trained}, {place}" if trained else place
 
 
-def _rank(measurement: Measurement) -> tuple[int, str]:
-    label = _label(measurement)
-    return (_ORDER.index(label) if label in _ORDER else len(_ORDER), label)
+def _rank(measurement: Measurement) -> tuple[tuple[str, ...], int, int, str]:
+    label, ranks = _label(measurement), int(str(measurement.params.get("ranks", 0)))
+    return (config_of(measurement), _ORDER.index(label) if label in _ORDER else 1, ranks, label)
+
+
+def _problem(latest: Result | None) -> str:
+    if latest is None:
+        return "no result"
+    facts = latest.facts_of(TrainingFacts)
+    return latest.error or (facts.out_of_memory if facts else "") or f"{latest.status}, no {METRIC}"
 
 
 def _positive(rates: list[float]) -> bool:
@@ -83,18 +96,19 @@ def training(documents: RunDocuments) -> Training | None:
     for result in documents.results:
         if result.measurement in rates and result.status == "ok":
             rates[result.measurement] += result.values(METRIC)
-    single = next((rates[m.id] for m in planned if int(str(m.params.get("ranks", 0))) == 1), [])
-    base = average_rate(single) if _positive(single) else None
-    rows = []
+    ones = {config_of(m): rates[m.id] for m in reversed(planned) if int(str(m.params.get("ranks", 0))) == 1}
+    rows, bars = [], []
     for m in planned:
+        single = ones.get(config_of(m), [])
+        base = average_rate(single) if _positive(single) else None
         values, ranks = rates[m.id], int(str(m.params.get("ranks", 0)))
         found = summarize(values) if values else None
         average = average_rate(values) if _positive(values) else None
         scaled = efficiency(values, single, ranks).value if average and base and ranks > 1 else None
         latest = results.get(m.id)
-        problem = None
-        if not values:
-            problem = "no result" if latest is None else latest.error or f"{latest.status}, no {METRIC}"
+        problem = None if values else _problem(latest)
+        if average is not None and base is not None:
+            bars.append(ScalingBar(f"{title(m)} ({ranks})", average, ranks * base, scaled))
         rows.append(
             TrainingRow(
                 measurement=m.id,
@@ -113,11 +127,8 @@ def training(documents: RunDocuments) -> Training | None:
                 if average is not None and base is not None and scaled is not None
                 else None,
                 problem=problem,
+                model=config_of(m)[0],
+                trained=words_of(m),
             )
         )
-    bars = [
-        ScalingBar(f"{r.title} ({r.ranks})", r.average, r.ranks * base, r.efficiency)
-        for r in rows
-        if r.average is not None and base is not None
-    ]
     return Training(rows=tuple(rows), figure=scaling(bars) if len(bars) > 1 else None)

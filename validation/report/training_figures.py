@@ -6,10 +6,10 @@ from validation.model import VerdictDoc
 from validation.reference import Reference
 from validation.report import published
 from validation.report.documents import RunDocuments
-from validation.report.numbers import number, percent
+from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
-from validation.report.training import KIND, METRIC, Training, title
+from validation.report.training import KIND, METRIC, Training, TrainingRow, title
 
 LOSS = "loss"
 
@@ -29,7 +29,10 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
     caption = "Speed-up over one rank, against the ideal and the published."
     rows: list[tuple[str, ...]] = []
     mine: list[tuple[float, float]] = []
-    measured = [r for r in (jobs.rows if jobs else ()) if r.average is not None]
+    rated = [r for r in (jobs.rows if jobs else ()) if r.average is not None]
+    # one curve: of the published network where it was trained, else of the first that was
+    shown = next((r.trained for r in rated if r.model == published.TRAINED), rated[0].trained if rated else "")
+    measured = [r for r in rated if r.trained == shown]
     single = next((r.average for r in measured if r.ranks == 1), None)
     for row in measured:
         if single and row.average is not None:
@@ -67,34 +70,54 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
         [*series, Series("ideal: N ranks, N times as fast", ((0.0, 0.0), (float(top), float(top))), markers=False)],
     )
     caption += (
-        " The job of this run is a small network on synthetic images; the published one is ResNet-50, "
+        f" The job of this run is {shown or 'a small network'} on synthetic images; the published one is ResNet-50, "
         f"{published.conditions(reference)} ({whitepaper}). Only the shape can be compared, not the rate."
     )
     return Figure("scaling-published", caption, svg, table, None, ("tn.intra", "tn.inter"))
 
 
 def _throughput(jobs: Training | None, reference: Reference) -> Figure:
-    rows = tuple(
-        (model, *(number(v) for v in values), "not measured")
-        for model, values in published.throughput(reference).items()
-    )
+    """Tables 5 and 6 on one base, the rate of one node with eight GPUs, with what this run has of each network."""
+    best: dict[str, TrainingRow] = {}
+    for row in jobs.rows if jobs else ():
+        if (
+            row.average is not None
+            and row.model in published.NAMES
+            and row.ranks >= getattr(best.get(row.model), "ranks", 0)
+        ):
+            best[row.model] = row
+    names = {published.NAMES[model]: row for model, row in best.items()}
+    rows = []
+    for model, rates in published.throughput(reference).items():
+        mine = names.get(model)
+        rows.append(
+            (
+                model,
+                *(f"{number(rate)} ({rate / rates[0]:.3f})" for rate in rates),
+                _beside(mine, rates[0]),
+                f"{mine.ranks} GPUs, {mine.trained}" if mine else NONE,
+            )
+        )
     table = DataTable(
-        f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; "
+        f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; in brackets over that of "
+        f"{published.throughput_systems(reference)[0]}, the one base of all columns (the document's tables have two); "
         f"source: {published.whitepaper(reference)}; {published.assumed(reference)}.",
-        ("Model", *published.throughput_systems(reference), "This run"),
-        rows,
+        ("Model", *published.throughput_systems(reference), "This run", "with"),
+        tuple(rows),
     )
-    ran = (
-        "this run's short test trains a small network of its own" if jobs and jobs.rows else "this run trained nothing"
-    )
-    return Figure(
-        "throughput",
-        "Throughput by model, batch and number of GPUs against the published.",
-        None,
-        table,
-        f"Not measured: no probe of this release trains the published models; {ran}. The table has what is published.",
-        ("tn.short",),
-    )
+    words = "Throughput by model against the published."
+    if names:
+        return Figure("throughput", words, None, table, None, ("tn.short",))
+    ran = "this run's short test trained a small network" if jobs and jobs.rows else "this run trained nothing"
+    why = f"Not measured: {ran}, none of the published. The table has what is published."
+    return Figure("throughput", words, None, table, why, ("tn.short",))
+
+
+def _beside(mine: TrainingRow | None, base: float) -> str:
+    """What this run measured; over the base only with as many GPUs as that has."""
+    if mine is None or mine.average is None:
+        return "not measured"
+    return number(mine.average) + (f" ({mine.average / base:.3f})" if mine.ranks == published.GPUS else "")
 
 
 def _learning(documents: RunDocuments) -> Figure:

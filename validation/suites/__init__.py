@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Plan, Scalar, Topology
-from validation.suites import asbuilt, burnin, compute, operations, preflight, remoting, training, transport
+from validation.suites import (
+    asbuilt,
+    burnin,
+    compute,
+    operations,
+    preflight,
+    remoting,
+    training,
+    training_choice,
+    transport,
+)
 from validation.suites.common import Part, PlanError, Request
 
 __all__ = ["ALONE", "DEFAULT", "SUITES", "UNASKED", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
@@ -51,7 +61,8 @@ def make_plan(
     suites: Sequence[str],
     options: Mapping[str, Scalar] | None = None,
 ) -> Plan:
-    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS`; None values are ignored.
+    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS`, and of those of
+    training_choice; None values are ignored.
 
     PlanError where a suite or option is unknown, or where a selected suite would measure nothing: a run of zero
     measurements cannot exist.
@@ -62,13 +73,20 @@ def make_plan(
         if suite not in SUITES:
             raise PlanError(f"unknown suite {suite!r}; choose from {', '.join(SUITES)}")
     given = {k: v for k, v in (options or {}).items() if v is not None}
+    words = {key: value for key, value in given.items() if key in training_choice.OPTIONS and isinstance(value, str)}
     for key, value in given.items():
+        if key in words:
+            continue
         if key not in OPTIONS:
-            raise PlanError(f"unknown option {key!r}; known: {', '.join(OPTIONS)}")
+            raise PlanError(f"unknown option {key!r}; known: {', '.join((*OPTIONS, *training_choice.OPTIONS))}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
         if key == "minutes" and value > burnin.MOST_MINUTES:
             raise PlanError(f"option minutes: {value} is more than {burnin.MOST_MINUTES}, a week")
+    if words and "training" not in suites:
+        raise PlanError(
+            "networks, batches, GPUs and number formats are chosen for suite training; add --suite training"
+        )
     beyond = [s for s in suites if topology.here is not None and s not in ALONE]
     if beyond:
         raise PlanError(f"one machine by itself cannot do suite {beyond[0]}; it can do {', '.join(ALONE)}")
@@ -77,6 +95,7 @@ def make_plan(
         fabric=fabric,
         criteria=tuple(c for c in criteria if c.no_probe is None and (c.applies is None or c.applies.to(fabric))),
         options={k: int(v) for k, v in given.items() if isinstance(v, int)},
+        words=words,
     )
     chosen = [s for s in SUITES if s in suites]  # preflight first, whatever the order asked for
     parts = [(suite, SUITES[suite](request)) for suite in chosen]

@@ -26,12 +26,15 @@ class PlanError(ConfigError):
 
 @dataclass(frozen=True)
 class Request:
-    """What a suite is asked to plan. `criteria` are those that can be measured and apply to the fabric."""
+    """What a suite is asked to plan. `criteria` are those that can be measured and apply to the fabric. `words` are the
+    options that are no numbers.
+    """
 
     topology: Topology
     fabric: Fabric
     criteria: tuple[Criterion, ...]
     options: dict[str, int]
+    words: dict[str, str] = field(default_factory=dict)
 
     def serving(self, kind: str) -> tuple[str, ...]:
         """Ids of the criteria that measurements of this kind serve."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from validation.model import Measurement, Node
-from validation.suites import collectives
+from validation.probes.train_networks import tells_hours
+from validation.suites import collectives, training_choice
 from validation.suites.common import Part, Request, on_one_host, transport_of
+from validation.suites.training_choice import Config
 
 WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
 MEASURED_STEPS = 100
-BATCH = 16  # images per rank and step of the small CNN
 
 SECONDS_PER_STEP = 0.05  # only an estimate of the plan; what is measured does not depend on it
 START_SECONDS = 3.0  # mpirun, framework import, first step
+SECONDS_PER_GPU_STEP = 0.3
+GPU_START_SECONDS = 30.0  # CUDA's contexts and the choice of algorithms on every rank
 
 
 def plan(request: Request) -> Part:
-    """Three jobs, each a round of its own: `1` rank, `intra` (all slots of a node), `inter` (all GPU servers).
+    """Three jobs of each network, each a round of its own: `1` rank, `intra` (all slots of a node), `inter` (all GPU
+    servers), or of the numbers of ranks that were asked for.
 
     The jobs are launched from the head (first node of the group), or from the first GPU server where no head exists.
     """
@@ -52,38 +58,89 @@ def plan(request: Request) -> Part:
         bare = ", ".join(n.name for n in servers if not n.ports[0].rdma)
         part.leave_out(f"training over RDMA (tn.path): the first fabric port of {bare} is TCP-only", "tn.path")
     head = next((n for n in request.topology.nodes if "heads" in n.groups), servers[0])
-    first = servers[0]
-    part.rounds.append([_job(request, "1", head, [first], 1)])
-    if first.slots >= 2:
-        part.rounds.append([_job(request, "intra", head, [first], first.slots)])
-    else:
-        part.leave_out(f"training inside a node (tn.intra): {first.name} has one slot", "tn.intra")
     host = on_one_host(servers, request.fabric)
-    if len(servers) >= 2 and host is not None:
-        part.leave_out(f"training across nodes (tn.inter): all GPU servers are virtual machines of {host}", "tn.inter")
-    elif len(servers) >= 2:
-        each = min(n.slots for n in servers)
-        if len({n.slots for n in servers}) > 1:
-            part.leave_out(f"training across nodes: {each} slots of each GPU server, their numbers differ")
-        part.rounds.append([_job(request, "inter", head, servers, each)])
-    else:
-        part.leave_out("training across nodes (tn.inter): only one GPU server", "tn.inter")
+    across = _servers_across(part, servers, host)
+    each = min(n.slots for n in servers)
+    batch = {"batches": str(request.options["batch"])} if "batch" in request.options else {}
+    choice = training_choice.read({**batch, **request.words})
+    chosen = training_choice.places(choice, servers, each)
+    for config in choice.configs(servers):
+        _plan_config(request, part, config, head, servers, across, chosen)
     collectives.plan(request, part, head, servers, host)
     return part
 
 
-def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_node: int) -> Measurement:
+def _servers_across(part: Part, servers: Sequence[Node], host: str | None) -> bool:
+    """Whether jobs across nodes can be planned; why not, is said."""
+    if len(servers) >= 2 and host is not None:
+        part.leave_out(f"training across nodes (tn.inter): all GPU servers are virtual machines of {host}", "tn.inter")
+        return False
+    if len(servers) < 2:
+        part.leave_out("training across nodes (tn.inter): only one GPU server", "tn.inter")
+        return False
+    if len({n.slots for n in servers}) > 1:
+        each = min(n.slots for n in servers)
+        part.leave_out(f"training across nodes: {each} slots of each GPU server, their numbers differ")
+    return True
+
+
+def _plan_config(
+    request: Request,
+    part: Part,
+    config: Config,
+    head: Node,
+    servers: Sequence[Node],
+    across: bool,
+    chosen: Mapping[int, int],
+) -> None:
+    """One rank, all slots of a node, all GPU servers; or the numbers of ranks that were asked for, one always."""
+    first, each = servers[0], min(n.slots for n in servers)
+    counts = dict(chosen) or {first.slots: 1, **({each * len(servers): len(servers)} if across else {})}
+    part.rounds.append([_job(request, config, "1", head, [first], 1)])
+    if first.slots < 2:
+        part.leave_out(f"training inside a node (tn.intra): {first.name} has one slot", "tn.intra")
+    for ranks, nodes in sorted(counts.items(), key=lambda item: (item[1], item[0])):
+        if ranks == 1 or (nodes > 1 and not across):
+            continue
+        whole = {(first.slots, 1): "intra", (each * len(servers), len(servers)): "inter"}
+        label = whole.get((ranks, nodes), str(ranks))
+        part.rounds.append([_job(request, config, label, head, servers[:nodes], ranks // nodes)])
+        if label == "intra" and training_choice.on_gpus(servers):
+            part.rounds += _peers(request, config, servers)
+
+
+def _peers(request: Request, config: Config, servers: Sequence[Node]) -> list[list[Measurement]]:
+    """The job of all slots on every other server with as many, all at the same time, each launched where it runs."""
+    alike = [n for n in servers[1:] if n.slots == servers[0].slots]
+    jobs = [_job(request, config, "intra", n, [n], n.slots, f".{n.name}") for n in alike]
+    return [jobs] if jobs else []
+
+
+def _job(
+    request: Request,
+    config: Config,
+    label: str,
+    head: Node,
+    hosts: Sequence[Node],
+    ranks_per_node: int,
+    of: str = "",
+) -> Measurement:
     warmup = request.options.get("warmup", WARMUP_STEPS)
     steps = request.options.get("steps", MEASURED_STEPS)
-    criteria = {"1": ("tn.short", "tn.intra", "tn.inter"), "intra": ("tn.short", "tn.intra")}.get(
-        label, ("tn.short", "tn.inter")
-    )
+    several = ("tn.inter", "tn.comm") if len(hosts) > 1 else ("tn.intra", "tn.comm")
+    served = ("tn.intra", "tn.inter") if ranks_per_node * len(hosts) == 1 else several
+    criteria: tuple[str, ...] = ("tn.short", "tn.rate", *served)
+    if tells_hours(config.model):
+        criteria = (*criteria, "tn.hours")
     names, transport = [n.name for n in hosts], transport_of(request, hosts)
     if len(hosts) > 1 and transport != "tcp":
         criteria = (*criteria, "tn.path")
-    estimated = START_SECONDS + (warmup + steps) * SECONDS_PER_STEP
+    gpus = training_choice.on_gpus(hosts)
+    device = "gpu" if gpus else "cpu" if all(n.virtual for n in hosts) else "any"
+    begins, step = (GPU_START_SECONDS, SECONDS_PER_GPU_STEP) if gpus else (START_SECONDS, SECONDS_PER_STEP)
+    estimated = begins + (warmup + steps) * step
     return Measurement(
-        id=f"training-short.{label}",
+        id=f"training-short.{config.prefix}{label}{of}",
         suite="training",
         kind="training-short",
         nodes=tuple(dict.fromkeys((head.name, *names))),
@@ -94,8 +151,11 @@ def _job(request: Request, label: str, head: Node, hosts: list[Node], ranks_per_
             "hosts": tuple(names),
             "warmup": warmup,
             "steps": steps,
-            "batch": request.options.get("batch", BATCH),
+            "batch": config.batch,
             "transport": transport,
+            "model": config.model,
+            "precision": config.precision,
+            "device": device,
         },
         criteria=tuple(c for c in criteria if c in request.serving("training-short")),
         estimated_s=estimated,

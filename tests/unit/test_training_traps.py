@@ -1,0 +1,192 @@
+"""What a training job may do in place of what was asked: each is refused, or named, on a log of it.
+
+The logs are made here, in the forms of Open MPI 4.1, NCCL 2.2x and this program; none was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.tool_documents import doc, values
+from tests.support.tool_texts import training as report_of
+from validation.kinds import parse
+from validation.parsers.common import ParseError
+from validation.probes import training_short
+from validation.probes.asked import make
+from validation.probes.train_trouble import trouble
+
+HOSTS = ["gpu1", "gpu1", "gpu2", "gpu2"]
+PARAMS = {
+    "ranks": 4, "ranks_per_node": 2, "warmup": 10, "steps": 100, "batch": 128, "model": "resnet50", "precision": "fp16",
+    "device": "gpu",
+}  # fmt: skip
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(report_of(PARAMS, HOSTS, 5000.0)), **changes}
+
+
+def read(log: str = "", **changes: Any) -> Any:
+    return parse("training-short", doc("training-short", log + json.dumps(report(**changes)) + "\n"), PARAMS)
+
+
+def test_a_job_on_gpus_tells_its_rate_and_where_the_time_goes() -> None:
+    samples, facts = read()
+    assert len(values(samples, "images_per_s")) == 100
+    assert values(samples, "allreduce_ratio") == [0.21, 0.2, 0.22, 0.2, 0.21]
+    assert (facts.model, facts.precision, facts.allreduce_by) == ("resnet50", "fp16", "kernels")
+    assert facts.compute_s == pytest.approx(0.8 * 4 * 128 / 5000, rel=0.01)
+
+
+def test_without_kernels_the_share_of_the_all_reduce_is_that_of_waiting() -> None:
+    samples, facts = read(allreduce_kernels=[])
+    assert len(values(samples, "allreduce_ratio")) == 100
+    assert values(samples, "allreduce_ratio")[0] == pytest.approx(0.15, rel=0.01)
+    assert facts.allreduce_by == "waits"
+    with pytest.raises(ParseError, match=r"takes 1\.50 of a step"):
+        read(allreduce_kernels=[], allreduce_s=[1.5 * s for s in report()["step_s"]])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rank_images_per_s": [5000.0] * 4}, r"add up to 4\.0 times the job's: each reports the total"),
+        ({"rank_images_per_s": [1250.0] * 3}, "rates of 3 of 4 ranks"),
+        (
+            {"images_per_s": [5000.0] * 110, "step_s": [512 / 5000] * 110},
+            "110 rates of 100 measured steps: the warm-up is counted",
+        ),
+        ({"devices": ["GPU 0000:17:00.0 GPU"] * 4}, "2 ranks share GPU 0000:17:00.0 GPU of gpu1"),
+        ({"devices": ["GPU 0000:17:00.0 GPU", "cpu x86_64"] * 2}, "2 of 4 ranks did not train on a GPU"),
+        ({"devices": []}, "some of 4 ranks did not train on a GPU"),
+        ({"loss_finite": False, "loss_lost_step": 3, "loss_last": None}, "not finite from step 3 on"),
+        ({"products": {"float32": 54}}, "fp16 was asked for, and there were 54 of 54 products in float32"),
+        ({"products": {"float16": 50, "float32": 4}}, "4 of 54 products in float32"),
+        ({"products": {}}, "fp16 was asked for, and there were no products"),
+        ({"model": "small"}, "model: resnet50 planned, but the tool reports small"),
+        ({"precision": "fp32"}, "precision: fp16 planned, but the tool reports fp32"),
+        ({"world_size": 1, "hosts": ["gpu1"]}, "world_size: 4 planned"),
+    ],
+)
+def test_another_job_than_asked_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        read(**changes)
+
+
+@pytest.mark.parametrize(("precision", "took", "words"), [("fp32", True, "tf32"), ("tf32", False, "fp32")])
+def test_fp32_and_tf32_are_told_apart_by_what_a_product_loses(precision: str, took: bool, words: str) -> None:
+    made = report(precision=precision, products={"float32": 54}, tf32=took)
+    asked = {**PARAMS, "precision": precision}
+    with pytest.raises(ParseError, match=f"{precision} was asked for, and the GPUs computed in {words}"):
+        parse("training-short", doc("training-short", json.dumps(made)), asked)
+    parse("training-short", doc("training-short", json.dumps({**made, "tf32": not took})), asked)
+
+
+def test_n_jobs_of_one_rank_are_no_job_of_n() -> None:
+    alone = json.dumps(report(world_size=1, hosts=["gpu1"])) + "\n"
+    with pytest.raises(ParseError, match="4 reports from rank 0, exactly one is expected"):
+        parse("training-short", doc("training-short", alone * 4), PARAMS)
+
+
+def test_a_batch_without_room_is_what_the_job_found_out() -> None:
+    words = "out of memory: a batch of 128 images does not fit on GPU 0000:17:00.0 GPU"
+    made = {
+        key: value for key, value in report().items() if key not in ("images_per_s", "step_s", "losses", "products")
+    }
+    samples, facts = parse("training-short", doc("training-short", json.dumps({**made, "cannot": words})), PARAMS)
+    assert not samples
+    assert facts.out_of_memory == words
+    with pytest.raises(ParseError, match="is not here"):
+        parse(
+            "training-short", doc("training-short", json.dumps({**made, "cannot": "torchvision is not here"})), PARAMS
+        )
+
+
+def test_sockets_of_nccl_on_docker0_lead_nowhere() -> None:
+    line = "gpu1:71:80 [0] NCCL INFO NET/Socket : Using [0]docker0:172.17.0.1<0>\n"
+    with pytest.raises(ParseError, match="NCCL went over docker0, which leads to no other node"):
+        read(log=line)
+    _, facts = read(log=line.replace("docker0:172.17.0.1", "fab0:10.78.0.13"))
+    assert not facts.carriers
+
+
+def test_nccl_on_sockets_is_seen_in_its_own_words() -> None:
+    line = "gpu1:71:80 [0] NCCL INFO Using network Socket\n"
+    _, facts = read(log=line)
+    assert [str(carrier) for carrier in facts.carriers] == ["NCCL: Socket"]
+    assert not facts.carriers[0].rdma
+
+
+def asked() -> training_short.Asked:
+    given = {"hosts": ["10.0.0.1:2", "10.0.0.2:2"], "networks": ["10.0.0.0/24"]}
+    return make(training_short.Asked, {**given, **{k: v for k, v in PARAMS.items() if k != "ranks_per_node"}})
+
+
+def test_the_probe_says_from_which_step_on_the_loss_is_none() -> None:
+    assert training_short.wrong(asked(), report()) is None
+    lost = report(loss_finite=False, loss_lost_step=3, loss_last=None)
+    assert "had a loss that is not a number from step 3 of 110 on" in str(training_short.wrong(asked(), lost))
+
+
+def test_the_probe_says_why_a_network_was_not_trained() -> None:
+    missing = "Inception-v4 is one of timm's networks, which is not here: No module named 'timm'"
+    assert training_short.wrong(asked(), report(cannot=missing)) == f"resnet50 was not trained: {missing}"
+    assert training_short.wrong(asked(), report(cannot="out of memory: a batch of 128 images")) is None
+
+
+KILLED = """\
+gpu1:71:80 [0] NCCL INFO Using network IB
+gpu2:90:99 [1] NCCL INFO comm 0x1 rank 3 nranks 4 - Init COMPLETE
+gpu2:90:99 [1] NCCL WARN NET/IB : Got completion with error 12
+--------------------------------------------------------------------------
+mpirun noticed that process rank 3 with PID 90 on node gpu2 exited on signal 9 (Killed).
+--------------------------------------------------------------------------
+"""
+EXITED = """\
+[rank 1 on gpu1] Traceback (most recent call last):
+[rank 1 on gpu1]   File "train_cnn.py", line 1, in step
+[rank 1 on gpu1] RuntimeError: CUDA error: an illegal memory access was encountered
+--------------------------------------------------------------------------
+mpirun detected that one or more processes exited with non-zero status, thus causing
+the job to be terminated. The first process to do so was:
+
+  Process name: [[58291,1],1]
+  Exit code:    1
+--------------------------------------------------------------------------
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        (KILLED, "rank 3 on gpu2 was ended by signal 9 (Killed); its last lines: gpu2:90:99 [1] NCCL INFO comm"),
+        (KILLED, "Got completion with error 12"),
+        (EXITED, "rank 1 on gpu1 ended with exit status 1; its last lines: Traceback"),
+        (EXITED, "RuntimeError: CUDA error: an illegal memory access"),
+        (KILLED.splitlines()[-2] + "\n", "rank 3 on gpu2 was ended by signal 9 (Killed), without a word"),
+        ("Host key verification failed.\r\n", "ssh asks whether it knows a node's host key"),
+        ("root@10.0.0.2: Permission denied (publickey).\n", "ssh asks for a password"),
+        ("[gpu1][[1,1],0][btl_tcp_endpoint.c:625] connect() to 172.17.0.1 on docker0 failed\n", "as docker0"),
+        ("Open MPI accepted a TCP connection from what appears to be a\nanother Open MPI process", "as docker0"),
+        ("The user-provided time limit for job execution has been reached:\n", "did not end within its time"),
+        ("nothing that is known\n", ""),
+    ],
+)
+def test_a_job_that_failed_is_explained(log: str, words: str) -> None:
+    found = trouble(log)
+    assert words in found
+    assert bool(words) == bool(found)
+
+
+def test_the_result_names_the_rank_that_died(tmp_path: Any) -> None:
+    args = asked()
+    args.enter = str(tmp_path / "enter")
+    (tmp_path / "log").write_text(EXITED)
+    (tmp_path / "enter").write_text(f"#!/bin/sh\ncat {tmp_path}/log >&2\nexit 1\n")
+    (tmp_path / "enter").chmod(0o755)
+    found = training_short.probe(args)
+    assert str(found["error"]).startswith("rank 1 on gpu1 ended with exit status 1; its last lines: Traceback")
+    assert "ended with exit status 1" in str(found["error"])

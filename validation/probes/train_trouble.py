@@ -1,0 +1,69 @@
+"""Why a training job came to no end, from its log: which rank died with which last words, and what else is known."""
+
+from __future__ import annotations
+
+import re
+
+LINES = 4  # of a rank that died
+SIGNALLED = re.compile(
+    r"mpirun noticed that process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal "
+    r"(?P<signal>\d+)(?: \((?P<name>[^)]*)\))?"
+)
+EXITED = re.compile(
+    r"mpirun detected that one or more processes exited with non-zero status.*?"
+    r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)",
+    re.DOTALL,
+)
+TORCHRUN = re.compile(
+    r"Root Cause \(first observed failure\):.*?rank\s+: (?P<rank>\d+) .*?exitcode\s+: (?P<code>-?\d+)",
+    re.DOTALL,
+)
+SAID = re.compile(r"^\[rank (?P<rank>\d+) on (?P<node>\S+)\] (?P<words>.*)$", re.MULTILINE)
+KNOWN = (
+    (
+        r"Host key verification failed|authenticity of host .* can't be established",
+        "ssh asks whether it knows a node's host key; the training's known_hosts must have it",
+    ),
+    (
+        r"Permission denied \(publickey|[Pp]assword:\s*$|'s password:",
+        "ssh asks for a password; the training's key is not authorised on a node",
+    ),
+    (
+        r"accepted a TCP connection from what appears to be"
+        r"|\b(?:docker0|virbr0|cni0)\b.*(?:tcp|connect)|(?:tcp|connect).*\b(?:docker0|virbr0|cni0)\b",
+        "MPI went over an interface that every node has with the same address, as docker0; it must take the fabric's",
+    ),
+    (
+        r"[Tt]imeout: mpirun|The user-provided time limit for job execution has been\s+reached|SIGALRM|Alarm clock",
+        "the job did not end within its time",
+    ),
+)
+"""Words of a log, and what they mean."""
+
+
+def trouble(log: str) -> str:
+    """What the log tells of a job that failed, in words; "" where it tells nothing that is known here."""
+    dead = _died(log)
+    found = [words for pattern, words in KNOWN if re.search(pattern, log, re.MULTILINE)]
+    return "; ".join([*([dead] if dead else []), *found])
+
+
+def _died(log: str) -> str:
+    signalled, exited = SIGNALLED.search(log), EXITED.search(log) or TORCHRUN.search(log)
+    if signalled:
+        rank, name = signalled["rank"], signalled["name"]
+        how = f"rank {rank} on {signalled['node']} was ended by signal {signalled['signal']}"
+        how += f" ({name})" if name else ""
+    elif exited:
+        rank = exited["rank"]
+        node = next((said["node"] for said in SAID.finditer(log) if said["rank"] == rank), "")
+        how = f"rank {rank}{f' on {node}' if node else ''} ended with exit status {exited['code']}"
+    elif first := SAID.search(log):
+        rank, how = first["rank"], f"rank {first['rank']} on {first['node']} failed"
+    else:
+        return ""
+    words = [said["words"].strip() for said in SAID.finditer(log) if said["rank"] == rank and said["words"].strip()]
+    if not words and signalled:  # its libraries begin their lines with node and process
+        begins = f"{signalled['node']}:" + (f"{signalled['pid']}:" if signalled["pid"] != "0" else "")
+        words = [line.strip() for line in log.splitlines() if line.startswith(begins)]
+    return f"{how}; its last lines: {' | '.join(words[-LINES:])}" if words else f"{how}, without a word"

@@ -1,0 +1,206 @@
+"""How the ranks of a training talk to each other: by Horovod, by torch.distributed, or one rank by itself.
+
+Each has the same face. `wrap` and `backward` share the gradients; `backward` returns the seconds that this rank waited
+for the others and for the network after its own part was done. Read on the controller, too, so nothing imports torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import time
+from datetime import timedelta
+from typing import Any
+
+TEXT_BYTES = 160
+
+
+class Clock:
+    """Points of time on a device: events in the queue of a GPU, else the clock."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        """`device` as torch names it."""
+        self.torch, self.cuda = torch, device.type == "cuda"
+
+    def now(self) -> Any:
+        """A point that is reached when what was given to the device so far is done."""
+        if not self.cuda:
+            return time.perf_counter()
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between(self, first: Any, last: Any) -> float:
+        """Seconds; waits for the last of both."""
+        if not self.cuda:
+            return float(last - first)
+        last.synchronize()
+        return float(first.elapsed_time(last)) / 1e3
+
+
+class Alone:
+    """One rank that has nobody to talk to."""
+
+    name = "none"
+    version = ""
+    rank = local = 0
+    size = 1
+
+    def gather(self, torch: Any, values: list[float]) -> list[list[float]]:
+        """The numbers of every rank, a row each."""
+        return [values]
+
+    def texts(self, torch: Any, text: str) -> list[str]:
+        """A line of every rank."""
+        return [text]
+
+    def start(self, torch: Any, device: Any) -> None:
+        """Once the device is known."""
+        self.clock = Clock(torch, device)
+
+    def wrap(self, torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any]:
+        """Model and optimizer as they are to be used, with the parameters of rank 0."""
+        return model, optimizer
+
+    def backward(self, loss: Any, optimizer: Any) -> tuple[Any, Any]:
+        """Gradients, averaged over all ranks: (when this rank's own part was done, when the average was there)."""
+        loss.backward()
+        done = self.clock.now()
+        return done, done
+
+    def step(self, optimizer: Any, scaler: Any) -> None:
+        """New parameters."""
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+
+    def close(self) -> None:
+        """The end of the job."""
+
+
+class Horovod(Alone):
+    """Horovod, as the reference architecture has it."""
+
+    name = "horovod"
+
+    def __init__(self) -> None:
+        """Meet the others."""
+        self.hvd: Any = importlib.import_module("horovod.torch")
+        self.version = str(importlib.import_module("horovod").__version__)
+        self.hvd.init()
+        self.rank, self.size, self.local = self.hvd.rank(), self.hvd.size(), self.hvd.local_rank()
+
+    def gather(self, torch: Any, values: list[float]) -> list[list[float]]:
+        """By an all-gather."""
+        rows = self.hvd.allgather(torch.tensor([values], dtype=torch.float64))
+        return [list(map(float, row)) for row in rows.tolist()]
+
+    def texts(self, torch: Any, text: str) -> list[str]:
+        """As numbers, so that nothing is unpickled from the network."""
+        padded = text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
+        rows = self.hvd.allgather(torch.tensor([list(padded)], dtype=torch.uint8))
+        return [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
+
+    def wrap(self, torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any]:
+        """Gradients are averaged while the way back goes on."""
+        optimizer = self.hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        self.hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+        return model, optimizer
+
+    def backward(self, loss: Any, optimizer: Any) -> tuple[Any, Any]:
+        """The way back, then the wait for all averages."""
+        loss.backward()
+        done = self.clock.now()
+        optimizer.synchronize()
+        return done, self.clock.now()
+
+    def step(self, optimizer: Any, scaler: Any) -> None:
+        """Without another wait."""
+        with optimizer.skip_synchronize():  # it was done with the gradients
+            super().step(optimizer, scaler)
+
+    def close(self) -> None:
+        """Leave the others."""
+        self.hvd.shutdown()
+
+
+class Ddp(Alone):
+    """torch's own: DistributedDataParallel, on GPUs by NCCL, on processors by Gloo."""
+
+    name = "ddp"
+
+    def __init__(self, torch: Any, meet: str, limit_s: int) -> None:
+        """Meet the others, by Gloo: they agree on what carries the rest. `meet`: tcp://ADDRESS:PORT of rank 0."""
+        self.dist: Any = importlib.import_module("torch.distributed")
+        place = {
+            "rank": ("RANK", "OMPI_COMM_WORLD_RANK"),
+            "size": ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"),
+            "local": ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        }
+        for key, names in place.items():
+            told = next((os.environ[name] for name in names if name in os.environ), "")
+            if not told:
+                raise SystemExit("torch.distributed needs a launcher that tells ranks: mpirun or torchrun")
+            setattr(self, key, int(told))
+        limit = timedelta(seconds=limit_s)
+        method = meet or "env://"
+        self.dist.init_process_group("gloo", init_method=method, rank=self.rank, world_size=self.size, timeout=limit)
+        self.limit, self.group, self.version = limit, self.dist.group.WORLD, str(torch.__version__)
+        self.last: Any = None
+
+    def gather(self, torch: Any, values: list[float]) -> list[list[float]]:
+        """By an all-gather."""
+        mine = torch.tensor(values, dtype=torch.float64)
+        every = [torch.zeros_like(mine) for _ in range(self.size)]
+        self.dist.all_gather(every, mine)
+        return [one.tolist() for one in every]
+
+    def texts(self, torch: Any, text: str) -> list[str]:
+        """As numbers, so that nothing is unpickled from the network."""
+        padded = text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
+        mine = torch.tensor(list(padded), dtype=torch.uint8)
+        every = [torch.zeros_like(mine) for _ in range(self.size)]
+        self.dist.all_gather(every, mine)
+        return [bytes(one.tolist()).rstrip(b"\0").decode(errors="replace") for one in every]
+
+    def start(self, torch: Any, device: Any) -> None:
+        """On GPUs with NCCL."""
+        super().start(torch, device)
+        if device.type == "cuda":
+            self.group = self.dist.new_group(backend="nccl", timeout=self.limit)
+
+    def wrap(self, torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any]:
+        """Gradients are averaged while the way back goes on."""
+        model = torch.nn.parallel.DistributedDataParallel(model, process_group=self.group)
+        model.register_comm_hook(None, lambda _, bucket: self._average(bucket))  # torch looks at its annotations
+        return model, optimizer
+
+    def _average(self, bucket: Any) -> Any:
+        """Average one bucket of gradients, as without a hook, and note when the last was complete on this rank."""
+        self.last = self.clock.now()
+        gradients = bucket.buffer().div_(self.size)
+        work = self.dist.all_reduce(gradients, group=self.group, async_op=True)
+        return work.get_future().then(lambda done: done.value()[0])
+
+    def backward(self, loss: Any, optimizer: Any) -> tuple[Any, Any]:
+        """The way back, then the wait for all averages."""
+        loss.backward()
+        return self.last, self.clock.now()
+
+    def close(self) -> None:
+        """Leave the others."""
+        self.dist.barrier()
+        self.dist.destroy_process_group()
+
+
+def join(torch: Any, framework: str, meet: str, limit_s: int) -> Alone:
+    """This rank's way to the others. `auto`: Horovod where it is installed, else torch's own."""
+    if framework == "none":
+        return Alone()
+    if framework == "auto":
+        framework = "horovod" if importlib.util.find_spec("horovod") else "ddp"
+    return Horovod() if framework == "horovod" else Ddp(torch, meet, limit_s)
