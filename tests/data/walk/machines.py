@@ -44,6 +44,7 @@ PLENTY = 10**14
 """Bytes, and packets, that an adapter has counted."""
 MIB, GIB = 1 << 20, 1 << 30
 LOAD_KEYS = ("name", "uuid", "address", "card", "numa")
+RATE = 800  # images/s of a rank: above what is published of each machine with all of its GPUs
 MEMORY_GB_S = 180
 """Of two sockets with six channels of 2400 MT/s and more, some three quarters."""
 
@@ -249,7 +250,7 @@ class Player:
                 for _ in range(int(places[p.address]))
             ]
             kept = 1 if asked["ranks"] == 1 else 0.975 if len(places) == 1 else 0.95  # of what each rank has alone
-            text = tool_texts.training(asked, hosts[: asked["ranks"]], 500 * asked["ranks"] * kept)
+            text = tool_texts.training(asked, hosts[: asked["ranks"]], RATE * asked["ranks"] * kept)
             device = self.machines[hosts[0]].device
             lane = f"{'rc_mlx5' if device == 'mlx5_0' else 'rc_verbs'}/{device}:1" if device else ""
             log = tool_texts.ucx_log(list(dict.fromkeys(hosts)), lane)
