@@ -9,7 +9,7 @@ import yaml
 from ansible.errors import AnsibleFilterError
 from jinja2 import Environment
 
-from tests.support.node_modules import load_filters
+from tests.support.node_modules import ROOT, load_filters
 from tests.support.package_indices import unrecorded
 
 slurm = SimpleNamespace(**load_filters("slurm"), **load_filters("slurm_cores"))
@@ -29,6 +29,15 @@ def test_data_of_mariadb_are_of_others_where_somebody_else_has_a_database() -> N
     for theirs in ("/var/lib/mysql/shop/db.opt", "/var/lib/mysql/test/orders.frm"):
         assert slurm.other_databases([*own, theirs], "slurm_acct_db") == [theirs.split("/")[4]]
     assert slurm.other_databases(own, "another") == ["slurm_acct_db"]
+
+
+@pytest.mark.parametrize(("system", "goes"), [("debian12", True), ("el9", False), ("unknown", False)])
+def test_a_teardown_takes_the_folder_of_mysql_only_where_mariadbs_packages_have_it(system: str, goes: bool) -> None:
+    data = yaml.safe_load((ROOT / "roles/slurm/vars/main.yml").read_text(encoding="utf-8"))
+    systems = {"debian12": data["__slurm_debian"], "el9": data["__slurm_systems"]["el9"]}
+    shown = Environment().from_string(str(data["__slurm_leftovers"])).render(__slurm_systems=systems, __slurm_os=system)
+    assert ("'/etc/mysql'" in shown) == goes
+    assert "'/var/lib/mysql'" in shown
 
 
 @pytest.mark.parametrize(
