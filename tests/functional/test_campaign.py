@@ -173,14 +173,14 @@ def test_rates_and_efficiency_stand_by_ranks_network_and_batch(made):
         )
 
 
-def test_remote_ratios_stand_by_network_and_batch_as_they_come(made, copy):
+def test_remote_ratios_stand_by_network_batch_and_number_format_as_they_come(made, copy):
     def jobs(plan):
-        for measurement, (model, batch) in zip(
+        for measurement, (model, batch, precision) in zip(
             [m for m in plan["measurements"] if m["kind"] == "training-short"],
-            (("resnet50", 32), ("resnet50", 256), ("inception3", 32)),
+            (("resnet50", 32, "fp32"), ("resnet50", 256, "fp32"), ("resnet50", 32, "fp16")),
             strict=True,
         ):
-            measurement["params"] |= {"model": model, "batch": batch}
+            measurement["params"] |= {"model": model, "batch": batch, "precision": precision}
             del measurement["params"]["ranks"]
 
     def ratios(verdict):
@@ -197,7 +197,7 @@ def test_remote_ratios_stand_by_network_and_batch_as_they_come(made, copy):
     campaign = campaign_of([made[FAST_LINK], remote])
     found = {(r.model, r.batch): r.cells for r in rows(campaign, "rm.ratio")}
     assert {key: cells[1].value for key, cells in found.items()} == {
-        ("resnet50", 32): 0.91, ("resnet50", 256): 0.97, ("inception3", 32): 0.88,
+        ("resnet50", 32): 0.91, ("resnet50", 256): 0.97, ("resnet50, fp16", 32): 0.88,
     }  # fmt: skip
     assert {cells[0].verdict for cells in found.values()} == {"not-measured"}
     text = as_html(campaign)

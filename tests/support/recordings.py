@@ -47,6 +47,9 @@ def recordings() -> dict[str, Recording]:
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip
     found["collectives nccl-tests"] = TESTS, TESTS_PARAMS
+    for path in sorted((DATA / "dcgm").glob("*.json")):
+        failed = {"level": 2, "returncode": int("fail" in path.stem), "said": ""}
+        found[f"dcgm {path.stem}"] = tcp_doc("dcgm-diag", path.read_text(), failed, tool="DCGM"), {"level": 2}
     for path in sorted((DATA / "kinds").glob("*.json")):  # what a kind's probe printed, and its params
         recorded = json.loads(path.read_text())
         found[path.stem] = recorded["document"], recorded["params"]

@@ -15,6 +15,7 @@ from validation.campaign.sections import PARTS, RATE, Part
 from validation.conformance import Conformance
 from validation.kinds.record import names
 from validation.model import CriterionVerdict, Judgement, Measurement, VerdictDoc, VerdictName
+from validation.probes.train_networks import SMALL
 from validation.report.claims import conformance_of
 from validation.report.criteria import bound_lines, worst
 from validation.report.documents import RunDocuments, read_run
@@ -220,8 +221,11 @@ def _key(run: _Run, judgement: Judgement) -> Key:
 def _job(measurement: Measurement) -> Key:
     params = measurement.params
     ranks, batch, model = params.get("ranks"), params.get("batch"), params.get("model")
-    if model is None and measurement.kind == "training-short":
-        model = OWN_NETWORK
+    if measurement.kind == "training-short":
+        # a plan of an older release names no network; one network in two number formats is two jobs
+        precision = str(params.get("precision", "fp32"))
+        model = OWN_NETWORK if model in (None, SMALL) else str(model)
+        model += "" if precision == "fp32" else f", {precision}"
     case = ""
     if isinstance(ranks, int):
         nodes = len(names(measurement, "hosts") or measurement.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, get_args
 
 from validation.facts import DcgmFacts, DcgmResult, DcgmTest
@@ -20,7 +20,7 @@ STATUSES: dict[str, DcgmStatus] = {
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """How many results have each status, and the facts."""
+    """How many results passed, and the facts."""
     text, ended, level = doc["stdout"], doc["facts"]["returncode"], doc["facts"]["level"]
     expect(params, "level", level, "dcgmi diag: level")
     if not text:
@@ -41,6 +41,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         for test in category.get("tests") or []
         if test is not None  # so does DCGM 3 print what it left out
     ]
+    _once(((test.category, test.name) for test in tests), "test")
+    if not tests and not _texts(said.get("runtime_error")):
+        raise ParseError("dcgmi diag: a report without a test, and no word why")
     numbers = {int(part) for test in tests for result in test.results if result.of.startswith("GPU ")
                for part in result.of[4:].split(", ")}  # fmt: skip
     facts = DcgmFacts(
@@ -53,19 +56,27 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         gpus=tuple(sorted(numbers)),
         tests=tuple(tests),
     )
-    found = [result.status for test in tests for result in test.results]
-    counted = [(status, found.count(status)) for status in ("pass", "fail", "warn", "skip", "not run")]
-    return [Sample(metric=f"dcgm_{name.replace(' ', '_')}", value=n, unit="count") for name, n in counted], facts
+    # what is less where something is missing is no sample: fewer failures would look better
+    passed = sum(result.status == "pass" for test in tests for result in test.results)
+    return [Sample(metric="dcgm_pass", value=passed, unit="count")], facts
 
 
 def _test(category: str, test: Mapping[str, Any]) -> DcgmTest:
     results = [_result(one, one) for one in test.get("results") or []]
+    _once((result.of for result in results), f"{test['name']}: result")
     summary = test.get("test_summary")
     if summary:  # of all: it may tell what no result does
         results.append(_result(summary, {}))
     if not results:
         raise ParseError(f"dcgmi diag: {test['name']}: no result")
     return DcgmTest(category=category, name=test["name"], results=tuple(results))
+
+
+def _once(names: Iterable[object], what: str) -> None:
+    """Refuse what stands there twice: counted twice, it would hide what is missing."""
+    seen = list(names)
+    if twice := {name for name in seen if seen.count(name) > 1}:
+        raise ParseError(f"dcgmi diag: {what} twice: {sorted(map(str, twice))[0]}")
 
 
 def _result(one: Mapping[str, Any], of: Mapping[str, Any]) -> DcgmResult:
