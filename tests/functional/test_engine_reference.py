@@ -88,7 +88,7 @@ def test_wrong_data_are_found(tmp_path: Path):
     broken = tmp_path / "broken"
     broken.mkdir()
     sources = [build.SOURCES / s for s in build.DRIVER if s != "devices/memory.c"]
-    copy = "        memmove(target ?"
+    copy = "        memmove(at,"
     spoilt = (build.SOURCES / "devices/memory.c").read_text().replace(copy, f"if (bytes > 1000) bytes--;\n{copy}")
     assert "bytes--" in spoilt
     (broken / "memory.c").write_text(spoilt)

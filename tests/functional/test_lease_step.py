@@ -73,7 +73,8 @@ def run(lease: Running, *program: str, cwd: Path | None = None, **more: str) -> 
 
 @pytest.fixture
 def lease(start: Start) -> Running:
-    return start(where="server", engine_dir="/nonexistent")
+    """It outlives the time between two programs, and what a busy machine takes to start one."""
+    return start(where="server", engine_dir="/nonexistent", grace_s=60.0, first_s=60.0)
 
 
 def test_input_output_folder_gpus_and_exit_code_are_passed_on(lease: Running) -> None:
@@ -117,7 +118,8 @@ def test_a_lease_that_ends_takes_its_program_with_it_and_says_why(lease: Running
     assert program.returncode == 128 + 15
 
 
-def test_nothing_runs_on_when_we_are_killed(lease: Running) -> None:
+def test_nothing_runs_on_when_we_are_killed(start: Start) -> None:
+    lease = start(where="server", engine_dir="/nonexistent", first_s=60.0)
     program = run(lease, "sh", "-c", "echo $$; exec sleep 60")
     assert program.stdout is not None
     pid = int(program.stdout.readline())

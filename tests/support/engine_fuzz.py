@@ -48,7 +48,7 @@ HANGS_S = 30.0
 HEADER = Path(__file__).parents[2] / "toolkit/engine/devices/emulated.h"
 MAX_GPUS = int(re.findall(r"^#define MAX_GPUS (\d+)", HEADER.read_text(), re.M)[0])
 #: struct state of devices/state.c: before the rows, and a row: pid, objects by kind, bytes by GPU.
-STATE_HEAD, ROW = 8 + MAX_GPUS * 32, struct.Struct(f"<i3i{MAX_GPUS}Q")
+STATE_HEAD, ROW = 8 + MAX_GPUS * 40, struct.Struct(f"<i3i{MAX_GPUS}Q")
 REFUSED_FIELDS = 8  # words of a request that a mutation may replace: flags, payload, context, arguments
 
 
