@@ -95,7 +95,7 @@ def test_the_toolkit_takes_every_key_of_a_port_that_the_role_takes(tmp_path: Pat
 def test_the_inventory_names_a_release_and_a_fabric_that_exist(site: str) -> None:
     folder = REPO / "inventories" / site / "group_vars"
     files = [*folder.glob("all/*"), *folder.glob("all.yml")]
-    shared = [yaml.safe_load(p.read_text(encoding="utf-8")) for p in files]
+    shared = [yaml.safe_load(p.read_text(encoding="utf-8")) or {} for p in files]
     values = {key: value for part in shared for key, value in part.items()}
     assert (REPO / f"stacks/{values['stack_release']}.yml").is_file()
     read = read_site(REPO / "inventories" / site)  # what contradicts the fabric is refused

@@ -306,6 +306,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "secure_boot": "disabled",
         "sqv": system == "debian13",
         "systemd": True,
+        "tuned_profile": "",
     }
 
 
