@@ -168,7 +168,8 @@ def test_a_whole_run_is_judged_reported_and_can_be_judged_again(site: Path) -> N
     assert done.returncode == stored.exit_code != 0
     assert (verdict["measured"], verdict["planned"], verdict["missing"]) == (8, 8, []), done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("[")]
-    assert len(lines) == 8
+    # on a busy machine one may be made again, under its number
+    assert {line.split("]")[0] for line in lines} == {f"[{number}/8" for number in range(1, 9)}
     pattern = r"\[\d/8\] tcp-bandwidth gpu1/lo>gpu2/lo [\d.]+ Gbit/s \d+\.\d s  left \d+s"
     assert any(re.fullmatch(pattern, line) for line in lines)
     assert lines[-1].endswith("left 0s")
