@@ -80,7 +80,7 @@ def test_a_driver_that_starts_slowly_is_waited_for(tmp_path: Path) -> None:
     """Without persistence mode a server's GPUs start for longer than any client waits for an address to answer."""
     slow = tmp_path / "slow"
     slow.mkdir()
-    first = "    int count = config_read(gpus);"
+    first = "    int all = 0, count = config_read(gpus, &all);"
     text = (build.SOURCES / "devices/cuda.c").read_text().replace(first, f"    sleep(8);\n{first}")
     assert "sleep(8)" in text
     (slow / "cuda.c").write_text(f"#include <unistd.h>\n{text}")
