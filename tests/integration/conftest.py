@@ -109,7 +109,10 @@ class Lab:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Four running nodes, links of 1 Gbit/s, not provisioned; at the end the lab goes without a trace."""
     inventory = tmp_path_factory.mktemp("inventory") / "it"
+    if any(traces(NAME).values()):  # of a run that was cut off, or whose machine was
+        assert toolkit("lab", "down", "--name", NAME).returncode == 0
     forwarding, before = FORWARDING.read_text(), traces(NAME)
+    assert not any(before.values()), before
     up = toolkit("lab", "up", "--name", NAME, "--inventory", inventory)
     assert up.returncode == 0, up.stderr
     during = traces(NAME)
