@@ -13,6 +13,7 @@ import pytest
 from conftest import BIN, ROOT, Lab, call, toolkit
 
 from tests.support.traces import traces
+from toolkit.lab.inside import state
 
 
 @pytest.mark.parametrize("after_s", [0.3, 0.5, 0.7, 0.9])
@@ -32,6 +33,12 @@ def test_up_again_leaves_a_healthy_lab_alone(lab: Lab):
     assert again.returncode == 0
     assert "up already" in again.stderr
     assert lab.ssh("gpu1", "cat", "/proc/sys/kernel/random/boot_id") == boot
+
+
+def test_a_node_that_hangs_is_described_from_outside(lab: Lab):
+    told = state(lab.name, "gpu1")
+    assert "sshd S " in told
+    assert len(told.splitlines()) > 3, "its journal answers"
 
 
 def test_the_projects_inventory_lists_the_lab_by_its_name(lab: Lab, tmp_path: Path):

@@ -355,6 +355,16 @@ def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders
         wait_for_ssh(spec, gpu1, watch(dead="gpu1", ended_after_s=0.0), 5)
 
 
+def test_a_container_that_never_answers_says_what_it_does(spec: LabSpec, folders: Path):
+    """client1 was never started: that, and not only an empty console, stands in the error."""
+    client1 = spec.node("client1")
+    spec.node_dir(client1).mkdir(parents=True)
+    with pytest.raises(
+        LabError, match=r"client1 did not answer ssh within 0\.1 s; .*\n.*\ninside: no process of it runs"
+    ):
+        wait_for_ssh(spec, client1, watch(), 0.1)
+
+
 def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path):
     """gpu1's program has ended while gpu2 would be waited for until the deadline."""
     both = (spec.node("gpu1"), spec.node("gpu2"))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from toolkit.errors import LabError
 from toolkit.lab import nodes
+from toolkit.lab.inside import state
 from toolkit.lab.spec import LabSpec, NodeSpec
 
 SSH_DEADLINE_S = 60.0
@@ -86,7 +87,8 @@ def wait_for_ssh(
         if node.kind == "vm" and waited > watch.ended_after_s and not watch.runs(spec.name, node.name):
             raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
         time.sleep(0.05)
-    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; {_console_end(spec, node)}")
+    lines = [_console_end(spec, node)] + ([] if node.kind == "vm" else [f"inside: {state(spec.name, node.name)}"])
+    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; " + "\n".join(lines))
 
 
 def _console_end(spec: LabSpec, node: NodeSpec) -> str:
