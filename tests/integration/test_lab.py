@@ -37,8 +37,8 @@ def test_up_again_leaves_a_healthy_lab_alone(lab: Lab):
 
 def test_a_node_that_hangs_is_described_from_outside(lab: Lab):
     told = state(lab.name, "gpu1")
-    assert "sshd S " in told
-    assert len(told.splitlines()) > 3, "its journal answers"
+    assert "systemd-nspawn " in told and "sshd " in told
+    assert len(told.splitlines()) > 1, "its init answers, or it is said that it does not"
 
 
 def test_the_projects_inventory_lists_the_lab_by_its_name(lab: Lab, tmp_path: Path):
