@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -340,9 +341,9 @@ def test_a_monitor_that_refuses_or_is_gone_is_an_error(spec: LabSpec, folders: P
         vm.set_link(spec, gpu1, "fab0", up=True)
 
 
-def watch(greets: Callable[[], bool] = lambda: False, dead: str = "", **times: float) -> NodeWatch:
+def watch(greets: Callable[[], bool] = lambda: False, dead: str = "", **more: Any) -> NodeWatch:
     """Nodes whose ssh answers as `greets` says; the machine `dead` has no process."""
-    return NodeWatch(lambda _address: greets(), lambda _lab, node: node != dead, **times)
+    return NodeWatch(lambda _address: greets(), lambda _lab, node: node != dead, **more)
 
 
 def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders: Path):
@@ -363,6 +364,18 @@ def test_a_container_that_never_answers_says_what_it_does(spec: LabSpec, folders
         LabError, match=r"client1 did not answer ssh within 0\.1 s; .*\n.*\ninside: no process of it runs"
     ):
         wait_for_ssh(spec, client1, watch(), 0.1)
+
+
+def test_a_container_that_hangs_at_boot_is_started_once_more(spec: LabSpec, folders: Path):
+    started: list[str] = []
+    watched = watch(lambda: bool(started), again=lambda node, doing: started.append(f"{node.name}: {doing}"))
+    wait_for_ssh(spec, spec.node("client1"), replace(watched, again_after_s=0.1), 5)
+    assert started == ["client1: no process of it runs"]
+    with pytest.raises(LabError, match="client1 did not answer ssh"):
+        wait_for_ssh(
+            spec, spec.node("client1"), replace(watched, again_after_s=0.1, greets=lambda _address: False), 0.3
+        )
+    assert len(started) == 2, "once for each wait"
 
 
 def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path):

@@ -34,7 +34,7 @@ from toolkit.lab.spec import (
 )
 from toolkit.lab.standin import has_rpms, repositories
 from toolkit.lab.vmimage import OVERLAY_GB, VmImage, check_space, vm_image
-from toolkit.lab.waiting import greets, wait_for_all
+from toolkit.lab.waiting import NodeWatch, greets, wait_for_all
 
 Say = Callable[[str], None]
 T = TypeVar("T", LabSpec, NodeSpec)
@@ -230,7 +230,14 @@ def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation
         # Machines take longest, so they start first.
         list(pool.map(make, sorted(spec.nodes, key=lambda n: n.kind != "vm")))
         network.start_services(spec, host)
-        wait_for_all(spec, spec.nodes, say)
+
+        def again(node: NodeSpec, doing: str) -> None:
+            """Containers have hung at boot, rarely and not yet explained: said in full, and tried once more."""
+            say(f"{node.name} does not answer ssh; it is started once more. {doing}")
+            nodes.stop(spec.name, [node.name], host, grace_s=0)
+            nodes.boot(spec, node, host)
+
+        wait_for_all(spec, spec.nodes, say, NodeWatch(again=again))
 
 
 def boot(spec: LabSpec, node: NodeSpec, say: Say) -> None:

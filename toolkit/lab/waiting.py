@@ -36,13 +36,16 @@ class NodeWatch:
     """How nodes are watched. greets: whether ssh answers at an address; runs: whether a node of a lab has processes.
 
     A virtual machine without processes after `ended_after_s` seconds has failed; what is still open is said every
-    `say_every_s` seconds.
+    `say_every_s` seconds. A container that does not answer within `again_after_s` seconds is given once to `again`,
+    with what it was doing, and waited for anew.
     """
 
     greets: Callable[[str], bool] = greets
     runs: Callable[[str, str], bool] = _runs
     ended_after_s: float = 5.0
     say_every_s: float = 4.0
+    again: Callable[[NodeSpec, str], None] | None = None
+    again_after_s: float = 30.0
 
 
 def wait_for_all(
@@ -81,11 +84,15 @@ def wait_for_ssh(
     deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
     given_up = given_up or threading.Event()
     began = time.monotonic()
+    again = watch.again if node.kind != "vm" else None
     while (waited := time.monotonic() - began) < deadline_s:
         if given_up.is_set() or watch.greets(spec.management_address(node)):
             return
         if node.kind == "vm" and waited > watch.ended_after_s and not watch.runs(spec.name, node.name):
             raise LabError(f"the machine {node.name} has stopped; {_console_end(spec, node)}")
+        if again and waited > watch.again_after_s:
+            again(node, state(spec.name, node.name))
+            again, began = None, time.monotonic()
         time.sleep(0.05)
     lines = [_console_end(spec, node)] + ([] if node.kind == "vm" else [f"inside: {state(spec.name, node.name)}"])
     raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; " + "\n".join(lines))
