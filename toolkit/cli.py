@@ -22,6 +22,7 @@ COMMANDS = {
     "inventory": ("toolkit.commands.inventory", "inventory"),
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
+    "node": ("toolkit.commands.node", "node"),
     "profiles": ("toolkit.commands.profiles", "profiles"),
     "reference": ("toolkit.commands.reference", "reference"),
     "report": ("toolkit.commands.report", "report"),

@@ -95,6 +95,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "a node does not answer",
         Exit.USAGE: f"{_USAGE}: there is no such lab",
     },
+    "node": {
+        Exit.OK: "the node is in the pool and takes leases, or has left it",
+        Exit.FAILED: "the node failed its acceptance and stays drained, or a playbook failed on a node",
+        Exit.USAGE: f"{_USAGE}; what was refused before anything was changed says so",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
+    },
     "run": {
         Exit.OK: "the program's own exit code, 128 + number where a signal ended it",
         Exit.USAGE: "the request cannot be met; no program was started",

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
+from toolkit.lab import members
 from toolkit.lab.host import become_root, packages
 from toolkit.lab.rehearsable import WORDS, describe, needs_machines
 from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
@@ -105,6 +107,7 @@ def lab() -> None:
     toolkit lab up --os debian13      nodes of another Debian release than the machine's
     toolkit lab up --os ubuntu2404    Debian nodes with an Ubuntu server's identity and manners (stand-in)
     toolkit lab up --os el9           the same of EL 9, with dnf, NetworkManager and firewalld
+    toolkit lab up --add gpu3         one node more in a lab that runs; toolkit lab down --node gpu3 takes it away
     toolkit lab ssh gpu1              a shell on a node
     toolkit lab down                  leaves nothing behind
     """
@@ -157,14 +160,18 @@ def lab_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help=f"Folder for a copy of the inventory. It is in the lab's own folder; {LAB} lists the lab called "
     f"{DEFAULT_NAME} without a copy.",
 )
+@click.option("--add", "joining", metavar="NODE", help="Let one node more, gpuN or clientN, join the lab that is up.")
 @json_option
+@click.pass_context
 def up(
+    ctx: click.Context,
     fabric: str | None,
     nodes: tuple[int, bool] | None,
     rate_gbps: float,
     os_name: str | None,
     name: str,
     inventory: Path | None,
+    joining: str | None,
     as_json: bool,
 ) -> None:
     """Make the lab: nodes, network, inventory. Run again, it leaves a healthy lab as it is.
@@ -177,7 +184,11 @@ def up(
     toolkit lab up
     toolkit lab up --fabric roce40
     toolkit lab up --name other --nodes 2     its inventory: toolkit deploy -i /var/lib/.../other/inventory
+    toolkit lab up --add gpu3                 then: toolkit node add gpu3
     """
+    if joining is not None:
+        _join(ctx, name, joining, inventory, as_json)
+        return
     wanted = wanted_lab(name, fabric, nodes, rate_gbps, os_name)
     become_root()
     started = time.monotonic()
@@ -195,6 +206,24 @@ def up(
     say(f"next: toolkit deploy{where}")
     if fabric:
         say(f"then: toolkit validate --fabric {fabric}{where}")
+
+
+def _join(ctx: click.Context, name: str, joining: str, inventory: Path | None, as_json: bool) -> None:
+    """One node more; what else a lab is was said when it came up."""
+    for option in ("fabric", "nodes", "rate_gbps", "os_name"):
+        if ctx.get_parameter_source(option) is ParameterSource.COMMANDLINE:
+            said = next(p.opts[-1] for p in ctx.command.params if p.name == option)
+            raise UsageFault(f"--add lets a node join a lab as it is; omit {said}")
+    become_root()
+    started = time.monotonic()
+    spec = members.add(name, joining, say, inventory)
+    took = time.monotonic() - started
+    if as_json:
+        click.echo(json.dumps({"lab": name, "node": joining, "seconds": round(took, 2), **asdict(spec)}))
+        return
+    say(f"{joining} joined lab '{name}' and answers ssh after {took:.1f} s; the pool does not have it yet")
+    where = "" if name == DEFAULT_NAME and inventory is None else f" -i {inventory or inventory_dir(name)}"
+    say(f"next: toolkit node add {joining}{where}")
 
 
 @lab.command()
@@ -227,9 +256,21 @@ def needs(
 @lab.command()
 @name_option
 @click.option("--all", "every", is_flag=True, help="Take down all labs of this machine.")
-def down(name: str, every: bool) -> None:
+@click.option("--node", "leaving", metavar="NODE", help="Only this node; the lab and its inventory go on without it.")
+@click.option(
+    "--inventory", type=click.Path(path_type=Path, file_okay=False), help="With --node: the inventory's copy, as in up."
+)
+def down(name: str, every: bool, leaving: str | None, inventory: Path | None) -> None:
     """Take the lab down: no process, mount, namespace, bridge or rule stays. Works on half-made labs too."""
+    if leaving is not None and every:
+        raise UsageFault("--node is of one lab; omit --all")
+    if inventory is not None and leaving is None:
+        raise UsageFault("--inventory goes with --node; the inventory of a lab goes with the lab")
     become_root()
+    if leaving is not None:
+        members.remove(name, leaving, say, inventory)
+        say(f"{leaving} has left lab '{name}'")
+        return
     for one in labs.names() if every else [name]:
         say(f"lab '{one}' is down" if labs.down(one, say) else f"there is no lab '{one}'; nothing to do")
 

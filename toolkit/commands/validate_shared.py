@@ -51,8 +51,8 @@ class Asked:
         return self.loaded.fabric.name
 
 
-def measured(asked: Asked, runs_dir: Path) -> Path:
-    """Make a new run and measure it; the process ends where it is interrupted."""
+def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lambda _: None) -> Path:
+    """Make a new run and measure it; the process ends where it is interrupted. `begun` is told the run's folder."""
     topology, fabric = asked.topology, asked.loaded.fabric
     built = None if asked.inventory is None else how_built(asked.inventory, topology)
     run_dir: Path | None = None
@@ -70,6 +70,7 @@ def measured(asked: Asked, runs_dir: Path) -> Path:
                 asked.agreement.files,
             )  # fmt: skip
             take_branding(asked.branding, run_dir)
+            begun(run_dir)
             click.echo(f"run: {run_dir}", err=True)
             await measure(launcher, run_dir, topology, named)
 

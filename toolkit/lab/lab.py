@@ -114,7 +114,7 @@ def up(
         if running is not None:
             say(f"lab '{name}' is up already")
             built = _renew_devices(running, base_image(release, say), say)
-            spec, served = running, _serve_vendors(running, say)
+            spec, served = running, serve_vendors(running, say)
         else:
             _clear(name, say)
             spec, served, built = _make(wanted, release, say)
@@ -139,7 +139,7 @@ def _make(wanted: LabSpec, release: Release, say: Say) -> tuple[LabSpec, Served,
         wanted = replace(wanted, accel=found.name)
         check_space(state_root(), machines * OVERLAY_GB, f"a lab with {machines} virtual machines")
     spec = _claim(wanted)
-    served = _serve_vendors(spec, say)
+    served = serve_vendors(spec, say)
     try:
         _start(spec, image, vm_disk, built, say)
     except BaseException:
@@ -158,7 +158,7 @@ def _renew_devices(spec: LabSpec, image: Path, say: Say) -> Emulation | None:
     return built
 
 
-def _serve_vendors(spec: LabSpec, say: Say) -> Served:
+def serve_vendors(spec: LabSpec, say: Say) -> Served:
     """Point the lab at the vendors' stand-ins as the data are now; at once, also where it runs already."""
     served = repositories(os_key(spec.os), say)
     new = spec.vendor.with_suffix(".new")

@@ -197,6 +197,13 @@ def stop_services(lab: str) -> None:
                 continue
 
 
+def delete_node(spec: LabSpec, node: NodeSpec) -> None:
+    """Delete one node's namespace and its ports of the switch, at once: another node of that name may follow."""
+    for port in (f"m-{node.name}", f"f-{node.name}"):
+        run(["ip", "-n", spec.switch_ns, "link", "delete", port], check=False)
+    run(["ip", "netns", "delete", spec.node_ns(node)])
+
+
 def delete_networks(lab: str) -> None:
     """Delete the lab's namespaces; every link, address, rule and shape in them goes along."""
     # The kernel clears a deleted namespace in its own time; the leg must be gone when this returns.

@@ -1,0 +1,163 @@
+"""`toolkit node`: nodes that join a pool in use, are exchanged, and leave it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from toolkit.commands.options import inventory_option, runs_dir_option
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
+from toolkit.node import leave
+from toolkit.node.join import Joining
+
+key_options = (
+    click.option("--accepted", metavar="RUN", help="The site's accepted run.  [default: the newest that was accepted]"),
+    click.option(
+        "--peers", metavar="NODE,...", help="Measured with.  [default: nodes where measuring disturbs nobody]"
+    ),
+    click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Sign the addendum with this key."),
+    click.option("--as", "who", metavar='"NAME, COMPANY"', help="Who signs."),
+)
+
+
+def say(words: str) -> None:
+    """To the person at the terminal."""
+    click.echo(words, err=True)
+
+
+def joins(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of both ways in."""
+    for option in reversed(key_options):
+        command = option(command)
+    return command
+
+
+@click.group()
+def node() -> None:
+    """Nodes that join a pool in use and leave it, while leases on all others go on.
+
+    \b
+    toolkit lab up --add gpu3           a node for the lab; of a site it is in the inventory first
+    toolkit node add gpu3
+    toolkit node remove gpu1 --grace 600
+    toolkit node replace gpu2           the same name, another machine
+    """
+
+
+@node.command(epilog=epilogue("node"))
+@click.argument("name")
+@inventory_option
+@joins
+@runs_dir_option
+def add(
+    name: str,
+    inventory: Path,
+    accepted: str | None,
+    peers: str | None,
+    key: Path | None,
+    who: str | None,
+    runs_dir: Path,
+) -> None:
+    """Let a GPU server of the inventory join the pool.
+
+    It is checked and provisioned, all others learn of it, and it stays drained until its own acceptance, measured with
+    its peers, holds what the site was accepted with. Then it takes leases, and the run with its addendum is signed
+    where a key is given. A node that fails stays drained; nothing else of the pool is changed. Ctrl-C stops; the same
+    command goes on.
+
+    \b
+    toolkit node add gpu3 -i inventories/site --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
+    """
+    _join("add", name, inventory, accepted, peers, key, who, runs_dir)
+
+
+@node.command(epilog=epilogue("node"))
+@click.argument("name")
+@inventory_option
+@joins
+@click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
+@runs_dir_option
+def replace(
+    name: str,
+    inventory: Path,
+    accepted: str | None,
+    peers: str | None,
+    key: Path | None,
+    who: str | None,
+    grace_s: int | None,
+    runs_dir: Path,
+) -> None:
+    """Put another machine in a node's place: same name, same place in the inventory.
+
+    The node is drained and waited for like one that is removed; a machine that is dead has no leases left. Then the
+    machine that answers under its name is provisioned and accepted like one that is added, and its facts are compared
+    with those that the accepted run has of the node.
+
+    \b
+    toolkit node replace gpu2 -i inventories/site
+    """
+    _join("replace", name, inventory, accepted, peers, key, who, runs_dir, grace_s)
+
+
+def _join(
+    verb: Literal["add", "replace"],
+    name: str,
+    inventory: Path,
+    accepted: str | None,
+    peers: str | None,
+    key: Path | None,
+    who: str | None,
+    runs_dir: Path,
+    grace_s: int | None = None,
+) -> None:
+    if (key is None) != (who is None):
+        raise UsageFault("--key and --as belong together: who signs, and with what")
+    _grace(grace_s)
+    began = time.monotonic()
+    joining = Joining(verb, inventory, name, runs_dir, accepted, _names(peers), key, who, say)
+    if verb == "replace":
+        joining.empty(grace_s)
+    found = joining.join()
+    if not found.accepted:
+        say(f"{name} stays drained; correct that and run the same command again")
+        raise SystemExit(Exit.FAILED)
+    say(f"{name} takes leases, {(time.monotonic() - began) / 60:.1f} minutes after this command began")
+
+
+@node.command(epilog=epilogue("node"))
+@click.argument("name")
+@inventory_option
+@click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
+@click.option(
+    "--without-teardown", is_flag=True, help="Leave the machine as it is: it is dead, or somebody else's now."
+)
+def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bool) -> None:
+    """Take a GPU server out of the pool.
+
+    It gets no new leases; those that run are waited for, or taken back with --grace. Then what was provisioned on it is
+    taken back, and it leaves the inventory, Slurm and monitoring. Ctrl-C stops; the same command goes on.
+
+    \b
+    toolkit node remove gpu1 -i inventories/site
+    toolkit node remove gpu1 -i inventories/site --grace 600
+    """
+    _grace(grace_s)
+    leave.remove(name, inventory, grace_s, without_teardown, say)
+    say(f"{name} has left the pool")
+
+
+def _grace(grace_s: int | None) -> None:
+    if grace_s is not None and not 0 <= grace_s <= 24 * 3600:
+        raise UsageFault(f"--grace {grace_s}: give seconds, up to a day")
+
+
+def _names(peers: str | None) -> Sequence[str]:
+    names = [name.strip() for name in (peers or "").split(",") if name.strip()]
+    if peers is not None and not names:
+        raise UsageFault("--peers names no node; omit it for the default")
+    return names

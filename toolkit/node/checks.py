@@ -1,0 +1,137 @@
+"""What is refused before anything is changed: a node, a pool, an accepted run or peers that cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from toolkit import acceptance, rundir
+from toolkit.errors import UsageFault
+from toolkit.inventory_lines import locate
+from toolkit.lease.slurm_text import PoolNode, SlurmJob
+from toolkit.pool_policy import POOL_FILE, load_pool
+from validation.addendum import ADDENDUM
+from validation.load import ConfigError
+from validation.model import Node, Topology
+
+OURS = "toolkit node"
+"""How the reason of a drain begins that these commands made."""
+
+
+def node_of(topology: Topology, inventory: Path, name: str) -> Node:
+    """The GPU server of that name; UsageFault where the inventory has none."""
+    found = next((node for node in topology.nodes if node.name == name), None)
+    if found is None:
+        lab = f" (in a lab: toolkit lab up --add {name})" if topology.lab_link is not None else ""
+        raise UsageFault(f"{name} is not in {inventory}; add it to group gpu_servers there first{lab}")
+    if "gpu_servers" not in found.groups:
+        raise UsageFault(
+            f"{name} is no GPU server ({', '.join(found.groups)}); others join by: toolkit deploy -i {inventory} "
+            f"--limit {name}"
+        )
+    return found
+
+
+def joinable(pool: Mapping[str, PoolNode], name: str, again: bool) -> None:
+    """UsageFault for a node that serves already, or that somebody else has drained. `again`: it goes on, or is to be
+    replaced."""
+    there = pool.get(short(name))
+    if there is None or again:
+        return
+    if there.serves:
+        raise UsageFault(f"{name} is in the pool and serves; nothing to add (replace takes it out first)")
+    if not there.reason.startswith(OURS):
+        raise UsageFault(
+            f"{name} is in the pool already, {there.state.lower()}{f': {there.reason}' if there.reason else ''}; look "
+            f"into that, or exchange it: toolkit node replace {name}"
+        )
+
+
+def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode], name: str) -> None:
+    """UsageFault for a node without which the pool would be none, or that the pool's policy needs."""
+    others = [node.name for node in topology.nodes if "gpu_servers" in node.groups and node.name != name]
+    if not others:
+        raise UsageFault(f"{name} is the last GPU server; there is no pool without it: playbooks/teardown.yml")
+    policy = load_pool(inventory)
+    if policy is None:
+        return
+    left = [pool[short(other)] for other in others if short(other) in pool]
+    mine = pool.get(short(name))
+    for title, kept in policy.reservations.items():
+        words = ""
+        same = [node for node in left if node.gpu_class == kept.gpu_class]
+        if not isinstance(kept.nodes, int) and name in kept.nodes:
+            words = f"names {name}"
+        elif isinstance(kept.nodes, int) and mine is not None and mine.gpu_class == kept.gpu_class:
+            words = f"wants {kept.nodes} servers of class {kept.gpu_class}" if len(same) < kept.nodes else ""
+        if words:
+            where = locate(inventory, None, ("slurm_pool", "reservations", title)) or str(POOL_FILE)
+            raise UsageFault(f"{where}: reservation {title} {words}; change the policy first, then remove {name}")
+    classes = {*policy.classes, *(c for users in policy.users.values() for c in users.classes or ())}
+    if mine is not None and mine.gpu_class in classes and not any(n.gpu_class == mine.gpu_class for n in left):
+        where = locate(inventory, None, ("slurm_pool",)) or str(POOL_FILE)
+        raise UsageFault(
+            f"{where}: class {mine.gpu_class} has no server but {name}; take the class out of the policy first"
+        )
+
+
+def short(name: str) -> str:
+    """The name by which Slurm knows a host."""
+    return name.split(".", 1)[0]
+
+
+def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: str) -> Path:
+    """The site's accepted run: the one that was named, else the newest of this site whose criteria all passed.
+
+    UsageFault where there is none; ConfigError where its verdict does not follow from its files.
+    """
+    if named is not None:
+        found = rundir.find(runs_dir, named)
+    else:
+        found = next((run for run in reversed(rundir.runs(runs_dir)) if _fits(run, topology)), None)
+        if found is None:
+            raise UsageFault(
+                f"{runs_dir}: no accepted run of site {topology.site}, which {node} could be held against; name one by "
+                "--accepted, or make one: toolkit validate"
+            )
+    verdict = acceptance.standing(found)
+    if verdict.exit_code != 0:
+        raise UsageFault(f"{found}: {verdict.line}; a node is held against a run that was accepted")
+    _, before, _ = rundir.read(found)
+    if (before.lab_link is None) != (topology.lab_link is None):
+        raise UsageFault(f"{found}: is a {'rehearsal' if before.lab_link else 'run on hardware'}, and this site is not")
+    return found
+
+
+def _fits(run: Path, topology: Topology) -> bool:
+    try:
+        info, _, _ = rundir.read(run)
+        return info.site == topology.site and not (run / ADDENDUM).exists() and acceptance.standing(run).exit_code == 0
+    except (ConfigError, UsageFault):
+        return False
+
+
+def peers_of(topology: Topology, name: str, asked: Sequence[str], jobs: Mapping[str, Sequence[SlurmJob]]) -> list[Node]:
+    """The nodes that a node is measured with: those asked for, else up to two with fabric ports that are no GPU
+    servers, else one GPU server where nothing runs. `jobs`: what runs on each GPU server.
+
+    UsageFault where there are none: measuring would disturb who works there.
+    """
+    by_name = {node.name: node for node in topology.nodes if node.ports}
+    if asked:
+        for peer in asked:
+            if peer == name or peer not in by_name:
+                raise UsageFault(f"--peers {peer}: not another node of this inventory with a fabric port")
+            if jobs.get(peer):
+                raise UsageFault(f"--peers {peer}: {len(jobs[peer])} leases or jobs run there; measuring disturbs them")
+        return [by_name[peer] for peer in asked]
+    plain = [node for node in by_name.values() if "gpu_servers" not in node.groups]
+    if plain:
+        return plain[:2]
+    idle = [node for node in by_name.values() if node.name != name and not jobs.get(node.name)]
+    if not idle:
+        raise UsageFault(
+            f"no peer for {name}: leases run on every other GPU server, and no other node has a fabric port; try again "
+            "when one is free, or name one by --peers"
+        )
+    return idle[:1]

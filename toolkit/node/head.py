@@ -1,0 +1,102 @@
+"""The pool's scheduler as its head sees it, asked by ssh. What is read is read by the leases' own parsers."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from collections.abc import Sequence
+
+from toolkit.errors import UsageFault
+from toolkit.lease.slurm_json import parse_jobs
+from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
+from validation.model import Node, SshTarget, Topology
+
+TIMEOUT_S = 90.0
+_PLAIN = ("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
+
+
+def ssh_words(target: SshTarget) -> list[str]:
+    """ssh to a node, to be followed by a command; it asks nobody for a password."""
+    key = ["-i", target.key_file] if target.key_file else []
+    alive = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=10"]
+    return ["ssh", *alive, *key, "-p", str(target.port), *target.extra_args, f"{target.user}@{target.host}"]
+
+
+def answers(node: Node) -> bool:
+    """Whether a node lets us in by ssh."""
+    try:
+        done = subprocess.run(
+            [*ssh_words(node.ssh), "true"], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=30
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+class Head:
+    """The machine that runs the controller."""
+
+    def __init__(self, topology: Topology) -> None:
+        """UsageFault for an inventory without a head."""
+        found = next((node for node in topology.nodes if "heads" in node.groups), None)
+        if found is None:
+            raise UsageFault(f"inventory {topology.site}: no host in group heads; the head knows the pool")
+        self.node = found
+
+    def run(self, words: Sequence[str], timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
+        """A command there, as root. UsageFault where the head does not answer."""
+        sudo = [] if self.node.ssh.user == "root" else ["sudo", "-n"]
+        try:
+            done = subprocess.run(
+                [*ssh_words(self.node.ssh), shlex.join([*sudo, *_PLAIN, *words])],
+                capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=timeout_s,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise UsageFault(
+                f"{self.node.name} did not answer within {timeout_s:.0f} s ({words[0]}); try again"
+            ) from None
+        if done.returncode == 255:
+            said = _last(done.stderr)
+            raise UsageFault(f"{self.node.name} ({self.node.ssh.host}) does not answer by ssh: {said}")
+        return done
+
+    def _asked(self, words: Sequence[str]) -> bytes:
+        done = self.run(words)
+        if done.returncode != 0:
+            raise UsageFault(
+                f"the pool's scheduler does not answer on {self.node.name}: {_last(done.stderr)}; see systemctl status "
+                "slurmctld there"
+            )
+        return done.stdout
+
+    def nodes(self) -> dict[str, PoolNode]:
+        """The pool's servers by name."""
+        return {node.name: node for node in parse_nodes(self._asked(["scontrol", "show", "node"]).decode())}
+
+    def jobs_on(self, name: str) -> list[SlurmJob]:
+        """What runs on a server, leases and native jobs, those that are ending too."""
+        jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
+        return [job for job in jobs if name in job.nodes and not job.ended and job.state != "PENDING"]
+
+    def drain(self, name: str, reason: str) -> None:
+        """No new work there; what runs goes on."""
+        self._asked(["scontrol", "update", f"nodename={name}", "state=drain", f"reason={reason}"])
+
+    def resume(self, name: str) -> None:
+        """Work there again."""
+        self._asked(["scontrol", "update", f"nodename={name}", "state=resume"])
+
+    def end(self, job: SlurmJob, grace_s: int, lease: bool) -> None:
+        """Take a lease back by its own way, its program told first; a native job by Slurm's, which has no grace."""
+        if lease:
+            words = ["toolkit", "lease", "release", str(job.lease), *(["--grace", str(grace_s)] if grace_s else [])]
+        else:
+            words = ["scancel", str(job.id)]
+        done = self.run(words)
+        if done.returncode != 0:
+            raise UsageFault(f"job {job.id} of {job.user} could not be ended: {_last(done.stderr)}")
+
+
+def _last(said: bytes) -> str:
+    lines = [line.strip() for line in said.decode("utf-8", "backslashreplace").splitlines() if line.strip()]
+    return lines[-1] if lines else "no words"

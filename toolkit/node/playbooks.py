@@ -1,0 +1,68 @@
+"""A playbook over some of a site's nodes, as `toolkit deploy` runs the site's: progress, log, record, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from toolkit.deploy import outcome, record, running
+from toolkit.deploy.progress import make_progress
+from toolkit.deploy.site_state import Estimate, SiteState
+from toolkit.deploy.stages import read_stages
+from toolkit.deploy.watch import DeployWatch
+from toolkit.errors import ToolkitError, UsageFault
+from toolkit.exits import Exit
+from toolkit.lab_inventory import ROOT
+
+SITE, TEARDOWN = Path("site.yml"), Path("playbooks/teardown.yml")
+LEARN = ("base", "remoting", "pool", "monitoring", "acceptance", "training")
+"""Stages by which all others learn of a node that came or went: names, firewall, leases, Slurm, figures, hosts of
+training. Their roles that have nothing to do with it are left out (`LEAVE`)."""
+LEAVE = ("repos", "kernel", "tuning")
+
+
+class PlaybookFault(ToolkitError):
+    """A playbook that did not go through; its lines were printed."""
+
+
+def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[str] = ()) -> None:
+    """Run it to its end. PlaybookFault where a node failed, was unfit or was not reached; Ctrl-C as everywhere."""
+    path = ROOT / playbook
+    if not path.is_file():
+        raise UsageFault(f"{path}: no such file; run toolkit from a checkout of the project")
+    job = running.Deployment(path, ROOT / "ansible.cfg", inventory.resolve(), limit, False, tuple(arguments))
+    state = SiteState(job.inventory)
+    with state.locked():
+        log, began = state.new_log(), record.utc_now()
+        click.echo(f"log: {log}", err=True)
+        with log.open("x", encoding="utf-8") as handle:
+            watch = DeployWatch(read_stages(path))
+            progress = make_progress(sys.stderr, watch, Estimate(None))
+            try:
+                status, by = running.run(job, watch, Estimate(None), progress, handle)
+            finally:
+                progress.close()
+            end = outcome.ending(job, watch, status, by is not None)
+            handle.write("\n".join(("", *end.lines, end.error, "")))
+        if watch.nodes and playbook == SITE:
+            state.write_built(record.deployment(job, watch, end, by is not None, began, record.utc_now(), {}))
+    for line in end.lines:
+        click.echo(line, err=True)
+    if end.exit_code == Exit.INTERRUPTED:
+        raise KeyboardInterrupt
+    if end.exit_code != Exit.OK:
+        raise PlaybookFault(f"{end.error or f'{playbook.name} failed'}; log: {log}", Exit.FAILED)
+
+
+def joining(name: str) -> list[str]:
+    """What site.yml is told, so that the node waits drained for its acceptance."""
+    return ["-e", json.dumps({"slurm_joining": [name]})]
+
+
+def learning() -> list[str]:
+    """Which parts of site.yml the others need."""
+    return ["--tags", ",".join(LEARN), "--skip-tags", ",".join(LEAVE)]
