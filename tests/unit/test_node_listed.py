@@ -62,7 +62,12 @@ def test_a_host_goes_with_its_own_lines_and_the_next_one_keeps_its_remark(hosts:
         "-             - {interface: fab0, address: 10.1.0.2/24}",
     ]
     assert _gone(hosts, "gpu2") == ["-         gpu2:"]
-    assert _gone(hosts, "gpu3") == ["-         gpu3:", "-           note: |", "-             two", "-             lines"]
+    assert _gone(hosts, "gpu3") == [
+        "-         gpu3:",
+        "-           note: |",
+        "-             two",
+        "-             lines",
+    ]
 
 
 def test_a_group_that_loses_its_last_host_is_empty_and_not_broken(hosts: Path):
@@ -105,6 +110,8 @@ def test_a_host_in_two_files_is_refused(hosts: Path):
 
 def test_a_host_in_several_groups_of_one_file_goes_from_all(tmp_path: Path):
     path = tmp_path / "hosts.yml"
-    path.write_text("all:\n  children:\n    a:\n      hosts:\n        gpu1:\n        gpu2:\n    b:\n      hosts:\n        gpu1:\n")
+    path.write_text(
+        "all:\n  children:\n    a:\n      hosts:\n        gpu1:\n        gpu2:\n    b:\n      hosts:\n        gpu1:\n"
+    )
     assert "gpu1" not in listing(path, "gpu1").without
     assert "hosts: {}" in listing(path, "gpu1").without

@@ -9,11 +9,14 @@ from pathlib import Path
 import click
 
 from toolkit.commands.lease_shared import head_options, on_head
-from toolkit.lease import pool
+from toolkit.lease import Exit, LeaseError, pool
 from toolkit.lease.fraction import share_text
-from toolkit.lease.host import this_host
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.reservations import calendar, parse_reservations
+from toolkit.lease.slurm import said
 from toolkit.lease.text import EMULATED, clock, several, table
 
+DAYS, MOST_DAYS = 7, 366
 TITLES = ("SERVER", "GPU", "CLASS", "MODEL", "MEMORY", "FREE", "IN USE")
 
 
@@ -31,20 +34,55 @@ def _row(gpu: pool.PoolGpu) -> list[str]:
     ]
 
 
+def _calendar(host: Host, days: int, as_json: bool) -> None:
+    now = host.clock.time()
+    done = host.slurm.run(["scontrol", "-o", "show", "reservation"])
+    if done.returncode != 0:
+        raise LeaseError(f"Slurm does not answer: {said(done)}", Exit.RETRY)
+    found = calendar(parse_reservations(done.stdout), now, days)
+    if as_json:
+        entries = [
+            {"start": start, "end": end, "now": start <= now, "for": one.whom, "repeats": one.repeats.lower()}
+            | {"name": one.title, "servers": list(one.nodes)}
+            for start, end, one in found
+        ]
+        click.echo(json.dumps({"days": days, "reservations": entries}, indent=2))
+        return
+    if not found:
+        click.echo(f"Nothing is kept for anybody in the next {several(days, 'day')}.")
+        return
+    rows = [
+        ["now" if start <= now else clock(start, now), clock(end, now), one.title, ", ".join(one.nodes), one.whom]
+        for start, end, one in found
+    ]
+    click.echo(table(("FROM", "UNTIL", "RESERVATION", "SERVERS", "FOR"), rows))
+
+
 @click.command()
 @head_options
+@click.option("--calendar", "dates", is_flag=True, help="When which servers are kept for whom.")
+@click.option("--days", type=int, default=DAYS, show_default=True, help="With --calendar: how far ahead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
-def gpus(inventory: Path | None, as_json: bool) -> None:
+def gpus(inventory: Path | None, dates: bool, days: int, as_json: bool) -> None:
     """The pool's GPUs: server, model, what is free, who has the rest and until when.
 
     \b
     toolkit gpus                      on any machine of the pool
     toolkit gpus -i inventories/SITE  from elsewhere, by way of the head
     toolkit gpus --json | jq '.gpus[] | select(.free > 0)'
+    toolkit gpus --calendar           reservations of the next week
     """
-    if on_head(inventory, ["gpus", *(["--json"] if as_json else [])]):
+    if not 1 <= days <= MOST_DAYS:
+        raise LeaseError(f"--days {days}: give 1 to {MOST_DAYS}")
+    if days != DAYS and not dates:
+        raise LeaseError("--days goes with --calendar")
+    words = ["gpus", *(["--calendar", "--days", str(days)] if dates else []), *(["--json"] if as_json else [])]
+    if on_head(inventory, words):
         return
     host = this_host()
+    if dates:
+        _calendar(host, days, as_json)
+        return
     found = pool.gpus_of(host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf))
     if as_json:
         document = [asdict(gpu) | {"free_shards": gpu.free, "free": gpu.free / gpu.of} for gpu in found]

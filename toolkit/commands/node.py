@@ -37,7 +37,7 @@ def joins(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@click.group()
+@click.group(epilog=epilogue("node"))
 def node() -> None:
     """Nodes that join a pool in use and leave it, while leases on all others go on.
 
@@ -49,7 +49,7 @@ def node() -> None:
     """
 
 
-@node.command(epilog=epilogue("node"))
+@node.command()
 @click.argument("name")
 @inventory_option
 @joins
@@ -76,7 +76,7 @@ def add(
     _join("add", name, inventory, accepted, peers, key, who, runs_dir)
 
 
-@node.command(epilog=epilogue("node"))
+@node.command()
 @click.argument("name")
 @inventory_option
 @joins
@@ -129,7 +129,7 @@ def _join(
     say(f"{name} takes leases, {(time.monotonic() - began) / 60:.1f} minutes after this command began")
 
 
-@node.command(epilog=epilogue("node"))
+@node.command()
 @click.argument("name")
 @inventory_option
 @click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")

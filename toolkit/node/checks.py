@@ -85,15 +85,13 @@ def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: st
 
     UsageFault where there is none; ConfigError where its verdict does not follow from its files.
     """
-    if named is not None:
-        found = rundir.find(runs_dir, named)
-    else:
-        found = next((run for run in reversed(rundir.runs(runs_dir)) if _fits(run, topology)), None)
-        if found is None:
-            raise UsageFault(
-                f"{runs_dir}: no accepted run of site {topology.site}, which {node} could be held against; name one by "
-                "--accepted, or make one: toolkit validate"
-            )
+    fitting = (run for run in reversed(rundir.runs(runs_dir)) if _fits(run, topology))
+    found = next(fitting, None) if named is None else rundir.find(runs_dir, named)
+    if found is None:
+        raise UsageFault(
+            f"{runs_dir}: no accepted run of site {topology.site}, which {node} could be held against; name one by "
+            "--accepted, or make one: toolkit validate"
+        )
     verdict = acceptance.standing(found)
     if verdict.exit_code != 0:
         raise UsageFault(f"{found}: {verdict.line}; a node is held against a run that was accepted")

@@ -80,14 +80,13 @@ class Joining:
         """Provision, acceptance, and the pool; from where an earlier command left off."""
         progress = self.kept.begin(self.verb, self.name)
         progress = self._provision(progress)
-        found = self._accept(progress)
+        run, found = self._accept(progress)
         for line in accept.told(found):
             self.say(line)
         if not found.accepted:
             self.head.drain(self.short, f"{checks.OURS} {self.verb}: not accepted, {found.run}")
             self.kept.clear()
             return found
-        run = self.runs_dir / found.run
         if is_signed(run):
             self.say(f"{run} is signed already")
         elif self.key is not None and self.who is not None:
@@ -115,7 +114,7 @@ class Joining:
             progress = self.kept.step(progress, "learned")
         return progress
 
-    def _accept(self, progress: Progress) -> Addendum:
+    def _accept(self, progress: Progress) -> tuple[Path, Addendum]:
         earlier = Path(progress.run) if progress.run and (Path(progress.run) / "run.json").is_file() else None
         peers = ", ".join(peer.name for peer in self.peers)
         self.say(f"acceptance of {self.name} with {peers}, against {self.accepted.name}")
@@ -124,7 +123,7 @@ class Joining:
             self.kept.write(progress.model_copy(update={"run": str(run_dir.resolve())}))
 
         run_dir = accept.measure_node(self.asked, self.runs_dir, earlier, begun)
-        return accept.conclude(self.verb, run_dir, self.accepted, self.node, self.peers)
+        return run_dir, accept.conclude(self.verb, run_dir, self.accepted, self.node, self.peers)
 
     def _serves(self) -> None:
         deadline = time.monotonic() + SERVES_WITHIN_S

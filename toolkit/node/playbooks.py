@@ -14,9 +14,10 @@ from toolkit.deploy.progress import make_progress
 from toolkit.deploy.site_state import Estimate, SiteState
 from toolkit.deploy.stages import read_stages
 from toolkit.deploy.watch import DeployWatch
-from toolkit.errors import ToolkitError, UsageFault
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit
 from toolkit.lab_inventory import ROOT
+from validation.errors import ToolkitError
 
 SITE, TEARDOWN = Path("site.yml"), Path("playbooks/teardown.yml")
 LEARN = ("base", "remoting", "pool", "monitoring", "acceptance", "training")
