@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -30,6 +31,7 @@ NAME = "it"
 TRIES = 3  # of a validation, while this machine is too busy to decide it
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 NODES = ("head", "client1", "gpu1", "gpu2")
+STOOD_IN = ("head", "gpu1")
 
 _MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which(tool) is None})
 NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
@@ -123,6 +125,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     down = toolkit("lab", "down", "--name", NAME)
     assert down.returncode == 0, down.stderr
     assert traces(NAME) == before
+
+
+@contextlib.contextmanager
+def stood_in(system: str, inventory: Path, name: str) -> Iterator[Lab]:
+    """A head and a GPU server that stand in for a system, in a lab called `name`, which is gone afterwards."""
+    if any(traces(name).values()):  # of a run that was cut off
+        assert toolkit("lab", "down", "--name", name).returncode == 0
+    up = toolkit("lab", "up", "--os", system, "--name", name, "--nodes", str(len(STOOD_IN)), "--inventory", inventory)
+    try:
+        assert up.returncode == 0, up.stderr
+        yield Lab(name, inventory)
+    finally:
+        assert toolkit("lab", "down", "--name", name).returncode == 0
 
 
 Change = dict[str, Any]  # host, role, task, paths, packages

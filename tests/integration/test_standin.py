@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab, toolkit
+from conftest import STOOD_IN, Lab, stood_in, toolkit
 
 from tests.support.recap import recap
 from tests.support.snapshot import differences, snapshots
@@ -15,22 +15,13 @@ from toolkit.lab.sources import RELEASES
 
 pytestmark = pytest.mark.rest
 SYSTEMS = sorted(key for key, release in RELEASES.items() if release.over)
-NODES = ("head", "gpu1")
 
 
 @pytest.fixture(params=SYSTEMS)
 def standing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Lab]:
     """A head and a GPU server."""
-    system = str(request.param)
-    lab = Lab(system, tmp_path / "inventory")
-    up = toolkit(
-        "lab", "up", "--os", system, "--name", system, "--nodes", str(len(NODES)), "--inventory", lab.inventory
-    )
-    try:
-        assert up.returncode == 0, up.stderr
+    with stood_in(str(request.param), tmp_path / "inventory", str(request.param)) as lab:
         yield lab
-    finally:
-        assert toolkit("lab", "down", "--name", system).returncode == 0
 
 
 def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standing: Lab, tmp_path: Path) -> None:
@@ -41,15 +32,15 @@ def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standi
     holds = "cat /etc/dnf/plugins/versionlock.list" if rpms else "apt-mark showhold"
     held = standing.ssh("gpu1", holds)
     assert rpms or "linux-generic-hwe" in held
-    before = snapshots(standing, NODES)
+    before = snapshots(standing, STOOD_IN)
 
     first = standing.playbook()
     assert first.returncode == 0, first.stdout[-6000:]
     second = standing.playbook()
     assert second.returncode == 0, second.stdout[-6000:]
-    assert {host: counts["changed"] for host, counts in recap(second.stdout).items()} == dict.fromkeys(NODES, 0)
+    assert {host: counts["changed"] for host, counts in recap(second.stdout).items()} == dict.fromkeys(STOOD_IN, 0)
     # The installer asks for DHCP on this port, by name on one node and by a wildcard, or nothing, on the other.
-    for node in NODES:
+    for node in STOOD_IN:
         assert "inet 10.78." in standing.ssh(node, "ip -4 -o addr show dev fab0")
     assert "stand-in" in standing.ssh("gpu1", "cat /etc/elastic-ai/provisioned.json")
 
@@ -61,5 +52,5 @@ def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standi
     gone = standing.playbook(name="playbooks/teardown.yml")
     assert gone.returncode == 0, gone.stdout[-6000:]
     assert standing.ssh("gpu1", holds) == held
-    after = snapshots(standing, NODES)
-    assert {node: differences(before[node], after[node]) for node in NODES} == {node: [] for node in NODES}
+    after = snapshots(standing, STOOD_IN)
+    assert {node: differences(before[node], after[node]) for node in STOOD_IN} == {node: [] for node in STOOD_IN}
