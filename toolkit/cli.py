@@ -28,6 +28,7 @@ COMMANDS = {
     "report": ("toolkit.commands.report", "report"),
     "run": ("toolkit.commands.run", "run"),
     "sign": ("toolkit.commands.sign", "sign"),
+    "train": ("toolkit.commands.train", "train"),
     "validate": ("toolkit.commands.validate", "validate"),
     "verify": ("toolkit.commands.verify", "verify"),
 }

@@ -40,6 +40,7 @@ def test_the_labs_plan():
     assert counts == {"facts": 4, **pairs, "training-short": 3, "collectives": 1}
     assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 1
     assert [left.why for left in plan.left_out] == [
+        "the long test (tn.long) is a job of hours by itself: toolkit train long",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
     ]

@@ -165,13 +165,13 @@ def validate(
         with rundir.lock(run_dir):
             _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
     elif resume:
-        _resume(rundir.find(runs_dir, resume), formats, as_json)
+        go_on(rundir.find(runs_dir, resume), formats, as_json)
     elif here:
         _one(asked_here(_check_suites(suites), quick, anyway, minutes), dry_run, formats, as_json, runs_dir)
     else:
         options = trained if minutes is None else {**trained, "minutes": minutes}
         agreed = (profile, waivers)
-        _begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir)
+        begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir)
 
 
 def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
@@ -204,7 +204,7 @@ def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
     return suites
 
 
-def _begin(
+def begin(
     fabric_name: str | None,
     inventory: Path,
     suites: tuple[str, ...],
@@ -216,6 +216,7 @@ def _begin(
     as_json: bool,
     runs_dir: Path,
 ) -> None:
+    """A new run of one fabric, or one after the other of several. Ends with the verdict's exit code."""
     named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
@@ -268,7 +269,8 @@ def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
             print_plan(make_console(), plan, duration(plan.estimated_s))
 
 
-def _resume(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
+def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
+    """Measure what a run lacks. Ends with the verdict's exit code."""
     info, topology, plan = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
     refuse_elsewhere(topology, run_dir)

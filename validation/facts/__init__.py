@@ -59,6 +59,7 @@ from validation.facts.remoting import (
     Remoting,
 )
 from validation.facts.training import Carrier, TrainingFacts
+from validation.facts.training_long import Epoch, LongTrainingFacts
 from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
 from validation.model_base import Scalar
 
@@ -94,6 +95,7 @@ __all__ = [
     "Distance",
     "Drift",
     "DriverLibraries",
+    "Epoch",
     "FabricPort",
     "FractionFacts",
     "Gid",
@@ -123,6 +125,7 @@ __all__ = [
     "LibraryEnv",
     "LoadGpu",
     "LoadNode",
+    "LongTrainingFacts",
     "Memlock",
     "NcclChannels",
     "NcclPath",
@@ -175,6 +178,7 @@ AnyFacts = Annotated[
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[TrainingFacts, Tag("training")]
+    | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[ComputeFacts, Tag("compute")]
     | Annotated[CollectivesFacts, Tag("collectives")]
     | Annotated[AsBuiltFacts, Tag("as-built")]

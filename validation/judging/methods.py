@@ -45,6 +45,7 @@ from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.spread import judge_spread
 from validation.judging.training import judge_hours, judge_rate
+from validation.judging.training_long import judge_long
 from validation.judging.training_path import judge_path
 from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
@@ -87,6 +88,7 @@ METHODS = {
         "jobs",
     ),
     "hours": Method(judge_hours, "what 90 epochs take at the measured rate", True, "jobs"),
+    "long": Method(judge_long, "accuracy on the training data after the whole long test, by model", counts="jobs"),
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
     "collectives": Method(
         judge_collectives,

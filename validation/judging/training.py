@@ -131,7 +131,7 @@ def judge_hours(case: Case, criterion: Criterion) -> list[Judgement]:
             high=hours_of(found.low),
             count=found.count,
         )
-        beside = "; ".join(_hours_published(packaged(), config_of(job)[0]))
+        beside = "; ".join(hours_published(packaged(), config_of(job)[0]))
         text = f"{EPOCHS} epochs x {IMAGES} images / {found.median:.5g} images/s = {hours.median:.3g} h"
         text += f"; published: {beside}" if beside else ""
         shown = judgement(
@@ -147,7 +147,8 @@ def hours_of(images_per_s: float) -> float:
     return EPOCHS * IMAGES / images_per_s / 3600 if images_per_s > 0 else math.inf
 
 
-def _hours_published(reference: Reference, model: str) -> list[str]:
+def hours_published(reference: Reference, model: str) -> list[str]:
+    """Hours that the documents have of a network, with the machine."""
     found = [
         claim
         for claim in reference.claims.values()

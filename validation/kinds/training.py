@@ -25,7 +25,7 @@ def words_of(m: Measurement) -> str:
     return f"{NETWORKS[model].title}, batch {batch}, {precision}"
 
 
-def _job(m: Measurement, topology: Topology) -> Job:
+def job(m: Measurement, topology: Topology) -> Job:
     """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there."""
     hosts = [topology.node(name) for name in names(m, "hosts")]
     launcher = topology.node(m.nodes[0])
@@ -50,7 +50,7 @@ KINDS = (
     Kind(
         name="training-short",
         title="Short distributed training",
-        job=_job,
+        job=job,
         parse=training.parse,
         headline="images_per_s",
         by_daemon=True,

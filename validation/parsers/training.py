@@ -20,6 +20,8 @@ AGREEMENT = 0.01
 """Images/s is batch x ranks / seconds; both are rounded in the report. Project default."""
 ON_EVERY_NODE = re.compile(r"NET/Socket\s*: Using .*?\](docker\d+|virbr\d+|cni\d+|br-[0-9a-f]{12}|lo):")
 """NCCL's sockets on an interface that has the same address on every node, and leads to none of them."""
+Pairs = tuple[tuple[str, str], ...]
+PLANNED: Pairs = (("ranks", "world_size"), ("warmup", "warmup"), ("steps", "steps"), ("batch", "batch"))
 TIMES = ("input_s", "compute_s", "allreduce_s")
 
 
@@ -34,14 +36,14 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
         raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")
     report: dict[str, Any] = json_object(lines[0], "training: rank 0's report")
-    _as_planned(report, params)
-    _carried(doc, report)
+    as_planned(report, params)
+    carried(doc, report)
     cannot = str(report.get("cannot", ""))
     if cannot:
         if not cannot.startswith(NO_MEMORY):
             raise ParseError(f"training: {short(cannot)}")
         return [], _facts(doc, report).model_copy(update={"out_of_memory": short(cannot)})
-    _in_that_type(report)
+    in_that_type(report)
     if report["loss_finite"] is not True:
         step = report.get("loss_lost_step")
         since = f" from step {step} on" if step else ""
@@ -59,8 +61,9 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     return samples, _facts(doc, report).model_copy(update={"allreduce_by": by})
 
 
-def _as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar]) -> None:
-    for key, field in (("ranks", "world_size"), ("warmup", "warmup"), ("steps", "steps"), ("batch", "batch")):
+def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: Pairs = PLANNED) -> None:
+    """ParseError where a job did other than planned. `fields`: of the plan, and what the report calls them."""
+    for key, field in fields:
         expect(params, key, report[field], f"training: {field}")
     for key in ("model", "precision"):
         if key in report:  # older programs know one of each
@@ -83,13 +86,14 @@ def _as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar]) -> None
             raise ParseError(f"training: {ranks} ranks share {short(device)} of {short(host)}")
 
 
-def _carried(doc: ProbeDoc, report: Mapping[str, Any]) -> None:
+def carried(doc: ProbeDoc, report: Mapping[str, Any]) -> None:
+    """ParseError where NCCL went over an interface that leads to no other node."""
     found = ON_EVERY_NODE.search(doc["stdout"] + "\n" + doc["stderr"])
     if found and len(set(report["hosts"])) > 1:
         raise ParseError(f"training: NCCL went over {found[1]}, which leads to no other node")
 
 
-def _in_that_type(report: Mapping[str, Any]) -> None:
+def in_that_type(report: Mapping[str, Any]) -> None:
     """ParseError where products came out in another type than the precision asks for."""
     products = report.get("products")
     if products is None:

@@ -13,7 +13,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-TEXT_BYTES = 160
+TEXT_BYTES = 320
 
 
 class Clock:
@@ -54,6 +54,13 @@ class Alone:
     def texts(self, torch: Any, text: str) -> list[str]:
         """A line of every rank."""
         return [text]
+
+    def share(self, torch: Any, data: bytes) -> bytes:
+        """What rank 0 has, on every rank."""
+        return data
+
+    def even(self, model: Any) -> None:
+        """Statistics that a network keeps beside its parameters, on every rank those of rank 0."""
 
     def start(self, torch: Any, device: Any) -> None:
         """Once the device is known."""
@@ -103,6 +110,16 @@ class Horovod(Alone):
         padded = text.encode()[:TEXT_BYTES].ljust(TEXT_BYTES, b"\0")
         rows = self.hvd.allgather(torch.tensor([list(padded)], dtype=torch.uint8))
         return [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
+
+    def share(self, torch: Any, data: bytes) -> bytes:
+        """By two broadcasts: how much, and what."""
+        size = int(self.hvd.broadcast(torch.tensor([len(data)]), 0, name="share-size").item())
+        mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if self.rank == 0 else torch.empty(size).byte()
+        return bytes(self.hvd.broadcast(mine, 0, name="share").numpy()) if size else b""
+
+    def even(self, model: Any) -> None:
+        """By a broadcast."""
+        self.hvd.broadcast_parameters(dict(model.named_buffers()), root_rank=0)
 
     def wrap(self, torch: Any, model: Any, optimizer: Any) -> tuple[Any, Any]:
         """Gradients are averaged while the way back goes on."""
@@ -166,6 +183,22 @@ class Ddp(Alone):
         every = [torch.zeros_like(mine) for _ in range(self.size)]
         self.dist.all_gather(every, mine)
         return [bytes(one.tolist()).rstrip(b"\0").decode(errors="replace") for one in every]
+
+    def share(self, torch: Any, data: bytes) -> bytes:
+        """By two broadcasts: how much, and what."""
+        size = torch.tensor([len(data)])
+        self.dist.broadcast(size, 0)
+        if not int(size):
+            return b""
+        rank0 = self.rank == 0
+        mine = torch.frombuffer(bytearray(data), dtype=torch.uint8) if rank0 else torch.empty(int(size)).byte()
+        self.dist.broadcast(mine, 0)
+        return bytes(mine.numpy())
+
+    def even(self, model: Any) -> None:
+        """By a broadcast of each."""
+        for buffer in model.buffers():
+            self.dist.broadcast(buffer, 0, group=self.group)
 
     def start(self, torch: Any, device: Any) -> None:
         """On GPUs with NCCL."""

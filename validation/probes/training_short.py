@@ -21,6 +21,7 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -71,13 +72,17 @@ def program(args: Asked, framework: str) -> list[str]:
     return [*words, "--device", args.device, "--framework", framework]
 
 
-def command_for(args: Asked) -> list[str]:
-    """The whitepaper's mpirun line, over the fabric alone: over RDMA where it has that, else over TCP."""
+def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) -> list[str]:
+    """The whitepaper's mpirun line, over the fabric alone: over RDMA where it has that, else over TCP.
+
+    `words`: another program with its arguments, by framework.
+    """
+    words = words or (lambda framework: program(args, framework))
     if args.launcher == "torchrun":
         if args.ranks == 1:
-            return [args.python, "-I", *program(args, "none")]
+            return [args.python, "-I", *words("none")]
         run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
-        return [args.python, *run, *program(args, "ddp")]
+        return [args.python, *run, *words("ddp")]
     networks = ",".join(args.networks)
     command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
@@ -90,7 +95,7 @@ def command_for(args: Asked) -> list[str]:
         command += ["--mca", "mpi_yield_when_idle", "1"]
     command += ["--timeout", str(args.time_limit_s), "-x", "OMP_NUM_THREADS=1"]
     command += nccl_environment(args)
-    command += [args.python, "-I", *program(args, args.framework)]
+    command += [args.python, "-I", *words(args.framework)]
     if args.ends:
         address = args.ends[0].partition("@")[2]
         place = f"[{address}]" if ":" in address else address
@@ -181,17 +186,29 @@ def probe(args: Asked) -> ProbeDoc:
         except (ValueError, KeyError, TypeError) as fault:
             return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
         if args.launcher == "mpirun":
-            facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool([args.enter, "mpirun", "--version"]).stdout)
+            facts["mpi"] = mpi_version(args)
         return ran, facts, error
 
-    made = document("training-short", "horovod", measure, lambda ran: _version(ran.stdout))
+    return explained(document("training-short", "horovod", measure, lambda ran: version(ran.stdout)))
+
+
+def mpi_version(args: Asked) -> str:
+    """Of the container's Open MPI."""
+    return group(
+        r"\(Open MPI\)\s+(\S+)", run_tool([*([args.enter] if args.enter else []), "mpirun", "--version"]).stdout
+    )
+
+
+def explained(made: ProbeDoc) -> ProbeDoc:
+    """The document of a job that failed begins its error with what the log tells of it."""
     if made["returncode"] != 0:
         why = trouble(made["stdout"] + "\n" + made["stderr"])
         made["error"] = f"{why}; {made['error']}" if why else made["error"]
     return made
 
 
-def _version(stdout: str) -> str:
+def version(stdout: str) -> str:
+    """Of Horovod, else of torch, as the report says; "" without one."""
     try:
         report = report_of(stdout)
         return str(report["horovod"] or report["torch"])

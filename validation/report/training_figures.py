@@ -10,6 +10,7 @@ from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
 from validation.report.svg.plots import Axis, Series, line_chart
 from validation.report.training import KIND, METRIC, Training, TrainingRow, title
+from validation.report.training_long import long_figure
 
 LOSS = "loss"
 
@@ -20,7 +21,7 @@ def training_figures(documents: RunDocuments, jobs: Training | None, verdict: Ve
         _scaling(jobs, documents.reference),
         _throughput(jobs, documents.reference),
         _learning(documents),
-        _long(verdict),
+        long_figure(documents, verdict),
     )
 
 
@@ -166,15 +167,3 @@ def _learning(documents: RunDocuments) -> Figure:
         None,
         ("tn.short",),
     )
-
-
-def _long(verdict: VerdictDoc) -> Figure:
-    criterion = next((c for c in verdict.criteria if c.id == "tn.long"), None)
-    words = "Accuracy over 90 epochs."
-    found = [(j.subject, percent(j.value)) for j in (criterion.judgements if criterion else ()) if j.value is not None]
-    if found:
-        return Figure(
-            "accuracy", words, None, DataTable(words, ("Subject", "Accuracy"), tuple(found)), None, ("tn.long",)
-        )
-    reason = criterion.reason if criterion else "no criterion asks for it"
-    return Figure("accuracy", words, empty=f"Not measured: {reason}.", criteria=("tn.long",))

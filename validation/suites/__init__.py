@@ -16,6 +16,7 @@ from validation.suites import (
     remoting,
     training,
     training_choice,
+    training_long,
     transport,
 )
 from validation.suites.common import Part, PlanError, Request
@@ -48,9 +49,13 @@ OPTIONS: dict[str, str] = {
     "steps": "measured steps of a training measurement",
     "batch": "images per rank and step",
     "minutes": "minutes of the burn-in's load",
+    **training_long.NUMBERS,
     "quick": "1: what each node does by itself, at its shortest",
     "anyway": "1: measures GPUs that somebody works on, too",
 }
+
+
+WORDS: dict[str, str] = {**training_choice.OPTIONS, **training_long.WORDS}
 
 
 def make_plan(
@@ -61,8 +66,8 @@ def make_plan(
     suites: Sequence[str],
     options: Mapping[str, Scalar] | None = None,
 ) -> Plan:
-    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS`, and of those of
-    training_choice; None values are ignored.
+    """Everything that is going to be measured, in rounds. `options` holds keys of `OPTIONS` and of `WORDS`;
+    None values are ignored.
 
     PlanError where a suite or option is unknown, or where a selected suite would measure nothing: a run of zero
     measurements cannot exist.
@@ -73,12 +78,12 @@ def make_plan(
         if suite not in SUITES:
             raise PlanError(f"unknown suite {suite!r}; choose from {', '.join(SUITES)}")
     given = {k: v for k, v in (options or {}).items() if v is not None}
-    words = {key: value for key, value in given.items() if key in training_choice.OPTIONS and isinstance(value, str)}
+    words = {key: value for key, value in given.items() if key in WORDS and isinstance(value, str)}
     for key, value in given.items():
         if key in words:
             continue
         if key not in OPTIONS:
-            raise PlanError(f"unknown option {key!r}; known: {', '.join((*OPTIONS, *training_choice.OPTIONS))}")
+            raise PlanError(f"unknown option {key!r}; known: {', '.join((*OPTIONS, *WORDS))}")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
         if key == "minutes" and value > burnin.MOST_MINUTES:

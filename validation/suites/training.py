@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from validation.model import Measurement, Node
 from validation.probes.train_networks import tells_hours
-from validation.suites import collectives, training_choice
+from validation.suites import collectives, training_choice, training_long
 from validation.suites.common import Part, Request, on_one_host, transport_of
 from validation.suites.training_choice import Config
 
@@ -36,7 +36,7 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
-    all_of_it = (*request.serving("training-short"), *request.serving("collectives"))
+    all_of_it = (*request.serving("training-short"), *request.serving("collectives"), *request.serving("training-long"))
     slow = [n.name for n in servers if n.emulated]
     if slow:
         part.leave_out(
@@ -61,6 +61,10 @@ def plan(request: Request) -> Part:
     host = on_one_host(servers, request.fabric)
     across = _servers_across(part, servers, host)
     each = min(n.slots for n in servers)
+    if training_long.asked(request):
+        training_long.plan(request, part, head, servers, across)
+        return part
+    part.leave_out(training_long.BY_ITSELF, *request.serving("training-long"))
     batch = {"batches": str(request.options["batch"])} if "batch" in request.options else {}
     choice = training_choice.read({**batch, **request.words})
     chosen = training_choice.places(choice, servers, each)

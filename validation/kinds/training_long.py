@@ -1,0 +1,31 @@
+"""The long training."""
+
+from __future__ import annotations
+
+from validation.kinds import training as short
+from validation.kinds.record import Kind
+from validation.model import Call, Job, Measurement, Topology
+from validation.parsers import training_long
+
+OWN = ("data", "checkpoints", "epochs", "seed", "checkpoint_steps")
+
+
+def _job(m: Measurement, topology: Topology) -> Job:
+    """The short training's job with another program. The steps of the prediction are the program's own."""
+    asked = m.model_copy(update={"params": {**m.params, "warmup": 0, "steps": 0}})
+    made = short.job(asked, topology)
+    params = {**made.probe.params, **{key: m.params[key] for key in OWN if key in m.params}}
+    return Job(node=made.node, probe=Call(probe=m.kind, params=params))
+
+
+KINDS = (
+    Kind(
+        name="training-long",
+        title="Long distributed training",
+        job=_job,
+        parse=training_long.parse,
+        headline="images_per_s",
+        by_daemon=True,
+        once=True,
+    ),
+)
