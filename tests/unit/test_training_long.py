@@ -183,9 +183,9 @@ def test_a_training_that_ended_early_is_not_measured_with_the_rank_that_died() -
 def test_a_rank_that_dies_is_named_with_its_last_lines(tmp_path: Path) -> None:
     """A program in place of mpirun, which says what mpirun and a rank say."""
     said = (
-        "[rank 1 on gpu2] Traceback\n[rank 1 on gpu2] validation.probes.train_data.BadData: /data/train/a.jpg: it cannot "
-        "be decoded\nmpirun detected that one or more processes exited with non-zero status, thus causing\nthe job to be "
-        "terminated. The first process to do so was:\n\n  Process name: [[1,1],1]\n  Exit code:    1\n"
+        "[rank 1 on gpu2] Traceback\n[rank 1 on gpu2] validation.probes.train_data.BadData: /data/train/a.jpg: it "
+        "cannot be decoded\nmpirun detected that one or more processes exited with non-zero status, thus causing\n"
+        "the job to be terminated. The first process to do so was:\n\n  Process name: [[1,1],1]\n  Exit code:    1\n"
     )
     (tmp_path / "said").write_text(said)
     enter = tmp_path / "enter"
