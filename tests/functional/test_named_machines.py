@@ -23,6 +23,7 @@ from validation.model import VerdictDoc
 PROGRAM = REPO / "tests/data/walk/machines.py"
 TODAY = datetime.datetime.now().astimezone().date()
 UNMEASURED = {c.id for c in load_criteria() if c.no_probe is not None and c.required}
+UNMEASURED |= {"tn.long"}  # of hours, and has to be asked for
 UNMEASURED |= {"tr.nccl"}  # of none of these machines' GPUs, so many in a node, is a floor published
 VIRTUAL = {"pf.pcie", "pf.numa"}  # which a virtual machine cannot show
 SITES: dict[str, tuple[str, str, set[str]]] = {

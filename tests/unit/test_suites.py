@@ -40,9 +40,9 @@ def test_the_labs_plan():
     assert counts == {"facts": 4, **pairs, "training-short": 3, "collectives": 1}
     assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 1
     assert [left.why for left in plan.left_out] == [
-        "the long test (tn.long) is a job of hours by itself: toolkit train long",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
+        "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long",
     ]
     assert plan.estimated_s == pytest.approx(sum(max(plan.measurement(i).estimated_s for i in r) for r in plan.rounds))
 
@@ -83,6 +83,7 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(real.model_copy(update={"nodes": tuple(rails)}), ["training"], fabric="roce40"))
     gpus = hardware(("gpu1", "gpu2"), bom=Bom(gpu_count=2, gpu_model="V100"))
     plans.append(plan_of(gpus))  # the lab trains nothing that takes hours
+    plans.append(plan_of(gpus, ["training"], options={"data": "/data/imagenet", "checkpoints": "/data/checkpoints"}))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -35,7 +35,8 @@ def site() -> Topology:
 
 
 def plan_of(topology: Topology, **options: Any) -> Plan:
-    return make_plan("run-1", topology, load_fabric("tcp10"), CRITERIA, SUITES, {**ASKED, **options})
+    asked = {**ASKED, "alone": 1, **options}
+    return make_plan("run-1", topology, load_fabric("tcp10"), CRITERIA, SUITES, asked)
 
 
 def job_of(plan: Plan) -> Measurement:
@@ -97,6 +98,9 @@ def test_the_plan_has_one_job_of_all_gpus_and_its_probe_understands_it() -> None
     assert words[words.index("--epochs") + 1] == "10"
     assert KINDS["training-long"].once
     assert asked.time_limit_s == 168 * 3600 - 5
+    beside = plan_of(topology, alone=None, models="vgg16,resnet50", gpus="1,8,16")
+    assert sum(x.kind == "training-short" for x in beside.measurements) > 5
+    assert (job_of(beside).params["model"], job_of(beside).params["ranks"]) == ("vgg16", 16)
     without = make_plan("run-1", topology, load_fabric("tcp10"), CRITERIA, SUITES)
     assert not [x for x in without.measurements if x.kind == "training-long"]
     assert any("toolkit train long" in left.why for left in without.left_out if "tn.long" in left.criteria)
@@ -120,7 +124,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_runs(options: dict[st
 
 
 def test_a_lab_keeps_its_checkpoints_in_memory_unless_it_is_told_otherwise() -> None:
-    m = job_of(make_plan("r", lab(), load_fabric("tcp10"), CRITERIA, SUITES, {"data": "tiny", "epochs": 2}))
+    m = job_of(make_plan("r", lab(), load_fabric("tcp10"), CRITERIA, SUITES, {"data": "tiny", "epochs": 2, "alone": 1}))
     assert (m.params["data"], m.params["checkpoints"]) == ("tiny:folders", "/dev/shm/elastic-ai-train-long")
 
 

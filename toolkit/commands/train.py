@@ -98,4 +98,5 @@ def long(
         return
     if data is None:
         raise UsageFault("--data DIR is missing: the folder with the pictures, or tiny")
+    options["alone"] = 1
     begin(fabric, inventory, SUITES, (None, None), None, options, dry_run, formats, as_json, runs_dir)

@@ -101,6 +101,8 @@ def validate(
     batch: str | None,
     gpus: str | None,
     dtype: str | None,
+    data: str | None,
+    checkpoints: str | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -150,11 +152,14 @@ def validate(
         )
     trained: dict[str, Scalar] = {
         key: value
-        for key, value in (("models", models), ("batches", batch), ("gpus", gpus), ("precisions", dtype))
+        for key, value in (
+            ("models", models), ("batches", batch), ("gpus", gpus), ("precisions", dtype), ("data", data),
+            ("checkpoints", checkpoints),
+        )  # fmt: skip
         if value is not None
     }
     if trained and (resume or rejudge or here):
-        raise UsageFault("--models, --batch, --gpus and --dtype are for a new run of suite training over a fabric")
+        raise UsageFault("--models, --batch, --gpus, --dtype, --data and --checkpoints are for a new run of suite training over a fabric")
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:

@@ -36,7 +36,7 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
-    all_of_it = (*request.serving("training-short"), *request.serving("collectives"), *request.serving("training-long"))
+    all_of_it = (*request.serving("training-short"), *request.serving("collectives"))
     slow = [n.name for n in servers if n.emulated]
     if slow:
         part.leave_out(
@@ -61,16 +61,20 @@ def plan(request: Request) -> Part:
     host = on_one_host(servers, request.fabric)
     across = _servers_across(part, servers, host)
     each = min(n.slots for n in servers)
-    if training_long.asked(request):
+    if training_long.alone(request):
         training_long.plan(request, part, head, servers, across)
+        part.leave_out("a long training was asked for, and nothing beside it", *all_of_it)
         return part
-    part.leave_out(training_long.BY_ITSELF, *request.serving("training-long"))
     batch = {"batches": str(request.options["batch"])} if "batch" in request.options else {}
     choice = training_choice.read({**batch, **request.words})
     chosen = training_choice.places(choice, servers, each)
     for config in choice.configs(servers):
         _plan_config(request, part, config, head, servers, across, chosen)
     collectives.plan(request, part, head, servers, host)
+    if training_long.asked(request):
+        training_long.plan(request, part, head, servers, across)
+    else:
+        part.leave_out(training_long.UNASKED, *request.serving("training-long"))
     return part
 
 

@@ -19,20 +19,29 @@ NUMBERS = {
     "epochs": "epochs of a long training",
     "checkpoint_steps": "steps between two checkpoints of a long training",
     "limit_hours": "hours after which a long training is ended",
+    "alone": "1: the long training and nothing else of its suite",
 }
 WORDS = {"data": "folder with the pictures of a long training", "checkpoints": "folder for its checkpoints"}
-BY_ITSELF = "the long test (tn.long) is a job of hours by itself: toolkit train long"
+UNASKED = "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long"
 IN_MEMORY = "/dev/shm/elastic-ai-train-long"  # noqa: S108 - memory that a node's container shares with the node
 TINY = tuple(f"tiny:{kind}" for kind in FORMATS)
 
 
 def asked(request: Request) -> bool:
-    """Whether this run is a long training."""
+    """Whether this run has a long training."""
     return "data" in request.words
 
 
+def alone(request: Request) -> bool:
+    """Whether it has nothing else of its suite."""
+    return asked(request) and bool(request.options.get("alone"))
+
+
 def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], across: bool) -> None:
-    """All ranks of all GPU servers, or as many as were asked for. PlanError for what cannot be trained."""
+    """All ranks of all GPU servers, or as many as were asked for. PlanError for what cannot be trained.
+
+    Beside the short jobs it trains the first network of theirs on all GPUs.
+    """
     choice = training_choice.read(request.words)
     several = [
         (option, values)
@@ -44,14 +53,14 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
         )
         if len(values) > 1
     ]
-    if several:
+    if several and alone(request):
         option, values = several[0]
         raise PlanError(f"{option} {','.join(map(str, values))}: a long training has one of it")
     config = choice.configs(servers)[0]
     each = min(n.slots for n in servers)
     chosen = training_choice.places(choice, servers, each)
     count = len(servers) if across else 1
-    ranks, count = next(iter(chosen.items()), (each * count, count))
+    ranks, count = next(iter(chosen.items() if alone(request) else ()), (each * count, count))
     if count > 1 and not across:
         raise PlanError(f"--gpus {ranks}: the servers cannot train together; ask for at most {each}")
     hosts = servers[:count]
@@ -62,11 +71,6 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
     limit_s = 3600.0 * request.options.get("limit_hours", LIMIT_HOURS)
     every = {"checkpoint_steps": request.options["checkpoint_steps"]} if "checkpoint_steps" in request.options else {}
     criteria = request.serving("training-long")
-    part.leave_out(
-        "a long training was asked for, and nothing beside it",
-        *request.serving("training-short"),
-        *request.serving("collectives"),
-    )
     part.rounds.append(
         [
             Measurement(
