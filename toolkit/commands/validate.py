@@ -150,16 +150,13 @@ def validate(
         raise UsageFault(
             "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
         )
-    trained: dict[str, Scalar] = {
-        key: value
-        for key, value in (
-            ("models", models), ("batches", batch), ("gpus", gpus), ("precisions", dtype), ("data", data),
-            ("checkpoints", checkpoints),
-        )  # fmt: skip
-        if value is not None
-    }
+    asked = {"models": models, "batches": batch, "gpus": gpus, "precisions": dtype, "data": data}
+    asked["checkpoints"] = checkpoints
+    trained: dict[str, Scalar] = {key: value for key, value in asked.items() if value is not None}
     if trained and (resume or rejudge or here):
-        raise UsageFault("--models, --batch, --gpus, --dtype, --data and --checkpoints are for a new run of suite training over a fabric")
+        raise UsageFault(
+            "--models, --batch, --gpus, --dtype, --data and --checkpoints: for a new run of suite training over a fabric"
+        )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
     if rejudge:
