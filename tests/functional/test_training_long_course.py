@@ -176,10 +176,10 @@ def python() -> str:
     return found
 
 
-def long_words(python: str, checkpoints: Path, data: str = "tiny:tar", **more: Any) -> list[str]:
-    asked = {"data": data, "checkpoints": checkpoints, "epochs": 2, "batch": 16, "checkpoint-steps": 4, **more}
+def long_words(python: str, data: Path, checkpoints: Path, **more: Any) -> list[str]:
+    asked = {"data": data, "checkpoints": checkpoints, "epochs": 2, "batch": 4, "checkpoint-steps": 4, **more}
     words = [str(value) for key, one in asked.items() for value in (f"--{key}", one)]
-    return [python, train_long.__file__, "--time-limit-s", "300", "--model", "small-resnet", "--device", "cpu", *words]
+    return [python, train_long.__file__, "--time-limit-s", "500", "--model", "small", "--device", "cpu", *words]
 
 
 def report(out: str) -> dict[str, Any]:
@@ -187,17 +187,19 @@ def report(out: str) -> dict[str, Any]:
     return found
 
 
-def test_two_ranks_of_torch_learn_and_go_on_as_if_nothing_had_been(python: str, tmp_path: Path) -> None:
+def test_two_ranks_of_torch_go_on_as_if_nothing_had_been(python: str, tmp_path: Path) -> None:
+    train_tiny.make(tmp_path / "tiny", "tar", train=8, val=4)
+
     def run(folder: Path) -> subprocess.Popen[str]:
-        words = long_words(python, folder, framework="ddp")
+        words = long_words(python, tmp_path / "tiny", folder, framework="ddp")
         launch = [words[0], "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *words[1:]]
         return subprocess.Popen(launch, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
-    whole = report(run(tmp_path / "whole").communicate(timeout=300)[0])
+    whole = report(run(tmp_path / "whole").communicate(timeout=500)[0])
     assert not whole["cannot"], whole["cannot"]
     killed_at(run(tmp_path / "killed"), tmp_path / "killed", 8)
-    broken = report(run(tmp_path / "killed").communicate(timeout=300)[0])
+    broken = report(run(tmp_path / "killed").communicate(timeout=500)[0])
     assert [mark["epoch"] for mark in broken["resumed"]] == [0]
     assert without_times(broken["curve"]) == without_times(whole["curve"])
-    assert whole["curve"][-1]["val_top1"] > 0.3
+    assert whole["curve"][-1]["loss"] < whole["curve"][0]["loss"]
     assert whole["ranks_agree"]

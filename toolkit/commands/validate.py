@@ -155,7 +155,7 @@ def validate(
     trained: dict[str, Scalar] = {key: value for key, value in asked.items() if value is not None}
     if trained and (resume or rejudge or here):
         raise UsageFault(
-            "--models, --batch, --gpus, --dtype, --data and --checkpoints: for a new run of suite training over a fabric"
+            "--models, --batch, --gpus, --dtype, --data and --checkpoints: of a new run of suite training over a fabric"
         )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")
