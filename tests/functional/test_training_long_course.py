@@ -6,6 +6,7 @@ train with torch in the containers, and the last ones here where this machine ha
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -105,6 +106,39 @@ def test_what_is_kept_and_read_again_is_whole_whenever_the_writer_is_killed(tmp_
         seen = about["step"]
     assert seen > 6
     assert len(list(tmp_path.glob("step-*.state"))) <= train_keep.KEPT + 1
+
+
+def test_a_write_that_ends_in_the_middle_leaves_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each of the writes of a checkpoint; a kill seldom comes at the very moment."""
+    really, broken = Path.open, 0
+
+    class Cut(io.FileIO):
+        def write(self, data: Any) -> int:
+            super().write(bytes(data)[: len(data) // 2])
+            raise InterruptedError
+
+    for at in range(5):
+        train_keep.save(tmp_path, b"whole" * 100, {"step": 2 * at + 1, "world": 1})
+        left = at
+
+        def opened(path: Path, *args: Any, **more: Any) -> Any:
+            nonlocal left
+            left -= args == ("wb",)
+            return Cut(path, "wb") if args == ("wb",) and left < 0 else really(path, *args, **more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", opened)
+            try:
+                train_keep.save(tmp_path, b"newer" * 100, {"step": 2 * at + 2, "world": 1})
+            except InterruptedError:
+                broken += 1
+        found = train_keep.load(tmp_path, {"world": 1})
+        assert found
+        assert found[0] in (b"whole" * 100, b"newer" * 100)
+        assert found[1]["step"] >= 2 * at + 1
+    assert broken == 2, "state and list are written"
 
 
 def test_a_checkpoint_that_is_damaged_gives_way_to_the_one_before(tmp_path: Path) -> None:
