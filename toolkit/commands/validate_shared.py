@@ -14,6 +14,7 @@ from toolkit.agreement import Agreement
 from toolkit.deploy.site_state import how_built
 from toolkit.exits import Exit
 from toolkit.inventory_record import InventoryRecord
+from toolkit.looking_on import looking_on
 from toolkit.progress import make_console, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.verdict_text import print_verdict, resume_command
@@ -107,7 +108,8 @@ def _info(run_dir: Path, asked: Asked, plan: Plan) -> RunInfo:
 async def measure(launcher: Launcher, run_dir: Path, topology: Topology, plan: Plan) -> None:
     """Measure what is missing of the run's plan, with progress on stderr."""
     progress = make_progress(sys.stderr)
-    await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
+    async with looking_on(launcher, run_dir, plan, progress.said):
+        await acceptance.measure(launcher, run_dir, topology, plan, progress, acceptance.finished(run_dir))
 
 
 def interrupted(run_dir: Path | None) -> None:

@@ -176,8 +176,10 @@ class TorchLearner:
             return b""
         made = io.BytesIO()
         random = [[torch.tensor([int(byte) for byte in row], dtype=torch.uint8) for row in one] for one in rows]
-        kept = {"model": self.net.state_dict(), "optimizer": self.optimizer.state_dict(), "random": random}
-        kept["scaler"] = self.scaler.state_dict() if self.scaler is not None else {}
+        # Tensors and whole numbers alone: what reads a checkpoint without running code of it, of torch 1.13 no others.
+        scaler = self.scaler.state_dict() if self.scaler is not None else {}
+        kept = {"model": self.net.state_dict(), "optimizer": self.optimizer.state_dict()["state"], "random": random}
+        kept["scaler"] = {key: torch.tensor(float(value), dtype=torch.float64) for key, value in scaler.items()}
         torch.save(kept, made)
         return made.getvalue()
 
@@ -186,9 +188,10 @@ class TorchLearner:
         torch = self.torch
         kept = torch.load(io.BytesIO(state), map_location="cpu", weights_only=True)
         self.net.load_state_dict(kept["model"])
-        self.optimizer.load_state_dict(kept["optimizer"])
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": kept["optimizer"]})
         if self.scaler is not None:
-            self.scaler.load_state_dict(kept["scaler"])
+            was = self.scaler.state_dict()
+            self.scaler.load_state_dict({key: type(was[key])(float(one)) for key, one in kept["scaler"].items()})
         torch.set_rng_state(kept["random"][0][self.world.rank])
         if self.device.cuda:
             torch.cuda.set_rng_state(kept["random"][1][self.world.rank])
