@@ -6,6 +6,7 @@ train with torch in the containers, and the last ones here where this machine ha
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -190,6 +191,29 @@ def test_checkpoints_need_a_folder_that_can_be_written(tiny: Path, tmp_path: Pat
     course = plain_learner.course(tmp_path / "file" / "under", 1)
     with pytest.raises(CannotTrain, match=r"no checkpoint can be written to .*under"):
         Training(course, plain_learner.PlainLearner(train, val), plain_learner.One(), train).resume()
+
+
+def test_a_disk_that_is_full_ends_it_and_the_checkpoint_before_stays(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, val = look(str(tiny), "train", 10), look(str(tiny), "val", 10)
+    training = Training(
+        plain_learner.course(tmp_path, 2), plain_learner.PlainLearner(train, val), plain_learner.One(), train
+    )
+    training.resume()
+    really = train_keep._durable
+
+    def full(path: Path, data: bytes) -> None:
+        if "000000010" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        really(path, data)
+
+    monkeypatch.setattr(train_keep, "_durable", full)
+    with pytest.raises(RuntimeError, match=r"no checkpoint can be written to .*: No space left on device"):
+        training.run()
+    found = train_keep.load(tmp_path, {"world": 1})
+    assert found
+    assert found[1]["step"] == 5
 
 
 def test_the_rates_are_the_papers_and_scale_with_the_world() -> None:

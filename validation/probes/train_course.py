@@ -285,7 +285,7 @@ class Training:
             try:
                 train_keep.save(self.course.folder, state, about)
             except OSError as fault:
-                raise SystemExit(f"no checkpoint can be written to {self.course.folder}: {fault.strerror}") from None
+                raise RuntimeError(f"no checkpoint can be written to {self.course.folder}: {fault.strerror}") from None
         self.position.seconds += time.perf_counter() - begin
 
     def progress(self, images_per_s: float, final: bool = False) -> None:
