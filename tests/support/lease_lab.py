@@ -71,10 +71,11 @@ def left(lab: Lab) -> dict[str, str]:
 def run_as(lab: Lab, user: str, command: str, node: str = "client1") -> tuple[int, str]:
     """Exit code, and stdout and stderr together."""
     script = f"cd /; runuser -u {user} -- {command} 2>&1; code=$?; echo; echo exit $code"
-    *lines, last = shell(lab, node, script).rstrip().splitlines()
-    if lines and not lines[-1]:
-        del lines[-1]
-    return int(last.split()[1]), "\n".join(lines)
+    lines = shell(lab, node, script).rstrip().splitlines()
+    end = max(number for number, line in enumerate(lines) if re.fullmatch(r"exit \d+", line))
+    said = lines[: end - 1] if end and not lines[end - 1] else lines[:end]
+    later = lines[end + 1 :]  # of what outlives a command that was killed for a moment
+    return int(lines[end].split()[1]), "\n".join([*said, *later])
 
 
 def json_in(text: str) -> Any:
