@@ -61,7 +61,7 @@ def test_a_killed_training_goes_on_and_learns(provisioned: Provisioned, tmp_path
     try:
         process = subprocess.Popen([*map(str, words), "--format", "json"], cwd=ROOT)
         until = time.monotonic() + 300
-        while steps_kept(lab) < 6:
+        while steps_kept(lab) < 12:
             assert process.poll() is None, "it ended before it could be killed"
             assert time.monotonic() < until, "no checkpoint"
             time.sleep(0.5)

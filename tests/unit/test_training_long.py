@@ -14,6 +14,7 @@ from tests.support.site import CRITERIA, criterion, hardware, lab, real_results,
 from tests.support.site import verdict_of as judged_by
 from validation.fabric import load_fabric
 from validation.facts import LongTrainingFacts
+from validation.judging.documents import conflicts
 from validation.judging.training import IMAGES
 from validation.kinds import KINDS, job_for, parse
 from validation.model import Bom, CriterionVerdict, Measurement, Plan, Result, Topology
@@ -227,3 +228,18 @@ def test_the_report_draws_the_curve_and_says_why_there_is_none() -> None:
         "Not measured: training-long.resnet50-b128-fp16.16: failed: killed"
         in drawn({}, status="failed", error="killed").empty
     )
+
+
+@pytest.mark.parametrize("options", [{**ASKED, "alone": 1, "epochs": 3}, {"models": "vgg16", "batches": "64"}])
+def test_a_run_is_planned_again_by_all_that_was_asked_for(options: dict[str, Any]) -> None:
+    """Else a run with words among its options could be neither continued nor judged."""
+    topology, fabric = site(), load_fabric("tcp10")
+    plan = make_plan("run-1", topology, fabric, CRITERIA, SUITES, options)
+    info = run_info(topology, plan, options=options)
+
+    def said(of: Any) -> list[str]:
+        found = conflicts(of, topology, plan, fabric, CRITERIA, {}, of.toolkit_version)
+        return [one.words for one in found if one.file == "plan.json" and "would plan" in one.words]
+
+    assert said(info) == []
+    assert len(said(info.model_copy(update={"options": {}}))) == 1

@@ -25,7 +25,7 @@ from validation.load import ConfigError
 from validation.model import DENIED, REPORT, Denied, Measurement, Plan, Result, RunInfo, Topology
 from validation.parsers import ParseError
 from validation.probes import ProbeDoc
-from validation.suites import OPTIONS, make_plan
+from validation.suites import OPTIONS, WORDS, make_plan
 
 NEEDED = ("topology.json", "plan.json", "fabric.yml")
 CRITERIA, REFERENCE = "criteria/", "reference/"
@@ -144,7 +144,7 @@ def _changed(info: RunInfo, hashes: Mapping[str, str]) -> Iterator[Conflict]:
 def _other_plan(
     info: RunInfo, topology: Topology, plan: Plan, fabric: Fabric, criteria: Iterable[Criterion]
 ) -> Iterator[Conflict]:
-    options = {key: value for key, value in info.options.items() if key in OPTIONS}
+    options = {key: value for key, value in info.options.items() if key in OPTIONS or key in WORDS}
     try:
         wanted = make_plan(info.run, topology, fabric, criteria, info.suites, options)
     except ConfigError as fault:

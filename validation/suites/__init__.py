@@ -21,7 +21,7 @@ from validation.suites import (
 )
 from validation.suites.common import Part, PlanError, Request
 
-__all__ = ["ALONE", "DEFAULT", "SUITES", "UNASKED", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+__all__ = ["ALONE", "DEFAULT", "SUITES", "UNASKED", "WORDS", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
 
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
