@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import tarfile
 from pathlib import Path
@@ -154,3 +155,19 @@ def test_a_file_that_is_cut_while_it_is_read_is_named(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:2000])
     with pytest.raises(BadData, match=r"000000\.tar, byte \d+ cannot be read: .*shorter"):
         pictures.read(3)
+
+
+def test_jpeg_and_png_are_decoded_in_whatever_colours_they_are() -> None:
+    image = pytest.importorskip("PIL.Image", reason="this machine has no Pillow")
+
+    def stored(kind: str, colours: str) -> bytes:
+        made = io.BytesIO()
+        image.new(colours, (5, 3), 255 if colours == "L" else None).save(made, kind)
+        return made.getvalue()
+
+    for kind, colours in (("JPEG", "RGB"), ("JPEG", "L"), ("JPEG", "CMYK"), ("PNG", "RGBA"), ("PNG", "P")):
+        wide, high, data = pixels(stored(kind, colours))
+        assert (wide, high, len(data)) == (5, 3, 45), (kind, colours)
+    assert pixels(stored("PNG", "L"))[2] == b"\xff" * 45
+    with pytest.raises(BadData, match="cannot be decoded"):
+        pixels(stored("JPEG", "RGB")[:200])

@@ -162,6 +162,13 @@ def test_the_accuracy_on_training_data_decides_for_the_networks_that_reach_it() 
     assert (bad.verdict, bad.reason_code) == ("fail", "below-floor")
 
 
+def test_an_input_that_bounds_the_rate_is_told() -> None:
+    slow = trained(0.93)
+    assert "bounds the rate" not in str(judged(slow).judgements[0].text)
+    slow["predicted"]["input_images_per_s"] = 1.1 * slow["predicted"]["images_per_s"]
+    assert "images/s, so that it bounds the rate" in str(judged(slow).judgements[0].text)
+
+
 def test_vgg19_is_reported_and_held_to_nothing() -> None:
     found = judged(trained(0.70, model="vgg19"), models="vgg19")
     assert (found.verdict, found.reason_code) == ("not-applicable", "reported")

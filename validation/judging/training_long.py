@@ -19,6 +19,8 @@ from validation.reference import packaged
 HELD = ("resnet50", "inception4")
 """Networks of which the document says that they reach it; VGG-19 does not converge acceptably in 90 epochs."""
 CLASSES = 1000
+FED = 1.2
+"""By how much the input by itself has to be faster than training, lest it be what is measured. Project default."""
 
 
 def judge_long(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -68,6 +70,9 @@ def told(facts: LongTrainingFacts) -> str:
         f"{last.train_top5:.2%}; validation top-1 {last.val_top1:.2%}, top-5 {last.val_top5:.2%}; {hours:.3g} h, "
         f"{trained / 3600:.3g} of them training at {rate:.4g} images/s, {facts.predicted.hours:.3g} predicted"
     )
+    fed = facts.predicted.input_images_per_s
+    if fed < FED * facts.predicted.images_per_s:
+        words += f"; the input by itself gave {fed:.4g} images/s, so that it bounds the rate"
     if facts.resumed:
         words += f"; continued {len(facts.resumed)} time{'' if len(facts.resumed) == 1 else 's'} from a checkpoint"
         words += "; the last time nothing was left to train" if facts.resumed[-1].epoch == facts.epochs else ""
