@@ -67,8 +67,8 @@ def told(facts: LongTrainingFacts) -> str:
     words = (
         f"{name}, {facts.epochs} epochs of {facts.images} images ({facts.classes} classes, {facts.format}) on "
         f"{facts.world_size} rank{'' if facts.world_size == 1 else 's'}: training top-1 {last.train_top1:.2%}, top-5 "
-        f"{last.train_top5:.2%}; validation top-1 {last.val_top1:.2%}, top-5 {last.val_top5:.2%}; {hours:.3g} h, "
-        f"{trained / 3600:.3g} of them training at {rate:.4g} images/s, {facts.predicted.hours:.3g} predicted"
+        f"{last.train_top5:.2%}; validation top-1 {last.val_top1:.2%}, top-5 {last.val_top5:.2%}; {_time(hours)}, "
+        f"{_time(trained / 3600)} of them training at {rate:.4g} images/s, {_time(facts.predicted.hours)} predicted"
     )
     fed = facts.predicted.input_images_per_s
     if fed < FED * facts.predicted.images_per_s:
@@ -79,3 +79,8 @@ def told(facts: LongTrainingFacts) -> str:
     if (facts.epochs, facts.images) == (EPOCHS, IMAGES) and (beside := hours_published(packaged(), facts.model)):
         words += f"; published: {', '.join(beside)}"
     return words
+
+
+def _time(hours: float) -> str:
+    """In hours, and what is short in seconds."""
+    return f"{hours:.3g} h" if hours >= 0.1 else f"{3600 * hours:.3g} s"

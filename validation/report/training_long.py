@@ -40,11 +40,12 @@ def _figure(facts: LongTrainingFacts, words: str) -> Figure:
         for metric, label in CURVES
     ]
     resumed = sorted({mark.epoch for mark in facts.resumed if mark.epoch < facts.epochs})
+    tick = max(1, round(facts.epochs / 9))
     svg = line_chart(
         "accuracy-chart",
         "Accuracy by epoch",
         "; ".join(f"{s.label}: from {number(s.points[0][1])} to {number(s.points[-1][1])} %" for s in series) + ".",
-        Axis("epoch", 0.0, float(facts.epochs)),
+        Axis("epoch", 0.0, float(facts.epochs), marks=tuple(float(at) for at in range(0, facts.epochs + 1, tick))),
         Axis("right answers, %", 0.0, 105.0),
         series,
     )
