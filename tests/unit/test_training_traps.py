@@ -137,6 +137,19 @@ def test_the_probe_says_why_a_network_was_not_trained() -> None:
     assert training_short.wrong(asked(), report(cannot="out of memory: a batch of 128 images")) is None
 
 
+GONE = """\
+ORTE has lost communication with a remote daemon.
+
+  HNP daemon   : [[46461,0],0] on node head
+  Remote daemon: [[46461,0],2] on node 10.78.1.14
+
+This is usually due to either a failure of the TCP network
+connection to the node, or possibly an internal failure of
+the daemon itself. We cannot recover from this failure, and
+therefore will terminate the job.
+--------------------------------------------------------------------------
+Connection to 10.78.1.14 closed by remote host.
+"""
 KILLED = """\
 gpu1:71:80 [0] NCCL INFO Using network IB
 gpu2:90:99 [1] NCCL INFO comm 0x1 rank 3 nranks 4 - Init COMPLETE
@@ -172,6 +185,8 @@ the job to be terminated. The first process to do so was:
         ("[gpu1][[1,1],0][btl_tcp_endpoint.c:625] connect() to 172.17.0.1 on docker0 failed\n", "as docker0"),
         ("Open MPI accepted a TCP connection from what appears to be a\nanother Open MPI process", "as docker0"),
         ("The user-provided time limit for job execution has been reached:\n", "did not end within its time"),
+        (GONE, "the node 10.78.1.14 was lost in the middle of the job"),
+        (GONE.rpartition("-\n")[2], "the node 10.78.1.14 was lost in the middle of the job"),
         ("nothing that is known\n", ""),
     ],
 )

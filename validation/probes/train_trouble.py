@@ -19,6 +19,12 @@ TORCHRUN = re.compile(
     re.DOTALL,
 )
 SAID = re.compile(r"^\[rank (?P<rank>\d+) on (?P<node>\S+)\] (?P<words>.*)$", re.MULTILINE)
+LOST = re.compile(
+    r"^Connection to (?P<ssh>\S+) closed by remote host|"
+    r"lost communication with a remote daemon\.\s+HNP daemon.*?Remote daemon: \[\S+\] on node (?P<orte>\S+)",
+    re.MULTILINE | re.DOTALL,
+)
+"""What ssh and mpirun say of a node that is gone; mpirun then also says that it could not start its daemons."""
 KNOWN = (
     (
         r"Host key verification failed|authenticity of host .* can't be established",
@@ -44,6 +50,10 @@ KNOWN = (
 def trouble(log: str) -> str:
     """What the log tells of a job that failed, in words; "" where it tells nothing that is known here."""
     dead = _died(log)
+    lost = LOST.search(log)
+    if lost:
+        gone = f"the node {lost['ssh'] or lost['orte']} was lost in the middle of the job"
+        dead = f"{gone}; {dead}" if dead else gone
     found = [words for pattern, words in KNOWN if re.search(pattern, log, re.MULTILINE)]
     return "; ".join([*([dead] if dead else []), *found])
 
