@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +42,14 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def node(tmp_path: Path, repositories: Path) -> real_dnf.Node:
+def node(tmp_path: Path, repositories: Path) -> Iterator[real_dnf.Node]:
     """It runs the older of the two kernels that its repositories have, and has never been updated."""
-    made = real_dnf.Node(tmp_path, repositories)
-    answer = made.dnf({"name": [f"kernel-core-{RUNNING}"], "state": "present"}, check=False)
-    if "root" in answer.get("msg", ""):
-        pytest.skip("needs root")
-    assert made.installed() == {f"kernel-core-{KERNEL}"}, answer
-    return made
+    with real_dnf.node_of(tmp_path, repositories) as made:
+        answer = made.dnf({"name": [f"kernel-core-{RUNNING}"], "state": "present"}, check=False)
+        if "root" in answer.get("msg", ""):
+            pytest.skip("needs root")
+        assert made.installed() == {f"kernel-core-{KERNEL}"}, answer
+        yield made
 
 
 def enable(node: real_dnf.Node, version: str, user_space_only: bool = False) -> None:
@@ -229,7 +230,8 @@ def test_an_index_that_another_has_touched_is_refused(tmp_path: Path, repositori
     with (copy / "epel/el9/repodata/repomd.xml").open("a", encoding="utf-8") as index:
         index.write("<!-- another -->\n")
     (tmp_path / "node").mkdir()
-    answer = real_dnf.Node(tmp_path / "node", copy).dnf({"name": ["dkms"], "state": "present"}, check=True)
+    with real_dnf.node_of(tmp_path / "node", copy) as touched:
+        answer = touched.dnf({"name": ["dkms"], "state": "present"}, check=True)
     assert "repomd.xml GPG signature verification error" in answer["msg"]
 
 
@@ -241,10 +243,11 @@ def test_a_package_that_nobody_has_signed_is_refused(tmp_path: Path, repositorie
     subprocess.run(["rpmsign", "--delsign", package], check=True, capture_output=True)
     subprocess.run(["createrepo_c", "--quiet", copy / "epel/el9"], check=True)
     (tmp_path / "node").mkdir()
-    node = real_dnf.Node(tmp_path / "node", copy)
-    entry = node.root / "etc/yum.repos.d/epel.repo"
-    entry.write_text(entry.read_text(encoding="utf-8").replace("repo_gpgcheck=1", "repo_gpgcheck=0"), encoding="utf-8")
-    answer = node.dnf({"name": ["sockperf"], "state": "present"}, check=False)
+    with real_dnf.node_of(tmp_path / "node", copy) as plain:
+        entry = plain.root / "etc/yum.repos.d/epel.repo"
+        text = entry.read_text(encoding="utf-8")
+        entry.write_text(text.replace("repo_gpgcheck=1", "repo_gpgcheck=0"), encoding="utf-8")
+        answer = plain.dnf({"name": ["sockperf"], "state": "present"}, check=False)
     assert "is not signed" in answer["msg"]
 
 

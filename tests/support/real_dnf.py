@@ -6,11 +6,14 @@ module runs as on a node: by the interpreter that has dnf's bindings, apart from
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +101,15 @@ class Node(DnfNode):
         answer: dict[str, Any] = json.loads(lines[-1])
         return answer
 
+    def agents(self) -> list[int]:
+        """The agents that gpg has started here to verify indices, one for each repository."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                found += [int(path.name)] if words[0] == "gpg-agent" and f"{self.root}/" in " ".join(words) else []
+        return found
+
     def commands(self, command: list[str], **_: Any) -> tuple[int, str, str]:
         """rpm, on the installation root."""
         words = [command[0], "--root", self.root, *command[1:]] if command[0] == "rpm" else command
@@ -108,3 +120,19 @@ class Node(DnfNode):
     def installed(self) -> set[str]:
         """Name-version-release.architecture of each package; not the keys, which rpm lists as packages."""
         return {name for name in self.commands(["rpm", "-qa"])[1].split() if not name.startswith("gpg-pubkey-")}
+
+
+@contextlib.contextmanager
+def node_of(folder: Path, repositories: Path) -> Iterator[Node]:
+    """A node, of which nothing runs afterwards: gpg's agents outlive dnf. Each holds two of the inotify instances that
+    root has, 128 by default, which the services in the nodes of labs need."""
+    node = Node(folder, repositories)
+    try:
+        yield node
+    finally:
+        for agent in node.agents():
+            os.kill(agent, signal.SIGTERM)
+        end = time.monotonic() + 10
+        while node.agents() and time.monotonic() < end:
+            time.sleep(0.02)
+    assert node.agents() == []

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from toolkit.errors import LabError
-from toolkit.lab import inventory, network
+from toolkit.lab import host, inventory, network
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
@@ -219,3 +219,28 @@ def test_the_base_image_can_be_built_before_anything_of_ours_is_installed():
     words = [sys.executable, "-S", "-c", "import toolkit.lab.image"]  # -S: without what is installed
     done = subprocess.run(words, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def _proc(root: Path, held: dict[int, int], limit: int) -> Path:
+    """A /proc: process -> inotify instances that it holds."""
+    (root / "sys/fs/inotify").mkdir(parents=True)
+    (root / "sys/fs/inotify/max_user_instances").write_text(f"{limit}\n")
+    for pid, count in held.items():
+        (root / f"{pid}/fd").mkdir(parents=True)
+        (root / f"{pid}/fd/0").symlink_to("/dev/null")
+        for number in range(count):
+            (root / f"{pid}/fd/{number + 3}").symlink_to("anon_inode:inotify")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("held", "nodes", "limit"), [({1: 1, 2: 3}, 4, 128), (dict.fromkeys(range(100, 158), 2), 4, 212), ({7: 9}, 30, 521)]
+)
+def test_a_lab_does_not_want_for_inotify_instances(tmp_path: Path, held: dict[int, int], nodes: int, limit: int):
+    """58 agents of gpg held 116 of the 128 that root may have: not one node of a lab booted."""
+    proc = _proc(tmp_path, held, 128)
+    assert host.inotify_in_use(proc) == sum(held.values())
+    host.raise_inotify(nodes, proc)
+    assert int((proc / "sys/fs/inotify/max_user_instances").read_text()) == limit
+    host.raise_inotify(0, proc)
+    assert int((proc / "sys/fs/inotify/max_user_instances").read_text()) == limit, "it is never lowered"

@@ -31,6 +31,9 @@ TOOLS = {
 VM_TOOLS = {"mke2fs": "e2fsprogs", "qemu-img": "qemu-utils", "qemu-system-x86_64": "qemu-system-x86"}
 #: For nodes that have dnf also these.
 RPM_TOOLS = {"createrepo_c": "createrepo-c", "modifyrepo_c": "createrepo-c", "rpmbuild": "rpm", "rpmsign": "rpm"}
+#: inotify instances that a provisioned node's services hold, counted: 8 on Debian; on one that stands in for EL 9 up to
+#: 24, for each ssh starts a user's systemd, and dnf leaves an agent of gpg for each signed repository. And a reserve.
+INOTIFY_OF_A_NODE, INOTIFY_RESERVE = 16, 32
 CAP_SYS_RESOURCE = 24  # capability number, linux/capability.h
 
 
@@ -120,6 +123,29 @@ def check_memory(machines: int, mib_each: int, meminfo: str | None = None) -> No
             f"{machines} virtual machines need {machines * mib_each / 1024:.1f} GiB of memory, and "
             f"{available / 1024:.1f} GiB are available; 'toolkit lab up --nodes 4' makes containers, which need little"
         )
+
+
+def inotify_in_use(proc: Path = Path("/proc")) -> int:
+    """inotify instances that this user's processes hold, root's, those in containers too."""
+    count = 0
+    for process in proc.glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == os.geteuid():
+                count += sum(str(entry.readlink()) == "anon_inode:inotify" for entry in (process / "fd").iterdir())
+        except OSError:
+            continue  # it has ended meanwhile
+    return count
+
+
+def raise_inotify(nodes: int, proc: Path = Path("/proc")) -> None:
+    """Let root have as many inotify instances as it holds and that many nodes need, where the limit is lower.
+
+    All containers share them (the kernel's default is 128); without one systemd boots no node, or units of it fail.
+    """
+    limit = proc / "sys/fs/inotify/max_user_instances"
+    wanted = inotify_in_use(proc) + INOTIFY_OF_A_NODE * nodes + INOTIFY_RESERVE
+    if int(limit.read_text()) < wanted:
+        limit.write_text(str(wanted))
 
 
 def give_to_caller(*paths: Path) -> None:

@@ -17,7 +17,7 @@ from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.accel import accelerate
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import Emulation, emulation
-from toolkit.lab.host import check_memory, check_ready, detect
+from toolkit.lab.host import check_memory, check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
 from toolkit.lab.sh import run
@@ -210,7 +210,7 @@ def _described(spec: LabSpec) -> str:
 def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:
     host = detect()
     say(f"host: {host.describe()}")
-    _raise_inotify()
+    raise_inotify(_nodes_of_all_labs())
     key = spec.dir / "id_ed25519"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {spec.name}", "-f", str(key)])
     public = key.with_suffix(".pub").read_text()
@@ -246,16 +246,12 @@ def boot(spec: LabSpec, node: NodeSpec, say: Say) -> None:
     wait_for_all(spec, (node,), say)
 
 
-def _raise_inotify() -> None:
-    """systemd nodes need a few inotify instances each; the kernel's default ends at about 25 nodes of all labs."""
-    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+def _nodes_of_all_labs() -> int:
     count = 0
     for name in names():
         with contextlib.suppress(LabError):  # another lab may go while this one comes
             count += len(load(name).nodes)
-    wanted = 128 + 8 * count
-    if count > 20 and int(limit.read_text()) < wanted:
-        limit.write_text(str(wanted))
+    return count
 
 
 def status(name: str) -> list[NodeStatus]:
