@@ -25,6 +25,7 @@ FILTERS = {
         "cuda_generation_faults cuda_packages peer_memory dcgm_cuda_majors_of dcgm_packages "
         "daemon_gpu_faults"
     ),
+    "gpu_gate": "driver_gate_faults dcgm_reported dcgm_gate_faults",
     "horovod": "apt_sources_for training_servers training_with_gpus training_addresses training_over_rdma",
     "kernel": "kernel_reads kernel_plan kernel_undo",
     "monitoring": "nodes_running management_address exporter_listen exporter_target",

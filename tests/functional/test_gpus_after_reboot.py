@@ -52,8 +52,23 @@ def test_what_nvidia_smi_says_of_gpus_that_are_not_usable(said: dict[str, Any], 
     assert [word for word, fault in zip(words[:1], faults, strict=False) if word not in fault] == []
 
 
-def calls(folder: Path, said: str) -> dict[str, list[dict[str, Any]]]:
-    """What the role asks of a node with nouveau, and of one after its reboot; `said` by nvidia-smi there."""
+LINKS = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n\t Link 1: 26.562 GB/s\n"
+
+
+def play(folder: Path, common: dict[str, Any], hosts: dict[str, Any], plays: list[Any]) -> str:
+    """What ansible-playbook says of these plays, to its end."""
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": common, "hosts": hosts}}), encoding="utf-8")
+    (folder / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
+    done = subprocess.run(
+        ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.yml")],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests/plugins/connection")},
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def calls(folder: Path, said: str, links: str = LINKS) -> dict[str, list[dict[str, Any]]]:
+    """What the role asks of a node with nouveau, and of one after its reboot. `said`, `links`: by nvidia-smi there."""
     recorded = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
     hosts = {}
     for name, nouveau in (("fresh", True), ("rebooted", False)):
@@ -61,9 +76,10 @@ def calls(folder: Path, said: str) -> dict[str, list[dict[str, Any]]]:
         state = node["modules"]["node_state"]
         loaded = {"loaded": not nouveau, "version": "" if nouveau else "580.126.20", "available": True}
         state["modules"] = {"nouveau": {"loaded": nouveau, "version": "", "available": True}, "nvidia": loaded}
-        # The packages are there; after the reboot, which the services were enabled for, they run.
+        # The packages are there; after the reboot, which the services were enabled for, one of them does not run yet.
         state["units"] |= {unit: {"active": False, "enabled": not nouveau} for unit in SERVICES}
-        node["commands"] = {"nvidia-smi -q": {"stdout": said}}
+        state["units"]["nvidia-fabricmanager.service"]["active"] = not nouveau
+        node["commands"] = {"nvidia-smi -q": {"stdout": said}, "nvidia-smi nvlink --status": {"stdout": links}}
         (folder / f"{name}.json").write_text(json.dumps(node), encoding="utf-8")
         hosts[name] = {"canned_recording": str(folder / f"{name}.json"), "canned_log": str(folder / f"{name}.log")}
     common = {
@@ -73,23 +89,17 @@ def calls(folder: Path, said: str) -> dict[str, list[dict[str, Any]]]:
         "nvidia_driver_fabric_manager_version": "580.126.20",
         "nvidia_driver_verify_timeout_s": 5,
     }
-    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": common, "hosts": hosts}}), encoding="utf-8")
     role = str(ROOT / "roles/nvidia_driver")
     plays = [
         {"hosts": name, "gather_subset": ["!all", "min", "virtual"],
          "tasks": [{"ansible.builtin.include_role": {"name": role, "tasks_from": tasks}}]}
         for name, tasks in (("fresh", "main"), ("rebooted", "rebooted"))
     ]  # fmt: skip
-    (folder / "play.yml").write_text(yaml.safe_dump(plays), encoding="utf-8")
-    done = subprocess.run(
-        ["ansible-playbook", str(folder / "play.yml"), "-i", str(folder / "hosts.yml")],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "ANSIBLE_CONNECTION_PLUGINS": str(ROOT / "tests/plugins/connection")},
-    )  # fmt: skip
-    found: dict[str, list[dict[str, Any]]] = {"said": [{"text": done.stdout + done.stderr}]}
+    text = play(folder, common, hosts, plays)
+    found: dict[str, list[dict[str, Any]]] = {"said": [{"text": text}]}
     for name in hosts:
         log = folder / f"{name}.log"
-        assert log.is_file(), done.stdout + done.stderr
+        assert log.is_file(), text
         found[name] = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     return found
 
@@ -119,3 +129,95 @@ def test_one_run_with_a_reboot_ends_with_every_gpu_usable(tmp_path: Path) -> Non
 def test_a_gpu_that_is_not_usable_after_the_reboot_stops_the_node_and_is_named(tmp_path: Path) -> None:
     text = calls(tmp_path, smi(7))["said"][0]["text"]
     assert "rebooted: nvidia-smi sees 7 of the 8 GPUs on the PCI bus. Look at: nvidia-smi -q" in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("said", "links", "active", "words"),
+    [
+        (smi().replace("    Processes", "    GPU Recovery Action : Reset\n    Processes", 1), LINKS, True,
+         "GPU 00000000:00:00.0: the driver asks for a recovery action (GPU Recovery Action: Reset)"),
+        (smi(), LINKS.replace("1: 26.562 GB/s", "1: <inactive>"), True, "GPU 0: 1 of 2 NVLinks are down (1)"),
+        (smi(), LINKS, False, "nvidia-fabricmanager does not run"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_is_not_well_stops_its_node_in_every_run(
+    said: str, links: str, active: bool, words: str, tmp_path: Path
+) -> None:
+    """A node that nothing is changed on."""
+    text = gated(tmp_path, said, links, active)
+    assert f"gpu1: {words}" in text
+    assert "nvidia_driver_gate: false" in text
+
+
+def gated(folder: Path, said: str, links: str, active: bool = True, **more: Any) -> str:
+    """The words of role nvidia_driver on a node whose driver runs, in one line."""
+    node = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
+    state = node["modules"]["node_state"]
+    loaded = {"loaded": True, "version": "580.126.20", "available": True}
+    state["modules"] = {"nouveau": {"loaded": False, "version": "", "available": True}, "nvidia": loaded}
+    state["units"] |= {unit: {"active": True, "enabled": True} for unit in SERVICES}
+    state["units"]["nvidia-fabricmanager.service"]["active"] = active
+    node["commands"] = {"nvidia-smi -q": {"stdout": said}, "nvidia-smi nvlink --status": {"stdout": links}}
+    (folder / "gpu1.json").write_text(json.dumps(node), encoding="utf-8")
+    common = {
+        "ansible_connection": "canned", "canned_recording": str(folder / "gpu1.json"), "canned_node": "converged",
+        "nvidia_driver_provider": "cuda", "nvidia_driver_version": "580.126.20",
+        "nvidia_driver_fabric_manager_version": "580.126.20", "nvidia_driver_verify_timeout_s": 5, **more,
+    }  # fmt: skip
+    role = {"ansible.builtin.include_role": {"name": str(ROOT / "roles/nvidia_driver")}}
+    plays = [{"hosts": "gpu1", "gather_subset": ["!all", "min", "virtual"], "tasks": [role]}]
+    return " ".join(play(folder, common, {"gpu1": {}}, plays).split())
+
+
+def test_gpus_that_are_well_pass_and_a_site_may_leave_the_gate_out(tmp_path: Path) -> None:
+    assert "failed=0" in gated(tmp_path, smi(), LINKS)
+    down = LINKS.replace("1: 26.562 GB/s", "1: <inactive>")
+    assert "failed=0" in gated(tmp_path, smi(), down, nvidia_driver_gate=False)
+
+
+DIAGNOSIS = {"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [
+    {"name": "software", "results": [{"entity_group": "GPU", "entity_id": 5, "status": "Pass"}]}]}]}}  # fmt: skip
+
+
+def diagnosed(folder: Path, said: str, waits: bool = False) -> str:
+    """The words of role dcgm on a node whose driver runs, or waits for a reboot."""
+    node = json.loads((ROOT / "tests/data/facts/os/ubuntu2404.json").read_text("utf-8"))
+    state = node["modules"]["node_state"]
+    state["modules"] = {"nvidia": {"loaded": True, "version": "580.126.20", "available": True}}
+    state["units"]["nvidia-dcgm.service"] = {"active": True, "enabled": True}
+    node["commands"] = {"timeout 120 dcgmi diag -r 1 -j": {"stdout": said}}
+    (folder / "gpu1.json").write_text(json.dumps(node), encoding="utf-8")
+    common = {"ansible_connection": "canned", "canned_recording": str(folder / "gpu1.json"), "canned_node": "converged",
+              "dcgm_version": "4.6.0", "dcgm_driver_version": "580.126.20",
+              "nvidia_driver_result": {"reboot_required": ["nouveau"] if waits else []}}  # fmt: skip
+    role = {"ansible.builtin.include_role": {"name": str(ROOT / "roles/dcgm")}}
+    plays = [{"hosts": "gpu1", "gather_subset": ["!all", "min", "virtual"], "tasks": [role]}]
+    return " ".join(play(folder, common, {"gpu1": {}}, plays).split())
+
+
+def test_dcgms_own_diagnostic_is_the_last_of_the_gates(tmp_path: Path) -> None:
+    good = json.dumps(DIAGNOSIS)
+    assert "failed=0" in diagnosed(tmp_path, good)
+    bad = good.replace('"status": "Pass"', '"status": "Fail", "warnings": [{"warning": "inforom is damaged"}]')
+    assert "gpu1: GPU 5: software: inforom is damaged. Look at: dcgmi diag -r 1" in diagnosed(tmp_path, bad)
+    waiting = diagnosed(tmp_path, bad, waits=True)
+    assert "failed=0" in waiting
+    assert "installed and not started, the driver waits for a reboot" in waiting
+
+
+def test_dcgm_is_looked_at_after_the_reboot_too() -> None:
+    perform = (ROOT / "roles/reboot/tasks/perform.yml").read_text("utf-8")
+    (block,) = (task["block"] for task in yaml.safe_load(perform) if task["name"] == "Verify the node")
+    roles = [task["ansible.builtin.include_role"]["name"] for task in block if "ansible.builtin.include_role" in task]
+    assert roles.index("nvidia_driver") < roles.index("dcgm")
+    gpu_stage = yaml.safe_load((ROOT / "playbooks/gpu.yml").read_text("utf-8"))
+    assert [one["role"] for one in gpu_stage[0]["roles"]][-1] == "dcgm"
+
+
+def test_a_reboot_after_a_change_of_the_bios_has_the_time_that_a_large_server_needs() -> None:
+    """Servers with 2 to 4 TB of memory train it for up to half an hour then."""
+    defaults = yaml.safe_load((ROOT / "roles/reboot/defaults/main.yml").read_text("utf-8"))
+    assert defaults["reboot_timeout_s"] >= 40 * 60
+    perform = yaml.safe_load((ROOT / "roles/reboot/tasks/perform.yml").read_text("utf-8"))
+    (reboot,) = (task["ansible.builtin.reboot"] for task in perform if "ansible.builtin.reboot" in task)
+    assert reboot["reboot_timeout"] == "{{ reboot_timeout_s | int }}"
