@@ -27,7 +27,8 @@ from validation.model import Measurement, Result, VerdictDoc
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 NODES = ("gpu1", "gpu2")
-JUDGED = ("pf.gpuhealth", "pf.nvlink", "tr.matrix")  # of emulated GPUs, whether they pass; tr.clocks, if it fails
+JUDGED = ("pf.gpuhealth", "pf.nvlink", "tr.matrix")  # of emulated GPUs, whether they pass
+IF_BAD = ("tr.clocks", "pf.fabric")  # of these, if they fail
 LAST, BEFORE = "0000:1e:00.0", "0000:1d:00.0"
 ASKED = {**EMULATED, "gpus": 4}
 #: What names the GPU in the reason of the criterion that finds the fault.
@@ -36,7 +37,7 @@ NAMED = {
     "throttled": f"GPU 3 ({LAST}): the hardware lowers its clock", "pcie-x8": f"GPU 3 ({LAST}): its PCIe link has 8",
     "nvlink-missing": f"1 between {BEFORE} and {LAST}", "no-persistence": f"GPU 3 ({LAST}): persistence mode is off",
     "gpu-exclusive": f"GPU 3 ({LAST}): its compute mode is exclusive-process", "wrong-result": "its data were wrong",
-    "slow-gpu": "GPU 3", "gpu-lost": "GPU 3",
+    "slow-gpu": "GPU 3", "gpu-lost": "GPU 3", "fabric-unready": f"GPU {LAST}: fabric state in progress",
 }  # fmt: skip
 NVLINK = "import json; from validation.probes import facts; print(json.dumps(facts.nvlink(0)))"
 
@@ -109,7 +110,7 @@ def test_nothing_is_blamed_where_nothing_is_planted(probed: Any) -> None:
 def test_a_planted_fault_is_found_by_its_criteria_names_the_gpu_and_blames_nobody_else(probed: Any, kind: str) -> None:
     document = verdict(probed(None), probed(kind))
     failed = {c.id for c in document.criteria if c.verdict == "fail"}
-    assert failed == set(GPU_FAULTS[kind].found_by) & {*JUDGED, "tr.clocks"}
+    assert failed == set(GPU_FAULTS[kind].found_by) & {*JUDGED, *IF_BAD}
     for id_ in GPU_FAULTS[kind].found_by:
         named = "GPU 3" if id_ == "tr.clocks" else NAMED[kind]
         assert named in words(document, id_, "gpu2"), criterion(document, id_).reason

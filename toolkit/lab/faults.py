@@ -17,6 +17,8 @@ from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, read_faults
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
 
+EMPTIED = f": >/{devices.LIBRARIES}/libnvidia-opencl.so.1\n"
+NOT_EMPTIED = f"rm -f /{devices.LIBRARIES}/libnvidia-opencl.so.1\n"
 Act = Callable[[LabSpec, NodeSpec, Say], None]
 
 
@@ -140,6 +142,14 @@ FAULTS = {
         f"{PORT} loses its link, as when its cable is pulled",
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=False),
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=True),
+    ),
+    "library-empty": Fault(
+        "a library of the emulated driver is empty, as an installation that ran out of disk leaves it",
+        _script(EMPTIED),
+        _script(NOT_EMPTIED),
+        vm_only=False,
+        gpus_only=True,
+        found_by=("pf.gpulib",),
     ),
     **{
         kind: Fault(f.about, _describe(kind), _describe(None), vm_only=False, gpus_only=True, found_by=f.found_by)

@@ -12,6 +12,7 @@ from typing import Any
 #: Bits of nvmlDeviceGetCurrentClocksEventReasons (nvml.h).
 GPU_IDLE, HW_SLOWDOWN, HW_THERMAL_SLOWDOWN = 0x1, 0x8, 0x40
 EXCLUSIVE_PROCESS = 3  # nvmlComputeMode_t
+FABRIC_IN_PROGRESS = 2  # NVML_GPU_FABRIC_STATE_IN_PROGRESS
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ GPU_FAULTS = {
     ),
     "nvlink-missing": GpuFault(
         "one of the NVLinks between the last two emulated GPUs is down", ("pf.nvlink",), {"nvlinks_up": 5}
+    ),
+    "fabric-unready": GpuFault(
+        "the last emulated GPU's registration with an NVLink fabric does not come to its end",
+        ("pf.fabric",),
+        {"fabric_state": FABRIC_IN_PROGRESS},
     ),
     "no-persistence": GpuFault(
         "the last emulated GPU's persistence mode is off", ("pf.gpuhealth",), {"persistence": 0}

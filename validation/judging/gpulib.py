@@ -33,7 +33,7 @@ def gpus(node: Node, facts: NodeFacts) -> int:
 def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     found = facts.driver_libraries
-    if not gpus(node, facts):
+    if not gpus(node, facts) and not node.emulated_gpus:
         return "not-applicable", "not-applicable", "no GPU in this node, and none declared"
     if found is None:
         return "not-measured", missing, "nobody looked at the driver's libraries"

@@ -59,7 +59,8 @@ def _words(facts: NodeFacts) -> str | None:
 
 def _switched(facts: NodeFacts, row: NvLinks | None) -> bool:
     peers = (link.peer for gpu in facts.nvlink or () for link in gpu.links)
-    return bool(facts.nvswitches) or "switch" in peers or (row is not None and row.switched)
+    described = any(gpu.emulated and gpu.fabric is not None and gpu.fabric.known for gpu in facts.nvlink or ())
+    return described or bool(facts.nvswitches) or "switch" in peers or (row is not None and row.switched)
 
 
 def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, ReasonCode, str]:
