@@ -308,4 +308,8 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         notes.append("kernel module nouveau is loaded; role kernel switches it off, which takes a reboot")
     if built_modules(observed, wanted) and observed["headers"] == "unknown":
         notes.append("whether headers of the running kernel can be installed is not known before lists are fetched")
+    if (observed.get("os") or {}).get("rhel_like"):
+        notes.append(
+            "no monitoring: the system has no packages of Prometheus and its exporters (role monitoring says so)"
+        )
     return notes + tuned_notes(observed) + claim_notes(observed, wanted)

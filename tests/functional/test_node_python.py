@@ -1,11 +1,10 @@
-"""What runs on nodes needs no newer Python than they have: 3.9, on EL 9."""
+"""What runs on nodes runs on the oldest Python that they have, 3.9 of EL 9. vermin (bin/test lint) looks at it all."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +12,7 @@ import ansible
 import pytest
 
 from tests.support.node_modules import ROOT
-
-VERMIN = Path(sys.executable).with_name("vermin")
-ON_NODES = ("plugins/modules", "plugins/module_utils", "toolkit/lease", "validation/probes", "roles")
-
-
-def test_what_runs_on_nodes_is_python_3_9() -> None:
-    command = [str(VERMIN), "-t=3.9-", "--violations", "--no-tips", *ON_NODES]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout
-
-
-def oldest_python() -> str | None:
-    """A Python 3.9 of this machine: a distribution's own, or one of pyenv."""
-    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    places = [Path("/usr/libexec/platform-python"), Path("/usr/bin/python3.9"), Path("/usr/local/bin/python3.9")]
-    for path in [*places, *sorted(versions.glob("3.9.*/bin/python"))]:
-        say = [str(path), "-c", "import sys; print(sys.version_info[:2] == (3, 9))"]
-        if path.exists() and subprocess.run(say, capture_output=True, text=True, check=False).stdout == "True\n":
-            return str(path)
-    return None
-
+from tests.support.oldest_python import oldest_python
 
 IMPORTS = """
 import importlib, pathlib, sys
@@ -84,3 +63,35 @@ def test_a_node_is_read_by_python_3_9(on_a_node: Any) -> None:
     state = ask("node_state", units=["a.service", "b.service"], packages=["bash"], pci=True)
     assert [state["units"][unit]["active"] for unit in ("a.service", "b.service")] == [True, False]
     assert ask("node_preflight", controller_time_s=0, disk_paths=["/"])["python"].startswith("3.9.")
+
+
+PROBES = """
+import importlib, pathlib, sys
+for path in sorted(pathlib.Path(sys.argv[1], "validation/probes").glob("*.py")):
+    if path.stem != "__main__":
+        importlib.import_module("validation.probes." + path.stem)
+        print(path.stem)
+"""
+
+
+def test_every_probe_loads_on_python_3_9(on_a_node: Any) -> None:
+    """With the standard library alone: nothing else is on its path."""
+    there = {path.stem for path in (ROOT / "validation/probes").glob("*.py")} - {"__main__"}
+    assert set(on_a_node("-c", PROBES, str(ROOT)).split()) == there
+
+
+@pytest.mark.parametrize(
+    ("kind", "params", "found"),
+    [
+        ("facts", {"rdma_only": True}, '"rdma_devices"'),
+        ("facts", {}, '"python": "3.9.'),
+        ("memory-bandwidth", {"repeats": 2, "window_s": 0.02}, "copy"),
+        ("gpu-health", {}, "gpu-health"),
+        ("kernel-log", {}, "kernel-log"),
+    ],
+)
+def test_probes_run_on_python_3_9(on_a_node: Any, kind: str, params: dict[str, Any], found: str) -> None:
+    """What they print is a whole document, whatever this machine has."""
+    said = on_a_node("-m", "validation.probes", kind, json.dumps(params))
+    assert found in said
+    assert json.loads(said)["kind"] == kind

@@ -233,6 +233,12 @@ def test_notes_stop_nothing() -> None:
     assert len(preflight.preflight_notes(noted, WANTED)) == 2
 
 
+def test_a_system_without_monitoring_is_told_before_anything_is_installed() -> None:
+    el9 = {**NODE, "os": {"id": "rocky", "version": "9.6", "rhel_like": True}}
+    assert [note for note in preflight.preflight_notes(el9, WANTED) if note.startswith("no monitoring: ")] != []
+    assert [note for note in preflight.preflight_notes(NODE, WANTED) if "monitoring" in note] == []
+
+
 def test_the_observed_system_gets_the_same_key_as_gathered_facts() -> None:
     os_key = load("plugins/plugin_utils/os.py").os_key
     keys = {

@@ -6,6 +6,7 @@ releases beside each other, and the newest is not the one that any stack release
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,45 @@ def test_a_driver_that_would_bring_a_kernel_is_refused_and_nothing_of_it_stays(
     with pytest.raises(Error, match=r"would install linux-image-6\.1\.0-999-amd64"):
         install_driver(node, plan)
     assert node.installed() == {}
+
+
+def upgraded(node: real_apt.Node) -> set[str]:
+    """What an upgrade of everything would touch: it is apt's candidates that unattended-upgrades walks through."""
+    code, said = node.run(["apt-get", "-s", "-o", "Debug::NoLocking=1", "dist-upgrade"])
+    assert code == 0, said
+    return {line.split()[1] for line in said.splitlines() if line.startswith(("Inst ", "Remv "))}
+
+
+@pytest.mark.parametrize("system", ["debian12", "ubuntu2404"])
+def test_no_upgrade_touches_a_held_part(system: str, node: real_apt.Node) -> None:
+    """By the hold alone, though the repository has a later release and no preference keeps it back."""
+    plan = driver(system, "580.126.20", [H100, SWITCH])
+    configure(node, plan)
+    came = install_driver(node, plan)
+    (node.root / "etc/apt/preferences.d/elastic-ai-nvidia-driver").unlink()
+    parts = set(plan["packages"])
+    assert parts <= upgraded(node), "there is no later release to be kept from"
+    node.status = {
+        name: text.replace("Status: install ok", "Status: hold ok") if name in parts else text
+        for name, text in node.status.items()
+    }
+    node._write_status()
+    assert node.apt.held() == parts
+    assert upgraded(node) & parts == set()
+    assert node.installed() == came
+
+
+@pytest.mark.parametrize("system", ["ubuntu2404"])
+def test_unattended_upgrades_is_told_each_pinned_package_and_no_other(system: str, node: real_apt.Node) -> None:
+    """As apt reads the file; unattended-upgrades takes each entry for a regular expression from a name's beginning."""
+    environment = jinja2.Environment(trim_blocks=True)
+    environment.filters["regex_escape"] = re.escape
+    template = environment.from_string((ROOT / "roles/packages/templates/unattended-upgrades.j2").read_text("utf-8"))
+    pinned = ["cuda-toolkit-13-1", "libnvidia-compute-580", "libstdc++6"]
+    text = template.render(packages_owner="cuda", __packages_pinned=pinned)
+    (node.root / "etc/apt/apt.conf.d/52elastic-ai-cuda").write_text(text, encoding="utf-8")
+    code, said = node.run(["apt-config", "dump", "--format", "%v%n", "Unattended-Upgrade::Package-Blacklist"])
+    entries = [line for line in said.splitlines() if line]
+    assert (code, len(entries)) == (0, len(pinned)), said
+    others = ["cuda-toolkit-13-1-config-common", "libnvidia-compute-5800", "libstdc++6-dev", "cuda-toolkit-13_1"]
+    assert [name for name in pinned + others if any(re.match(entry, name) for entry in entries)] == pinned
