@@ -79,18 +79,63 @@ def test_faults_that_are_planted_in_a_lab_are_found(tmp_path: Path) -> None:
 
 
 @compiles
-def test_a_gpu_that_somebody_works_on_is_named_and_refused_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_gpu_that_somebody_works_on_is_named_and_costs_itself_alone_unless_it_is_asked_for(tmp_path: Path) -> None:
     devices = describe(tmp_path)
-    holder = local(tmp_path, devices).start("start(1); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
+    client = local(tmp_path, devices)
+    holder = client.start("start(1); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
     pid = holder.stdout.readline().strip()  # type: ignore[union-attr]
     try:
-        doc = probed(tmp_path, devices)
-        assert f"GPU 0000:11:00.0 is in use by process {pid} (python" in doc["error"]
+        facts = only_the_first(probed(tmp_path, devices, gpus=2))
+        assert facts.gpus[1].untaken.startswith(f"GPU 0000:11:00.0 is in use by process {pid} (python")
+        assert (facts.gpus[1].held, facts.holes) == (True, [])
+        assert not [c for c in read(probed(tmp_path, devices, anyway=True, gpus=2)).copies if c.fault]
+        both = client.start("start(0); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
+        both.stdout.readline()  # type: ignore[union-attr]
+        try:
+            doc = probed(tmp_path, devices, gpus=2)
+        finally:
+            both.communicate()
         assert doc["stdout"] == ""
-        assert "0000:10:00.0" not in doc["error"]
-        assert probed(tmp_path, devices, anyway=True)["error"] is None
+        assert [f"GPU 0000:1{n}:00.0 is in use by process" in doc["error"] for n in (0, 1)] == [True, True]
     finally:
         holder.communicate()
+
+
+@compiles
+def test_a_gpu_that_is_lost_at_the_start_costs_itself_alone_and_is_named(tmp_path: Path) -> None:
+    devices = describe(tmp_path)
+    first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [first, {**last, "lost_after": 0}]}))
+    doc = probed(tmp_path, devices, gpus=2)
+    facts = only_the_first(doc)
+    assert "CUDA_ERROR_UNKNOWN (999); look at dmesg for NVRM and Xid" in facts.gpus[1].untaken
+    assert facts.silent == ("GPU 1: NVML error 15, it has fallen off the bus",)
+    assert facts.holes == [facts.gpus[1].untaken]
+    rehearsal = lab(("gpu1",), emulated_gpus=2)
+    plan = planned(rehearsal)
+    document = verdict_of(rehearsal, plan, [result(plan.measurements[0], facts=facts)])
+    found = criterion(document, "tr.matrix")
+    assert (found.verdict, found.reason) == ("fail", facts.gpus[1].untaken)
+    assert next(j.value for j in criterion(document, "tr.h2d").judgements if "GPU 0" in str(j.subject))
+
+
+def read(doc: dict[str, Any]) -> GpuCopyFacts:
+    """The facts of a report on two GPUs."""
+    assert doc["error"] is None, doc["error"]
+    facts = parse("gpu-copies", doc, {**ASKED, "gpus": 2})[1]  # type: ignore[arg-type]
+    assert isinstance(facts, GpuCopyFacts)
+    return facts
+
+
+def only_the_first(doc: dict[str, Any]) -> GpuCopyFacts:
+    """The facts, whose GPU 0 has all its figures and GPU 1 none."""
+    facts = read(doc)
+    broken = {(c.source, c.target) for c in facts.copies if c.fault}
+    assert broken == {(None, 1), (1, None), (1, 1), (0, 1), (1, 0)}
+    assert {(c.source, c.target) for c in facts.copies} - broken == {(None, 0), (0, None), (0, 0)}
+    assert {(w.source, w.target) for w in facts.waits if not w.error} == {(None, 0), (0, None), (0, 0)}
+    assert (facts.gpus[0].untaken, facts.gpus[0].watch is not None) == ("", True)
+    return facts
 
 
 @compiles
@@ -101,11 +146,12 @@ def test_without_memory_or_driver_it_says_one_sentence(tmp_path: Path) -> None:
     holder = client.start("start(); alloc(16 << 20); said(1); sys.stdin.read()")
     holder.stdout.readline()  # type: ignore[union-attr]
     try:
-        doc = probed(tmp_path, devices, anyway=True)
+        facts = read(probed(tmp_path, devices, anyway=True, gpus=2))
     finally:
         holder.communicate()
-    assert "CUDA_ERROR_OUT_OF_MEMORY (2); the memory is taken" in doc["error"]
-    assert "\n" not in doc["error"]
+    assert "CUDA_ERROR_OUT_OF_MEMORY (2); the memory is taken" in facts.gpus[0].untaken
+    assert "\n" not in facts.gpus[0].untaken
+    assert (facts.gpus[1].untaken, facts.holes) == ("", [])
     hidden = probed(tmp_path, {**devices, "CUDA_VISIBLE_DEVICES": ""})
     assert "the driver shows this user no GPU" in hidden["error"]
 
@@ -211,10 +257,15 @@ def test_a_gpu_that_breaks_costs_its_own_cells_and_no_others(tmp_path: Path) -> 
 
 
 @compiles
-def test_the_gpu_that_does_not_let_itself_be_taken_is_named(tmp_path: Path) -> None:
-    said = with_a_broken_gpu(tmp_path, EXCLUSIVE=1)
+def test_the_gpu_that_does_not_let_itself_be_taken_is_named_and_the_other_is_measured(tmp_path: Path) -> None:
+    report = with_a_broken_gpu(tmp_path, EXCLUSIVE=1)
+    said = report["devices"][1]["untaken"]
     assert said.startswith("GPU 1 of CUDA: cuDevicePrimaryCtxRetain: ")
     assert "its compute mode is exclusive" in said
+    assert [device["held"] for device in report["devices"]] == [False, True]
+    wrong = {(c["what"], c["source"], c["target"]) for c in report["cells"] if "error" in c}
+    assert all(1 in way for way in wrong)
+    assert all(c["verified"] for c in report["cells"] if 1 not in (c["source"], c["target"]))
 
 
 OLDER = """

@@ -94,7 +94,10 @@ def test_who_works_on_a_gpu_is_named_and_it_is_refused_unless_it_is_asked_for(
     assert "end it, or measure with --anyway" in said
     assert "0000:10:00.0" not in said
     assert "Traceback" not in err
-    assert verdict.measured == verdict.planned - 1  # the rest is finished
+    assert verdict.measured == verdict.planned  # the rest is finished, and so is the other GPU
+    figures = {str(j.subject): j for c in verdict.criteria if c.id == "tr.h2d" for j in c.judgements}
+    assert figures[f"{verdict.site}, H to GPU 0"].value
+    assert not figures[f"{verdict.site}, H to GPU 1"].value
     _, verdict, _ = here(tmp_path / "again", devices, "--suite", "transport", "--anyway")
     assert verdict.measured == verdict.planned == 1
 

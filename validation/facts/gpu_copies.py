@@ -19,6 +19,7 @@ What = Literal["h2d", "d2h", "both", "local", "peer", "sync"]
 class CopyGpu(Model):
     """A GPU, and what it said of itself while it worked; None: it did not say.
 
+    `untaken`: why nothing was copied to or from it, "" where it was; `held`: because somebody else has it.
     `near`: the process ran on the processors of its NUMA node. `card`: its links from sysfs; `generation` and `lanes`
     those of its PCI Express link from NVML. `watch`: what it was doing during its turn.
     """
@@ -27,6 +28,8 @@ class CopyGpu(Model):
     uuid: Name
     address: str
     memory_bytes: Count
+    untaken: str = ""
+    held: bool = False
     near: bool
     card: PciCard | None = None
     generation: Count | None = None
@@ -97,7 +100,10 @@ class GpuPeer(Model):
 
 
 class GpuCopyFacts(Model):
-    """All copies of a node. `declared`: GPUs that it is said to have, 0 where nobody says. `why`: why there is none."""
+    """All copies of a node. `declared`: GPUs that it is said to have, 0 where nobody says. `why`: why there is none.
+
+    `silent`: in words, GPUs that do not answer NVML.
+    """
 
     type: Literal["gpu-copies"] = "gpu-copies"
     emulated: bool
@@ -105,6 +111,7 @@ class GpuCopyFacts(Model):
     cuda: Count
     declared: Count
     why: str = ""
+    silent: tuple[str, ...] = ()
     largest_bytes: Count
     gpus: tuple[CopyGpu, ...]
     peers: tuple[GpuPeer, ...]
@@ -162,10 +169,13 @@ class GpuCopyFacts(Model):
 
     @property
     def holes(self) -> list[str]:
-        """In words, what the matrix of H and all GPUs lacks: GPUs, cells, verified data."""
-        found, ends = [], (None, *range(len(self.gpus)))
+        """In words, what the matrix of H and all GPUs lacks: GPUs, cells, verified data. `held` GPUs are left out."""
+        found = [gpu.untaken for gpu in self.gpus if gpu.untaken and not gpu.held]
+        ends = (None, *(number for number, gpu in enumerate(self.gpus) if not gpu.untaken))
         if self.declared > len(self.gpus):
-            found.append(f"{len(self.gpus)} of {self.declared} GPUs are there")
+            found.append("; ".join([f"{len(self.gpus)} of {self.declared} GPUs are there", *self.silent]))
+        elif not self.declared:
+            found += self.silent
         for source in ends:
             for target in ends:
                 if source is None and target is None:
@@ -177,4 +187,5 @@ class GpuCopyFacts(Model):
                 elif fault := copy.fault or wait.error:
                     found.append(f"{cell}: {fault}")
         wrong = [c for c in self.copies if c.fault and not any(c.words in words for words in found)]
+        wrong = [c for c in wrong if {c.source, c.target} <= set(ends)]
         return [*found, *(f"{c.words}, {c.bytes} bytes: {c.fault}" for c in wrong)]

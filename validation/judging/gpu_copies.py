@@ -221,6 +221,9 @@ def judge_gpu_matrix(case: Case, criterion: Criterion) -> list[Judgement]:
             more = f" and {len(holes) - 3} more" if len(holes) > 3 else ""
             why = f"{'; '.join(holes[:3])}{more}"
             said = judgement(criterion, node, "fail", "not-equal", why, evidence, summary=summary, bound=bound)
+        elif held := [gpu.untaken for gpu in facts.gpus if gpu.held]:
+            why = f"{'; '.join(held)}; of the other GPUs all cells are there, all data verified"
+            said = judgement(criterion, node, "not-measured", "tool-failed", why, evidence, bound=bound)
         elif facts.emulated and not case.virtual:
             why = "the GPUs are emulated, and the node is not"
             said = judgement(criterion, node, "not-measured", "virtual", why, evidence, bound=bound)

@@ -158,6 +158,7 @@ def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
     found: dict[str, list[Peer]] = defaultdict(list)
     said, emulated = without_gpus(case, criterion), False
     evidence: list[str] = []
+    untaken: list[str] = []
     for m in case.serving(criterion):
         facts = facts_for(case, criterion, m.nodes[0], m.id, GpuCopyFacts, None)
         if isinstance(facts, Judgement):
@@ -167,10 +168,11 @@ def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
             said.append(judgement(criterion, m.nodes[0], "not-measured", "missing-metric", none(facts), (m.id,)))
             continue
         emulated, evidence = emulated or facts.emulated, [*evidence, m.id]
+        untaken += [f"{m.nodes[0]}, GPU {number}" for number, gpu in enumerate(facts.gpus) if gpu.untaken]
         for name, peer in groups(m.nodes[0], facts):
             found[name].append(peer)
     alike = {name: peers for name, peers in found.items() if len(peers) > 1}
-    lost = ", ".join(sorted({str(j.subject) for j in said if j.verdict == "not-measured"}))
+    lost = ", ".join(sorted({*untaken, *(str(j.subject) for j in said if j.verdict == "not-measured")}))
     if found and not alike and not lost:
         why = "no two GPUs or pairs are alike, so that there is nothing to compare"
         said.append(judgement(criterion, Subject(kind="cluster"), "not-applicable", "not-applicable", why, evidence))

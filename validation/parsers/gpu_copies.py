@@ -48,11 +48,13 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if not SMALL_BYTES < largest <= int(count(params.get("largest_bytes", largest), f"{_WHAT}: largest copy")):
         raise ParseError(f"{_WHAT}: copies of {largest} bytes, which was not asked for")
     peers: Any = report["peers"]
+    silent: Any = report.get("silent", ())
     copies, waits = _cells(report["cells"], params), _waits(report["latencies"], params)
     _complete(copies, waits, peers, len(devices), largest)
     raw = {
         "emulated": emulated, "driver": facts["driver"], "cuda": report["cuda"], "declared": declared,
         "largest_bytes": largest, "peers": peers, "copies": copies, "waits": waits,
+        "silent": [short(str(words)) for words in silent],
         "nvlink": report["nvlink"], "nvlink_unread": report["nvlink_unread"],
         "gpus": [{**_gpu(device), "watch": watch_of(report.get("watch"), device["address"])} for device in devices],
     }  # fmt: skip

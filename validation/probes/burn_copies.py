@@ -47,6 +47,7 @@ class Copies:
             self.buffers[-1].fill(pattern(number))
             words = f"copies of {self.size >> 10} KiB: to the GPU, {INSIDE} times inside it, and back"
             self.devices.append(device_document(f"cuda:{number}", gpu.name, gpu.address, "GB/s", words))
+            self.devices[-1]["fault"] = str(gpu.broken or "")
 
     def close(self) -> None:
         """Give the host's memory back."""

@@ -24,7 +24,7 @@ from validation.probes import ProbeDoc, exact_compute, gpu_health, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s
 from validation.probes.cuda import CudaError
 from validation.probes.gpu_copies import Asked as Copying
-from validation.probes.gpu_copies import refusal
+from validation.probes.gpu_copies import refusals
 from validation.probes.gpu_watch import Sampler
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, Stopped, document, last_line, run_tool, stopped
@@ -108,7 +108,7 @@ def there(args: Asked) -> tuple[int, bool, str]:
     try:
         with Nvml() as nvml:
             count, emulated = nvml.count(), nvml.emulated
-            refused = "" if args.anyway else refusal(nvml, Copying(0, 0, 0, 0.0))
+            refused = "; ".join(refusals(nvml.answering()[0], args.anyway).values())
     except NvmlError as fault:
         return 0, False, str(fault) if args.gpus else ""
     return count, emulated, refused or (f"NVML shows {count} of {args.gpus} GPUs" if count < args.gpus else "")

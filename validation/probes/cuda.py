@@ -5,6 +5,7 @@ No kernel is ever started, so any libcuda.so.1 will do: the driver's of real GPU
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from typing import Any
 
@@ -21,6 +22,8 @@ HINTS = {
     999: "look at dmesg for NVRM and Xid",
 }
 """CUresult (cuda.h) -> what an operator looks at."""
+HELD = -2  # no CUresult: somebody works on it, by NVML
+HOLDERS = (HELD, 2, 46)  # and with CUDA_ERROR_OUT_OF_MEMORY and _DEVICE_UNAVAILABLE somebody has it or its memory
 
 
 class CudaError(Exception):
@@ -93,15 +96,31 @@ def _hint(code: int) -> str:
 
 
 class Device:
-    """A device, its primary context, a stream and two timing events; `close` gives back all that was taken."""
+    """A device, its primary context, a stream and two timing events; `close` gives back all that was taken.
 
-    def __init__(self, cuda: Cuda, ordinal: int) -> None:
-        """Take device number `ordinal`; CudaError where it does not let itself be taken."""
+    `broken`: why it was not taken; whoever uses it gets this error.
+    """
+
+    def __init__(self, cuda: Cuda, ordinal: int, refused: str = "") -> None:
+        """Look at device number `ordinal`, and take it, unless it is `refused` for a reason."""
         self.cuda, self.ordinal = cuda, ordinal
-        self.device, size = ctypes.c_int(), ctypes.c_size_t()
+        self.broken: CudaError | None = CudaError(refused, HELD) if refused else None
+        self.name, self.uuid, self.address, self.memory_bytes = "", f"unknown-{ordinal}", "", 0
+        self.device, self.context, self._blocks = ctypes.c_int(), ctypes.c_void_p(), list[ctypes.c_uint64]()
+        self.stream, self.start, self.end = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            self._look()
+            if self.broken is None:
+                self._take()
+        except CudaError as fault:
+            self.broken = CudaError(f"GPU {ordinal} of CUDA: {fault}", fault.code)
+
+    def _look(self) -> None:
+        """Who it is, which takes nothing of it."""
+        cuda, size = self.cuda, ctypes.c_size_t()
         name, bus = ctypes.create_string_buffer(128), ctypes.create_string_buffer(32)
         uuid = (16 * ctypes.c_ubyte)()
-        cuda.cuDeviceGet(ctypes.byref(self.device), ordinal)
+        cuda.cuDeviceGet(ctypes.byref(self.device), self.ordinal)
         cuda.cuDeviceGetName(name, 128, self.device)
         newer = hasattr(cuda.library, "cuDeviceGetUuid_v2")  # since R470
         (cuda.cuDeviceGetUuid_v2 if newer else cuda.cuDeviceGetUuid)(uuid, self.device)
@@ -112,17 +131,23 @@ class Device:
         self.uuid = f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
         self.address = bus.value.decode(errors="replace").lower()
         self.memory_bytes = size.value
-        self._blocks: list[ctypes.c_uint64] = []
-        self.context = ctypes.c_void_p()
-        cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), self.device)
-        self.stream, self.start, self.end = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+
+    def _take(self) -> None:
+        self.cuda.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), self.device)
         self.use()
-        cuda.cuStreamCreate(ctypes.byref(self.stream), ctypes.c_uint(1))  # CU_STREAM_NON_BLOCKING
+        self.cuda.cuStreamCreate(ctypes.byref(self.stream), ctypes.c_uint(1))  # CU_STREAM_NON_BLOCKING
         for event in (self.start, self.end):
-            cuda.cuEventCreate(ctypes.byref(event), ctypes.c_uint(0))
+            self.cuda.cuEventCreate(ctypes.byref(event), ctypes.c_uint(0))
+
+    @property
+    def held(self) -> bool:
+        """Not taken, because somebody else has it or its memory."""
+        return self.broken is not None and self.broken.code in HOLDERS
 
     def use(self) -> None:
         """Make its context current."""
+        if self.broken is not None:
+            raise self.broken
         self.cuda.cuCtxSetCurrent(self.context)
 
     def free_bytes(self) -> int:
@@ -152,13 +177,15 @@ class Device:
 
     def close(self) -> None:
         """Give everything back; a device that no longer answers gives it back when the process ends."""
-        try:
-            self.use()
+        if not self.context:
+            return
+        with contextlib.suppress(CudaError):
+            self.cuda.cuCtxSetCurrent(self.context)
             for block in self._blocks:
                 self.cuda.cuMemFree_v2(block)
-            for event in (self.start, self.end):
+            for event in filter(None, (self.start, self.end)):
                 self.cuda.cuEventDestroy_v2(event)
-            self.cuda.cuStreamDestroy_v2(self.stream)
+            if self.stream:
+                self.cuda.cuStreamDestroy_v2(self.stream)
+        with contextlib.suppress(CudaError):
             self.cuda.cuDevicePrimaryCtxRelease_v2(self.device)
-        except CudaError:
-            pass

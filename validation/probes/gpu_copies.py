@@ -8,7 +8,8 @@ process runs on the processors of the GPU's NUMA node, where its host memory the
 during its turn is seen from beside (gpu_watch.py).
 
 `stdout`: every single time, as JSON; parsers make the figures. A call that fails costs its own cell, and is said there.
-A GPU that somebody works on is refused, unless `anyway`. Nothing stays on a GPU, for all of it is the process's.
+A GPU that does not let itself be taken costs its own cells, too, and so does one that somebody works on, unless
+`anyway`; the others are measured. Nothing stays on a GPU, for all of it is the process's.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ import ctypes
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from validation.probes import ProbeDoc, nvlinks, pcie
-from validation.probes.cuda import Cuda, CudaError, Device
+from validation.probes.cuda import HELD, Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
 from validation.probes.gpu_watch import Sampler
-from validation.probes.nvml import Nvml, NvmlError
+from validation.probes.nvml import Gpu, Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
 SMALL_BYTES = 4
@@ -64,30 +66,44 @@ def sizes(largest: int) -> list[int]:
 class Bench:
     """All copies of a node. Every cell has the seconds of each copy by events and by the clock."""
 
-    def __init__(self, cuda: Cuda, asked: Asked) -> None:
-        """Take all devices and their memory; CudaError where one does not let itself be taken."""
+    def __init__(self, cuda: Cuda, asked: Asked, refused: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Take all devices and their memory, but those that are `refused` (UUID: why); CudaError where none is left."""
         self.cuda, self.asked = cuda, asked
         self.devices: list[Device] = []
         self.cells: list[Cell] = []
         self.latencies: list[Cell] = []
+        uuids = [Device(cuda, ordinal, refused="only looked at").uuid for ordinal in range(cuda.count())]
         try:
-            for ordinal in range(cuda.count()):
-                self.devices.append(self._take(ordinal))
-            free = min((d.free_bytes() for d in self.devices), default=0)
+            self.devices += [Device(cuda, ordinal, refused.get(uuid, "")) for ordinal, uuid in enumerate(uuids)]
+            free = min(filter(None, (self._free(device) for device in self.devices)), default=0)
             room = (free - min(SPARE_BYTES, free // 4)) // 2
             host = int(HOST_SHARE * available()) // 4
             fits = max(min(room, host) // 4096 * 4096, 4096)
             self.largest = min(asked.largest_bytes, fits)
-            self.blocks = [(d.alloc(self.largest), d.alloc(self.largest)) for d in self.devices]
+            self.blocks = [(self._block(device), self._block(device)) for device in self.devices]
+            if all(device.broken for device in self.devices):
+                raise CudaError("; ".join(str(device.broken) for device in self.devices) or "CUDA shows no GPU")
         except CudaError:
             self.close()
             raise
 
-    def _take(self, ordinal: int) -> Device:
+    def _free(self, device: Device) -> int:
         try:
-            return Device(self.cuda, ordinal)
+            return device.free_bytes()
         except CudaError as fault:
-            raise CudaError(f"GPU {ordinal} of CUDA: {fault}", fault.code) from None
+            self._broken(device, fault)
+            return 0
+
+    def _block(self, device: Device) -> ctypes.c_uint64:
+        try:
+            return device.alloc(self.largest)
+        except CudaError as fault:
+            self._broken(device, fault)
+            return ctypes.c_uint64()
+
+    def _broken(self, device: Device, fault: CudaError) -> None:
+        """It costs itself, and no other."""
+        device.broken = device.broken or CudaError(f"GPU {device.ordinal} of CUDA: {fault}", fault.code)
 
     def buffers(self, number: int) -> Buffers:
         """Host memory of a GPU's turn, pinned for all: by another GPU's context where its own is broken."""
@@ -98,7 +114,7 @@ class Bench:
                 return Buffers(self.cuda, self.largest)
             except CudaError as fault:
                 said = fault
-        raise CudaError(f"GPU {number} of CUDA: {said}", said.code)
+        raise said
 
     def close(self) -> None:
         """Give all of it back."""
@@ -246,6 +262,8 @@ class Bench:
 
     def peer(self, source: int, target: int, buffers: Buffers) -> Cell:
         """Copies from one GPU to another, through the host's driver and, where it is possible, with peer access."""
+        if broken := self.devices[source].broken or self.devices[target].broken:
+            return self.no_peer(source, target, str(broken))
         a, b, size = self.devices[source], self.devices[target], min(self.largest, PAIR_BYTES)
         from_, to = self.blocks[source][0], self.blocks[target][1]
         count, four = ctypes.c_size_t(size), ctypes.c_size_t(SMALL_BYTES)
@@ -278,6 +296,13 @@ class Bench:
                 one.use()
                 self.cuda.cuCtxDisablePeerAccess(other.context)
         return {**said, "access": True}
+
+    def no_peer(self, source: int, target: int, why: str) -> Cell:
+        """A pair of which one was not taken."""
+        of, size = {"what": "peer", "source": source, "target": target, "access": False}, min(self.largest, PAIR_BYTES)
+        self.cells.append({**of, "memory": "", "bytes": size, "counted": size, "error": why})
+        self.latencies.append({**of, "error": why})
+        return {"source": source, "target": target, "access": False, "why": why}
 
     def enable(self, other: Device) -> None:
         """Peer access from the current context."""
@@ -332,17 +357,33 @@ class Bench:
                 finally:
                     turn()
                     buffers.close()
-            keys = ("name", "uuid", "address", "memory_bytes")
-            found.append({**{key: getattr(gpu, key) for key in keys}, "near": bound, **said})
+            keys = ("name", "uuid", "address", "memory_bytes", "held")
+            untaken = {"untaken": str(gpu.broken or "")}
+            found.append({**{key: getattr(gpu, key) for key in keys}, **untaken, "near": bound, **said})
         report = {"cuda": self.cuda.version(), "emulated": self.cuda.emulated, "largest_bytes": self.largest}
         return {**report, "devices": found, "peers": peers, "cells": self.cells, "latencies": self.latencies}
 
 
-def refusal(nvml: Nvml, asked: Asked) -> str:
-    """Why the GPUs are not measured, "" where they can be."""
-    if asked.anyway:
-        return ""
-    return "; ".join(filter(None, (busy(g.address, g.processes(), g.memory) for g in nvml.gpus())))
+def refusals(gpus: list[Gpu], anyway: bool) -> dict[str, str]:
+    """Why GPUs are not to be measured, by UUID."""
+    said = {} if anyway else {gpu.uuid: busy(gpu.address, gpu.processes(), gpu.memory) for gpu in gpus}
+    return {uuid: why for uuid, why in said.items() if why}
+
+
+def bench(nvml: Nvml, asked: Asked) -> tuple[Bench, list[Gpu], list[str]]:
+    """All that can be taken, the GPUs that answer NVML, and what is wrong with those that do not.
+
+    CudaError, with all reasons, where none can be.
+    """
+    gpus, silent = nvml.answering()
+    refused = refusals(gpus, asked.anyway)
+    if gpus and len(refused) == len(gpus):
+        raise CudaError("; ".join([*refused.values(), *silent]), HELD)
+    cuda = Cuda()
+    mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in gpus)
+    if why := hidden(cuda.count(), len(gpus), asked.gpus, mig):
+        raise CudaError(why)
+    return Bench(cuda, asked, refused), gpus, silent
 
 
 def links() -> tuple[list[dict[str, Any]] | None, str]:
@@ -361,22 +402,14 @@ def probe(args: Asked) -> ProbeDoc:
         try:
             with Nvml() as nvml:
                 facts |= {"driver": nvml.driver(), "emulated": nvml.emulated}
-                refused = refusal(nvml, args)
-                if refused:
-                    return ran, facts, refused
-                cuda = Cuda()
-                mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in nvml.gpus())
-                refused = hidden(cuda.count(), nvml.count(), args.gpus, mig)
-                if refused:
-                    return ran, facts, refused
-                bench = Bench(cuda, args)
+                taken, gpus, silent = bench(nvml, args)
                 try:
                     with Sampler() as sampler:
                         sampler.now()
-                        report = bench.run({gpu.uuid: gpu for gpu in nvml.gpus()}, sampler.now)
-                    report["watch"] = sampler.document()
+                        report = taken.run({gpu.uuid: gpu for gpu in gpus}, sampler.now)
+                    report |= {"watch": sampler.document(), "silent": silent}
                 finally:
-                    bench.close()
+                    taken.close()
         except (CudaError, NvmlError) as fault:
             if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
                 return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None

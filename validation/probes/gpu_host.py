@@ -56,7 +56,7 @@ def in_use(least_bytes: int = 0) -> str:
     try:
         with Nvml() as nvml:
             found = []
-            for gpu in nvml.gpus():
+            for gpu in nvml.answering()[0]:
                 holders = {pid: held for pid, held in (gpu.processes() or {}).items() if held >= least_bytes}
                 found.append(busy(gpu.address, holders, gpu.memory))
             return "; ".join(filter(None, found))

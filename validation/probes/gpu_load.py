@@ -26,7 +26,7 @@ from typing import Any
 from validation.probes import ProbeDoc, gpu_copies
 from validation.probes.cuda import PORTABLE, Cuda, CudaError
 from validation.probes.gpu_copies import HOST_SHARE, LIBC, Bench
-from validation.probes.gpu_host import DEVICES, NODES, Buffers, available, hidden, pattern
+from validation.probes.gpu_host import DEVICES, NODES, Buffers, available, pattern
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -274,21 +274,13 @@ def probe(args: Asked) -> ProbeDoc:
         try:
             with Nvml() as nvml:
                 facts |= {"driver": nvml.driver(), "emulated": nvml.emulated}
-                refused = gpu_copies.refusal(nvml, asked)
-                if refused:
-                    return ran, facts, refused
-                cuda = Cuda()
-                mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in nvml.gpus())
-                refused = hidden(cuda.count(), nvml.count(), args.gpus, mig)
-                if refused:
-                    return ran, facts, refused
                 # two buffers of each GPU are held until all have theirs
-                room = int(HOST_SHARE * available()) // (2 * max(cuda.count(), 1)) // 4096 * 4096
+                room = int(HOST_SHARE * available()) // (2 * max(nvml.count(), 1)) // 4096 * 4096
                 asked.largest_bytes = max(min(args.largest_bytes, room), 4096)
-                bench = Bench(cuda, asked)
+                bench, gpus, _ = gpu_copies.bench(nvml, asked)
                 try:
                     loads = Loads(bench, args, numa_nodes(os.sched_getaffinity(0)))
-                    report = loads.run({gpu.uuid: gpu for gpu in nvml.gpus()})
+                    report = loads.run({gpu.uuid: gpu for gpu in gpus})
                 finally:
                     bench.close()
         except (CudaError, NvmlError) as fault:

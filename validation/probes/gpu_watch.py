@@ -109,10 +109,12 @@ class Sampler:
     def _run(self) -> None:
         try:
             with Nvml() as nvml:
-                gpus = [gpu for gpu in nvml.gpus() if self.addresses is None or gpu.address in self.addresses]
+                answering, silent = nvml.answering()
+                gpus = [gpu for gpu in answering if self.addresses is None or gpu.address in self.addresses]
                 missing = sorted(set(self.addresses or ()) - {gpu.address for gpu in gpus})
                 if missing:
                     self.said = f"NVML has no GPU at {', '.join(one or 'an unknown address' for one in missing)}"
+                self.said = "; ".join(filter(None, (self.said, *silent)))
                 self.seen = [Seen(gpu) for gpu in gpus]
                 self._look_on()
         except (NvmlError, AttributeError, OSError) as fault:
@@ -168,7 +170,7 @@ class Watch:
         self.sampler = Sampler({address})
         try:
             with Nvml() as nvml:
-                gpu = next((one for one in nvml.gpus() if address and one.address == address), None)
+                gpu = next((one for one in nvml.answering()[0] if address and one.address == address), None)
                 if gpu is None:
                     raise NvmlError(f"NVML has no GPU at {address or 'an unknown address'}")
                 self.who.update(uuid=gpu.uuid, serial=gpu.text("Serial") or "", others=gpu.processes() or {})

@@ -17,6 +17,7 @@ from typing import Any
 LIBRARY = "libnvidia-ml.so.1"
 EMULATED = "elasticAiEmulated"  # what the library of the lab's emulated devices exports, and none of NVIDIA's
 OK, INSUFFICIENT_SIZE = 0, 7  # nvmlReturn_t
+BARRED = {4: "this user has no right to it: look at its device file"}  # NVML_ERROR_NO_PERMISSION
 GONE = {15: "it has fallen off the bus", 16: "it has to be reset"}  # NVML_ERROR_GPU_IS_LOST, NVML_ERROR_RESET_REQUIRED
 INIT = {
     4: "this user may not open the device files (/dev/nvidiactl and its like)",
@@ -131,7 +132,8 @@ class Gpu:
         self.handle = ctypes.c_void_p()
         code = library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(self.handle))
         if code != OK:
-            raise NvmlError(f"GPU {index}: NVML error {code}" + (f", {GONE[code]}" if code in GONE else ""))
+            why = {**GONE, **BARRED}.get(code)
+            raise NvmlError(f"GPU {index}: NVML error {code}" + (f", {why}" if why else ""))
         self.uuid, self.name = self.text("UUID") or "", self.text("Name") or ""
         self.emulated = hasattr(library, EMULATED)
 
@@ -276,3 +278,14 @@ class Nvml:
     def gpus(self) -> list[Gpu]:
         """All GPUs by index; NvmlError where they cannot be counted or one does not answer."""
         return [self.gpu(index) for index in range(self.count())]
+
+    def answering(self) -> tuple[list[Gpu], list[str]]:
+        """The GPUs that answer, by index, and in words why each other one does not; NvmlError where none is counted."""
+        found: list[Gpu] = []
+        silent: list[str] = []
+        for index in range(self.count()):
+            try:
+                found.append(self.gpu(index))
+            except NvmlError as fault:
+                silent.append(str(fault))
+        return found, silent
