@@ -29,6 +29,7 @@ COMMANDS = {
     "run": ("toolkit.commands.run", "run"),
     "sign": ("toolkit.commands.sign", "sign"),
     "train": ("toolkit.commands.train", "train"),
+    "trace": ("toolkit.commands.trace", "trace"),
     "validate": ("toolkit.commands.validate", "validate"),
     "verify": ("toolkit.commands.verify", "verify"),
 }

@@ -90,6 +90,11 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "trace": {
+        Exit.OK: "the trace was written, or the jobs that have one were listed",
+        Exit.USAGE: f"{_USAGE}: no such job, no trace of it, or a raw log that changed",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "lab status": {
         Exit.OK: "every node answers by ssh",
         Exit.FAILED: "a node does not answer",

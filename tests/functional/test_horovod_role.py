@@ -96,7 +96,9 @@ def alive(mark: str) -> list[str]:
     return subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True, check=False).stdout.split()
 
 
-@pytest.mark.parametrize("end", ["launcher killed", "launcher interrupted", "leash killed", "program fails"])
+@pytest.mark.parametrize(
+    "end", ["launcher killed", "launcher interrupted", "leash killed", "program fails", "a rank dies"]
+)
 def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
     """`ssh` and torchrun are stood in for by scripts; processes, pipes and signals are real."""
     mark = f"98765.{os.getpid()}"
@@ -110,11 +112,14 @@ def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
         (folder / "__init__.py").write_text("")
     (elastic / "api.py").write_text("class Std:\n    from_str = staticmethod(lambda text: text)\n")
     (package / "run.py").write_text(
-        "import subprocess, sys\n"
+        "import subprocess, sys, time\n"
         "def main(arguments):\n"
         "    program = arguments[arguments.index('--no_python') + 1:]\n"
-        "    codes = [p.wait() for p in [subprocess.Popen(program) for _ in range(2)]]\n"
-        "    sys.exit(max(codes))\n"
+        "    ranks = [subprocess.Popen(program) for _ in range(2)]\n"
+        "    while all(p.poll() is None for p in ranks):\n"
+        "        time.sleep(0.05)\n"
+        "    codes = [p.poll() for p in ranks]\n"
+        "    sys.exit(next((abs(code) for code in codes if code), 0))\n"
     )
     code = "import sys; sys.exit(3)" if end == "program fails" else f"import time; time.sleep({mark})"
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(tmp_path)}
@@ -133,12 +138,17 @@ def test_ranks_end_with_whoever_started_them(tmp_path: Path, end: str) -> None:
         while len(alive(mark)) < 7 and time.monotonic() < until:
             time.sleep(0.1)
         assert len(alive(mark)) >= 7
-        if end == "leash killed":
+        if end == "a rank dies":
+            commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in alive(mark)}
+            ranks = [pid for pid, words in commands.items() if words[1] == b"-c" and b"python" in words[0]]
+            assert len(ranks) == 4
+            os.kill(int(ranks[-1]), signal.SIGKILL)
+        elif end == "leash killed":
             leash = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
             os.kill(int(leash.stdout.split()[0]), signal.SIGKILL)
         else:
             os.kill(launcher.pid, signal.SIGKILL if end == "launcher killed" else signal.SIGINT)
-        launcher.wait(30)
+        assert launcher.wait(30) != 0
         until = time.monotonic() + 10
         while alive(mark) and time.monotonic() < until:
             time.sleep(0.1)

@@ -200,6 +200,22 @@ def _trained(asked: Params, hosts: Sequence[str], steps: Sequence[float]) -> dic
         "input_s": [1e-06 for _ in steps], "compute_s": [round(0.8 * s, 7) for s in steps],
         "allreduce_s": [round(0.15 * s if len(hosts) > 1 else 0.0, 7) for s in steps],
         "allreduce_kernels": [0.21, 0.2, 0.22, 0.2, 0.21] if gpu and len(hosts) > 1 else [],
+        **({"watch": [watched(n) for n in local], "others": [[0, 0] for _ in hosts]} if gpu else {}),
+    }  # fmt: skip
+
+
+def watched(number: int, **changes: Any) -> dict[str, Any]:
+    """What a sampler saw of a healthy GPU that trained."""
+
+    def span(least: float, median: float, most: float) -> dict[str, float]:
+        return {"least": least, "median": median, "most": most}
+
+    return {
+        "address": f"0000:{0x17 + number:02x}:00.0", "uuid": "", "said": "", "samples": 120, "seconds": 24.0,
+        "sm_mhz": span(1380, 1455, 1530), "memory_mhz": span(877, 877, 877), "power_w": span(180, 245, 290),
+        "temperature_c": span(41, 58, 63), "utilisation_percent": span(82, 97, 100), "sm_max_mhz": 1530.0,
+        "memory_max_mhz": 877.0, "power_limit_w": 300.0, "reasons": {}, "reason_s": {},
+        "course": [[0.2 * at, 90.0, 50.0 + at, 240.0, 1455.0] for at in range(4)], **changes,
     }  # fmt: skip
 
 

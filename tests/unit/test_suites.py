@@ -84,6 +84,7 @@ def test_every_criterion_with_a_probe_is_planned():
     gpus = hardware(("gpu1", "gpu2"), bom=Bom(gpu_count=2, gpu_model="V100"))
     plans.append(plan_of(gpus))  # the lab trains nothing that takes hours
     plans.append(plan_of(gpus, ["training"], options={"data": "/data/imagenet", "checkpoints": "/data/checkpoints"}))
+    plans.append(plan_of(gpus, options={"tf_cnn_benchmarks": "/opt/x.py"}))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -6,16 +6,22 @@ The logs are made here, in the forms of Open MPI 4.1, NCCL 2.2x and this program
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.engine_run import ROOT
 from tests.support.tool_documents import doc, values
 from tests.support.tool_texts import training as report_of
 from validation.kinds import parse
 from validation.parsers.common import ParseError
-from validation.probes import training_short
+from validation.probes import train_parts, training_short
 from validation.probes.asked import make
+from validation.probes.train_parts import mixed
 from validation.probes.train_trouble import trouble
 
 HOSTS = ["gpu1", "gpu1", "gpu2", "gpu2"]
@@ -205,3 +211,97 @@ def test_the_result_names_the_rank_that_died(tmp_path: Any) -> None:
     found = training_short.probe(args)
     assert str(found["error"]).startswith("rank 1 on gpu1 ended with exit status 1; its last lines: Traceback")
     assert "ended with exit status 1" in str(found["error"])
+
+
+def told(*said: str) -> list[dict[str, str]]:
+    """`gpu1 2.14.1 0.28.1`: a host and its torch, Horovod and TensorFlow; `-`: it has none."""
+    rows = [[word.replace("-", "") for word in one.split()] for one in said]
+    return [dict(zip(("host", "torch", "horovod", "tensorflow"), row, strict=True)) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("said", "framework", "words"),
+    [
+        (("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 0.28.1 -"), "auto", ""),
+        (("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 - -"), "auto", "gpu1 has horovod 0.28.1, gpu2 has no horovod"),
+        (("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 - -"), "ddp", ""),
+        (("gpu1 2.14.1 - -", "gpu2 2.13.0 - -"), "ddp", "gpu1 has torch 2.14.1, gpu2 has torch 2.13.0"),
+        (("gpu1 2.14.1 0.28.1 -", "gpu2 - 0.28.1 2.15.1"), "auto", "gpu2 has no torch and tensorflow 2.15.1"),
+        (("gpu1 - - -", "gpu2 - - -"), "auto", "no torch in the training container of gpu1, gpu2"),
+        (("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"), "horovod", "Horovod is asked for, and the image of gpu1 has none"),
+        (("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"), "auto", ""),
+    ],
+)
+def test_what_keeps_nodes_from_training_together(said: tuple[str, ...], framework: str, words: str) -> None:
+    found = mixed(told(*said), framework)
+    assert words in found
+    assert bool(words) == bool(found)
+
+
+def container(folder: Path, *said: dict[str, str], code: int = 0) -> tuple[Path, Path]:
+    """A container whose mpirun starts real processes for what the nodes say, and only notes that a training began."""
+    enter, began = folder / "enter", folder / "began"
+    lines = "\n".join(train_parts.MARK + json.dumps(one) for one in said)
+    (folder / "said").write_text(lines + "\n")
+    enter.write_text(
+        f'#!/bin/sh\ncase "$*" in *train_parts.py*) cat {folder}/said; exit {code};; '
+        f"*train_cnn.py*) touch {began};; esac\n"
+    )
+    enter.chmod(0o755)
+    return enter, began
+
+
+def test_mixed_frameworks_are_refused_before_the_job_starts(tmp_path: Path) -> None:
+    args = asked()
+    enter, began = container(tmp_path, *told("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 - -"))
+    args.enter = str(enter)
+    found = training_short.probe(args)
+    assert str(found["error"]).startswith("mixed frameworks: gpu1 has horovod 0.28.1, gpu2 has no horovod")
+    assert not began.exists()
+    assert "-np 2 -H 10.0.0.1:1,10.0.0.2:1 " in " ".join(found["command"]), "each server once"
+
+
+def test_horovod_asked_of_an_image_without_it_is_refused(tmp_path: Path) -> None:
+    args = asked()
+    args.framework = "horovod"
+    enter, began = container(tmp_path, *told("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"))
+    args.enter = str(enter)
+    assert "Horovod is asked for" in str(training_short.probe(args)["error"])
+    assert not began.exists()
+
+
+def test_servers_that_are_alike_train(tmp_path: Path) -> None:
+    args = asked()
+    enter, began = container(tmp_path, *told("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 0.28.1 -"))
+    args.enter = str(enter)
+    training_short.probe(args)
+    assert began.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [((), "0 of 2 servers said"), (({"host": "gpu1"}, {"host": "gpu2"}), "cannot be read: KeyError")],
+)
+def test_what_servers_say_that_cannot_be_read_is_an_error(tmp_path: Path, said: Any, words: str) -> None:
+    args = asked()
+    args.enter = str(container(tmp_path, *said)[0])
+    assert words in str(training_short.probe(args)["error"])
+
+
+def test_what_a_container_has_is_told_without_importing_it() -> None:
+    ran = subprocess.run([sys.executable, "-I", train_parts.__file__], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith(train_parts.MARK)
+    assert set(json.loads(ran.stdout[len(train_parts.MARK) :])) == {"host", *train_parts.PARTS}
+    assert train_parts.version("pytest") == pytest.__version__
+    assert train_parts.version("json") == "?"
+    assert train_parts.version("no_such_module") == ""
+
+
+def test_every_test_of_the_tables_is_there() -> None:
+    page = (ROOT / "docs/measured.md").read_text()
+    _, _, tables = page.partition("### What looks like a training and is none")
+    named = set(re.findall(r"`(test_\w+)`", tables.partition("\n### ")[0]))
+    texts = [path.read_text() for folder in ("unit", "functional") for path in (ROOT / "tests" / folder).glob("*.py")]
+    there = {name for text in texts for name in re.findall(r"^def (test_\w+)", text, re.MULTILINE)}
+    assert len(named) > 15
+    assert named <= there, named - there

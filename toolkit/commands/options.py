@@ -39,6 +39,7 @@ def training_options(command: F) -> F:
             ("--dtype", "NAME,...", f"Suite training: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
             ("--data", "DIR", "Suite training: with the long test, on these pictures; toolkit train long --help."),
             ("--checkpoints", "DIR", "Suite training: for the checkpoints of the long test."),
+            ("--tf-cnn-benchmarks", "PATH", "Suite training: also tf_cnn_benchmarks.py of the training container."),
         )
     ):
         command = click.option(name, metavar=metavar, help=words)(command)

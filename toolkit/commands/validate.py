@@ -103,6 +103,7 @@ def validate(
     dtype: str | None,
     data: str | None,
     checkpoints: str | None,
+    tf_cnn_benchmarks: str | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -151,11 +152,12 @@ def validate(
             "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
         )
     asked = {"models": models, "batches": batch, "gpus": gpus, "precisions": dtype, "data": data}
-    asked["checkpoints"] = checkpoints
+    asked |= {"checkpoints": checkpoints, "tf_cnn_benchmarks": tf_cnn_benchmarks}
     trained: dict[str, Scalar] = {key: value for key, value in asked.items() if value is not None}
     if trained and (resume or rejudge or here):
         raise UsageFault(
-            "--models, --batch, --gpus, --dtype, --data and --checkpoints: of a new run of suite training over a fabric"
+            "--models, --batch, --gpus, --dtype, --data, --checkpoints and --tf-cnn-benchmarks: of a new run of suite"
+            " training over a fabric"
         )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")

@@ -6,7 +6,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from validation.facts.burn_in import Point
 from validation.facts.common import Count, Name
+from validation.facts.gpu_watch import GpuWatch
 from validation.model_base import Model
 
 RDMA_TRANSPORTS = ("rc", "ud", "dc", "ib", "ibext")
@@ -31,14 +33,52 @@ class Carrier(Model):
         return f"{self.library}: {self.transport}" + (f" on {self.device}" if self.device else "")
 
 
+class TraceTop(Model):
+    """A kernel or operator: microseconds of all its runs, how many, and its share of the time of all."""
+
+    name: str
+    us: float = Field(ge=0, allow_inf_nan=False)
+    count: Count
+    share: float = Field(ge=0, le=1.0001, allow_inf_nan=False)
+
+
+class TraceGap(Model):
+    """A time in which nothing ran on the device, and what ran before and after it."""
+
+    us: float = Field(ge=0, allow_inf_nan=False)
+    before: str
+    after: str
+
+
+class TrainingTrace(Model):
+    """What a few steps came to after the measured ones, by torch's profiler on rank 0, which makes them slower.
+
+    `wall_us`: all steps of it together. `busy_ratio`: share of that in which anything ran on the GPU; the rest are
+    gaps, of which the longest are told. `left_out`: why a step of `of_steps` is missing, "" where none is.
+    """
+
+    by: Literal["kernels", "operators"]
+    steps: Count
+    of_steps: Count
+    left_out: str = ""
+    events: Count = 0
+    wall_us: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    busy_ratio: float | None = Field(default=None, ge=0, le=1)
+    allreduce_ratio: float | None = Field(default=None, ge=0, le=1)
+    top: tuple[TraceTop, ...] = ()
+    gaps: tuple[TraceGap, ...] = ()
+
+
 class TrainingFacts(Model):
     """What a training job says of itself. `carriers` empty: its log tells nothing, as where all is within one node.
 
-    `model` to `framework` are those of older programs where a run has none. `devices`: of each rank. `products`: how
-    many matrix products and convolutions of one pass came out in which type. `input_s`, `compute_s` and `allreduce_s`
-    are means of the measured steps, of all ranks, in seconds; `rank_compute_s` of each rank; `allreduce_by`: "waits" =
-    how long ranks wait for the average of gradients, "kernels" = what of a GPU's time NCCL's kernels take.
-    `out_of_memory`: why nothing was measured, "" where something was.
+    `model` to `framework` are those of older programs where a run has none; `tensorflow`: of tf_cnn_benchmarks.
+    `devices`: of each rank. `products`: how many matrix products and convolutions of one pass came out in which type.
+    `input_s`, `compute_s` and `allreduce_s` are means of the measured steps, of all ranks, in seconds; `rank_compute_s`
+    of each rank. `allreduce_by`: "waits" = how long ranks wait for the average of gradients, "kernels" = what of a
+    GPU's time NCCL's kernels take.
+    `out_of_memory`: why nothing was measured, "" where something was. `watches`: of each rank's GPU, where a sampler
+    looked at it; `courses` of them through the job. `trace`: None of older programs, and where none was asked for.
     """
 
     type: Literal["training"] = "training"
@@ -59,6 +99,7 @@ class TrainingFacts(Model):
     model: str = "small"
     precision: str = "fp32"
     framework: str = "horovod"
+    tensorflow: str = ""
     devices: tuple[str, ...] = ()
     products: dict[str, Count] = Field(default={})
     rank_images_per_s: tuple[float, ...] = ()
@@ -68,3 +109,6 @@ class TrainingFacts(Model):
     allreduce_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     allreduce_by: Literal["", "waits", "kernels"] = ""
     out_of_memory: str = ""
+    watches: tuple[GpuWatch, ...] = ()
+    courses: tuple[tuple[Point, ...], ...] = ()
+    trace: TrainingTrace | None = None

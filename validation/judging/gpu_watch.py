@@ -47,7 +47,7 @@ def judge_gpu_watch(case: Case, criterion: Criterion) -> list[Judgement]:
             virtual: ReasonCode = "virtual" if case.virtual else "missing-metric"
             found.append(judgement(criterion, node, "not-measured", virtual, "no GPU took part", evidence, bound=bound))
         for gpu in gpus:
-            verdict, code, why = _judge(case, gpu)
+            verdict, code, why = judge_watched(case, gpu)
             about = Subject.node(node, gpu.words)
             found.append(judgement(criterion, about, verdict, code, why, evidence, bound=bound))
     return found
@@ -66,7 +66,8 @@ def _gpus(facts: object) -> Iterator[Watched]:
                 yield Watched(one.words, one.watch, one.fault, facts.load == "torch-cuda", facts.emulated)
 
 
-def _judge(case: Case, gpu: Watched) -> tuple[VerdictName, ReasonCode, str]:
+def judge_watched(case: Case, gpu: Watched) -> tuple[VerdictName, ReasonCode, str]:
+    """Verdict, code and reason of one GPU."""
     watch = gpu.watch
     missing: ReasonCode = "virtual" if case.virtual else "missing-metric"
     if watch is None or not watch.samples:

@@ -47,6 +47,7 @@ from validation.judging.spread import judge_spread
 from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_long import judge_long
 from validation.judging.training_path import judge_path
+from validation.judging.training_watch import judge_training_watch
 from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
 from validation.judging.xid import judge_xid
@@ -157,6 +158,9 @@ METHODS = {
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"
+    ),
+    "training-watch": Method(
+        judge_training_watch, "what a sampler beside a training saw of each GPU's clocks, power and heat", counts="GPUs"
     ),
     "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 from validation.kinds.record import Kind, names, network
 from validation.model import Call, Job, Measurement, Topology
-from validation.parsers import training
+from validation.parsers import tf_cnn_benchmarks, training
 from validation.probes.train_networks import NETWORKS, SMALL
 
 
@@ -46,12 +46,27 @@ def job(m: Measurement, topology: Topology) -> Job:
     return Job(node=launcher.name, probe=Call(probe=m.kind, params=params))
 
 
+def _tf_job(m: Measurement, topology: Topology) -> Job:
+    """Launched as a training is; with the operator's program."""
+    base = _job(m, topology)
+    given = {key: value for key, value in base.probe.params.items() if key != "framework"}
+    return Job(node=base.node, probe=Call(probe=m.kind, params={**given, "program": m.params["program"]}))
+
+
 KINDS = (
     Kind(
         name="training-short",
         title="Short distributed training",
         job=job,
         parse=training.parse,
+        headline="images_per_s",
+        by_daemon=True,
+    ),
+    Kind(
+        name="tf-cnn-benchmarks",
+        title="tf_cnn_benchmarks",
+        job=_tf_job,
+        parse=tf_cnn_benchmarks.parse,
         headline="images_per_s",
         by_daemon=True,
     ),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from validation.facts import TrainingFacts
 from validation.model import Sample, Scalar
+from validation.parsers import training_trace
 from validation.parsers.carriers import carriers
 from validation.parsers.common import Parsed, ParseError, as_facts, expect, json_object, number, real, short
+from validation.parsers.gpu_watch import checked
 from validation.probes import ProbeDoc
 from validation.probes.train_networks import PRODUCTS
 from validation.probes.training_short import NO_MEMORY
@@ -84,6 +86,17 @@ def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: 
     for (host, device), ranks in gpus.items():
         if ranks > 1:
             raise ParseError(f"training: {ranks} ranks share {short(device)} of {short(host)}")
+    _by_itself(report)
+
+
+def _by_itself(report: Mapping[str, Any]) -> None:
+    """ParseError where somebody else worked on a rank's GPU when the rank came to it."""
+    for rank, one in enumerate(report.get("others", ())):
+        others, held = (real(value, "training: processes of others on a GPU") for value in one)
+        if others > 0:
+            place = f"{short(report['devices'][rank])} of {short(report['hosts'][rank])}"
+            who = f"{others:.0f} process{'es' if others > 1 else ''} of others held {held / 2**20:.0f} MiB"
+            raise ParseError(f"training: rank {rank} was on {place}, where {who}: the GPU is not its own")
 
 
 def carried(doc: ProbeDoc, report: Mapping[str, Any]) -> None:
@@ -161,8 +174,24 @@ def _facts(doc: ProbeDoc, report: Mapping[str, Any]) -> TrainingFacts:
     for key in TIMES:
         if key in told:
             told[key] = statistics.fmean(real(v, f"training: {key}") for v in told[key]) if told[key] else None
+    watches = [checked(one) for one in known.get("watch", ())]
+    if watches and len(watches) != known["world_size"]:
+        raise ParseError(f"training: {len(watches)} GPUs of {known['world_size']} ranks were looked at")
+    told["watches"] = watches
+    told["courses"] = [[_point(one) for one in seen.get("course", ())] for seen in known.get("watch", ())]
     facts = as_facts(TrainingFacts, told, "training: rank 0's report")
-    return facts.model_copy(update={"carriers": carriers(doc["stdout"] + "\n" + doc["stderr"])})
+    log = doc["stdout"] + "\n" + doc["stderr"]
+    return facts.model_copy(update={"carriers": carriers(log), "trace": training_trace.summary(doc["stdout"])})
+
+
+def _point(row: Sequence[Any]) -> list[float | None]:
+    """Second, utilisation, heat, power and clock; what a GPU does not say is None."""
+    second, *rest = row
+    what = "training: the course of a GPU"
+    found = [real(second, what), *(None if value is None else real(value, what) for value in rest)]
+    if any(value is not None and value < 0 for value in found):
+        raise ParseError(f"{what} goes below zero")
+    return found
 
 
 def _loss(value: Any) -> float:

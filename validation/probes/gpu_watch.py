@@ -194,6 +194,28 @@ class Watch:
         return {"samples": 0, "said": self.said or self.sampler.said, "reasons": {}, "reason_s": {}}
 
 
+RANK_POINTS = 60  # of a rank's course: all of them go over the network
+
+
+def of_ranks(watch: Watch, world: Any, torch: Any) -> list[dict[str, Any]]:
+    """What every rank's watch saw, and its course, on every rank. `world` gathers numbers and lines as
+    train_world.Alone and its like.
+    """
+    mine = watch.document()
+    said = [world.texts(torch, text) for text in (watch.address, mine["said"])]
+    rows = watch.sampler.seen[0].course if watch.sampler.seen else []
+    thin = rows[:: -(-len(rows) // RANK_POINTS) or 1]
+    width = len(COURSE) + 1
+    course = [-1.0 if value is None else float(value) for row in thin for value in row]
+    course += [-1.0] * (width * RANK_POINTS - len(course))
+    found = []
+    for row, at, why in zip(world.gather(torch, course + numbers(mine)), *said):
+        points = [row[n : n + width] for n in range(0, width * RANK_POINTS, width)]
+        told = [[value if value >= 0 else None for value in point] for point in points if point[0] >= 0]
+        found.append({**from_numbers(row[width * RANK_POINTS :], at, why), "course": told})
+    return found
+
+
 PARTS = ("least", "median", "most")
 NAMES = tuple(sorted(REASONS.values()))
 

@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.probes import rdma
+from validation.probes import gpu_watch, rdma, train_trace
 from validation.probes.train_networks import NETWORKS, PRECISIONS, PRODUCTS, SMALL, Missing, build
 from validation.probes.train_world import Alone, join
 
@@ -37,7 +37,7 @@ PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
 LEARNING_RATE = 0.01
 MOMENTUM, WEIGHT_DECAY = 0.9, 0.0001  # Dell whitepaper 2019, section 7.4.1
-PROFILED = 5  # steps after the measured ones, on GPUs, of which the kernels are read
+TRACED = {True: 5, False: 3}  # steps after the measured ones of which a trace is kept, on GPUs and on processors
 PR_SET_PDEATHSIG = 1
 EXIT_MEMORY = 77  # a rank that found no memory in the middle of the job: the others wait for it
 
@@ -59,6 +59,7 @@ class Device:
             raise CannotTrain(f"{build_of} sees {gpus} GPUs, one for each rank is needed")
         self.wish = mine
         self.cuda, self.words = False, f"cpu {platform.machine()}"
+        self.watch: gpu_watch.Watch | None = None  # of this rank's GPU, made before the rank itself works on it
 
     def settle(self, world: Alone) -> Any:
         """The device of this rank: a GPU where every rank has one."""
@@ -68,6 +69,7 @@ class Device:
             if self.precision in ("tf32", "fp16"):
                 raise CannotTrain(f"processors do not train in {self.precision}")
             return torch.device("cpu")
+        self.watch = gpu_watch.Watch(gpu_watch.address(world.local))
         torch.cuda.set_device(world.local)
         bus = ctypes.create_string_buffer(64)
         if ctypes.CDLL("libcuda.so.1").cuDeviceGetPCIBusId(bus, 64, world.local):
@@ -188,24 +190,10 @@ class Training:
         parts = [clock.between(first, fed), clock.between(fed, done), clock.between(done, averaged)]
         return value, [whole, *parts]
 
-    def allreduce_kernels(self) -> list[float]:
-        """Share of this GPU's kernel time in NCCL's kernels, of a few steps each by itself; none where not known."""
-        profiler: Any = importlib.import_module("torch.profiler")
-        shares = []
-        for _ in range(PROFILED):
-            with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as seen:
-                self.step()
-            times = {event.key: _device_us(event) for event in seen.key_averages()}
-            kernels = {name: us for name, us in times.items() if us > 0 and not name.startswith(("Memcpy", "Memset"))}
-            if sum(kernels.values()) > 0:
-                mine = sum(us for name, us in kernels.items() if "nccl" in name.lower())
-                shares.append(mine / sum(kernels.values()))
-        return shares
-
-
-def _device_us(event: Any) -> float:
-    """Microseconds of an event's kernels; the name changed with torch 2.4."""
-    return float(getattr(event, "self_device_time_total", getattr(event, "self_cuda_time_total", 0)))
+    def trace(self) -> dict[str, Any] | None:
+        """A few steps more on every rank, with a profiler on rank 0, which alone has what it saw."""
+        cuda = self.device.cuda
+        return train_trace.record(self.torch, self.step, TRACED[cuda], cuda, self.world.rank == 0)
 
 
 def no_memory(torch: Any, fault: RuntimeError) -> bool:
@@ -238,6 +226,9 @@ def prepare(args: argparse.Namespace, torch: Any, world: Alone) -> tuple[Trainin
                     raise
                 why = f"out of memory: a batch of {args.batch} images does not fit on {device.words}"
         found["devices"] = world.texts(torch, device.words)
+        if device.cuda:  # before the rank came: how many processes worked on its GPU, and the bytes that they held
+            held = device.watch.who["others"] if device.watch else {}
+            found["others"] = world.gather(torch, [float(len(held)), float(sum(held.values()))])
     said = [text for text in world.texts(torch, why) if text]
     return training, {**found, "cannot": said[0] if said else "", "cannot_ranks": len(said)}
 
@@ -269,11 +260,14 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         return about
     training.begin()
     losses, seconds = [], []
-    for _ in range(args.warmup + args.steps):
-        loss, times = training.step()
-        losses.append(loss)
-        seconds.append(times)
-    return {**about, **figures(args, torch, world, training, losses, seconds)}
+    watch = training.device.watch
+    with watch or contextlib.nullcontext():
+        for _ in range(args.warmup + args.steps):
+            loss, times = training.step()
+            losses.append(loss)
+            seconds.append(times)
+    seen = {"watch": gpu_watch.of_ranks(watch, world, torch)} if watch is not None else {}
+    return {**about, **seen, **figures(args, torch, world, training, losses, seconds)}
 
 
 def figures(
@@ -292,14 +286,15 @@ def figures(
     mean = [sum(values) / world.size for values in zip(*world.gather(torch, losses))]
     lost = next((at + 1 for at, value in enumerate(mean) if not math.isfinite(value)), 0)
     checks = world.gather(torch, [float(p.detach().double().sum()) for p in training.parameters])
-    kernels = training.allreduce_kernels() if training.device.cuda and world.size > 1 else []
+    trace = training.trace()
     return {
         "step_s": [round(s, 6) for s in slowest],
         "images_per_s": [round(args.batch * world.size / s, 3) for s in slowest],
         "rank_images_per_s": [round(args.batch * args.steps / sum(times), 3) for times in whole],
         "rank_compute_s": [round(sum(times) / args.steps, 7) for times in own],
         **parts,
-        "allreduce_kernels": [round(share, 5) for share in kernels],
+        "allreduce_kernels": train_trace.shares(trace) if world.size > 1 else [],
+        "trace": trace,
         "losses": [round(value, 5) if math.isfinite(value) else None for value in mean],
         "loss_first": mean[0] if math.isfinite(mean[0]) else None,
         "loss_last": mean[-1] if math.isfinite(mean[-1]) else None,
@@ -384,7 +379,9 @@ def main() -> None:
     say_who(world)
     report = train(args, torch, world)
     if world.rank == 0:
-        print(json.dumps(report), flush=True)
+        trace = report.pop("trace", None)
+        lines = [train_trace.line_of(trace)] if trace else []
+        print(*lines, json.dumps(report), sep="\n", flush=True)
     world.close()
 
 

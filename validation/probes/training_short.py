@@ -29,9 +29,11 @@ from typing import Any, Literal
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_networks import SMALL
+from validation.probes.train_parts import MARK, mixed
 from validation.probes.train_trouble import trouble
 
 PROGRAM = Path(__file__).with_name("train_cnn.py")
+PARTS = Path(__file__).with_name("train_parts.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
@@ -132,6 +134,32 @@ def in_container(enter: str, command: list[str]) -> list[str]:
     return [enter, "setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
+def alike(args: Asked) -> tuple[Ran | None, str | None]:
+    """How it ended that the servers were asked what they have, and what is wrong; (None, None) where they can train.
+
+    Without it ranks of Horovod and of torch would wait for each other until the job's time is over.
+    """
+    if len(args.hosts) < 2 or args.launcher != "mpirun":
+        return None, None
+    command = command_for(args)
+    head = command[: command.index(args.python)]
+    head[head.index("-np") + 1] = str(len(args.hosts))
+    head[head.index("-H") + 1] = ",".join(f"{host.rpartition(':')[0]}:1" for host in args.hosts)
+    words = [*head, args.python, "-I", str(PARTS)]
+    environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
+    ran = run_tool(in_container(args.enter, words) if args.enter else words, env=environment)
+    if ran.returncode:
+        return ran, None
+    try:
+        told = [json.loads(line[len(MARK) :]) for line in ran.stdout.splitlines() if line.startswith(MARK)]
+        if len(told) != len(args.hosts):
+            return ran, f"{len(told)} of {len(args.hosts)} servers said what they train with"
+        why = mixed(told, args.framework)
+    except (ValueError, KeyError, TypeError) as fault:
+        return ran, f"what the servers train with cannot be read: {type(fault).__name__}: {fault}"
+    return (ran, why) if why else (None, None)
+
+
 def report_of(stdout: str) -> dict[str, Any]:
     """Rank 0's line of JSON; ValueError unless there is exactly one."""
     lines = [line for line in stdout.splitlines() if line.startswith('{"world_size"')]
@@ -175,6 +203,9 @@ def probe(args: Asked) -> ProbeDoc:
     """Train for `warmup` + `steps` steps; images/s of the whole job for each measured step."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        looked, why = alike(args)
+        if looked is not None:
+            return looked, {}, why
         command = in_container(args.enter, command_for(args)) if args.enter else command_for(args)
         environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
         ran = run_tool(command, env=environment)

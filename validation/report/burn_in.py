@@ -103,7 +103,7 @@ def _courses(node: str, facts: BurnFacts) -> list[Figure]:
         spread = f"From {number(min(values))} to {number(max(values))}, median {number(median(values))}."
         id_ = f"burn-{key}-{node}"
         x, y = Axis(f"{unit} of load", 0.0, last / scale), Axis(title, low, high)
-        svg = line_chart(f"{id_}-chart", f"{title} of {node}", spread, x, y, _series(curves))
+        svg = line_chart(f"{id_}-chart", f"{title} of {node}", spread, x, y, curves_of(curves))
         emulated = " The GPUs are emulated." if facts.emulated else ""
         caption = f"{title}, of {plural(len(curves), 'GPU')} of {node} during the burn-in. {spread}{emulated}"
         figures.append(Figure(id_, caption, svg, None, None, ("bi.clocks",)))
@@ -114,7 +114,7 @@ def _points(device: BurnDevice, at: int, scale: float) -> tuple[tuple[float, flo
     return tuple((point[0] / scale, value) for point in device.course if (value := point[at]) is not None)
 
 
-def _series(curves: dict[str, tuple[tuple[float, float], ...]]) -> list[Series]:
+def curves_of(curves: dict[str, tuple[tuple[float, float], ...]]) -> list[Series]:
     """Each GPU's curve; of many the median of all, shaded to the least and the most."""
     if len(curves) <= MOST_CURVES:
         return [Series(name, points, markers=False) for name, points in curves.items()]

@@ -16,6 +16,7 @@ from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.topology_drawing import node_figures
 from validation.report.training import training
+from validation.report.training_evidence import evidence_figures
 from validation.report.training_figures import training_figures
 from validation.report.utilisation import utilisation_figure
 
@@ -35,7 +36,11 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "size_figure": size_figure(documents),
         "gpu_figures": (*gpu_figures(documents), *burn_figures(documents)),
         "training": jobs,
-        "training_figures": (*training_figures(documents, jobs, verdict), *collective_figures(documents, verdict)),
+        "training_figures": (
+            *training_figures(documents, jobs, verdict),
+            *evidence_figures(documents),
+            *collective_figures(documents, verdict),
+        ),
         "remoting_figures": remoting_figures(documents, verdict),
         "operation_figures": (utilisation_figure(documents),),
         "figure_sections": (

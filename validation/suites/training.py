@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from validation.model import Measurement, Node
 from validation.probes.train_networks import tells_hours
-from validation.suites import collectives, training_choice, training_long
+from validation.suites import collectives, training_choice, training_long, training_tf
 from validation.suites.common import Part, Request, on_one_host, transport_of
 from validation.suites.training_choice import Config
 
@@ -70,6 +70,9 @@ def plan(request: Request) -> Part:
     chosen = training_choice.places(choice, servers, each)
     for config in choice.configs(servers):
         _plan_config(request, part, config, head, servers, across, chosen)
+    counts = {1: 1, **(dict(chosen) or _whole(servers, across))}
+    counts = {ranks: nodes for ranks, nodes in counts.items() if nodes == 1 or across}
+    training_tf.plan(request, part, choice.configs(servers), head, servers, counts, _steps(request))
     collectives.plan(request, part, head, servers, host)
     if training_long.asked(request):
         training_long.plan(request, part, head, servers, across)
@@ -103,7 +106,7 @@ def _plan_config(
 ) -> None:
     """One rank, all slots of a node, all GPU servers; or the numbers of ranks that were asked for, one always."""
     first, each = servers[0], min(n.slots for n in servers)
-    counts = dict(chosen) or {first.slots: 1, **({each * len(servers): len(servers)} if across else {})}
+    counts = dict(chosen) or _whole(servers, across)
     part.rounds.append([_job(request, config, "1", head, [first], 1)])
     if first.slots < 2:
         part.leave_out(f"training inside a node (tn.intra): {first.name} has one slot", "tn.intra")
@@ -115,6 +118,16 @@ def _plan_config(
         part.rounds.append([_job(request, config, label, head, servers[:nodes], ranks // nodes)])
         if label == "intra" and training_choice.on_gpus(servers):
             part.rounds += _peers(request, config, servers)
+
+
+def _whole(servers: Sequence[Node], across: bool) -> dict[int, int]:
+    """All slots of a node, and of all nodes: numbers of ranks -> servers."""
+    each = min(n.slots for n in servers)
+    return {servers[0].slots: 1, **({each * len(servers): len(servers)} if across else {})}
+
+
+def _steps(request: Request) -> tuple[int, int]:
+    return request.options.get("warmup", WARMUP_STEPS), request.options.get("steps", MEASURED_STEPS)
 
 
 def _peers(request: Request, config: Config, servers: Sequence[Node]) -> list[list[Measurement]]:
@@ -133,11 +146,10 @@ def _job(
     ranks_per_node: int,
     of: str = "",
 ) -> Measurement:
-    warmup = request.options.get("warmup", WARMUP_STEPS)
-    steps = request.options.get("steps", MEASURED_STEPS)
+    warmup, steps = _steps(request)
     several = ("tn.inter", "tn.comm") if len(hosts) > 1 else ("tn.intra", "tn.comm")
     served = ("tn.intra", "tn.inter") if ranks_per_node * len(hosts) == 1 else several
-    criteria: tuple[str, ...] = ("tn.short", "tn.rate", *served)
+    criteria: tuple[str, ...] = ("tn.short", "tn.rate", "tn.clocks", *served)
     if tells_hours(config.model):
         criteria = (*criteria, "tn.hours")
     names, transport = [n.name for n in hosts], transport_of(request, hosts)
