@@ -48,7 +48,7 @@ def job(m: Measurement, topology: Topology) -> Job:
 
 def _tf_job(m: Measurement, topology: Topology) -> Job:
     """Launched as a training is; with the operator's program."""
-    base = _job(m, topology)
+    base = job(m, topology)
     given = {key: value for key, value in base.probe.params.items() if key != "framework"}
     return Job(node=base.node, probe=Call(probe=m.kind, params={**given, "program": m.params["program"]}))
 
