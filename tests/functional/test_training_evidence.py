@@ -156,7 +156,7 @@ def test_a_job_without_a_trace_says_why(tmp_path: Path) -> None:
     m = job("1")
     bare = {**TRACE, "steps": [], "left_out": "torch's profiler: no CUPTI"}
     documents = added(read_run(make_run(tmp_path)), [(m, result(m, facts=read(m, trace=bare)))])
-    assert evidence_figures(documents)[0].empty == "Not recorded: torch's profiler: no CUPTI."
+    assert evidence_figures(documents)[0].empty == "Not measured: torch's profiler: no CUPTI."
 
 
 @pytest.fixture

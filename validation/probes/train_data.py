@@ -10,6 +10,8 @@ by Pillow, PPM (P6) without a library. Nothing here imports torch: only the cont
 
 from __future__ import annotations
 
+import importlib
+import io
 import os
 import random
 import re
@@ -240,7 +242,7 @@ def _try_first(found: Pictures, labels: int) -> None:
         raise BadData(f"{found.where(0)} is no picture: neither {', '.join(MAGIC.values())}")
     if MAGIC[data[:2]] != "PPM":
         try:
-            import PIL  # noqa: F401
+            importlib.import_module("PIL")
         except ImportError:
             kind = MAGIC[data[:2]]
             raise BadData(f"{found.where(0)} is {kind}, which takes Pillow, and this Python has none") from None
@@ -255,12 +257,9 @@ def pixels(data: bytes) -> tuple[int, int, bytes]:
         if head is None or len(data) - head.end() != int(head[1]) * int(head[2]) * 3:
             raise BadData("the PPM's head and size do not fit")
         return int(head[1]), int(head[2]), data[head.end() :]
-    import io
-
-    from PIL import Image  # type: ignore[import-not-found,unused-ignore]
-
+    image = importlib.import_module("PIL.Image")
     try:
-        with Image.open(io.BytesIO(data)) as picture:
+        with image.open(io.BytesIO(data)) as picture:
             plain = picture.convert("RGB")
             return plain.width, plain.height, plain.tobytes()
     except (OSError, ValueError, SyntaxError) as fault:

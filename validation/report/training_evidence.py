@@ -45,7 +45,7 @@ def _traces(jobs: list[_Job], reference: Reference) -> Figure:
             rows.append((_words(m), top.name, f"{each:.1f}", percent(top.share), f"{top.count / trace.steps:g}"))
     if not rows:
         said = next((t.left_out for _, t in traced if t.left_out), "no job has a trace: an older release measured")
-        return Figure("trace", caption, empty=f"Not recorded: {said}.", criteria=("tn.comm",))
+        return Figure("trace", caption, empty=f"Not measured: {said}.", criteria=("tn.comm",))
     told = []
     for m, trace in traced:
         if trace.by == "kernels" and trace.busy_ratio is not None:
