@@ -232,7 +232,7 @@ def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation
         network.start_services(spec, host)
 
         def again(node: NodeSpec, doing: str) -> None:
-            """Containers have hung at boot, rarely and not yet explained: said in full, and tried once more."""
+            """As when root had no inotify instance left: what it does is said, and it boots once more."""
             say(f"{node.name} does not answer ssh; it is started once more. {doing}")
             nodes.stop(spec.name, [node.name], host, grace_s=0)
             nodes.boot(spec, node, host)
