@@ -106,27 +106,6 @@ def test_a_driver_is_installed_in_its_release_beside_the_running_kernel(
     assert (again.get("msg"), again["changed"]) == (None, False)
 
 
-def test_no_upgrade_touches_a_held_part(node: real_dnf.Node) -> None:
-    """dnf-automatic does what an upgrade of everything does, by dnf's own code and with its plugins."""
-    found = plan("580.126.20")
-    enable(node, "580.126.20")
-    assert node.ask(wanted=found["before"], forbid=FORBIDDEN_BEFORE).get("msg") is None
-    assert node.ask(wanted=found["packages"], forbid=DRIVER["__nvidia_driver_forbidden"]).get("msg") is None
-    (node.root / "etc/dnf/modules.d/nvidia-driver.module").unlink()  # the lock alone is to keep them
-    before = {name for name in node.installed() if "nvidia" in name}
-
-    def upgrade() -> str:
-        answer = node.dnf({"name": ["*"], "state": "latest"}, check=True)
-        return " ".join(map(str, answer.get("results", []))) + str(answer.get("msg", ""))
-
-    assert "nvidia-driver-cuda" not in upgrade()
-    locks = node.locks.read_text(encoding="utf-8")
-    node.locks.write_text("", encoding="utf-8")
-    assert "nvidia-driver-cuda" in upgrade(), "there is no later release to be kept from"
-    node.locks.write_text(locks, encoding="utf-8")
-    assert {name for name in node.installed() if "nvidia" in name} == before
-
-
 def test_user_space_alone_is_had_in_its_release(node: real_dnf.Node) -> None:
     """As in a container, without a kernel of its own: dnf hides what is in another stream than the enabled one."""
     node.dnf({"name": ["kernel-core"], "state": "absent"}, check=False)
