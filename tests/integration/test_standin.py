@@ -42,7 +42,7 @@ def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standi
     # The installer asks for DHCP on this port, by name on one node and by a wildcard, or nothing, on the other.
     for node in STOOD_IN:
         assert "inet 10.78." in standing.ssh(node, "ip -4 -o addr show dev fab0")
-    assert "stand-in" in standing.ssh("gpu1", "cat /etc/elastic-ai/provisioned.json")
+    assert "operating system (debian 12)" in standing.ssh("gpu1", "cat /etc/elastic-ai/provisioned.json")
 
     runs = tmp_path / "runs"
     done = toolkit("validate", "-i", standing.inventory, "--fabric", "tcp10", "--suite", "compute", "--runs-dir", runs)
