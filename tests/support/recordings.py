@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.support import tf_documents
 from tests.support.collectives_documents import TESTS, TESTS_PARAMS
 from tests.support.ib_documents import ERRORS
 from tests.support.ib_documents import document as fabric
@@ -33,6 +34,8 @@ def recordings() -> dict[str, Recording]:
     losses = [round(2.3 / (1 + i / 20), 5) for i in range(110)]
     found["training"] = tcp_doc("training-short", training(losses=losses)), TRAINING_PARAMS
     found["facts"] = tcp_doc("facts", facts=FACTS), {}
+    log = tf_documents.printed(tf_documents.PARAMS, 900.0)
+    found["tf-cnn-benchmarks"] = tcp_doc("tf-cnn-benchmarks", log), tf_documents.PARAMS
     for name, (kind, text, facts, params) in CASES.items():
         found[name] = rdma_doc(kind, text, facts), params
     found["rdma-ports rxe"] = RECORDED, {}

@@ -4,7 +4,6 @@ the form of the program's log at its last commit (tensorflow/benchmarks 8fb7907)
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import tf_documents
 from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, verdict_of
 from tests.support.tool_documents import doc, values
 from validation.fabric import load_fabric
@@ -49,34 +49,7 @@ def job(ranks: int) -> Measurement:
 
 
 def printed(m: Measurement, images_per_s: float, **changes: Any) -> str:
-    """What the job prints: each process all of its own lines, one after the other."""
-    ranks, each, steps = (int(str(m.params[key])) for key in ("ranks", "ranks_per_node", "steps"))
-    hosts = list(m.params["hosts"])  # type: ignore[arg-type]
-    processes = changes.get("processes", ranks if len(hosts) > 1 else 1)
-    batch = int(str(m.params["batch"]))
-    text = ""
-    for rank in range(processes):
-        host = hosts[rank // each] if processes > 1 else hosts[0]
-        told = {"rank": rank, "world": changes.get("world", processes), "host": host}
-        text += MARK + json.dumps(told) + "\n"
-        text += (
-            "TensorFlow:  1.14\nModel:       resnet50\nDataset:     imagenet (synthetic)\nMode:        training\n"
-            f"SingleSess:  False\nBatch size:  {changes.get('global_batch', batch * ranks)} global\n"
-            f"             {batch} per device\nNum batches: {steps}\nNum epochs:  0.08\n"
-            f"Devices:     {[f'horovod/gpu:{n}' for n in range(ranks)]}\nNUMA bind:   False\nData format: NCHW\n"
-            f"Optimizer:   momentum\nVariables:   {'horovod' if processes > 1 else 'replicated'}\n==========\n"
-            "Generating training model\nRunning warm up\nDone warm up\nStep\tImg/sec\ttotal_loss\n"
-        )
-        seconds = 0.0
-        for step in range(1, steps + 1):
-            seconds += batch * ranks / images_per_s * (1 + 0.002 * math.sin(step))
-            if step == 1 or step % 10 == 0:
-                rate = step * batch * ranks / processes / seconds
-                loss = changes.get("loss", 8.2 - 0.001 * step)
-                text += f"{step}\timages/sec: {rate:.1f} +/- 0.4 (jitter = 1.2)\t{loss:.3f}\n"
-        total = changes.get("total", steps * batch * ranks / seconds)
-        text += f"{'-' * 64}\ntotal images/sec: {total:.2f}\n{'-' * 64}\n"
-    return text
+    return tf_documents.printed(m.params, images_per_s, **changes)
 
 
 def read(m: Measurement, text: str, stderr: str = "") -> tuple[list[Any], TrainingFacts]:
