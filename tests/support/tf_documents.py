@@ -13,8 +13,8 @@ from typing import Any
 from validation.probes.tf_rank import MARK
 
 PARAMS: dict[str, Any] = {
-    "model": "resnet50", "batch": 128, "ranks": 2, "ranks_per_node": 1, "hosts": ["gpu1", "gpu2"], "steps": 40,
-    "device": "gpu",
+    "model": "resnet50", "batch": 128, "ranks": 2, "ranks_per_node": 1, "hosts": ["gpu1", "gpu2"], "warmup": 10,
+    "steps": 40, "transport": "tcp", "precision": "fp16", "device": "gpu", "program": "/opt/tf_cnn_benchmarks.py",
 }  # fmt: skip
 
 
