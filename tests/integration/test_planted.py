@@ -154,7 +154,9 @@ def test_a_package_that_the_administrator_holds(node: Lab, tmp_path: Path) -> No
     node.ssh(NODE, "apt-get -y -qq install linux-image-99-planted planted-tool=1.0 && apt-mark hold planted-tool")
     before = states(node)
     text = message(install(node, tmp_path, {"planted-tool": "2.0"}))
-    assert "planted-tool is on hold and not by the toolkit: release it (apt-mark unhold planted-tool)" in text
+    assert (
+        "planted-tool is on hold and not by the toolkit: release it (apt-mark unhold or dnf versionlock delete)" in text
+    )
     assert states(node) == before
     node.ssh(NODE, "apt-mark unhold planted-tool")
     repaired(install(node, tmp_path, {"planted-tool": "2.0"}))
