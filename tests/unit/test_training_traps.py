@@ -202,6 +202,49 @@ def test_a_job_that_failed_is_explained(log: str, words: str) -> None:
     assert bool(words) == bool(found)
 
 
+RESET = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.1.1]:14208: Connection reset by peer."
+LIST = """\
+train_cnn.py FAILED
+------------------------------------------------------------
+Failures:
+{others}------------------------------------------------------------
+Root Cause (first observed failure):
+{first}============================================================
+"""
+
+
+def listed(*ended: tuple[int, int]) -> str:
+    """What torchrun of torch 2.14 prints of ranks and their exit codes, the one that it saw first in front."""
+    rows = [
+        f"[{at}]:\n  time      : 2026-11-23_11:41:43\n  host      : vm\n  rank      : {rank} (local_rank: {rank})\n"
+        f"  exitcode  : {code} (pid: {890 + rank}) \n  error_file: <N/A>\n"
+        for at, (rank, code) in enumerate(ended)
+    ]
+    return LIST.format(first=rows[0], others="".join(rows[1:]) or "  <NO_OTHER_FAILURES>\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "ended", "words"),
+    [
+        ({}, [(1, -9)], "rank 1 on vm was ended by signal 9, without a word"),
+        ({0: RESET, 2: RESET}, [(1, -9), (0, 1), (2, 1)], "rank 1 on vm was ended by signal 9, without a word"),
+        ({0: RESET, 2: RESET}, [(0, 1), (2, 1), (1, -9)], "rank 1 on vm was ended by signal 9, without a word"),
+        ({0: RESET}, [(0, 1), (2, -15), (1, -11)], "rank 1 on vm was ended by signal 11"),
+        (
+            {0: RESET, 1: "RuntimeError: CUDA error: an illegal memory access", 2: RESET},
+            [(0, 1), (1, 1), (2, 1)],
+            "rank 1 on vm ended with exit status 1; its last lines: RuntimeError: CUDA error",
+        ),
+        ({0: RESET}, [(0, 1), (2, -15)], "rank 0 on vm ended with exit status 1; its last lines: RuntimeError: [gloo"),
+    ],
+)
+def test_torchruns_first_failure_may_be_one_that_lost_its_partner(
+    said: dict[int, str], ended: list[tuple[int, int]], words: str
+) -> None:
+    log = "".join(f"[rank {rank} on vm] {text}\n" for rank, text in said.items())
+    assert trouble(log + listed(*ended)).startswith(words)
+
+
 def test_the_result_names_the_rank_that_died(tmp_path: Any) -> None:
     args = asked()
     args.enter = str(tmp_path / "enter")

@@ -14,10 +14,13 @@ EXITED = re.compile(
     r"Process name: \[\[\d+,\d+\],(?P<rank>\d+)\]\s+Exit code:\s+(?P<code>\d+)",
     re.DOTALL,
 )
-TORCHRUN = re.compile(
-    r"Root Cause \(first observed failure\):.*?rank\s+: (?P<rank>\d+) .*?exitcode\s+: (?P<code>-?\d+)",
-    re.DOTALL,
+TORCHRUN = re.compile(r"^Root Cause \(first observed failure\):.*", re.MULTILINE | re.DOTALL)
+ENDED = re.compile(
+    r"^\s+host\s+: (?P<node>\S+)\s+rank\s+: (?P<rank>\d+) .*\s+exitcode\s+: (?P<code>-?\d+)", re.MULTILINE
 )
+OF_TORCHRUN = -15  # it ends the ranks that are left with SIGTERM
+PARTNER = re.compile(r"[Cc]onnection (?:reset|closed) by peer|remote worker|Broken pipe")
+"""Last words of a rank that lost another: those of the one that is to blame are of something else."""
 SAID = re.compile(r"^\[rank (?P<rank>\d+) on (?P<node>\S+)\] (?P<words>.*)$", re.MULTILINE)
 LOST = re.compile(
     r"^Connection to (?P<ssh>\S+) closed by remote host|"
@@ -58,8 +61,24 @@ def trouble(log: str) -> str:
     return "; ".join([*([dead] if dead else []), *found])
 
 
+def _of_torchrun(log: str) -> re.Match[str] | None:
+    """Which of the ranks that torchrun lists ended the job; the first that it saw may only have lost that one."""
+    root = TORCHRUN.search(log)
+    first = ENDED.search(root[0]) if root else None
+    if first is None:
+        return None
+    every = [first, *(one for one in ENDED.finditer(log) if one["rank"] != first["rank"])]
+    killed = [one for one in every if int(one["code"]) < 0 and int(one["code"]) != OF_TORCHRUN]
+    alone = [one for one in every if int(one["code"]) > 0 and not PARTNER.search(_words(log, one["rank"]))]
+    return next(iter([*killed, *alone]), first)
+
+
+def _words(log: str, rank: str) -> str:
+    return "\n".join(said["words"] for said in SAID.finditer(log) if said["rank"] == rank)
+
+
 def _died(log: str) -> str:
-    signalled, exited = SIGNALLED.search(log), EXITED.search(log) or TORCHRUN.search(log)
+    signalled, exited = SIGNALLED.search(log), EXITED.search(log) or _of_torchrun(log)
     if signalled:
         rank, name = signalled["rank"], signalled["name"]
         how = f"rank {rank} on {signalled['node']} was ended by signal {signalled['signal']}"
@@ -67,7 +86,9 @@ def _died(log: str) -> str:
     elif exited:
         rank = exited["rank"]
         node = next((said["node"] for said in SAID.finditer(log) if said["rank"] == rank), "")
-        how = f"rank {rank}{f' on {node}' if node else ''} ended with exit status {exited['code']}"
+        node, code = node or exited.groupdict().get("node", ""), int(exited["code"])
+        ended = f"was ended by signal {-code}" if code < 0 else f"ended with exit status {code}"
+        how = f"rank {rank}{f' on {node}' if node else ''} {ended}"
     elif first := SAID.search(log):
         rank, how = first["rank"], f"rank {first['rank']} on {first['node']} failed"
     else:
