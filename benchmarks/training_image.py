@@ -16,6 +16,7 @@ import argparse
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -84,6 +85,8 @@ def follow(dockerfile: str, root: Path, context: Path, **arguments: str) -> None
                 shutil.copy(context / source, at)
         elif word == "RUN":
             shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
+            # as Docker writes it: torchrun meets at localhost
+            (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
             (root / "tmp/step.log").write_text(inside(root, ["/bin/sh", "-c", rest], **arguments))
         else:
             continue
