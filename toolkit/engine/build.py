@@ -36,7 +36,7 @@ SERVER = tuple(
         *("session", "ops", "copy", "handles", "driver", "environment", "wire"),
     )
 )
-SHARED = ("shared/common.c", "shared/pinned.c")
+SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),
     *SHARED,

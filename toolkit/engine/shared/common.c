@@ -1,9 +1,6 @@
-/* Entry points that are the same in the client's library and in the emulated driver: error texts, symbol look-up, and
- * the refusal of kernels. RUNS_NO_KERNELS is the sentence for the latter, given by the build. */
+/* Entry points that are the same in the client's library and in the emulated driver: error texts and symbol look-up. */
 #include "cu.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 
 static const struct { CUresult error; const char *name, *text; } errors[] = {
@@ -14,13 +11,24 @@ static const struct { CUresult error; const char *name, *text; } errors[] = {
     {CUDA_ERROR_DEVICE_UNAVAILABLE, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are unavailable"},
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU",
+     "no kernel image is available for execution on the device"},
     {CUDA_ERROR_PEER_ACCESS_UNSUPPORTED, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED",
      "peer access is not supported between these two devices"},
+    {CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+     "the provided PTX was compiled with an unsupported toolchain."},
+    {CUDA_ERROR_FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
     {CUDA_ERROR_OPERATING_SYSTEM, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed"},
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_ERROR_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+     "too many resources requested for launch"},
+    {CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
     {CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
     {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
     {CUDA_ERROR_CONTEXT_IS_DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
@@ -29,6 +37,9 @@ static const struct { CUresult error; const char *name, *text; } errors[] = {
      "part or all of the requested memory range is already mapped"},
     {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
      "pointer does not correspond to a registered memory region"},
+    {CUDA_ERROR_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE",
+     "too many blocks in cooperative launch"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has mismatching driver versions"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
@@ -73,42 +84,4 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, u
 
 CUresult cuGetProcAddress(const char *symbol, void **function, int version, uint64_t flags) {
     return cuGetProcAddress_v2(symbol, function, version, flags, NULL);
-}
-
-static void say_once(void) {
-    fputs("elastic-ai: " RUNS_NO_KERNELS "\n", stderr);
-}
-
-static CUresult no_kernels(void) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, say_once);
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-#define UNUSED(x) (void)(x)
-
-CUresult cuModuleLoad(CUmodule *m, const char *path) { UNUSED(m); UNUSED(path); return no_kernels(); }
-CUresult cuModuleLoadData(CUmodule *m, const void *image) { UNUSED(m); UNUSED(image); return no_kernels(); }
-CUresult cuModuleLoadFatBinary(CUmodule *m, const void *image) { UNUSED(m); UNUSED(image); return no_kernels(); }
-
-CUresult cuModuleLoadDataEx(CUmodule *m, const void *image, unsigned count, int *options, void **values) {
-    UNUSED(m); UNUSED(image); UNUSED(count); UNUSED(options); UNUSED(values);
-    return no_kernels();
-}
-
-CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
-    UNUSED(f); UNUSED(m); UNUSED(name);
-    return no_kernels();
-}
-
-CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared_bytes, CUstream stream, void **params, void **extra) {
-    UNUSED(f); UNUSED(gx); UNUSED(gy); UNUSED(gz); UNUSED(bx); UNUSED(by); UNUSED(bz);
-    UNUSED(shared_bytes); UNUSED(stream); UNUSED(params); UNUSED(extra);
-    return no_kernels();
-}
-
-CUresult cuLaunchKernelEx(const void *config, CUfunction f, void **params, void **extra) {
-    UNUSED(config); UNUSED(f); UNUSED(params); UNUSED(extra);
-    return no_kernels();
 }

@@ -19,9 +19,9 @@ typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
-typedef struct CUmod_st *CUmodule;
-typedef struct CUfunc_st *CUfunction;
 typedef struct { char bytes[16]; } CUuuid;
+
+#include "cu_kernels.h"
 
 enum {
     CUDA_SUCCESS = 0,
@@ -31,18 +31,28 @@ enum {
     CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
     CUDA_ERROR_NO_DEVICE = 100,
     CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_INVALID_IMAGE = 200,
     CUDA_ERROR_INVALID_CONTEXT = 201,
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
+    CUDA_ERROR_INVALID_PTX = 218,
+    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
+    CUDA_ERROR_FILE_NOT_FOUND = 301,
     CUDA_ERROR_OPERATING_SYSTEM = 304,
     CUDA_ERROR_INVALID_HANDLE = 400,
     CUDA_ERROR_NOT_FOUND = 500,
     CUDA_ERROR_NOT_READY = 600,
+    CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
+    CUDA_ERROR_LAUNCH_TIMEOUT = 702,
     CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
     CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
     CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
     CUDA_ERROR_TOO_MANY_PEERS = 711,
     CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
     CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
+    CUDA_ERROR_LAUNCH_FAILED = 719,
+    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
     CUDA_ERROR_NOT_SUPPORTED = 801,
     CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
     CUDA_ERROR_UNKNOWN = 999,
@@ -121,17 +131,7 @@ enum {
     X(cuGetProcAddress, 11030, cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags)) \
     X(cuGetProcAddress, 12000, cuGetProcAddress_v2, \
       (const char *symbol, void **function, int version, uint64_t flags, int *status)) \
-    X(cuModuleLoad, 2000, cuModuleLoad, (CUmodule *module, const char *path)) \
-    X(cuModuleLoadData, 2000, cuModuleLoadData, (CUmodule *module, const void *image)) \
-    X(cuModuleLoadDataEx, 2010, cuModuleLoadDataEx, \
-      (CUmodule *module, const void *image, unsigned count, int *options, void **values)) \
-    X(cuModuleLoadFatBinary, 2000, cuModuleLoadFatBinary, (CUmodule *module, const void *image)) \
-    X(cuModuleGetFunction, 2000, cuModuleGetFunction, (CUfunction *function, CUmodule module, const char *name)) \
-    X(cuLaunchKernel, 4000, cuLaunchKernel, \
-      (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
-       unsigned shared_bytes, CUstream stream, void **params, void **extra)) \
-    X(cuLaunchKernelEx, 11060, cuLaunchKernelEx, \
-      (const void *config, CUfunction function, void **params, void **extra))
+    CU_KERNEL_API(X)
 
 #define CU_DECLARE(base, version, symbol, params) EXPORT CUresult symbol params;
 CU_API(CU_DECLARE)
