@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -229,6 +229,26 @@ def finished(run_dir: Path) -> set[str]:
     faults = read_evidence(run).faults
     last = {result.measurement: result.status for result in run.results}
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
+
+
+def go_on(run_dir: Path, work: Callable[[Launcher, Path, Topology, Plan], Awaitable[object]]) -> bool:
+    """Measure, by `work`, what a run lacks, on the nodes that are needed for it; False where it lacks nothing.
+
+    The caller holds the run's lock. UsageFault for a node that cannot be used, Interrupted as of `run_async`.
+    """
+    info, topology, plan = rundir.read(run_dir)
+    refuse_contradictions(run_dir)
+    done = finished(run_dir)
+    needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
+    if not needed:
+        return False
+
+    async def reached(launcher: Launcher) -> None:
+        await reach(launcher, [n for n in topology.nodes if n.name in needed])
+        await work(launcher, run_dir, topology, plan)
+
+    run_async(with_launcher(info.inventory, reached, topology.here is not None))
+    return True
 
 
 def judge_run(run_dir: Path) -> VerdictDoc:

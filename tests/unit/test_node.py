@@ -258,7 +258,9 @@ class Way:
         return run
 
     def join(self, key=None, who=None):
-        joining = join.Joining("add", self.inventory, "gpu3", self.runs, None, (), key, who, self.done.append)
+        joining = join.Joining(
+            "add", join.Newcomer("gpu3", self.inventory, self.runs, None, (), key, who), self.done.append
+        )
         return joining.join()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from toolkit.commands.options import inventory_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.node import leave
-from toolkit.node.join import Joining
+from toolkit.node.join import Joining, Newcomer
 
 key_options = (
     click.option("--accepted", metavar="RUN", help="The site's accepted run.  [default: the newest that was accepted]"),
@@ -23,6 +24,7 @@ key_options = (
     click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Sign the addendum with this key."),
     click.option("--as", "who", metavar='"NAME, COMPANY"', help="Who signs."),
 )
+grace_option = click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
 
 
 def say(words: str) -> None:
@@ -30,11 +32,28 @@ def say(words: str) -> None:
     click.echo(words, err=True)
 
 
-def joins(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of both ways in."""
-    for option in reversed(key_options):
-        command = option(command)
-    return command
+def joins(command: Callable[..., None]) -> Callable[..., None]:
+    """The argument and options of both ways in, which the command gets as one Newcomer."""
+
+    @functools.wraps(command)
+    def asked(
+        *,
+        name: str,
+        inventory: Path,
+        accepted: str | None,
+        peers: str | None,
+        key: Path | None,
+        who: str | None,
+        runs_dir: Path,
+        **rest: Any,
+    ) -> None:
+        if (key is None) != (who is None):
+            raise UsageFault("--key and --as belong together: who signs, and with what")
+        command(Newcomer(name, inventory, runs_dir, accepted, _names(peers), key, who), **rest)
+
+    for option in (runs_dir_option, *reversed(key_options), inventory_option, click.argument("name")):
+        asked = option(asked)
+    return asked
 
 
 @click.group(epilog=epilogue("node"))
@@ -50,19 +69,8 @@ def node() -> None:
 
 
 @node.command()
-@click.argument("name")
-@inventory_option
 @joins
-@runs_dir_option
-def add(
-    name: str,
-    inventory: Path,
-    accepted: str | None,
-    peers: str | None,
-    key: Path | None,
-    who: str | None,
-    runs_dir: Path,
-) -> None:
+def add(newcomer: Newcomer) -> None:
     """Let a GPU server of the inventory join the pool.
 
     It is checked and provisioned, all others learn of it, and it stays drained until its own acceptance, measured with
@@ -73,25 +81,13 @@ def add(
     \b
     toolkit node add gpu3 -i inventories/site --key ~/.ssh/id_ed25519 --as "A. Example, Integrator"
     """
-    _join("add", name, inventory, accepted, peers, key, who, runs_dir)
+    _join("add", newcomer)
 
 
 @node.command()
-@click.argument("name")
-@inventory_option
 @joins
-@click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
-@runs_dir_option
-def replace(
-    name: str,
-    inventory: Path,
-    accepted: str | None,
-    peers: str | None,
-    key: Path | None,
-    who: str | None,
-    grace_s: int | None,
-    runs_dir: Path,
-) -> None:
+@grace_option
+def replace(newcomer: Newcomer, grace_s: int | None) -> None:
     """Put another machine in a node's place: same name, same place in the inventory.
 
     The node is drained and waited for like one that is removed; a machine that is dead has no leases left. Then the
@@ -101,25 +97,14 @@ def replace(
     \b
     toolkit node replace gpu2 -i inventories/site
     """
-    _join("replace", name, inventory, accepted, peers, key, who, runs_dir, grace_s)
+    _join("replace", newcomer, grace_s)
 
 
-def _join(
-    verb: Literal["add", "replace"],
-    name: str,
-    inventory: Path,
-    accepted: str | None,
-    peers: str | None,
-    key: Path | None,
-    who: str | None,
-    runs_dir: Path,
-    grace_s: int | None = None,
-) -> None:
-    if (key is None) != (who is None):
-        raise UsageFault("--key and --as belong together: who signs, and with what")
+def _join(verb: Literal["add", "replace"], newcomer: Newcomer, grace_s: int | None = None) -> None:
     _grace(grace_s)
+    name = newcomer.name
     began = time.monotonic()
-    joining = Joining(verb, inventory, name, runs_dir, accepted, _names(peers), key, who, say)
+    joining = Joining(verb, newcomer, say)
     if verb == "replace":
         joining.empty(grace_s)
     found = joining.join()
@@ -132,7 +117,7 @@ def _join(
 @node.command()
 @click.argument("name")
 @inventory_option
-@click.option("--grace", "grace_s", type=int, help="Take leases there back, told so many seconds before.")
+@grace_option
 @click.option(
     "--without-teardown", is_flag=True, help="Leave the machine as it is: it is dead, or somebody else's now."
 )

@@ -25,7 +25,6 @@ from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
 from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
-from validation.execute import Launcher
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
 from validation.model import Plan, Scalar, VerdictDoc
@@ -275,25 +274,15 @@ def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
 
 def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
     """Measure what a run lacks. Ends with the verdict's exit code."""
-    info, topology, plan = rundir.read(run_dir)
+    _, topology, _ = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
     refuse_elsewhere(topology, run_dir)
     with rundir.lock(run_dir):
-        acceptance.refuse_contradictions(run_dir)
-        done = acceptance.finished(run_dir)
-        needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
-
-        async def work(launcher: Launcher) -> None:
-            await acceptance.reach(launcher, [n for n in topology.nodes if n.name in needed])
-            await measure(launcher, run_dir, topology, plan)
-
-        if needed:
-            try:
-                acceptance.run_async(acceptance.with_launcher(info.inventory, work, topology.here is not None))
-            except acceptance.Interrupted:
-                interrupted(run_dir)
-        else:
-            click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
+        try:
+            if not acceptance.go_on(run_dir, measure):
+                click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
+        except acceptance.Interrupted:
+            interrupted(run_dir)
         _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
 
 

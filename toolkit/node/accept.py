@@ -15,7 +15,6 @@ from toolkit.commands.validate_shared import Asked, interrupted, measure, measur
 from toolkit.inventory import Site
 from validation.addendum import ADDENDUM, SUITES, Addendum, facts_of, faults_of, figures_of, site_alone
 from validation.catalogue import load_criteria, read_criteria
-from validation.execute import Launcher
 from validation.fabric import LoadedFabric
 from validation.load import load_json, read_source
 from validation.model import Node, Topology, VerdictDoc
@@ -50,30 +49,15 @@ def measure_node(asked: Asked, runs_dir: Path, earlier: Path | None, begun: Call
         run_dir = earlier
         if is_signed(run_dir):
             return run_dir
-        _go_on(run_dir)
+        with rundir.lock(run_dir):
+            try:
+                acceptance.go_on(run_dir, measure)
+            except acceptance.Interrupted:
+                interrupted(run_dir)
     with rundir.lock(run_dir):
         verdict = acceptance.judge_run(run_dir)
     click.echo(verdict.line, err=True)
     return run_dir
-
-
-def _go_on(run_dir: Path) -> None:
-    info, topology, plan = rundir.read(run_dir)
-    with rundir.lock(run_dir):
-        acceptance.refuse_contradictions(run_dir)
-        done = acceptance.finished(run_dir)
-        needed = {node for m in plan.measurements if m.id not in done for node in m.nodes}
-
-        async def work(launcher: Launcher) -> None:
-            await acceptance.reach(launcher, [n for n in topology.nodes if n.name in needed])
-            await measure(launcher, run_dir, topology, plan)
-
-        if not needed:
-            return
-        try:
-            acceptance.run_async(acceptance.with_launcher(info.inventory, work))
-        except acceptance.Interrupted:
-            interrupted(run_dir)
 
 
 def conclude(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -20,22 +21,25 @@ SERVES_WITHIN_S = 120.0
 Say = Callable[[str], None]
 
 
+@dataclass(frozen=True)
+class Newcomer:
+    """Who joins which site, what it is held against and measured with, and who signs that with which key."""
+
+    name: str
+    inventory: Path
+    runs_dir: Path
+    accepted: str | None
+    peers: Sequence[str]
+    key: Path | None
+    who: str | None
+
+
 class Joining:
     """One node on its way in."""
 
-    def __init__(
-        self,
-        verb: Literal["add", "replace"],
-        inventory: Path,
-        name: str,
-        runs_dir: Path,
-        accepted: str | None,
-        peers: Sequence[str],
-        key: Path | None,
-        who: str | None,
-        say: Say,
-    ) -> None:
+    def __init__(self, verb: Literal["add", "replace"], asked: Newcomer, say: Say) -> None:
         """Everything that can be refused is refused here; nothing has been changed then."""
+        name, inventory, runs_dir, key, who = asked.name, asked.inventory, asked.runs_dir, asked.key, asked.who
         self.verb, self.inventory, self.name, self.runs_dir, self.say = verb, inventory, name, runs_dir, say
         self.short = checks.short(name)
         if key is not None and who is not None:
@@ -47,7 +51,7 @@ class Joining:
         self.key, self.who = key.expanduser() if key else None, who
         site = read_site(inventory)
         self.node = checks.node_of(site.topology, inventory, name)
-        self.accepted = checks.accepted_run(runs_dir, accepted, site.topology, name)
+        self.accepted = checks.accepted_run(runs_dir, asked.accepted, site.topology, name)
         self.kept = Kept(inventory, name)
         earlier = self.kept.read()
         self.head = Head(site.topology)
@@ -57,7 +61,7 @@ class Joining:
         checks.joinable(pool, name, verb == "replace" or earlier is not None)
         servers = [node.name for node in site.topology.nodes if "gpu_servers" in node.groups and node.name != name]
         jobs = {one: self.head.jobs_on(checks.short(one)) for one in servers}
-        self.peers = checks.peers_of(site.topology, name, peers, jobs)
+        self.peers = checks.peers_of(site.topology, name, asked.peers, jobs)
         self.asked = accept.plan_for(site, inventory, self.accepted, self.node, self.peers)
         if verb == "add" and not answers(self.node):
             raise UsageFault(f"{name} ({self.node.ssh.host}) does not answer by ssh; see that it is on, and its key")
