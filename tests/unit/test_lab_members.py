@@ -13,6 +13,7 @@ from toolkit.lab.debrepo import Served
 from toolkit.lab.lab import load
 from toolkit.lab.members import grown, shrunk
 from toolkit.lab.spec import inventory_dir, make_spec
+from toolkit.node.listed import listing
 
 
 def test_a_node_that_joins_gets_addresses_that_nobody_has_and_the_others_keep_theirs():
@@ -120,5 +121,14 @@ def test_what_a_killed_add_left_goes_first(lab: str, monkeypatch):
     monkeypatch.setattr(members, "_start", _start)
     said: list[str] = []
     members.add(lab, "gpu3", said.append)
-    assert "clearing what an interrupted --add left" in said[0]
+    assert "clearing what is left of it" in said[0]
     assert [n.name for n in load(lab).nodes].count("gpu3") == 1
+
+
+def test_a_node_that_was_taken_out_of_the_inventory_is_not_listed_again_by_the_next_that_joins(lab: str, monkeypatch):
+    monkeypatch.setattr(members, "_start", _start)
+    listing(inventory_dir(lab), "gpu1").take_out()  # as `toolkit node remove` does
+    members.add(lab, "gpu3", print)
+    assert _hosts(lab)["gpu_servers"] == ["gpu2", "gpu3"]
+    members.add(lab, "gpu1", print)  # the machine is made anew
+    assert _hosts(lab)["gpu_servers"] == ["gpu2", "gpu3", "gpu1"]

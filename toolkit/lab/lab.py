@@ -210,7 +210,7 @@ def _described(spec: LabSpec) -> str:
 def _start(spec: LabSpec, image: Path, vm_disk: VmImage | None, built: Emulation | None, say: Say) -> None:
     host = detect()
     say(f"host: {host.describe()}")
-    raise_inotify(_nodes_of_all_labs())
+    raise_inotify(nodes_of_all_labs())
     key = spec.dir / "id_ed25519"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"lab {spec.name}", "-f", str(key)])
     public = key.with_suffix(".pub").read_text()
@@ -246,7 +246,8 @@ def boot(spec: LabSpec, node: NodeSpec, say: Say) -> None:
     wait_for_all(spec, (node,), say)
 
 
-def _nodes_of_all_labs() -> int:
+def nodes_of_all_labs() -> int:
+    """How many nodes the labs of this machine have together."""
     count = 0
     for name in names():
         with contextlib.suppress(LabError):  # another lab may go while this one comes

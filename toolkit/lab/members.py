@@ -13,10 +13,10 @@ from pathlib import Path
 from toolkit.errors import LabError
 from toolkit.lab import network, nodes
 from toolkit.lab.devices import Emulation, emulation
-from toolkit.lab.host import check_ready, detect
+from toolkit.lab.host import check_ready, detect, raise_inotify
 from toolkit.lab.image import base_image
 from toolkit.lab.inventory import write_inventory
-from toolkit.lab.lab import Say, load, locked, serve_vendors
+from toolkit.lab.lab import Say, load, locked, nodes_of_all_labs, serve_vendors
 from toolkit.lab.sources import os_key, release_for
 from toolkit.lab.spec import NODE_NAME, LabSpec, NodeSpec, inventory_dir, read_faults
 from toolkit.lab.standing import HOSTS, is_up
@@ -56,16 +56,17 @@ def shrunk(spec: LabSpec, name: str) -> LabSpec:
 def add(lab: str, name: str, say: Say, copy: Path | None = None) -> LabSpec:
     """Let a node join a lab that is up; returns when it answers ssh.
 
-    What an `add` that was killed left of the node goes first. The inventory in the lab's folder has it then, and a copy
-    in `copy`. Raises LabError; a node that does not come up is taken away again.
+    What is left of a node of that name that the inventory does not list goes first: an `add` was killed, or the node
+    left. The inventory in the lab's folder has it then, and a copy in `copy`. Raises LabError; a node that does not
+    come up is taken away again.
     """
     with locked(lab):
         spec = load(lab)
         if not is_up(lab):
             raise LabError(f"lab '{lab}' is not up; bring it up first: toolkit lab up")
         there = next((node for node in spec.nodes if node.name == name), None)
-        if there is not None and not _listed(spec, name):
-            say(f"{name}: clearing what an interrupted --add left")
+        if there is not None and not _listed(copy if copy and (copy / HOSTS).is_file() else inventory_dir(lab), name):
+            say(f"{name}: clearing what is left of it; the inventory does not list it")
             spec = _without(spec, there)
         wanted = grown(spec, name)
         release = release_for(os_key(spec.os))
@@ -80,7 +81,7 @@ def add(lab: str, name: str, say: Say, copy: Path | None = None) -> LabSpec:
             say(f"taking {name} away again")
             _without(wanted, node)
             raise
-        _renew_inventory(wanted, built, say, copy)
+        _renew_inventory(wanted, built, say, copy, name)
         return wanted
 
 
@@ -97,6 +98,7 @@ def remove(lab: str, name: str, say: Say, copy: Path | None = None) -> LabSpec:
 
 
 def _start(spec: LabSpec, node: NodeSpec, image: Path, built: Emulation | None, say: Say) -> None:
+    raise_inotify(nodes_of_all_labs())
     public = (spec.dir / "id_ed25519.pub").read_text()
     network.attach_node(spec, node)
     nodes.prepare(spec, node, image, public, built)
@@ -125,18 +127,25 @@ def _write(spec: LabSpec) -> None:
     new.replace(path)
 
 
-def _listed(spec: LabSpec, name: str) -> bool:
-    """Whether the lab's inventory has the node: it came up once, so that what it has is not cleared by itself."""
-    hosts = inventory_dir(spec.name) / HOSTS
+def _listed(folder: Path, name: str) -> bool:
+    """Whether an inventory of the lab has the node: it came up once, so that what it has is not cleared by itself."""
+    hosts = folder / HOSTS
     return hosts.is_file() and re.search(rf"^\s+{name}:", hosts.read_text(), re.MULTILINE) is not None
 
 
-def _renew_inventory(spec: LabSpec, built: Emulation | None, say: Say, copy: Path | None) -> None:
+def _renew_inventory(spec: LabSpec, built: Emulation | None, say: Say, copy: Path | None, new: str = "") -> None:
+    """Write the lab's inventory, and its copy, anew; `new` is the node that comes in.
+
+    What `toolkit node remove` took out stays out, and so does what a killed `add` left.
+    """
     served = serve_vendors(spec, say)
     for folder in (inventory_dir(spec.name), copy):
-        if folder is not None:
-            with _same_age(folder / HOSTS):
-                write_inventory(spec, folder, served, built)
+        if folder is None:
+            continue
+        there = (folder / HOSTS).is_file()
+        kept = tuple(n for n in spec.nodes if not there or n.name == new or _listed(folder, n.name))
+        with _same_age(folder / HOSTS):
+            write_inventory(replace(spec, nodes=kept), folder, served, built)
 
 
 @contextlib.contextmanager
