@@ -173,7 +173,9 @@ class Client:
     def environment(self) -> dict[str, str]:
         """Of a process."""
         token = self.folder / "client-token"
-        token.write_text(f"{self.token}\n")
+        new = token.with_suffix(".new")
+        new.write_text(f"{self.token}\n")
+        new.replace(token)  # another client may be reading it
         return {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),

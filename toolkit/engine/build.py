@@ -38,7 +38,7 @@ SERVER = tuple(
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
-    *(f"reference/{n}.c" for n in ("connect", "rpc", "device", "context", "memory", "stream", "wire")),
+    *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
     *SHARED,
 )
 DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")), *SHARED)

@@ -25,6 +25,13 @@ struct pending {
     struct reply reply;
 };
 
+/* Requests without reply that have not left yet: batch.c. */
+struct batch {
+    char *data;
+    size_t bytes;
+    uint64_t sent_ns; /* when something left last */
+};
+
 struct connection {
     char host[288], port[8], name[300];
     int fd, number;
@@ -32,6 +39,7 @@ struct connection {
     pthread_cond_t came; /* detached requests are in the queue */
     struct pending *first, **last;
     uint32_t seq;
+    struct batch batch; /* of requests that leave together */
     bool draining; /* the thread that takes detached replies has been started */
     int device_base, devices;
     int cuda_version;
@@ -64,6 +72,10 @@ CUresult post_for_data(struct connection *c, struct request *r, void *to, uint64
 /* The same in two steps: the reply is for `pending`, which must live until `await` returns. */
 CUresult ask(struct connection *c, struct request *r, const void *body, struct pending *pending);
 CUresult await(struct connection *c, struct pending *pending);
+
+/* batch.c: called with the connection's `send` held. 0, or -1 with errno. */
+int batch_add(struct connection *c, const struct request *r, const void *body); /* leaves soon */
+int batch_send(struct connection *c, const struct request *r, const void *body); /* all of it leaves now */
 
 /* device.c */
 CUresult ready(void); /* the error of every call before cuInit, after a loss, and in a forked child */

@@ -1,6 +1,6 @@
-/* Requests and replies. Whoever waits for a reply reads the socket himself, so that a call costs no change of thread;
- * a thread of our own reads only while data of asynchronous copies are under way and nobody waits. It keeps a program
- * that sends and receives much at once from waiting for a server that waits for it. */
+/* Requests and replies. What wants no reply leaves by batch.c. Whoever waits for a reply reads the socket himself, so that
+ * a call costs no change of thread; a thread of our own reads only while data of asynchronous copies are under way and
+ * nobody waits. It keeps a program that sends and receives much at once from waiting for a server that waits for it. */
 #define _GNU_SOURCE
 #include "client.h"
 
@@ -106,7 +106,7 @@ static CUresult transmit(struct connection *c, struct request *r, const void *bo
         if (c->draining && c->first && c->first->detached) pthread_cond_signal(&c->came);
         pthread_mutex_unlock(&c->queue);
     }
-    int failed = write_both(c->fd, r, sizeof *r, body, r->bytes);
+    int failed = p ? batch_send(c, r, body) : batch_add(c, r, body);
     CUresult status = failed ? lose(c, reason()) : CUDA_SUCCESS;
     if (failed && p) {
         pthread_mutex_lock(&c->receive);

@@ -28,18 +28,26 @@ int write_all(int fd, const void *from, size_t bytes) {
 
 int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes) {
     struct iovec parts[2] = {{(void *)(uintptr_t)head, head_bytes}, {(void *)(uintptr_t)body, body_bytes}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
-    while (parts[0].iov_len || parts[1].iov_len) {
+    return write_parts(fd, parts, 2);
+}
+
+int write_parts(int fd, struct iovec *parts, size_t count) {
+    while (count) {
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+        if (!parts->iov_len) {
+            parts++, count--;
+            continue;
+        }
         ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
         if (sent < 0) {
             if (errno == EINTR) continue;
             return -1;
         }
-        for (int i = 0; i < 2; i++) {
-            size_t step = (size_t)sent < parts[i].iov_len ? (size_t)sent : parts[i].iov_len;
+        for (size_t left = (size_t)sent, i = 0; left && i < count; i++) {
+            size_t step = left < parts[i].iov_len ? left : parts[i].iov_len;
             parts[i].iov_base = (char *)parts[i].iov_base + step;
             parts[i].iov_len -= step;
-            sent -= (ssize_t)step;
+            left -= step;
         }
     }
     return 0;

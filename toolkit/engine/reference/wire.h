@@ -94,6 +94,8 @@ int read_all(int fd, void *to, size_t bytes);
 int write_all(int fd, const void *from, size_t bytes);
 /* Header and payload in as few packets as fit. */
 int write_both(int fd, const void *head, size_t head_bytes, const void *body, size_t body_bytes);
+struct iovec;
+int write_parts(int fd, struct iovec *parts, size_t count); /* which are used up */
 /* Small messages leave at once; a peer that vanished is noticed within 30 s. */
 void tune_socket(int fd);
 /* The time does not tell where the first difference is. */
