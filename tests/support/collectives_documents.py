@@ -13,6 +13,7 @@ from validation.collective_bounds import LEAST_BYTES, Layout, ceiling
 from validation.kinds import parse
 from validation.model import Measurement, Result
 from validation.probes.collectives_rank import OPS, factor
+from validation.probes.port_bytes import MARK
 from validation.suites.collectives import SIZES
 
 H100 = "NVIDIA H100 80GB HBM3"
@@ -135,6 +136,17 @@ def nccl_log(
     return "".join(f"gpu1:4711:4799 [0] NCCL INFO {line}\n" for line in lines)
 
 
+def port_lines(hosts: Sequence[str], rdma: bool) -> str:
+    """What the ports of each node carried: of several nodes more than any job needs, inside a node next to nothing."""
+    sent = 1 << 50 if len(hosts) > 1 else 4096
+    ports = [("ethernet", "fab0", 0 if rdma else sent), *([("rdma", "mlx5_0:1", sent)] if rdma else [])]
+    told = [
+        {"port": port, "way": way, "ours": True, "sent": carried, "received": carried} for way, port, carried in ports
+    ]
+    lines = [json.dumps({"host": host, "ports": told}) for host in hosts]
+    return "".join(f"\n{MARK}{line}\n" for line in lines)
+
+
 TESTS = all_tables()
 TESTS_PARAMS = {"ranks": 8, "ranks_per_node": 8, "repeats": 6, "sizes": tuple(map(str, SIZES))}
 
@@ -162,7 +174,7 @@ def document_of(
     if variant:
         best = {op: rate if variant == "nvls-off" else scale * 0.7 * port_gb_s / each for op, rate in best.items()}
         changes = {"ops": ("all_reduce",), **changes}
-    told = {"stderr": nccl_log(hosts, rdma, **more) if by_nccl else "", **changes}
+    told = {"stderr": (nccl_log(hosts, rdma, **more) if by_nccl else "") + port_lines(names, rdma), **changes}
     return torch_document(hosts, sizes, "nccl" if by_nccl else "gloo", best, model=model, **told)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.support.site import hardware, lab, plan_of
 from validation.errors import RunError
 from validation.kinds import KINDS, job_for, title
-from validation.probes import asked, rdma_serve, serve
+from validation.probes import asked, rdma_serve, serve, soak_fabric
 from validation.probes.__main__ import find, parse
 from validation.suites import SUITES
 
@@ -34,7 +34,8 @@ def test_every_planned_job_is_a_call_that_its_probes_understand(fabric: str) -> 
             assert type(args.asked) is find(m.kind).Asked
             if job.server is not None:
                 end = asked.read(serve.Asked, job.server.words[1])
-                assert asked.make(rdma_serve.ENDS.get(end.tool, serve.Tcp), end.asked)
+                ends = {**rdma_serve.ENDS, "soak-fabric": soak_fabric.Asked}
+                assert asked.make(ends.get(end.tool, serve.Tcp), end.asked)
                 assert job.server_node == m.endpoints[1].node
 
 

@@ -29,7 +29,7 @@ from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
 from validation.model import Plan, Scalar, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
-from validation.suites.burnin import MINUTES, MOST_MINUTES
+from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
 
 @click.command(epilog=epilogue("validate"))
@@ -49,6 +49,13 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES
 )
 @click.option(
     "--hours", type=click.IntRange(1, MOST_MINUTES // 60), help="The same in hours: 8, 24, 72 and 168 are usual."
+)
+@click.option(
+    "--soak",
+    type=click.Choice(list(SOAK_HOURS)),
+    is_flag=False,
+    flag_value=next(iter(SOAK_HOURS)),
+    help="Suite burn-in for a night, a day, three or a week: GPUs and fabric at once.  [--soak alone: 8h]",
 )
 @click.option(
     "--suite",
@@ -92,6 +99,7 @@ def validate(
     anyway: bool,
     minutes: int | None,
     hours: int | None,
+    soak: str | None,
     suites: tuple[str, ...],
     profile: str | None,
     waivers: Path | None,
@@ -129,7 +137,7 @@ def validate(
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
-    toolkit validate --fabric tcp10 --suite burn-in --hours 24   all GPUs of a site for a day
+    toolkit validate --fabric tcp10 --soak 24h            all GPUs of a site and its fabric for a day
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
     if here or quick or anyway:
@@ -139,12 +147,14 @@ def validate(
     ]
     if len(chosen) > 1:
         raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
-    if (resume or rejudge) and (suites or dry_run):
+    if (resume or rejudge) and (suites or soak or dry_run):
         raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
-    if minutes is not None and hours is not None:
-        raise UsageFault("--minutes and --hours exclude each other; give one of them")
+    if sum(given is not None for given in (minutes, hours, soak)) > 1:
+        raise UsageFault("--minutes, --hours and --soak exclude each other; give one of them")
+    if soak is not None:
+        hours, suites = SOAK_HOURS[soak], tuple(dict.fromkeys((*suites, "burn-in")))
     minutes = 60 * hours if hours is not None else minutes
     if minutes is not None and (resume or rejudge or "burn-in" not in suites):
         raise UsageFault(

@@ -58,6 +58,7 @@ from validation.facts.remoting import (
     IsolationFacts,
     Remoting,
 )
+from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
 from validation.facts.training import Carrier, TrainingFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
 from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
@@ -150,6 +151,8 @@ __all__ = [
     "Remoting",
     "ServiceLimit",
     "Setting",
+    "SoakFabricFacts",
+    "SoakSession",
     "SubnetManager",
     "Sysctl",
     "ToolCell",
@@ -187,6 +190,7 @@ AnyFacts = Annotated[
     | Annotated[GpuLoadFacts, Tag("gpu-load")]
     | Annotated[GpuToolsFacts, Tag("gpu-tools")]
     | Annotated[BurnFacts, Tag("burn-in")]
+    | Annotated[SoakFabricFacts, Tag("soak-fabric")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

@@ -21,6 +21,7 @@ class CollectiveRow(Model):
     bytes: Count
     us: Positive
     busbw_gb_s: Positive
+    times: Count = 0  # how often it was done, at least; 0: nobody says
 
 
 class CollectiveGap(Model):
@@ -57,6 +58,28 @@ class NcclPath(Model):
     settings: tuple[Name, ...] = ()
 
 
+class PortBytes(Model):
+    """What a port of a node carried during the job, in bytes; None: it does not count, or its counter began anew.
+
+    `ours`: of the fabric, and named to the job; `below`: one of the ports that such an interface is made of. Ethernet
+    counts nothing of RDMA, but for adapters in software.
+    """
+
+    port: Name
+    way: Literal["ethernet", "rdma"]
+    ours: bool
+    below: bool = False
+    sent: Count | None = None
+    received: Count | None = None
+
+
+class NodeBytes(Model):
+    """All ports of a node during the job. `host`: in the node's own words."""
+
+    host: Name
+    ports: tuple[PortBytes, ...]
+
+
 class CollectivesFacts(Model):
     """What a job of collective operations says of itself. `devices`: of each rank, a GPU by its PCI address, or cpu.
 
@@ -76,6 +99,7 @@ class CollectivesFacts(Model):
     sharp: bool = False  # by its log the switches of the fabric may add up
     path: NcclPath = NcclPath()
     carriers: tuple[Carrier, ...] = Field(default=())
+    carried: tuple[NodeBytes, ...] = Field(default=())  # of each node; of nccl-tests once for each of its programs
     watches: tuple[GpuWatch, ...] = Field(default=())  # of each rank's GPU, where a sampler looked at it
 
     @property

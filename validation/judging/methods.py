@@ -13,6 +13,7 @@ from validation.judging.burn_in import judge_burn_events, judge_burn_exact, judg
 from validation.judging.case import Case
 from validation.judging.collectives import judge_collectives
 from validation.judging.collectives_path import judge_collectives_path
+from validation.judging.collectives_ports import judge_collectives_ports
 from validation.judging.collectives_variants import judge_isolated, judge_nvls, judge_rails
 from validation.judging.compute import judge_compute
 from validation.judging.counts import judge_counts
@@ -43,6 +44,7 @@ from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
+from validation.judging.soak_fabric import judge_soak_fabric
 from validation.judging.spread import judge_spread
 from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_long import judge_long
@@ -100,9 +102,15 @@ METHODS = {
     "collectives-path": Method(
         judge_collectives_path, "what NCCL says that it sends with, inside a node and between nodes", counts="jobs"
     ),
+    "collectives-ports": Method(
+        judge_collectives_ports, "bytes that each node's ports carried during collective operations", counts="jobs"
+    ),
     "nccl-nvls": Method(judge_nvls, "all-reduce with NVLS and without it, traced in NCCL's log", True, "jobs"),
     "nccl-isolated": Method(judge_isolated, "all-reduce over the network alone, proved by NCCL's log", True, "jobs"),
     "nccl-rails": Method(judge_rails, "all-reduce over each rail alone against the other rails", True, "rails"),
+    "burn-fabric": Method(
+        judge_soak_fabric, "sessions and link counters of a port's traffic beside the burn-in", counts="ports"
+    ),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
     "as-built": Method(judge_as_built, "the as-built checks of a node, as the plan lists them"),

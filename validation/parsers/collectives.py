@@ -21,6 +21,7 @@ from validation.parsers.nccl_tests import PRINTED, table
 from validation.probes import ProbeDoc
 from validation.probes.collectives import MARK
 from validation.probes.collectives_rank import BYTES, OPS, factor
+from validation.probes.port_bytes import MARK as PORTS
 
 WHAT = "collectives"
 AGREEMENT = 1e-4  # between a rate as a rank wrote it and its bytes and seconds, which are rounded to a nanosecond
@@ -38,6 +39,7 @@ class _Timed(NamedTuple):
     op: str
     size: int
     seconds: Sequence[float]
+    times: int  # how often it was done, at least
 
 
 class _Report(NamedTuple):
@@ -59,9 +61,16 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
     log = doc["stdout"] + "\n" + doc["stderr"]
     told = {**found.facts, "tool": doc["facts"]["tool"], "sharp": SHARP.search(log) is not None}
     told["path"] = nccl_path(log, found.facts["hosts"]).model_dump()
+    told["carried"] = _carried(log, found.facts["hosts"])
     told["carriers"] = [one.model_dump() for one in carriers(log)]
     told["rows"] = [
-        {"op": t.op, "bytes": t.size, "us": statistics.median(t.seconds) * 1e6, "busbw_gb_s": _rates(t, ranks)[0]}
+        {
+            "op": t.op,
+            "bytes": t.size,
+            "us": statistics.median(t.seconds) * 1e6,
+            "busbw_gb_s": _rates(t, ranks)[0],
+            "times": t.times,
+        }
         for t in found.timed
     ]
     largest = {t.op: t for t in found.timed}  # sizes ascend
@@ -95,6 +104,21 @@ def _placed(facts: Mapping[str, Any], params: Mapping[str, Any]) -> None:
         raise ParseError(f"{WHAT}: {len(gpus)} of {ranks} ranks have a GPU, the backend is {facts['backend']}")
 
 
+def _carried(log: str, hosts: Sequence[str]) -> list[dict[str, Any]]:
+    """What the ports of each node carried; ParseError of a line that cannot be, none where there is no line."""
+    found = []
+    for line in log.splitlines():
+        if line.startswith(PORTS):
+            one: Any = json_object(line.removeprefix(PORTS), f"{WHAT}: bytes of the ports")
+            if str(one["host"]).partition(".")[0] not in {host.partition(".")[0] for host in hosts}:
+                raise ParseError(f"{WHAT}: bytes of the ports of {one['host']}, which has no rank")
+            names = [(port["way"], port["port"]) for port in one["ports"]]
+            if len(set(names)) != len(names):
+                raise ParseError(f"{WHAT}: bytes of the ports of {one['host']}: a port twice")
+            found.append(one)
+    return found
+
+
 def _ops(params: Mapping[str, Any]) -> list[str]:
     """The operations that were planned."""
     return list(params.get("ops", OPS))
@@ -119,7 +143,8 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
         if len(row["seconds"]) != report["repeats"]:
             raise ParseError(f"{at}: {len(row['seconds'])} of {report['repeats']} blocks")
         seconds = [number(value, f"{at}: seconds") for value in row["seconds"]]
-        mine = _Timed(row["op"], int(count(row["bytes"], f"{at}: bytes")), seconds)
+        times = int(count(row.get("iterations", 0), f"{at}: iterations")) * len(seconds)
+        mine = _Timed(row["op"], int(count(row["bytes"], f"{at}: bytes")), seconds, times)
         for rate, told in zip(_rates(mine, ranks)[1], row["busbw_gb_s"], strict=True):
             if abs(rate - number(told, f"{at}: rate")) > AGREEMENT * rate + 2e-9:
                 raise ParseError(f"{at}: {told:g} GB/s do not follow from its seconds")
@@ -162,7 +187,7 @@ def _nccl_tests(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
             rate = factor(op, len(found.ranks)) * row.algbw
             if abs(row.busbw - rate) > PRINTED * row.busbw + 0.011:
                 raise ParseError(f"{WHAT}: {op}: {row.busbw:g} GB/s do not follow from {row.algbw:g} on these ranks")
-            timed.append(_Timed(op, row.size, [row.seconds]))
+            timed.append(_Timed(op, row.size, [row.seconds], int(count(params.get("iterations", 0), f"{WHAT}: -n"))))
         gone = [size for size in sizes if size > found.most]
         if gone and not found.reduced:
             raise ParseError(f"{WHAT}: {op} was run up to {found.most} bytes, {sizes[-1]} planned")

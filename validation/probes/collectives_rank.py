@@ -15,6 +15,7 @@ import os
 import platform
 import signal
 import socket
+import subprocess
 import sys
 import time
 from datetime import timedelta
@@ -290,7 +291,6 @@ def report(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
 
 def watched(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
     """The report, and what each rank's GPU was doing meanwhile, seen from beside."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
     from validation.probes import gpu_watch
 
     with gpu_watch.Watch(gpu_watch.address(me.local)) as watch:
@@ -301,6 +301,25 @@ def watched(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
     size = len(flat) // me.world
     parts = [flat[rank * size : (rank + 1) * size] for rank in range(me.world)]
     return {**found, "watch": [gpu_watch.from_numbers(*one) for one in zip(parts, *said)]}
+
+
+def in_its_place(program: list[str]) -> int:
+    """Run a program to its end, which goes with this process; its exit status."""
+
+    def dies_too() -> None:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    done = subprocess.run(program, check=False, preexec_fn=dies_too)
+    return done.returncode if done.returncode >= 0 else 128 - done.returncode
+
+
+def carried(before: Any) -> None:
+    """Say what the ports of this node carried since `before`."""
+    from validation.probes import port_bytes
+
+    interfaces = os.environ["NCCL_SOCKET_IFNAME"].lstrip("=").split(",")
+    devices = os.environ.get("NCCL_IB_HCA", "").lstrip("=").split(",")
+    port_bytes.write(port_bytes.grown(before, port_bytes.read(), interfaces, [one for one in devices if one]))
 
 
 def main() -> None:
@@ -322,8 +341,17 @@ def main() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
     take_ports(args.transport, args.ends.split(","))
-    if args.run:
+    first = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") == "0"
+    if args.run and not first:
         os.execvp(args.run[0], args.run)
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
+    from validation.probes import port_bytes
+
+    before = port_bytes.read() if first else {}
+    if args.run:
+        code = in_its_place(args.run)
+        carried(before)
+        raise SystemExit(code)
     torch: Any = importlib.import_module("torch")  # by name, for the controller that reads this file has none
     torch.set_num_threads(1)
     me = Rank(torch, args)
@@ -331,6 +359,8 @@ def main() -> None:
     if me.rank == 0:
         print(json.dumps(found), flush=True)
     me.dist.barrier(group=me.talk)
+    if first:
+        carried(before)
     me.dist.destroy_process_group()
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, asked, rdma, rdma_serve
-from validation.probes.tool import Ran, document, finish_tool, group, start_tool
+from validation.probes import ProbeDoc, asked, rdma, rdma_serve, soak_fabric
+from validation.probes.tool import Ran, Stopped, document, finish_tool, group, start_tool, stopped
 
 LISTEN_TIMEOUT_S = 10.0
 _LISTEN = "0A"  # TCP_LISTEN in the kernel's tables
@@ -83,9 +83,44 @@ def listens(pid: int, address: str | None, port: int) -> bool:
     return bool(inodes) and bool(inodes & _sockets(pid))
 
 
+def soak(args: soak_fabric.Asked) -> ProbeDoc:
+    """Serve session after session until this end is told to stop; ready as soon as the first server listens."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        facts = {"bind": args.address, "port": args.port}
+        try:
+            command = soak_fabric.server_command(args)
+        except rdma.Fault as fault:
+            return Ran(["soak-fabric"], 0, "", ""), facts, str(fault)
+        bound = args.address if args.transport == "tcp" else None
+        ready = False
+        while not stopped():
+            try:
+                process = start_tool(command)
+            except FileNotFoundError:
+                return Ran(command, 127, "", f"{command[0]} is not installed on this node"), facts, None
+            until = time.monotonic() + LISTEN_TIMEOUT_S
+            while not ready and process.poll() is None and time.monotonic() < until:
+                if listens(process.pid, bound, args.port):
+                    print(json.dumps({"ready": True}), flush=True)
+                    ready = True
+                time.sleep(0.02)
+            if not ready:
+                process.kill()
+                said = finish_tool(command, process)
+                return said, facts, f"{command[0]} does not listen on {args.address}:{args.port}"
+            if finish_tool(command, process).returncode:
+                time.sleep(0.2)  # a server that cannot start again must not keep a processor
+        raise Stopped
+
+    return document("serve", "soak-fabric", measure, lambda _: "")
+
+
 def probe(what: Asked) -> ProbeDoc:
     """Serve one measurement."""
     tool = what.tool
+    if tool == "soak-fabric":
+        return soak(asked.make(soak_fabric.Asked, what.asked))
     if tool in rdma_serve.ENDS:
         end = asked.make(rdma_serve.ENDS[tool], what.asked)
         return rdma.report("serve", tool, lambda: rdma_serve.serve(tool, end, listens))
