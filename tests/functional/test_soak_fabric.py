@@ -180,7 +180,8 @@ def report(seconds: float, session_s: float, **changes: Any) -> dict[str, Any]:
 def document(found: dict[str, Any]) -> dict[str, Any]:
     """The probe's, around a report."""
     now = {"started": "", "ended": "", "duration_s": 1.0, "tool": "iperf3", "tool_version": "", "command": ["x"]}
-    return {"kind": "soak-fabric", "stdout": json.dumps(found), "stderr": "", "facts": {}, "error": None,
+    facts = {"sessions": len(found["sessions"])}
+    return {"kind": "soak-fabric", "stdout": json.dumps(found), "stderr": "", "facts": facts, "error": None,
             "returncode": 0, **now}  # fmt: skip
 
 

@@ -30,6 +30,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
             raise ParseError(f"{_WHAT}: a session at {at:g} s, after one at {last:g} s, of {took:g} s")
         last = at
         sessions.append(_session(one, at, session_s))
+    if len(sessions) != count(doc["facts"]["sessions"], f"{_WHAT}: sessions"):
+        raise ParseError(f"{_WHAT}: {len(sessions)} sessions, {doc['facts']['sessions']} were counted")
     if sum(one["seconds"] for one in sessions) > SLACK * took:
         raise ParseError(f"{_WHAT}: sessions of more than the {took:g} s that went by")
     counters = {
@@ -44,6 +46,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Any]) -> Parsed:
 
 
 def _session(one: Mapping[str, Any], at: float, session_s: float) -> dict[str, Any]:
+    if not isinstance(one["error"], str) or (one["error"] and (one["bytes"], one["seconds"]) != (0, 0)):
+        raise ParseError(f"{_WHAT}: a session at {at:g} s that failed and did not")
     if one["error"]:
         return {"at_s": at, "bytes": 0, "gbps": 0.0, "seconds": 0.0, "error": short(str(one["error"]))}
     seconds = number(one["seconds"], f"{_WHAT}: seconds of a session")

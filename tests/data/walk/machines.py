@@ -22,7 +22,7 @@ from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
-from tests.support.collectives_documents import BEST, nccl_log, torch_document
+from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
 from toolkit.cli import main
@@ -235,7 +235,9 @@ class Player:
         made = torch_document(hosts, asked["sizes"], "nccl", best, model=self.machines[hosts[0]].gpu, **more)
         port = self.machines[hosts[0]].device
         ways = {"inside": "NET/IB/0"} if alone else {}
-        log = nccl_log(hosts, asked["transport"] != "tcp", there[0].ports[0].interface, (f"{port}:1",), **ways)
+        rdma = asked["transport"] != "tcp"
+        log = nccl_log(hosts, rdma, there[0].ports[0].interface, (f"{port}:1",), **ways)
+        log += port_lines([node.name for node in there], rdma)
         return "torch", log + made["stdout"], made["facts"]
 
     def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
