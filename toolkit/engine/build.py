@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 
 SOURCES = Path(__file__).parent
@@ -41,11 +42,15 @@ CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
     *SHARED,
 )
-DRIVER = (*(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")), *SHARED)
+DRIVER = (
+    *(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")),
+    *(f"devices/{n}.c" for n in ("image", "code", "launch", "grid")),
+    *SHARED,
+)
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
 #: Messages for a program that launches a kernel.
 ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
-DEVICE_REFUSES = "an emulated device moves memory and runs no kernels; it is for labs alone"
+DEVICE_REFUSES = "an emulated device has no such function; it is for labs alone"
 
 
 @dataclass(frozen=True)
@@ -78,8 +83,9 @@ def missing_tools() -> str:
 
 def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
-    digest = hashlib.sha256(repr([FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES]).encode())
-    for path in sorted([*SOURCES.glob("*/*.c"), *SOURCES.glob("*/*.h")]):
+    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS]
+    digest = hashlib.sha256(repr(parts).encode())
+    for path in sorted(found for kind in ("c", "h", "cu", "ptx") for found in SOURCES.glob(f"*/*.{kind}")):
         digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -126,13 +132,13 @@ def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -
 
 
 def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
-    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`; sanitized ones are for programs that are
-    so. Raises BuildError."""
+    """The emulated devices' libcuda.so.1 and libnvidia-ml.so.1 in `folder`, and host modules of the toolkit's kernels
+    where there is a g++; sanitized libraries are for programs that are so. Raises BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
     cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
-    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1")), sanitized)
+    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1"), "-ldl"), sanitized)
     _compile(nvml, NVML, _library("libnvidia-ml.so.1"), sanitized)
-    return [cuda, nvml]
+    return [cuda, nvml, *([] if hostcode.lacks_compiler() else hostcode.compile_modules(folder))]
 
 
 def needed_glibc(files: list[Path]) -> str:

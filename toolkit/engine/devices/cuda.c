@@ -2,6 +2,7 @@
  * it, so whatever was asked for is complete; streams keep their handles and their order for free. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include "grid.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -148,16 +149,26 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     if (!value || attribute < 1 || attribute > 148) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
     switch (attribute) {
-    case 1: *value = 1024; break; /* MAX_THREADS_PER_BLOCK */
-    case 10: *value = 32; break; /* WARP_SIZE */
+    case 1: *value = MAX_BLOCK_THREADS; break;
+    case 2: case 3: *value = MAX_BLOCK_THREADS; break; /* MAX_BLOCK_DIM_X, _Y */
+    case 4: *value = MAX_BLOCK_Z; break;
+    case 5: *value = 0x7fffffff; break; /* MAX_GRID_DIM_X */
+    case 6: case 7: *value = MAX_GRID_YZ; break;
+    case 8: *value = USUAL_SHARED_BYTES; break; /* MAX_SHARED_MEMORY_PER_BLOCK */
+    case 10: *value = WARP; break; /* WARP_SIZE */
     case 11: *value = 0x7fffffff; break; /* MAX_PITCH */
     case 16: *value = gpu->sm_count; break; /* MULTIPROCESSOR_COUNT */
+    case 31: *value = 1; break; /* CONCURRENT_KERNELS */
     case 33: *value = (int)gpu->pci_bus; break;
     case 34: *value = (int)gpu->pci_device; break;
+    case 39: *value = MAX_SM_THREADS; break; /* MAX_THREADS_PER_MULTIPROCESSOR */
     case 41: *value = 1; break; /* UNIFIED_ADDRESSING */
     case 50: *value = (int)gpu->pci_domain; break;
     case 75: *value = gpu->capability_major; break;
     case 76: *value = gpu->capability_minor; break;
+    case 81: case 97: *value = MAX_SHARED_BYTES; break; /* of a multiprocessor; of a block that asks for it */
+    case 95: *value = 1; break; /* COOPERATIVE_LAUNCH */
+    case 106: *value = MAX_SM_BLOCKS; break; /* MAX_BLOCKS_PER_MULTIPROCESSOR */
     default: *value = 0;
     }
     return CUDA_SUCCESS;
@@ -165,6 +176,11 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
 
 struct context *current(void) {
     return depth && stack[depth - 1]->alive ? stack[depth - 1] : NULL;
+}
+
+CUresult current_check(void) {
+    const struct context *c = current();
+    return c ? c->fault : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static struct context *context_of(CUcontext handle) {
@@ -185,11 +201,13 @@ static bool context_begin(struct context *c) {
     state_count(COUNTED_CONTEXTS, 1);
     c->life++;
     c->peer_count = 0;
+    c->fault = CUDA_SUCCESS;
     return c->alive = true;
 }
 
 static void context_end(struct context *c) {
     c->alive = false; /* it stays: other threads may have it current */
+    code_forget(c);
     memory_forget(c);
     state_give(c->gpu, gpus[c->gpu].context_bytes);
     state_count(COUNTED_CONTEXTS, -1);
@@ -301,5 +319,5 @@ CUresult cuCtxGetDevice(CUdevice *device) {
 }
 
 CUresult cuCtxSynchronize(void) {
-    return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return current_check();
 }

@@ -9,13 +9,14 @@
 
 #define MAX_PEERS 8 /* CUDA C++ Programming Guide, "Peer-to-Peer Memory Access": eight connections of a device */
 
-enum kind { CONTEXT = 0x454d4301, STREAM, EVENT };
+enum kind { CONTEXT = 0x454d4301, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL };
 
 struct context {
     enum kind kind;
     int gpu; /* of the node */
     CUdevice device; /* of this process */
     bool alive;
+    CUresult fault; /* of a kernel: what all calls return from then on */
     int streams, events; /* of it, for the accounts of objects */
     unsigned life; /* how often it has begun: a primary context that has ended begins anew */
     struct { const struct context *context; unsigned life; } peers[MAX_PEERS]; /* to whose memory it has access */
@@ -25,7 +26,14 @@ struct context {
 extern struct gpu gpus[MAX_GPUS];
 extern int visible[MAX_GPUS]; /* of the process's devices, which GPU of the node each is */
 struct context *current(void); /* NULL: none, or destroyed */
+CUresult current_check(void); /* whether there is one, and none of its kernels failed */
 void memory_forget(const struct context *context);
+bool memory_show(void); /* device addresses become addresses of this process: kernels use them */
+bool memory_lend(const struct context *context, void *at, size_t bytes); /* a module's variable is device memory */
+void memory_return(void *at);
+void memory_slow(int gpu, uint64_t began); /* a slow GPU takes longer for what began then */
+bool memory_lost(int gpu); /* it has fallen off the bus */
+void code_forget(const struct context *context);
 CUresult stream_check(CUstream stream);
 
 #endif

@@ -1,5 +1,6 @@
 /* Memory of emulated devices: host memory behind addresses that nothing else in the process has, so that a program
- * which takes one for its own faults as on a real device, and no copy reaches anything but device memory. */
+ * which takes one for its own faults as on a real device, and no copy reaches anything but device memory. From the first
+ * module on the memory is at its device addresses, for that is what kernels use. */
 #define _GNU_SOURCE
 #include "../shared/pinned.h"
 #include "cuda.h"
@@ -10,19 +11,21 @@
 
 #define HUGE ((size_t)2 << 20)
 #define SPOILT_FROM 4096 /* bytes: what programs tell each other in small copies stays right */
-#define FIRST_ADDRESS 0x300000000ull
+#define FIRST_ADDRESS 0x200000000000ull /* far from programs, stacks, libraries, and from AddressSanitizer's own memory */
 
 struct block {
     CUdeviceptr at;
     size_t bytes, mapped;
     char *host;
     const struct context *context;
+    bool lent; /* a module's variable: not allocated here */
 };
 
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER; /* read: during copies, so that no block goes meanwhile */
 static struct block *blocks; /* by address, which only grows */
 static size_t block_count, block_room;
 static CUdeviceptr next_address = FIRST_ADDRESS;
+static bool shown; /* at the device addresses */
 
 static size_t rounded(size_t bytes, size_t to) {
     return (bytes + to - 1) / to * to;
@@ -40,26 +43,44 @@ static struct block *find(CUdeviceptr at, size_t bytes) {
     return at - b->at <= b->bytes && bytes <= b->bytes - (at - b->at) ? b : NULL;
 }
 
+/* Called with the lock. */
+static bool insert(const struct block *b) {
+    if (block_count == block_room) {
+        size_t room = block_room ? block_room * 2 : 64;
+        struct block *larger = realloc(blocks, room * sizeof *blocks);
+        if (!larger) return false;
+        blocks = larger, block_room = room;
+    }
+    size_t i = block_count;
+    while (i && blocks[i - 1].at > b->at) i--;
+    memmove(&blocks[i + 1], &blocks[i], (block_count++ - i) * sizeof *blocks);
+    blocks[i] = *b;
+    return true;
+}
+
+static void *map(CUdeviceptr at, size_t bytes) {
+    void *wanted = shown ? (void *)(uintptr_t)at : NULL;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (shown ? MAP_FIXED_NOREPLACE : 0);
+    void *made = mmap(wanted, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (made == MAP_FAILED || !wanted || made == wanted) return made;
+    munmap(made, bytes); /* a kernel before Linux 4.17 takes the address for a hint */
+    return MAP_FAILED;
+}
+
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     struct context *c = current();
     if (!pointer || !bytes || bytes > SIZE_MAX / 2) return CUDA_ERROR_INVALID_VALUE;
-    if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+    TRY(current_check());
     struct block b = {.bytes = rounded(bytes, 512), .mapped = rounded(bytes, bytes < HUGE ? 4096 : HUGE), .context = c};
     if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-    /* Taken from the host as it is touched, zeroed by the kernel: nobody sees what another one left. */
-    b.host = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pthread_rwlock_wrlock(&lock);
-    if (block_count == block_room && b.host != MAP_FAILED) {
-        size_t room = block_room ? block_room * 2 : 64;
-        struct block *larger = realloc(blocks, room * sizeof *blocks);
-        if (larger) blocks = larger, block_room = room;
-    }
-    bool made = b.host != MAP_FAILED && block_count < block_room;
+    b.at = next_address;
+    /* Taken from the host as it is touched, zeroed by the kernel: nobody sees what another one left. */
+    b.host = map(b.at, b.mapped);
+    bool made = b.host != MAP_FAILED && insert(&b);
     if (made) {
         (void)madvise(b.host, b.mapped, MADV_HUGEPAGE);
-        b.at = next_address;
-        next_address += rounded(b.bytes, HUGE) + HUGE;
-        blocks[block_count++] = b;
+        next_address += rounded(b.bytes, HUGE) + HUGE; /* what is behind it faults */
         *pointer = b.at;
     }
     pthread_rwlock_unlock(&lock);
@@ -69,7 +90,43 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+bool memory_show(void) {
+    pthread_rwlock_wrlock(&lock);
+    bool fine = true, was = shown;
+    shown = true;
+    for (size_t i = 0; !was && fine && i < block_count; i++) {
+        struct block *b = &blocks[i];
+        void *there = map(b->at, b->mapped); /* whether nothing else is there */
+        fine = there != MAP_FAILED &&
+               mremap(b->host, b->mapped, b->mapped, MREMAP_MAYMOVE | MREMAP_FIXED, there) != MAP_FAILED;
+        if (fine) b->host = there;
+    }
+    pthread_rwlock_unlock(&lock);
+    return fine;
+}
+
+bool memory_lend(const struct context *context, void *at, size_t bytes) {
+    struct block b = {(CUdeviceptr)(uintptr_t)at, bytes, bytes, at, context, true};
+    pthread_rwlock_wrlock(&lock);
+    bool fine = insert(&b);
+    pthread_rwlock_unlock(&lock);
+    return fine;
+}
+
+static void forget(struct block *b) {
+    size_t i = (size_t)(b - blocks);
+    memmove(b, b + 1, (--block_count - i) * sizeof *b);
+}
+
+void memory_return(void *at) {
+    pthread_rwlock_wrlock(&lock);
+    struct block *b = find((CUdeviceptr)(uintptr_t)at, 0);
+    if (b && b->host == at && b->lent) forget(b);
+    pthread_rwlock_unlock(&lock);
+}
+
 static void drop(const struct block *b) {
+    if (b->lent) return;
     munmap(b->host, b->mapped);
     state_give(b->context->gpu, b->bytes);
 }
@@ -77,12 +134,12 @@ static void drop(const struct block *b) {
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     CUresult status = CUDA_ERROR_INVALID_VALUE;
     if (!pointer) return CUDA_SUCCESS;
+    if (current() && current()->fault) return current()->fault;
     pthread_rwlock_wrlock(&lock);
     struct block *b = find(pointer, 0);
-    if (b && b->at == pointer) {
+    if (b && b->at == pointer && !b->lent) {
         drop(b);
-        size_t i = (size_t)(b - blocks);
-        memmove(b, b + 1, (--block_count - i) * sizeof *b);
+        forget(b);
         status = CUDA_SUCCESS;
     }
     pthread_rwlock_unlock(&lock);
@@ -103,7 +160,7 @@ void memory_forget(const struct context *context) {
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     struct context *c = current();
     if (!free_bytes || !total_bytes) return CUDA_ERROR_INVALID_VALUE;
-    if (!c) return CUDA_ERROR_INVALID_CONTEXT;
+    TRY(current_check());
     uint64_t used = state_used(c->gpu), total = gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes;
     *total_bytes = total;
     *free_bytes = used < total ? total - used : 0;
@@ -111,7 +168,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
 }
 
 CUresult pinned_ready(void) {
-    return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    return current_check();
 }
 
 /* What is described to be wrong with a GPU's copies. -1: no GPU. */
@@ -121,7 +178,7 @@ static void spoil(int gpu, char *data, size_t bytes) {
 }
 
 /* Whether the GPU has fallen off the bus before this copy, which counts. Where it cannot, the count begins anew. */
-static bool lost(int gpu) {
+bool memory_lost(int gpu) {
     if (gpu < 0) return false;
     bool can = gpus[gpu].health.lost_after != UNSAID, was = state_lost(gpu, gpus[gpu].health.lost_after);
     state_copied(gpu, can);
@@ -140,6 +197,10 @@ static void linger(int one, int other, uint64_t began) {
     while (percent && state_now_ns() < until) {}
 }
 
+void memory_slow(int gpu, uint64_t began) {
+    linger(gpu, gpu, began);
+}
+
 /* One of host and device pointer is given for each side; the devices' time counts as busy. */
 static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdeviceptr from, size_t bytes, CUstream s) {
     CUresult status = stream_check(s);
@@ -149,7 +210,7 @@ static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdev
     struct block *target = to_host ? NULL : find(to, bytes), *source = from_host ? NULL : find(from, bytes);
     if ((!to_host && !target) || (!from_host && !source)) status = CUDA_ERROR_INVALID_VALUE;
     int gpu_to = target ? target->context->gpu : -1, gpu_from = source ? source->context->gpu : -1;
-    if (!status && (lost(gpu_to) || (gpu_from != gpu_to && lost(gpu_from)))) status = CUDA_ERROR_UNKNOWN;
+    if (!status && (memory_lost(gpu_to) || (gpu_from != gpu_to && memory_lost(gpu_from)))) status = CUDA_ERROR_UNKNOWN;
     if (!status) {
         char *at = target ? target->host + (to - target->at) : to_host;
         memmove(at, source ? source->host + (from - source->at) : from_host, bytes);

@@ -19,8 +19,8 @@ struct event {
 /* A default stream is that of the current context. */
 CUresult stream_check(CUstream stream) {
     struct stream *s = (struct stream *)stream;
-    if ((uintptr_t)stream <= 2) return current() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
-    return s->kind == STREAM && s->context->alive ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if ((uintptr_t)stream <= 2) return current_check();
+    return s->kind == STREAM && s->context->alive ? s->context->fault : CUDA_ERROR_INVALID_HANDLE;
 }
 
 static struct event *event_of(CUevent event) {
@@ -45,8 +45,8 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priori
 CUresult cuStreamCreate(CUstream *stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
-    if ((uintptr_t)stream <= 2) return CUDA_ERROR_INVALID_HANDLE;
-    TRY(stream_check(stream));
+    struct stream *s = (struct stream *)stream;
+    if ((uintptr_t)stream <= 2 || s->kind != STREAM || !s->context->alive) return CUDA_ERROR_INVALID_HANDLE;
     ((struct stream *)stream)->kind = 0;
     __atomic_fetch_sub(&((struct stream *)stream)->context->streams, 1, __ATOMIC_RELAXED);
     state_count(COUNTED_STREAMS, -1);
