@@ -128,8 +128,10 @@ def first_line(lab: StandingLab, options: argparse.Namespace) -> int:
     """toolkit run to the first line of its program."""
     with users(lab):
         found = on_client(lab, "lines", str(options.runs), str(options.waiting), "240")
-    print(f"toolkit run to its program's first line, idle: {spread(found['idle_s'])}")
-    print(f"the same while {found['waiting']} clients wait for another server: {spread(found['waiting_s'])}")
+    for where, seconds in found["idle_s"].items():
+        print(f"toolkit run to its program's first line, on the {where}, idle: {spread(seconds)}")
+    for where, seconds in found["waiting_s"].items():
+        print(f"the same, on the {where}, while {found['waiting']} clients wait for another server: {spread(seconds)}")
     print(
         f"then that server's {GPUS} GPUs are given back: {found['turns']} of {found['waiting']} programs had their "
         f"turn within {found['turns_s']:.0f} s"

@@ -25,6 +25,8 @@ LIBRARY = "/usr/lib/elastic-ai/lease"
 #: Servers of the lab: the queue is for the first, and the second has room.
 FULL, FREE = "gpu1", "gpu2"
 GPUS = 4
+#: Where its programs run: here by the engine, or on the server.
+WAYS = ("client", "server")
 #: From when a client knows its place until its questions are those of a long wait.
 SETTLE_S = 20
 
@@ -116,12 +118,16 @@ def lines(runs: int, waiting: int, limit_s: float) -> dict[str, Any]:
     """Idle; then with clients in the queue for the other server; then how soon these have their turn."""
     began = time.monotonic()
     wish = ["-n", "1", "-l", FREE, "--hours", "0.05"]
-    found: dict[str, Any] = {"idle_s": [line_s(wish) for _ in range(runs)]}
+
+    def each_way() -> dict[str, list[float]]:
+        return {where: [line_s([*wish, "--where", where]) for _ in range(runs)] for where in WAYS}
+
+    found: dict[str, Any] = {"idle_s": each_way()}
     lease = hold(GPUS, "-l", FULL)
     crowd = Crowd(waiting)
     try:
         found["waiting"] = len(crowd.waiting)
-        found["waiting_s"] = [line_s(wish) for _ in range(runs)]
+        found["waiting_s"] = each_way()
         released = time.monotonic()
         release(lease)
         crowd.drain(limit_s - (released - began))

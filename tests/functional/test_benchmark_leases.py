@@ -100,10 +100,13 @@ def test_the_controllers_count_is_a_rate(lab: AnsweringLab, capsys: pytest.Captu
 
 
 def test_a_turn_that_somebody_never_had_fails(lab: AnsweringLab, capsys: pytest.CaptureFixture[str]) -> None:
-    lab.client.update(idle_s=[1.0, 3.0, 2.0], waiting=50, waiting_s=[4.0], turns=50, turns_s=60.0)
+    idle = {"client": [1.0, 3.0, 2.0], "server": [1.0]}
+    lab.client.update(idle_s=idle, waiting=50, waiting_s={"server": [4.0]}, turns=50, turns_s=60.0)
     asked = Namespace(runs=3, waiting=50)
     assert benchmark.first_line(lab, asked) == 0
-    assert "idle: median 2.0 s (1.0 to 3.0, 3 runs)" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "on the client, idle: median 2.0 s (1.0 to 3.0, 3 runs)" in out
+    assert "on the server, while 50 clients wait for another server: median 4.0 s" in out
     lab.client["turns"] = 49
     assert benchmark.first_line(lab, asked) == 1
     lab.ran[:] = lab.ran[len(lab.ran) // 2 :]

@@ -10,47 +10,63 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.functional.test_lease_agent import Running, Start, start
 from tests.support.lease_lab import until
+from toolkit.lease import sync
 
 __all__ = ["start"]
 
 ROOT = Path(__file__).parents[2]
-#: A step of its own, in a session as on another machine; told to end, it kills the program, as srun does.
+#: A step, each process in a session of its own as on another machine; told to end, it kills them, as srun does. Its
+#: exit code is the highest, and its servers are gpu1, gpu2, ...
 SRUN = """#!{python}
 import os, signal, subprocess, sys
 words = sys.argv[1:]
 options = dict(w.split("=", 1) for w in words if w.startswith("--") and "=" in w)
-first = next(i for i, w in enumerate(words) if w in ("env", "sh", "tar", "rm"))
-p = subprocess.Popen(words[first:], cwd=options["--chdir"], start_new_session=True)
-signal.signal(signal.SIGTERM, lambda *_: os.killpg(p.pid, signal.SIGKILL))
-if words[first] == "env":
-    open("{folder}/pid", "w").write(str(p.pid))
-code = p.wait()
-sys.exit(code if code >= 0 else 128 - code)
+first = next(i for i, w in enumerate(words) if w in ("python3", "sh", "tar", "rm"))
+each, processes = int(options.get("--ntasks-per-node", 1)), []
+for number in range(int(options["--ntasks"])):
+    node = {{"SLURMD_NODENAME": "gpu%d" % (number // each + 1), "SLURM_LOCALID": str(number % each)}}
+    heard = None if number == 0 else subprocess.DEVNULL
+    how = {{"cwd": options["--chdir"], "start_new_session": True, "env": dict(os.environ, **node), "stdin": heard}}
+    processes.append(subprocess.Popen(words[first:], **how))
+signal.signal(signal.SIGTERM, lambda *_: [os.killpg(p.pid, signal.SIGKILL) for p in processes if p.poll() is None])
+if words[first] == "python3":
+    open("{folder}/pids", "w").write(" ".join(str(p.pid) for p in processes) + ".")
+codes = [p.wait() for p in processes]
+sys.exit(max(code if code >= 0 else 128 - code for code in codes))
 """
 SCANCEL = """#!{python}
 import os, pathlib, signal, sys, time
-pid = pathlib.Path("{folder}/pid")
-while not (pid.exists() and pid.read_text()):
+pids = pathlib.Path("{folder}/pids")
+while not (pids.exists() and pids.read_text().endswith(".")):
     time.sleep(0.02)
-os.killpg(int(pid.read_text()), signal.Signals["SIG" + sys.argv[2].removeprefix("--signal=")])
+for pid in pids.read_text()[:-1].split():
+    try:
+        os.killpg(int(pid), signal.Signals["SIG" + sys.argv[2].removeprefix("--signal=")])
+    except ProcessLookupError:
+        pass
 """
 RUN = """
-import json, os, sys
+import dataclasses, json, os, sys
 from pathlib import Path
-from toolkit.lease import LeaseError, endpoint, host, step
+from toolkit.lease import LeaseError, endpoint, host, ranks, step
 end = endpoint.LeaseEndpoint(**json.loads(sys.argv[1]))
+ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.environ.get("SERVERS", 1)))]
 step._LOOK = os.environ.get("ELASTIC_AI_TEST_LOOK", "") + step._LOOK
+ranks.FirstFailure.__init__.__defaults__ = (1.0,)
 synced = Path(os.environ["SYNCED"]) if "SYNCED" in os.environ else None
-say = lambda words: print(words, file=sys.stderr)
+how = step.How(synced=synced, start=os.environ.get("START", "server"))
+say = lambda words: print(words, file=sys.stderr, flush=True)
 try:
-    sys.exit(step.start_and_wait(host.this_host(), sys.argv[2:], [end], say, synced=synced))
+    sys.exit(step.start_and_wait(host.this_host(), sys.argv[2:], ends, say, how=how))
 except LeaseError as fault:
     sys.exit(f"error: {fault}")
 """
@@ -147,7 +163,7 @@ def test_a_folder_that_is_not_there_starts_nothing(lease: Running) -> None:
     gone.mkdir()
     program = run(lease, "no-such-program", cwd=gone)
     assert "gpu1 has no program no-such-program" in program.communicate(timeout=30)[1]
-    assert not (lease.folder / "pid").exists()
+    assert not (lease.folder / "pids").exists()
 
 
 def copies() -> set[Path]:
@@ -188,3 +204,85 @@ def test_a_killed_program_loses_nothing_and_what_cannot_come_back_stays_there(le
     assert program.returncode == 1
     assert (left / "new").read_text() == "made\n"
     shutil.rmtree(left)
+
+
+#: What each process is told, as one line.
+TELLS = (
+    "echo $NODE_RANK $NNODES $MASTER_ADDR $LOCAL_WORLD_SIZE $ELASTIC_AI_WORLD_SIZE ${RANK-} ${LOCAL_RANK-} "
+    "${WORLD_SIZE-} ${PET_NNODES-} ${PET_NODE_RANK-} ${PET_NPROC_PER_NODE-} ${PET_MASTER_PORT-}"
+)
+
+
+def test_processes_on_several_servers_find_each_other(lease: Running) -> None:
+    """As torchrun and MPI read it; torchrun needs no options."""
+    program = run(lease, "sh", "-c", f"{TELLS}; cat $ELASTIC_AI_HOSTFILE", SERVERS="2")
+    out, err = program.communicate("", timeout=30)
+    assert (program.returncode, err) == (0, "")
+    hosts = ["127.0.0.1 slots=1"] * 2
+    assert sorted(out.splitlines()) == sorted(
+        ["0 2 127.0.0.1 1 2 2 0 1 24041", "1 2 127.0.0.1 1 2 2 1 1 24041", *hosts * 2]
+    )
+    program = run(lease, "sh", "-c", TELLS, SERVERS="3", START="gpu")
+    out, _err = program.communicate("", timeout=30)
+    assert sorted(out.splitlines()) == [f"{n} 3 127.0.0.1 1 3 {n} 0 3" for n in range(3)]
+    program = run(lease, "sh", "-c", "echo once; wc -l < $OMPI_MCA_orte_default_hostfile", SERVERS="3", START="once")
+    assert program.communicate("", timeout=30)[0].split() == ["once", "3"]
+
+
+def test_the_first_process_that_fails_ends_the_others_and_its_exit_code_is_that_of_all(lease: Running) -> None:
+    fails = 'if [ $NODE_RANK = 1 ]; then sleep 1; printf "last words" >&2; exit 7; fi; '
+    program = run(
+        lease, "bash", "-c", f'{fails} trap "echo told; exit 9" TERM; while :; do sleep 0.1; done', SERVERS="3"
+    )
+    out, err = program.communicate("", timeout=60)
+    assert program.returncode == 7
+    assert out.split() == ["told", "told"]
+    assert "process 1 on gpu2 ended with exit code 7; the others are ended" in err
+    assert "last words" in err
+    assert "elastic-ai-" not in err
+    waits = "while :; do sleep 0.1; done"
+    stubborn = run(lease, "bash", "-c", f'{fails} trap "" TERM; {waits}', SERVERS="2")
+    stubborn.communicate("", timeout=60)
+    assert stubborn.returncode == 7
+
+
+def test_signals_and_input_of_several_processes(lease: Running) -> None:
+    """A signal is everybody's, the input the first one's."""
+    program = run(
+        lease, "bash", "-c", 'trap "echo got; exit 3" USR1; echo here; while :; do sleep 0.1; done', SERVERS="2"
+    )
+    assert program.stdout is not None
+    assert [program.stdout.readline() for _ in range(2)] == ["here\n"] * 2
+    program.send_signal(signal.SIGUSR1)
+    out, _err = program.communicate(timeout=30)
+    assert (program.returncode, out.split()) == (3, ["got", "got"])
+    assert run(lease, "cat", SERVERS="3").communicate("once\n", timeout=30)[0] == "once\n"
+
+
+def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Running, tmp_path: Path) -> None:
+    """Here their copies are one folder after the other, as srun of these tests has but one machine."""
+    before, synced = copies(), tmp_path / "folder"
+    synced.mkdir()
+    ends = {node: ["sh", "-c", 'exec "$@"', node] for node in ("gpu1", "gpu2")}
+    places = {node: tmp_path / node for node in ends}
+    (synced / "mine").write_text("given")
+
+    def there(node: str, words: Sequence[str]) -> list[str]:
+        return [word.replace("/var/tmp", str(places[node])) for word in [*ends[node], *words]]
+
+    for place in places.values():
+        place.mkdir()
+    both = sync.Copies(synced, {node: partial(there, node) for node in ends}, dict(os.environ))
+    both.send()
+    for node, place in places.items():
+        (copy,) = place.iterdir()
+        (copy / f"of-{node}").write_text(node)
+    (second,) = places["gpu2"].iterdir()
+    (second / "mine").write_text("changed there")
+    os.utime(second / "mine", (time.time() + 60,) * 2)
+    both.fetch()
+    assert {path.name: path.read_text() for path in synced.iterdir()} == {
+        "mine": "changed there", "of-gpu1": "gpu1", "of-gpu2": "gpu2",
+    }  # fmt: skip
+    assert [list(place.iterdir()) for place in places.values()] == [[], []]
+    assert copies() == before

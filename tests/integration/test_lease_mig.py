@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -45,3 +46,11 @@ def test_a_part_is_an_instance_and_what_no_instance_is_is_refused(divided: Lab) 
     code, out = run_as(divided, "alice", "toolkit run --no-kernels -p 1/4 -l gpu2 -- true")
     assert code != 0
     assert "has no MIG instance of 1/4 (there are: 1/7, 2/7, 3/7)" in out
+    looks = (
+        "import ctypes as c; d, n = c.CDLL('libcuda.so.1'), c.c_int(); d.cuInit(0); d.cuDeviceGetCount(c.byref(n)); "
+    )
+    looks += "m = c.c_size_t(); d.cuDeviceTotalMem_v2(c.byref(m), 0); print('sees', n.value, m.value >> 20)"
+    code, out = run_as(
+        divided, "alice", f"toolkit run --where server -p 2/7 -l gpu2 -- python3 -c {shlex.quote(looks)}"
+    )
+    assert (code, "sees 1 64" in out, "nothing but its environment" in out) == (0, True, True), out

@@ -62,10 +62,11 @@ def test_an_interrupted_program_leaves_nothing_on_the_server(pool: Lab, number: 
 @pytest.mark.usefixtures("nothing_left")
 def test_what_is_not_for_a_program_on_the_server_is_one_sentence(pool: Lab) -> None:
     for words, said in (
-        ("--where server -p 1/2 -- true", "a program there gets whole GPUs"),
+        ("--where server -p 1/2 -- true", "no server can hold a program there to a part"),
         ("-p 1/2 -- true", "can run neither here nor on the server"),
         ("--where client -- true", "could compute nothing on its GPUs"),
-        ("--where server -n 6 -- true", "has 4 at most"),
+        ("--where server -n 5 -- true", "equal numbers on each"),
+        ("--where server --image no-such:1 -- true", "has no image no-such:1"),
         ("--where server -t -- true", "no terminal here"),
     ):
         code, out = run_as(pool, "alice", f"toolkit run {words}")
@@ -102,3 +103,67 @@ def test_an_administrators_grace_reaches_a_program_on_the_server(pool: Lab) -> N
         shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
         code, out = running.result(120)
     assert (code, "the program is sent SIGUSR1" in out, "saved" in out) == (7, True, True), out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_program_on_two_servers_is_one_program(pool: Lab) -> None:
+    """Its processes find each other, and the first that fails is its exit code."""
+    tells = "echo $NODE_RANK $NNODES $(hostname) $MASTER_ADDR; sort $ELASTIC_AI_HOSTFILE | tr '\\n' ' '"
+    code, out = run_as(pool, "alice", f"{HERE} -n 8 -- sh -c {shlex.quote(tells)}")
+    hosts = [pool.ssh(node, "hostname -I").split() for node in ("gpu1", "gpu2")]
+    lines = sorted(line for line in out.splitlines() if line[:3] in ("0 2", "1 2"))
+    assert (code, [line.split()[2] for line in lines]) == (0, ["gpu1", "gpu2"]), out
+    assert len({line.split()[3] for line in lines} & set(hosts[0])) == 1, out
+    assert out.count("slots=4") == 4, out
+    fails = "if [ $NODE_RANK = 1 ]; then exit 7; fi; sleep 3143 & sleep 3144"
+    code, out = run_as(pool, "alice", f"{HERE} -n 2 --apart -- sh -c {shlex.quote(fails)}")
+    assert (code, "process 1 on gpu2 ended with exit code 7; the others are ended" in out) == (7, True), out
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 10)
+    ranks = "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK here"
+    code, out = run_as(pool, "alice", f"{HERE} -n 4 -l gpu1 --start gpu --label -- sh -c {shlex.quote(ranks)}")
+    assert (code, [f"{n}: rank {n} of 4, {n} here" in out for n in range(4)]) == (0, [True] * 4), out
+
+
+#: An image of what the node itself has.
+IMAGE = """
+tar -C / -ch usr/bin/dash usr/bin/id usr/bin/ls usr/bin/cat usr/bin/sleep $(ldd /usr/bin/dash /usr/bin/ls |
+    grep -o '/[^ :]*' | grep -v '^/usr/bin' | sort -u | sed 's#^/##') |
+    docker import --change 'ENV PATH=/usr/bin' - elastic-ai-test:1
+"""
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_a_program_in_a_container_has_the_folder_the_gpus_and_its_users_rights(pool: Lab) -> None:
+    shell(pool, "gpu1", IMAGE)
+    try:
+        shell(
+            pool,
+            "gpu1",
+            "install -d -o alice /var/tmp/alices; echo given > /var/tmp/alices/in; chmod 600 /var/tmp/alices/in",
+        )
+        shell(pool, "gpu1", "chown alice /var/tmp/alices/in; install -d -m 700 /var/tmp/roots")
+        there = f"{HERE} --image elastic-ai-test:1"  # gpu2 does not have it
+        looks = "id -u; cat in > out; ls -d /etc/elastic-ai-emulated; test -w /dev/shm/elastic-ai-devices && echo opens"
+        code, out = run_as(
+            pool, "alice", f"{there} --folder /var/tmp/alices -- dash -c {shlex.quote(f'{looks}; exit 3')}"
+        )
+        assert (code, out.splitlines()[-3:]) == (3, ["2001", "/etc/elastic-ai-emulated", "opens"]), out
+        assert "image elastic-ai-test:1 is sha256:" in out
+        assert shell(pool, "gpu1", "cat /var/tmp/alices/out; stat -c %U /var/tmp/alices/out").split() == [
+            "given",
+            "alice",
+        ]
+        code, out = run_as(pool, "alice", f"{there} --folder /var/tmp/roots -- ls")
+        assert (code, "/var/tmp/roots" in out) == (2, True), out
+        with ThreadPoolExecutor(1) as worker:
+            running = worker.submit(run_as, pool, "alice", f"{there} --folder / -- sleep 3145")
+            until(lambda: pool.processes("gpu1", "^sleep 3145").count("sleep"), 1, 60)
+            shell(pool, "client1", "pkill -KILL -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
+            assert running.result(60)[0] == 137
+        until(lambda: pool.processes("gpu1", "^sleep 314") + shell(pool, "gpu1", "docker ps -aq"), "", 30)
+        assert (
+            shell(pool, "gpu1", "ls /run/elastic-ai/lease-folders 2>/dev/null; grep lease-folders /proc/mounts; true")
+            == ""
+        )
+    finally:
+        shell(pool, "gpu1", "docker image rm -f elastic-ai-test:1; rm -rf /var/tmp/alices /var/tmp/roots")

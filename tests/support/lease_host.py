@@ -215,11 +215,16 @@ class FakeFence:
     left: list[str] = field(default_factory=list)
     holes: list[str] = field(default_factory=list)
     closed: bool = False
+    instances: dict[str, set[int]] = field(default_factory=dict)
 
     def keep(self, users: Mapping[int, Iterable[int]], services: Iterable[int] = ()) -> list[str]:
         self.users = {index: set(uids) for index, uids in users.items()}
         self.services, self.closed = set(services), True
         return self.left
+
+    def keep_instances(self, users: Mapping[str, Iterable[int]]) -> list[str]:
+        self.instances = {path: set(uids) for path, uids in users.items()}
+        return []
 
     def open_again(self) -> list[str]:
         self.closed = False

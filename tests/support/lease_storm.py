@@ -22,6 +22,7 @@ from pathlib import Path
 WISHES = (
     ["-n", "1"], ["-p", "1/7"], ["-p", "1/2"], ["-n", "2", "-p", "1/4"], ["-n", "3", "-p", "1/7"], ["-p", "5/20"],
     ["-n", "2"], ["-m", "100"],
+    ["--where", "server", "-n", "1"], ["--where", "server", "-n", "2"], ["--where", "server", "-n", "2", "--apart"],
 )  # fmt: skip
 #: What happens to it while it runs; `none` is half of all.
 DEATHS = (
@@ -36,6 +37,14 @@ DEATHS = (
     "interrupt while waiting",
 )
 COPY = ["elastic-ai-copybench", "--bytes", "4M", "--latency-count", "20"]
+#: The same on the server itself: what it sees of its GPUs is what the lease says, on each of its servers.
+LOOK = [
+    "python3",
+    "-c",
+    "import ctypes as c, os; d, n = c.CDLL('libcuda.so.1'), c.c_int(); "
+    "assert (d.cuInit(0), d.cuDeviceGetCount(c.byref(n))) == (0, 0); "
+    "assert n.value == len(os.environ['CUDA_VISIBLE_DEVICES'].split(','))",
+]
 LIMIT_S = 300
 #: What `toolkit run` says once its lease runs: 1/2 of gpu1:0, gpu2:0-3.
 _GIVEN = re.compile(r"lease (\d+): ((?:(?:\S+ of )?gpu\d+:[\d,-]+(?:, )?)+)(?: \(.*)?$")
@@ -108,7 +117,8 @@ def one(number: int, seed: int, urgents: int, last: float) -> Outcome | None:
     user, wish, death = dice.choice(("alice", "bob")), dice.choice(WISHES), dice.choice(DEATHS)
     urgent = bool(urgents) and user == "alice" and dice.randrange(urgents) == 0
     account = ["env", "SBATCH_ACCOUNT=urgent"] if urgent else []
-    program = COPY if death == "none" else ["sleep", "20"]
+    does = LOOK if "server" in wish else COPY
+    program = does if death == "none" else ["sleep", "20"]
     began = time.monotonic()
     process = subprocess.Popen(
         ["runuser", "-u", user, "--", *account, "toolkit", "run", "--no-kernels", *wish, "--", *program],

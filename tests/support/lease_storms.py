@@ -28,6 +28,7 @@ SUPPORT = Path(__file__).parent
 WISHES = {
     "-n 1": (1, GPU), "-p 1/7": (1, GPU // 7), "-p 1/2": (1, GPU // 2), "-n 2 -p 1/4": (2, GPU // 4),
     "-n 3 -p 1/7": (3, GPU // 7), "-p 5/20": (1, GPU // 4), "-n 2": (2, GPU), "-m 100": (1, -(-100 * GPU // 256)),
+    "--where server -n 1": (1, GPU), "--where server -n 2": (2, GPU), "--where server -n 2 --apart": (2, GPU),
 }  # fmt: skip
 #: A client hears of an end a moment after its server, so two clients' words may overlap by so much, seconds.
 HEARS_S = 1.0
@@ -198,6 +199,8 @@ def summary(storm: Storm) -> str:
     deaths = Counter(o["death"] for o in storm.outcomes if o["death"] != "none")
     lost = sum(map(preempted, storm.outcomes))
     words = [f"{len(storm.outcomes)} leases asked for, {sum(bool(o['lease']) for o in storm.outcomes)} of them given"]
+    there = [o for o in storm.outcomes if "server" in o["wish"]]
+    words += [f"{len(there)} for programs on the server, {sum(bool(o['lease']) for o in there)} of them given"]
     words += [f"{count} x {death}" for death, count in sorted(deaths.items())]
     words += [f"{lost} lost to a lease that goes before them", f"controller started anew {storm.restarts} times"]
     words += [f"{sum(seen['instances'] for seen in storm.watched.values())} instances seen on the servers"]

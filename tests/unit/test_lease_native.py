@@ -216,6 +216,42 @@ def test_device_files_open_to_the_group_and_to_those_who_are_let_in(dev: Path) -
     assert opened(dev, 2001) == everything
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root: files are given to a group and opened by other users")
+def test_files_of_mig_instances_open_to_those_alone_who_have_the_instance(
+    dev: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The driver is told that nvidia-modprobe, which any user may run, is not to open them again."""
+    monkeypatch.setattr(fence, "CAPABILITIES", tmp_path)
+    caps = dev / "nvidia-caps"
+    caps.mkdir()
+    places = {21: "gi1", 22: "gi1/ci0", 30: "gi2", 99: "gi3"}
+
+    def describe() -> None:
+        """As the driver does. What is written there changes one line of what it says next, here the whole file."""
+        for minor, place in places.items():
+            access = tmp_path / "gpu0/mig" / place / "access"
+            access.parent.mkdir(parents=True, exist_ok=True)
+            access.write_text(f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+
+    describe()
+    for minor in (21, 22, 30):  # of the fourth nobody has made it yet
+        (caps / f"nvidia-cap{minor}").touch()
+        (caps / f"nvidia-cap{minor}").chmod(0o444)
+    config = tmp_path / "gpu0/mig/config"
+    config.write_text("DeviceFileMinor: 1\n")
+    mine = {f"{caps}/nvidia-cap21": [BOB], f"{caps}/nvidia-cap22": [BOB]}
+    assert fence.keep_instances(mine) == []
+    assert opened(caps, BOB) == {"nvidia-cap21", "nvidia-cap22"}
+    assert opened(caps, 2001) == set()
+    assert opened(caps, 64_000, group=3003) == {"nvidia-cap21", "nvidia-cap22", "nvidia-cap30"}
+    assert "DeviceFileModify: 0" in (tmp_path / "gpu0/mig/gi2/access").read_text()
+    assert config.read_text() == "DeviceFileMinor: 1\n"
+    describe()
+    assert fence.open_again() == []
+    assert {path.stat().st_mode & 0o777 for path in caps.iterdir()} == {0o444}
+    assert "DeviceFileModify: 1" in (tmp_path / "gpu0/mig/gi2/access").read_text()
+
+
 def test_no_link_and_no_file_of_a_users_is_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fence, "DEV", tmp_path)
     monkeypatch.setattr(fence, "EMULATED", tmp_path / "emulated")

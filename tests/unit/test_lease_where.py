@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
+import re
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.lease_host import FakeHost, FakeSlurm
-from tests.support.lease_texts import COMMENT, node_text, slurm_job
+from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
 from toolkit.commands import lease_shared, run
-from toolkit.lease import LeaseError, ask, endpoint, hooks, step, unit
+from toolkit.lease import LeaseError, ask, endpoint, hooks, native, step, unit
 from toolkit.lease.engines import NAMES, LeasedGpu, load
 from toolkit.lease.job_comment import parse_comment
-from toolkit.lease.on_server import refuse_parts
+from toolkit.lease.nvml import MigInstance
+from toolkit.lease.on_server import notes_on_devices, part_refusal, servers_for
 from toolkit.lease.slurm import SlurmError
 
 THERE = COMMENT[:-1] + ',"where":"server"}'
@@ -78,12 +80,12 @@ def test_auto_takes_the_engine_where_it_is_enough_and_else_the_server(
             "auto",
             False,
             "whole",
-            "neither here nor on the server: .*no kernels; .*whole GPUs.*--no-kernels",
+            "neither here nor on the server: .*no kernels; .*no server can hold.*--no-kernels",
         ),
         ("reference", "auto", True, "none", "neither here nor on the server: .*policy lets no programs"),
-        ("", "auto", False, "whole", "no remoting engine is installed here.*whole GPUs"),
+        ("", "auto", False, "whole", "no remoting engine is installed here.*no server can hold"),
         ("", "client", True, "whole", "no remoting engine is installed here"),
-        ("lupine", "server", False, "whole", "--where server: a program there gets whole GPUs"),
+        ("lupine", "server", False, "whole", "--where server: no server can hold a program there to a part"),
         ("lupine", "server", True, "none", "--where server: the pool's policy"),
         ("reference", "client", True, "whole", "could compute nothing"),
     ],
@@ -93,9 +95,30 @@ def test_what_can_run_nowhere_is_refused_before_anything_is_asked_for(
 ) -> None:
     if engine:
         (host.engine_dir / "engine.json").write_text(json.dumps({"engine": engine, "release": "r1"}))
-    host.pool_conf.write_text(json.dumps({"servers": {}, "native_jobs": policy}))
+    servers = {"gpu1": {"enforcement": "engine"}, "gpu2": {"enforcement": "mps"}}
+    host.pool_conf.write_text(json.dumps({"servers": servers, "native_jobs": policy}))
     with pytest.raises(LeaseError, match=words):
         run.place(host, where, whole, TRAIN, False)
+
+
+@pytest.mark.parametrize(
+    ("pool", "count", "memory", "words"),
+    [
+        ({"servers": {"gpu1": {"enforcement": "engine"}}, "native_jobs": ["research"]}, 1, None, "^$"),
+        ({"servers": {"gpu1": {"enforcement": "mps"}}, "native_jobs": ["research"]}, 1, None, "own environment"),
+        ({"servers": {"gpu1": {"enforcement": "mps"}, "gpu2": {"enforcement": "mig"}}}, 1, None, "^$"),
+        ({"servers": {"gpu1": {}}}, 1, None, "^$"),  # described by a run of another release
+        ({"servers": {}}, 1, None, "^$"),
+        ("no JSON", 1, None, "^$"),
+        ({"servers": {"gpu1": {"enforcement": "mig"}}}, 2, None, "one part of one GPU"),
+        ({"servers": {"gpu1": {"enforcement": "mig"}}}, 1, 4096, "by -p, not by its memory"),
+    ],
+)
+def test_a_part_there_is_refused_here_only_where_no_server_can_hold_it(
+    host: FakeHost, pool: Any, count: int, memory: int | None, words: str
+) -> None:
+    host.pool_conf.write_text(json.dumps(pool))
+    assert re.search(words, part_refusal(host.pool_conf, count, memory))
 
 
 def wish(host: FakeHost, count: int) -> tuple[ask.LeaseRequest, list[list[str]]]:
@@ -112,8 +135,26 @@ def test_a_program_on_the_server_has_one_job_with_its_share_of_the_server(host: 
     comment = next(word.removeprefix("--comment=") for word in parts[0] if word.startswith("--comment="))
     assert parse_comment(comment).where == "server"
     assert wish(host, 1)[1][0][-1] == "--gres=shard:140"  # all parts of a GPU, which Slurm counts right
-    with pytest.raises(LeaseError, match=r"6 GPUs for a program on the server itself .* has 4 at most"):
-        wish(host, 6)
+
+
+def test_more_gpus_than_a_server_has_are_equal_numbers_of_the_fewest_servers(host: FakeHost) -> None:
+    """In one job, so that all begin and end together."""
+    _request, parts = wish(host, 6)
+    assert len(parts) == 1
+    assert {"--nodes=2", "--ntasks=2", "--gres=gpu:3", "--cpus-per-task=3", f"--mem={3 * (int(22784 * 0.9) // 4)}"} <= (
+        set(parts[0])
+    )
+    for count, apart, gpus, servers in (
+        (8, False, [8, 8], 1), (16, False, [8, 8], 2), (6, False, [4, 4, 2], 2), (6, False, [2, 2, 2], 3),
+        (2, True, [4, 4], 2), (12, False, [8, 4, 4], 3),
+    ):  # fmt: skip
+        assert servers_for(count, apart, gpus) == servers
+    for count, apart, gpus, words in (
+        (5, False, [4, 4], "5 GPUs .* equal numbers on each.* 4, 4"), (3, True, [4, 4], "--apart: 3 GPUs"),
+        (2, False, [], "none"),
+    ):  # fmt: skip
+        with pytest.raises(LeaseError, match=words):
+            servers_for(count, apart, gpus)
 
 
 def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
@@ -139,7 +180,9 @@ def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
     ("changes", "gres", "account", "words"),
     [
         ({}, "shard:v100:70(IDX:2)", "", "whole GPUs"),
-        ({"native_jobs": ["research"]}, "shard:v100:70(IDX:2)", "research", "whole GPUs"),
+        ({"native_jobs": ["research"]}, "shard:v100:70(IDX:2)", "teaching", "lets no programs of teaching onto"),
+        ({"native_jobs": ["research"], "enforcement": "mps"}, "shard:v100:70(IDX:2)", "research", "own environment"),
+        ({"enforcement": "mig"}, "shard:v100:70(IDX:2)", "", "not divided by MIG"),
         ({"native_jobs": "none"}, "gpu:v100:1(IDX:2)", "research", "lets no programs of research onto"),
         ({"native_jobs": ["research"]}, "gpu:v100:1(IDX:2)", "teaching", "lets no programs of teaching onto"),
     ],
@@ -153,12 +196,37 @@ def test_no_wording_of_a_job_gives_its_owner_more_than_a_native_job(
     assert (host.fence.users, host.systemd.units) == ({}, {})
 
 
-def test_an_instance_of_a_divided_gpu_is_no_whole_gpu() -> None:
-    """Who may open the device file reaches the GPU's other instances too."""
-    whole = LeasedGpu(0, "GPU-0", "X", 256, 140, 140)
-    refuse_parts([whole])
-    with pytest.raises(LeaseError, match="whole GPUs"):
-        refuse_parts([whole, replace(whole, uuid="MIG-1", gpu_uuid="GPU-0")])
+def test_a_part_that_nothing_holds_is_for_users_alone_whom_the_policy_trusts_with_it(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.serve(native_jobs=["research"])
+    assert prolog(host, monkeypatch, "shard:v100:70(IDX:2)", account="research") == 0
+    assert host.endpoint(41)["notes"][0].startswith("nothing holds the program to its part: the pool's policy trusts")
+    assert host.fence.users == {2: {os.getuid() or 1001}}
+
+
+def test_a_mig_instance_is_a_part_whose_files_alone_are_opened(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Emulated ones have no files, and are told so."""
+    conf = host.serve(enforcement="mig")
+    one = MigInstance("MIG-1", 1, 0, 2, 64, 22)
+    host.gpus.found[2] = replace(host.gpus.found[2], mig=(one,), mig_slices=7)
+    assert prolog(host, monkeypatch, "shard:v100:40(IDX:2)") == 0
+    end = endpoint.parse(json.dumps(host.endpoint(41)))
+    assert [device["uuid"] for device in end.devices] == ["MIG-1"]
+    assert "nothing but its environment keeps the program to it" in end.notes[0]
+    real = LeasedGpu(2, "MIG-1", "H200", 64, 40, 140, gpu_uuid="GPU-2", device_files=("/dev/nvidia-caps/nvidia-cap12",))
+    assert notes_on_devices([real], conf, "") == []
+    with pytest.raises(LeaseError, match="one part of one GPU"):
+        notes_on_devices([real, replace(real, uuid="MIG-2")], conf, "research")
+    folder = host.run_dir / "41"
+    folder.chmod(0o700)
+    (folder / "instance.json").unlink()
+    (folder / "instance.json").write_text(json.dumps({"devices": [asdict(real)]}))
+    job = jobs_of(slurm_job(41, gres="shard:v100:40(IDX:2)", comment=THERE, uid=1001))[0]
+    assert native.grant_lease(host, job, conf) == []
+    assert host.fence.instances == {"/dev/nvidia-caps/nvidia-cap12": {1001}}
+    assert native.revoke(host, "41") == []
+    assert host.fence.instances == {}
 
 
 def test_a_gpu_that_cannot_be_opened_to_its_owner_starts_nothing(
@@ -214,10 +282,11 @@ def test_a_folder_that_is_not_the_servers_is_no_place_to_run(
 def test_the_step_has_the_leases_gpus_by_name(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.serve()
     prolog(host, monkeypatch, "gpu:v100:2(IDX:1-2)")
-    words = step.command(end_of(host), Path("/home/alice"), ["python", "x.py"], False, False)
+    words = step.command([end_of(host)], Path("/home/alice"), ["python", "x.py"], step.HERE)
     assert words[-2:] == ["python", "x.py"]
-    assert {"srun", "--jobid=41", "--chdir=/home/alice", "CUDA_VISIBLE_DEVICES=GPU-1,GPU-2"} <= set(words)
-    assert "--pty" in step.command(end_of(host), Path("/"), ["sh"], True, False)
+    assert {"srun", "--jobid=41", "--chdir=/home/alice", "--nodes=1", "--ntasks=1"} <= set(words)
+    assert json.loads(words[-3])["nodes"]["gpu1"]["CUDA_VISIBLE_DEVICES"] == "GPU-1,GPU-2"
+    assert "--pty" in step.command([end_of(host)], Path("/"), ["sh"], step.How(terminal=True))
     old = replace(end_of(host), where="client")
     with pytest.raises(LeaseError, match=r"run site\.yml"):
         step.start_and_wait(host, ["sh"], [old], print)

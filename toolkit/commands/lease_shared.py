@@ -17,6 +17,7 @@ import click
 from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool
 from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
 from toolkit.lease.host import Host
+from toolkit.lease.on_server import servers_for
 
 F = TypeVar("F", bound=Callable[..., Any])
 head_options = click.option(
@@ -79,7 +80,7 @@ def request_options(command: F) -> F:
             click.option("-n", "count", type=int, default=1, show_default=True, help="How many GPUs the program sees."),
             click.option("-p", "part", help="Part of each: 0.5, 1/7, 5/20. Without it: whole GPUs."),
             click.option("-m", "memory", type=int, help="Instead of -p: memory of each, in MiB."),
-            click.option("--apart", is_flag=True, help="Parts on different GPUs, which means on different servers."),
+            click.option("--apart", is_flag=True, help="Parts (on the server: GPUs) on different servers."),
             click.option("-l", "servers", help="Only these servers, separated by commas."),
             click.option("--class", "gpu_class", default="", help="Only GPUs of this class."),
             click.option("--hours", type=float, help="For how long (1.5); without it as long as the pool allows."),
@@ -143,6 +144,7 @@ def make_request(
     request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart, where=where)
     ask.refuse_impossible(request, nodes)
     if where == "server":
+        request = replace(request, servers_there=servers_for(count, apart, [node.gpus for node in nodes]))
         request = replace(request, cpus=ask.cpus_for(request, nodes))
     request = replace(request, host_mib=ask.host_mib(host, request, nodes, known))
     if share.note:

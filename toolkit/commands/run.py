@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
@@ -16,9 +18,10 @@ import click
 from toolkit.commands.lease_shared import make_request, omit, request_options, say
 from toolkit.commands.lease_static import endpoint_text
 from toolkit.exits import epilogue
-from toolkit.lease import SHARDS_PER_GPU, LeaseError, endpoint, engines, pool, running, step
-from toolkit.lease.fraction import parse_part
+from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, endpoint, engines, images, pool, running, step
+from toolkit.lease.fraction import GpuPart, parse_part
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.on_server import part_refusal
 from toolkit.lease.sync import readable
 
 #: Programs of the toolkit's own that are known to launch no kernels.
@@ -40,21 +43,28 @@ def refuse_without_kernels(engine: str, program: tuple[str, ...], no_kernels: bo
         )
 
 
-def on_server(host: Host, whole: bool) -> str:
+def on_server(host: Host, whole: bool, count: int = 1, memory: int | None = None) -> str:
     """Why no program may run on the servers themselves, '' where it may (or the servers decide)."""
-    if not whole:
-        return "a program there gets whole GPUs, because nothing would hold it to a part"
+    against = "" if whole else part_refusal(host.pool_conf, count, memory)
+    if against:
+        return against
     return "the pool's policy lets no programs onto its servers (native_jobs)" if pool.closed(host.pool_conf) else ""
 
 
 def place(
-    host: Host, where: str, whole: bool, program: tuple[str, ...], no_kernels: bool
+    host: Host,
+    where: str,
+    whole: bool,
+    program: tuple[str, ...],
+    no_kernels: bool,
+    count: int = 1,
+    memory: int | None = None,
 ) -> tuple[Literal["client", "server"], str]:
     """Where the program runs, and for `auto` the line that says so. LeaseError where it can run nowhere."""
     if where == "client":
         refuse_without_kernels(engines.installed(host.engine_dir)["engine"], program, no_kernels)
         return "client", ""
-    against = on_server(host, whole)
+    against = on_server(host, whole, count, memory)
     if where == "server":
         if against:
             raise LeaseError(f"--where server: {against}")
@@ -71,6 +81,16 @@ def place(
         hint = "; for a program that only copies give --no-kernels" if "kernels" in why else ""
         raise LeaseError(f"{program[0]} can run neither here nor on the server: {why}; {against}{hint}")
     return "server", f"{program[0]} runs on the server itself: {why}"
+
+
+def on_servers(host: Host, image: str, servers: str | None, gpu_class: str) -> tuple[str, str | None]:
+    """The image as the servers know it, and which of them may have it, for -l. LeaseError where none has."""
+    named = tuple(name.strip() for name in (servers or "").split(",") if name.strip())
+    wish = ask.LeaseRequest(1, GpuPart(1, 1), named, gpu_class)
+    names = [node.name for node in ask.eligible(wish, host.slurm.nodes(), host.slurm.default_partition())]
+    found, may = images.find(host, image, names)
+    say(f"image {image} is {found or 'looked for when the lease runs: no server could be asked now'}")
+    return found or image, servers if may == names else ",".join(may)
 
 
 def pass_on(words: list[str]) -> NoReturn:
@@ -103,6 +123,18 @@ def ready() -> None:
 @click.option("--folder", help="On the server: PROGRAM's folder there.  [default: this one, which both have]")
 @click.option("--sync", help="On the server: copy this folder there, run PROGRAM in it, and copy it back.")
 @click.option("-t", "--terminal", is_flag=True, help="On the server: give PROGRAM a terminal.")
+@click.option(
+    "--start",
+    type=click.Choice(["server", "gpu", "once"]),
+    help="On the server: one PROGRAM on each server, one for each GPU, or one, which starts the others.  "
+    "[default: server]",
+)
+@click.option("--label", is_flag=True, help="On the server, of several processes: each line begins with whose it is.")
+@click.option(
+    "--mpi", help="On the server: Slurm starts PROGRAM as ranks of this kind of MPI (pmix, pmi2); --start gpu."
+)
+@click.option("--image", help="Run PROGRAM in a container of this image, with the leased GPUs.")
+@click.option("-e", "--env", "variables", multiple=True, help="A variable of yours that goes into the container.")
 @click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; an engine that only copies is enough.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
@@ -120,6 +152,11 @@ def run(
     folder: str | None,
     sync: str | None,
     terminal: bool,
+    start: Literal["server", "gpu", "once"] | None,
+    label: bool,
+    mpi: str | None,
+    image: str | None,
+    variables: tuple[str, ...],
     no_kernels: bool,
     program: tuple[str, ...],
 ) -> None:
@@ -132,6 +169,7 @@ def run(
     toolkit run -m 4096 -- python serve.py       as large a part as holds 4096 MiB
     toolkit run --where server -- python x.py    on the GPU server, in this folder, which both have
     toolkit run --sync . -- python x.py          there, in a copy of this folder, which comes back
+    toolkit run -n 16 -- torchrun train.py       on as many servers as it takes, once on each
     toolkit run --lease 42 -- python train.py    on a lease that is there
     toolkit run --signal USR1 -- python train.py when GPUs are taken back: SIGUSR1, then the pool's grace
     """
@@ -148,30 +186,52 @@ def run(
             "--folder": folder,
             "--sync": sync,
             "--where server": where == "server",
+            "--start": start,
+            "--label": label,
+            "--mpi": mpi,
+            "--image": image,
         }
         given |= {"--hours": hours} | ({"--static": static} if lease is not None else {})
         omit("--static" if lease is None else "--lease", "runs on what the lease has", given)
         where = "client"
     host = this_host()
     whole = memory is None and (part is None or parse_part(part).whole)
-    chosen_place, told = place(host, where, whole, program, no_kernels)
+    chosen_place, told = place(host, where, whole, program, no_kernels, count, memory)
+    there_alone: dict[str, object] = {"-t": terminal, "--folder": folder, "--sync": sync}
+    there_alone |= {"--start": start, "--label": label, "--mpi": mpi}
     if chosen_place == "server":
         if sync and folder:
             raise LeaseError("--sync and --folder both say where the program runs; give one of them")
-        synced = readable(Path(sync)) if sync is not None else None
+        if mpi and not re.fullmatch(r"[a-z0-9_]+", mpi):
+            raise LeaseError(f"--mpi {mpi}: no kind of MPI; srun --mpi=list on a server lists them")
+        how = step.How(
+            terminal=terminal,
+            folder=Path(folder) if folder else None,
+            synced=readable(Path(sync)) if sync is not None else None,
+            start=start or ("gpu" if mpi else "server"),
+            label=label,
+            mpi=mpi or "none",
+            variables=variables,
+        )
         ready()
+        if image is not None:
+            found, servers = on_servers(host, image, servers, gpu_class)
+            how = replace(how, image=found)
         request, parts = make_request(host, count, part, None, servers, gpu_class, hours, "run", apart, "server")
         if told:
             say(told)
-        there = partial(step.start_and_wait, terminal=terminal, folder=Path(folder) if folder else None, synced=synced)
-        sys.exit(running.run(host, request, parts, program, say, chosen, there))
-    for option, given_it in {"-t": terminal, "--folder": folder, "--sync": sync}.items():
+        sys.exit(running.run(host, request, parts, program, say, chosen, partial(step.start_and_wait, how=how)))
+    for option, given_it in there_alone.items():
         if given_it:
             raise LeaseError(f"{option} is for programs on the server, and this one runs here")
-    running.find_program(program)
+    container = images.here(image, variables) if image is not None else None
+    if container is None:
+        running.find_program(program)
     elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
     if elsewhere is not None and chosen is not None:
         raise LeaseError("--signal: this machine's engine runs programs by its own client, which gives no notice")
+    if elsewhere is not None and container is not None:
+        raise LeaseError("--image: this machine's engine runs programs by its own client, which knows no containers")
     if elsewhere is not None:
         share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
         named = tuple(servers.split(",")) if servers else ()
@@ -185,4 +245,7 @@ def run(
     running.check_servers(host, request.count if request.spread else len(parts))
     if told:
         say(told)
-    sys.exit(running.run(host, request, parts, program, say, chosen))
+    if container is not None:
+        say(f"image {image} is {container.identity}")
+    start_here = partial(running.start_and_wait, container=container)
+    sys.exit(running.run(host, request, parts, program, say, chosen, start_here))

@@ -40,7 +40,7 @@ class LeaseRequest:
     """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
 
     host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
-    here, by an engine, or on the server itself, in one job on one server with `cpus` for each device.
+    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` for each device.
     """
 
     count: int
@@ -54,12 +54,18 @@ class LeaseRequest:
     apart: bool = False
     where: Literal["client", "server"] = "client"
     cpus: int = 1
+    servers_there: int = 1
+
+    @property
+    def on_each(self) -> int:
+        """Devices of a program on the server itself, on each of its servers."""
+        return self.count // self.servers_there
 
     @property
     def spread(self) -> bool:
         """Whether its parts are on servers of their own: Slurm spreads parts over servers, and never over the GPUs of
         one. Whole GPUs are apart anyway."""
-        return self.apart and self.count > 1 and not self.part.whole
+        return self.apart and self.count > 1 and not self.part.whole and self.where == "client"
 
     @property
     def text(self) -> str:
@@ -91,12 +97,6 @@ def refuse_impossible(request: LeaseRequest, nodes: Sequence[PoolNode]) -> None:
         raise LeaseError(f"-n {request.count}: request at least 1 GPU")
     gpus = sum(node.gpus for node in nodes)
     detail = ", ".join(f"{node.name}: {node.gpus}" for node in nodes) or "no server fits"
-    most_on_one = max((node.gpus for node in nodes), default=0)
-    if request.where == "server" and most_on_one < request.count <= gpus:
-        raise LeaseError(
-            f"{request.text} for a program on the server itself are those of one server, which has {most_on_one} at "
-            f"most ({detail})"
-        )
     fits = gpus if request.part.whole else gpus * (request.part.of // request.part.shards)
     if request.count > fits:
         most = "" if request.part.whole else f", which is {fits} such parts"
@@ -128,10 +128,10 @@ def _each(request: LeaseRequest) -> list[str]:
     A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
     soon as one of several jobs on it has ended, and would then give it out as a whole.
     """
-    if request.where == "server" and request.count > 1:
-        return [f"gpu:{request.count}"]
+    if request.where == "server" and request.on_each > 1:
+        return [f"gpu:{request.on_each}"]
     one = f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"
-    return [one] if request.spread else [one] * request.count
+    return [one] if request.spread or request.where == "server" else [one] * request.count
 
 
 def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
@@ -172,8 +172,8 @@ def host_mib(host: Host, request: LeaseRequest, nodes: Sequence[PoolNode], serve
 
 
 def _large(request: LeaseRequest, nodes: Sequence[PoolNode]) -> list[PoolNode]:
-    """Servers that have so many GPUs at all."""
-    return [node for node in nodes if node.gpus >= max(request.count, 1)]
+    """Servers that have so many GPUs at all as each of the program's is to give."""
+    return [node for node in nodes if node.gpus >= max(request.on_each, 1)]
 
 
 def cpus_for(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
@@ -196,7 +196,8 @@ def options(
     names = {node.name for node in nodes}
     others = [node.name for node in everyone if node.name not in names]
     minutes = [] if request.seconds is None else [f"--time={max(-(-request.seconds // 60), 1)}"]
-    mode, servers = "hold" if request.mode == "hold" else "run", request.count if request.spread else 1
+    mode = "hold" if request.mode == "hold" else "run"
+    servers = request.count if request.spread else request.servers_there
     comment = JobComment(
         clients=clients,
         host=socket.gethostname().split(".")[0][:64],
@@ -212,7 +213,7 @@ def options(
         _COMMENT + comment.text(),
         f"--nodes={servers}",
         f"--ntasks={servers}",
-        f"--cpus-per-task={request.cpus * (request.count if request.where == 'server' else 1)}",
+        f"--cpus-per-task={request.cpus * (request.on_each if request.where == 'server' else 1)}",
         "--no-requeue",
         "--oversubscribe",
         "--chdir=/",

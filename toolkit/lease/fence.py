@@ -4,6 +4,9 @@ The units of leases have the group, so a lease reaches a GPU through its engine 
 server himself (a step in the lease's job, a job beside it, a login) cannot open the device. Owners of native jobs are
 let in by an access list on the files of their GPUs while the job runs (module native).
 
+Instances of a GPU that is divided by MIG have files of their own, and owners of programs on the server are let in to
+those of their instance.
+
 /dev/nvidia-uvm stays as it is: nvidia-modprobe, which every user may run, gives it back to all, and without
 /dev/nvidiaN it reaches no GPU. Emulated GPUs of a lab are one file for all of them.
 """
@@ -24,7 +27,9 @@ DEV = Path("/dev")
 EMULATED = Path("/dev/shm/elastic-ai-devices")  # noqa: S108 - the name is the lab's; what lies there is looked at
 #: How the driver, and nvidia-modprobe for any user, makes device files: options NVreg_DeviceFile... of the module.
 PARAMS = Path("/proc/driver/nvidia/params")
-MODE, MODE_OF_ALL = 0o660, 0o666
+#: Which device file admits to an instance: NVIDIA Multi-Instance GPU User Guide, "Device Nodes and Capabilities".
+CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
+MODE, MODE_OF_ALL, MODE_OF_INSTANCES = 0o660, 0o666, 0o444
 _OTHERS = stat.S_IROTH | stat.S_IWOTH
 _XATTR = "system.posix_acl_access"
 #: linux/posix_acl_xattr.h: a version, then (tag, permissions, id) in the order of the tags.
@@ -95,6 +100,49 @@ def keep(users: Mapping[int, Iterable[int]], services: Iterable[int] = ()) -> li
     return left
 
 
+def _instance_file(instance_access: Path) -> Path | None:
+    """The device file that an `access` file of a MIG instance is about; None where there is none (yet)."""
+    minor = re.search(r"^DeviceFileMinor: (\d+)$", instance_access.read_text(), re.MULTILINE)
+    path = DEV / "nvidia-caps" / f"nvidia-cap{minor[1]}" if minor else None
+    return path if path is not None and _is_device(path) else None
+
+
+def keep_instances(users: Mapping[str, Iterable[int]]) -> list[str]:
+    """Close the device files of all MIG instances but to root, the group and `users` (uids by the path of the file).
+    What could not be done, in words.
+
+    The driver makes them open to all; that nvidia-modprobe, which every user may run, leaves them closed is said to the
+    driver by a line in the instance's own file in /proc (nv-caps.c of the driver's open modules).
+    """
+    try:
+        gid = grp.getgrnam(GROUP).gr_gid
+    except KeyError:
+        return [f"there is no group {GROUP} on this server; run site.yml again"]
+    left = []
+    for access in sorted(CAPABILITIES.glob("gpu*/mig/gi*/**/access")):
+        try:
+            path = _instance_file(access)
+            if path is not None:
+                access.write_text("DeviceFileModify: 0\n")
+                _set(path, gid, MODE, set(users.get(str(path), ())))
+        except OSError as fault:
+            left.append(f"{access}: {fault.strerror}")
+    return left
+
+
+def _open_instances() -> list[str]:
+    left = []
+    for access in sorted(CAPABILITIES.glob("gpu*/mig/gi*/**/access")):
+        try:
+            path = _instance_file(access)
+            if path is not None:
+                _set(path, 0, MODE_OF_INSTANCES, set())
+                access.write_text("DeviceFileModify: 1\n")
+        except OSError as fault:
+            left.append(f"{access}: {fault.strerror}")
+    return left
+
+
 def open_again() -> list[str]:
     """Give the device files back to all users, as the driver makes them. What could not be done, in words."""
     left = []
@@ -103,7 +151,7 @@ def open_again() -> list[str]:
             _set(path, 0, MODE_OF_ALL, set())
         except OSError as fault:
             left.append(f"{path}: {fault.strerror}")
-    return left
+    return left + _open_instances()
 
 
 def gaps() -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, LeaseError, age, instance, native
+from toolkit.lease import JOB_NAME, LeaseError, age, container, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
 from toolkit.lease.on_server import on_server
@@ -149,7 +149,7 @@ def epilog(host: Host | None = None) -> int:
         tell(str(fault))
         return 0
     was = (host.run_dir / job_id).exists()
-    left = instance.end_instance(host, job_id)
+    left = container.remove(host, job_id) + instance.end_instance(host, job_id)
     tell_all(f"job {job_id}: not everything of its lease was removed", left)
     try:
         open_still = native.revoke(host, job_id)
@@ -276,7 +276,7 @@ def sweep(host: Host | None = None) -> int:
         if job_id in jobs and folder.exists():
             _sweep_one(host, job_id, folder, jobs[job_id])
         elif job_id not in jobs and (not folder.exists() or age.age_s(host, folder) > 5):
-            left = instance.end_instance(host, job_id)
+            left = container.remove(host, job_id) + instance.end_instance(host, job_id)
             tell(f"job {job_id} is over and its lease was still here: " + ("; ".join(left) or "gone now"))
             failed += bool(left)
     if set(jobs) - set(known):

@@ -126,6 +126,9 @@ class Fence(Protocol):
     def keep(self, users: Mapping[int, Iterable[int]], services: Iterable[int] = ()) -> list[str]:
         """Close them but to these uids, by GPU or all; what could not be done."""
 
+    def keep_instances(self, users: Mapping[str, Iterable[int]]) -> list[str]:
+        """Close the files of MIG instances but to these uids, by file; what could not be done."""
+
     def open_again(self) -> list[str]:
         """Open them to all users; what could not be done."""
 

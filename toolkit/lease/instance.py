@@ -24,7 +24,7 @@ from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
 from toolkit.lease.job_comment import JobComment, is_lease_comment, parse_comment
-from toolkit.lease.on_server import AGENT_MIB, refuse_parts
+from toolkit.lease.on_server import AGENT_MIB, notes_on_devices
 from toolkit.lease.overlap import AlreadyTaken, native_wholes, refuse_overlap
 from toolkit.lease.part_notes import notes_on_parts
 from toolkit.lease.server_conf import ServerConf
@@ -188,18 +188,18 @@ def describe(
     slurm_end: float | None,
     memory_mib: int | None,
     conf: ServerConf,
+    account: str = "",
 ) -> dict[str, Any]:
     """The instance as data, under the lock; LeaseError when this server cannot give it."""
     native = request.where == "server"
     engine = {"engine": "", "release": ""} if native else installed(conf.engine_dir)
     others = {key: value for key, value in known(host).items() if key != job_id}
     devices = devices_of(host, held, conf, 0 if native else request.memory_mib, others)
-    if native:
-        refuse_parts(devices)
+    native_notes = notes_on_devices(devices, conf, account) if native else []
     refuse_overlap(devices, others, native_wholes(host))
     port, agent_port = free_ports(host, conf, others)
     parts = any(not device.whole for device in devices)
-    mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts else None
+    mps = Path(conf.mps_pipe) if conf.enforcement == "mps" and parts and not native else None
     if mps is not None and not mps.is_dir():
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: no MPS daemon runs ({mps} is not there)")
     folder = host.run_dir / job_id
@@ -226,11 +226,13 @@ def describe(
         "heartbeat_s": conf.heartbeat_s,
         "first_s": conf.first_s,
         "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
+        "job_memory_mib": memory_mib or 0,
         "started": host.clock.time(),
         "where": request.where,
     }
     if native:
-        return instance | {"notes": []}
+        sizes = notes_on_parts(host, devices, conf) if parts and not native_notes else []
+        return instance | {"notes": [*native_notes, *sizes]}
     adapter, start = load(engine["engine"]), start_of(instance)
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
@@ -274,7 +276,8 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     if job.problem:
         refuse(host, job_id, job.uid, conf, job.problem)
     held = [part for part in job.held if part.node == conf.node]
-    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, job.memory_mib or 0)
+    asked_mib = job.memory_mib or 0
+    begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, asked_mib, job.account)
 
 
 def _make(host: Host, folder: Path) -> None:
@@ -303,16 +306,17 @@ def begin(
     end: float | None = None,
     slurm_end: float | None = None,
     memory_mib: int | None = None,
+    account: str = "",
 ) -> None:
     """As `start`, from what is known of the request. slurm_end: Slurm's record of its end, far away where none is.
-    memory_mib: host memory that its job asked for, None without a job."""
+    memory_mib: host memory that its job asked for, None without a job. account: its owner's class of users."""
     folder = host.run_dir / job_id
     try:
         end_instance(host, job_id)  # of a job of the same number, when Slurm's numbers began anew
         request = parse_comment(comment)
         close_ports(host, conf)
         with locked(host):
-            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf)
+            instance = describe(host, job_id, lease, uid, request, held, end, slurm_end, memory_mib, conf, account)
             _make(host, folder)
             _write(folder / INSTANCE, json.dumps(instance), 0o400)
             host.firewall.admit(instance["clients"], (instance["port"], instance["agent_port"]))

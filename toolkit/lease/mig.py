@@ -15,12 +15,11 @@ from pathlib import Path
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
+from toolkit.lease.fence import CAPABILITIES
 from toolkit.lease.fraction import share_text
 from toolkit.lease.nvml import Gpu, MigInstance
 from toolkit.lease.server_conf import ServerConf
 
-#: Which device file admits to an instance: NVIDIA Multi-Instance GPU User Guide, "Device Nodes and Capabilities".
-CAPABILITIES = Path("/proc/driver/nvidia/capabilities")
 DEVICES = Path("/dev/nvidia-caps")
 
 

@@ -13,9 +13,10 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance import known as instances_of
 from toolkit.lease.instance import locked
 from toolkit.lease.overlap import native_records
 from toolkit.lease.server_conf import ServerConf, read_server_conf
@@ -32,11 +33,11 @@ def refusal(job: SlurmJob, conf: ServerConf) -> str:
     return f"the pool's policy gives native jobs of {job.account or 'no class'} no GPUs (native_jobs)"
 
 
-def _users(host: Host) -> Iterator[tuple[int, list[int]]]:
+def _users(host: Host) -> Iterator[tuple[int, list[int], list[str]]]:
     for path in native_records(host).glob("[0-9]*"):
         try:
             record = json.loads(path.read_text())
-            yield int(record["uid"]), [int(index) for index in record["gpus"]]
+            yield int(record["uid"]), [int(index) for index in record["gpus"]], list(map(str, record.get("files", ())))
         except (OSError, ValueError, KeyError, TypeError):
             continue
 
@@ -62,10 +63,14 @@ def _apply(host: Host, conf: ServerConf) -> list[str]:
     if not conf.fence:
         return []
     users: dict[int, set[int]] = {}
-    for uid, indices in _users(host):
+    instances: dict[str, set[int]] = {}
+    for uid, indices, paths in _users(host):
         for index in indices:
             users.setdefault(index, set()).add(uid)
-    return host.fence.keep(users, _service_uids(conf))
+        for path in paths:
+            instances.setdefault(path, set()).add(uid)
+    left = host.fence.keep(users, _service_uids(conf))
+    return left + (host.fence.keep_instances(instances) if conf.enforcement == "mig" else [])
 
 
 def policy_refusal(job: SlurmJob, conf: ServerConf) -> str:
@@ -76,18 +81,22 @@ def policy_refusal(job: SlurmJob, conf: ServerConf) -> str:
 
 
 def grant_lease(host: Host, job: SlurmJob, conf: ServerConf) -> list[str]:
-    """The owner of a lease whose program runs on the server itself may open its GPUs, which are whole. What could not
-    be done, in words. Not among the wholes of native jobs: leases are counted as leases."""
+    """The owner of a lease whose program runs on the server itself may open its GPUs, which are whole, or its MIG
+    instance. What could not be done, in words. Not among the wholes of native jobs: leases are counted as leases."""
     indices = sorted({part.index for part in job.held if part.node == conf.node})
-    return [] if not conf.fence or job.uid == 0 else _let_in(host, job, indices, [], conf)
+    devices = instances_of(host).get(str(job.id), {}).get("devices", [])
+    paths = [path for device in devices for path in device["device_files"]]
+    return [] if not conf.fence or job.uid == 0 else _let_in(host, job, indices, [], conf, paths)
 
 
-def _let_in(host: Host, job: SlurmJob, indices: list[int], whole: list[int], conf: ServerConf) -> list[str]:
+def _let_in(
+    host: Host, job: SlurmJob, indices: list[int], whole: list[int], conf: ServerConf, paths: Sequence[str] = ()
+) -> list[str]:
     with locked(host):
         folder = native_records(host)
         folder.mkdir(mode=0o700, exist_ok=True)
         scratch = folder / f".{job.id}"
-        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole}))
+        scratch.write_text(json.dumps({"uid": job.uid, "gpus": indices, "whole": whole, "files": paths}))
         scratch.replace(folder / str(job.id))
         return _apply(host, conf)
 

@@ -1,16 +1,21 @@
-"""Leases whose program runs on the GPU server itself: no engine, whole GPUs, and the server's device files.
+"""Leases whose program runs on the GPU server itself: no engine, and the server's device files.
 
-Whoever may open a GPU's device file has all of that GPU. So such a lease has whole GPUs and no MIG instances, and its
-owner is let in as the owner of a native job is (module native), if the pool's policy has native jobs for him.
+Whoever may open a GPU's device file has all of that GPU, but for one that is divided by MIG: there the files of the
+instances decide. So such a lease has whole GPUs or one instance, and its owner is let in as the owner of a native job
+is (module native), if the pool's policy has native jobs for him. A part that nothing holds is for users alone whom the
+policy trusts with the whole GPU.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import LeasedGpu
 from toolkit.lease.job_comment import parse_comment
+from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
 
 #: Host memory of an agent without an engine; beside what the lease's job asked Slurm for, which is its program's.
@@ -25,7 +30,66 @@ def on_server(job: SlurmJob) -> bool:
         return False
 
 
-def refuse_parts(devices: Sequence[LeasedGpu]) -> None:
-    """LeaseError where a program on the server itself would have more than its lease."""
-    if not all(device.whole and not device.mig for device in devices):
-        raise LeaseError("a program on the server itself gets whole GPUs: nothing would hold it to a part")
+def servers_for(count: int, apart: bool, gpus: Sequence[int]) -> int:
+    """On how many servers a program gets so many whole GPUs: the fewest that can give equal numbers, because launchers
+    start as many processes on each; with `apart` on as many as GPUs. gpus: those of each server that may be chosen.
+    LeaseError where no number of servers can."""
+    for servers in [count] if apart else range(1, len(gpus) + 1):
+        if count % servers == 0 and sum(has >= count // servers for has in gpus) >= servers:
+            return servers
+    have = ", ".join(map(str, gpus)) or "none"
+    if apart:
+        raise LeaseError(f"--apart: {count} GPUs on servers of their own, and there are {len(gpus)} servers with GPUs")
+    raise LeaseError(
+        f"{count} GPUs for a program on the servers themselves are equal numbers on each, and no servers here can give "
+        f"these (their GPUs: {have}); ask for another number"
+    )
+
+
+_NOT_HELD = {
+    "engine": "the engine holds its own programs to a part, and no others",
+    "mps": "MPS takes a program's limits from the program's own environment, and serves one user at a time",
+    "mig": "this GPU is not divided by MIG",
+}
+_INSTEAD = "ask for whole GPUs"
+
+
+def notes_on_devices(devices: Sequence[LeasedGpu], conf: ServerConf, account: str) -> list[str]:
+    """What the owner ought to know of how his part is held; LeaseError where a program on the server itself would have
+    more than its lease, and the policy does not trust him with it. account: his class of users."""
+    parts = [device for device in devices if device.mig or not device.whole]
+    if not parts:
+        return []
+    if len(devices) > 1:
+        raise LeaseError("a program on the server itself gets one part of one GPU, or whole GPUs")
+    device = parts[0]
+    if device.mig and device.emulated:
+        return [
+            "the emulated GPUs of a server are one device file: nothing but its environment keeps the program to it"
+        ]
+    if device.mig:
+        return []
+    if conf.enforcement == "engine" and account and account in (conf.native_jobs or ()):
+        return [f"nothing holds the program to its part: the pool's policy trusts {account} with it (native_jobs)"]
+    raise LeaseError(
+        f"{conf.node} cannot hold a program on the server itself to a part of a GPU: {_NOT_HELD[conf.enforcement]}; "
+        f"{_INSTEAD}"
+    )
+
+
+def part_refusal(pool_conf: Path, count: int, memory: int | None) -> str:
+    """Why no server can hold a program on it to a part, as far as this machine was told; "" where one may, and decides
+    for itself. pool_conf: pool.json."""
+    if memory is not None:
+        return "a part for a program there is given by -p, not by its memory (-m)"
+    if count > 1:
+        return f"a program there gets one part of one GPU; {_INSTEAD}, or for one part"
+    try:
+        data = json.loads(pool_conf.read_text())
+        ways = {str(server.get("enforcement") or "") for server in data["servers"].values()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return ""
+    trusted = isinstance(data.get("native_jobs"), list) and "engine" in ways
+    if not ways or "" in ways or "mig" in ways or trusted:
+        return ""
+    return f"no server can hold a program there to a part: {'; '.join(_NOT_HELD[way] for way in sorted(ways))}"

@@ -21,6 +21,7 @@ from toolkit.lease.endpoint import LeaseEndpoint, check_devices, check_engine, e
 from toolkit.lease.engines import installed, load
 from toolkit.lease.heartbeat import Keeper, keep
 from toolkit.lease.host import Host
+from toolkit.lease.images import Here
 from toolkit.lease.pool import where_text
 from toolkit.lease.wire import EndCode, Ending
 
@@ -171,9 +172,10 @@ def start_and_wait(
     say: Say,
     chosen: signal.Signals | None = None,
     patience_s: float = LOST_S,
+    container: Here | None = None,
 ) -> int:
     """Run the program on the endpoints of one lease, which it neither asks for nor gives back. chosen: the signal that
-    it is sent when the lease is about to end, or has ended without notice."""
+    it is sent when the lease is about to end, or has ended without notice. container: where it runs, if in one."""
     lease = endpoints[0].lease
     check_engine(endpoints, host.engine_dir)
     for endpoint in endpoints:
@@ -184,6 +186,8 @@ def start_and_wait(
         keepers, lost = keep(endpoints)
         try:
             environment |= {"ELASTIC_AI_LEASE": str(lease), "ELASTIC_AI_GPUS": gpus_text(endpoints)}
+            if container is not None:
+                argv = container.command(argv, environment, [host.engine_dir, folder])
             environment = {**os.environ, **environment}
             check_devices(endpoints, host.engine_dir, environment)
             try:
@@ -199,6 +203,8 @@ def start_and_wait(
         finally:
             for keeper in keepers:
                 keeper.end()
+            if container is not None:
+                container.remove()
 
 
 def describe(endpoints: Sequence[LeaseEndpoint]) -> str:

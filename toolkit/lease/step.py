@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from toolkit.lease import Exit, LeaseError, sync
-from toolkit.lease.endpoint import LeaseEndpoint, gpus_text
+from toolkit.lease import Exit, LeaseError, ranks, sync
+from toolkit.lease.endpoint import LeaseEndpoint
 from toolkit.lease.heartbeat import keep
 from toolkit.lease.host import Host
 from toolkit.lease.running import FORWARDED, LOST_S, Say, Watch
@@ -26,7 +27,8 @@ from toolkit.lease.slurm import PASSED_ON, SlurmError, said
 #: So often Ctrl-C is passed on; the next one ends the program.
 PATIENT = 2
 #: What a step shares with the job's others: all that the job has. Messages of srun's own would be the program's.
-_STEP = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--mpi=none")
+_SHARED = ("--overlap", "--mem=0")
+_STEP = (*_SHARED, "--nodes=1", "--ntasks=1", "--mpi=none")
 #: Arguments: folder, what it is known by ("-": its name; a file in it; inode and time of change), program. One sentence
 #: where the program cannot run in it.
 _LOOK = """
@@ -37,28 +39,29 @@ command -v "$3" >/dev/null || { echo "has no program $3"; exit 1; }
 """
 
 
-#: Around the program there: what it started ends with it, also where Slurm loses sight of a process whose parent has
-#: ended (no cgroups). Slurm's signals reach all processes of a step, so that this one takes no notice of them. 36 is
-#: PR_SET_CHILD_SUBREAPER.
-_HOLD = """
-import ctypes, os, signal, subprocess, sys
-ctypes.CDLL(None).prctl(36, 1)
-for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
-    signal.signal(signal.Signals["SIG" + name], lambda *_: None)
-try:
-    program = subprocess.Popen(sys.argv[1:])
-except OSError as fault:
-    sys.exit(f"{sys.argv[1]}: {fault.strerror}")
-code = program.wait()
-while True:
-    for pid in open(f"/proc/self/task/{os.getpid()}/children").read().split():
-        os.kill(int(pid), signal.SIGKILL)
-    try:
-        os.wait()
-    except ChildProcessError:
-        break
-sys.exit(code if code >= 0 else 128 - code)
-"""
+@dataclass(frozen=True)
+class How:
+    """How a program runs there. folder: on the server; None: this one. synced: a folder that is copied there, to run
+    in, and back. label: each line says whose it is. mpi: Slurm's kind of MPI, for processes that it starts. image: of a
+    container that it runs in, with these of the user's variables."""
+
+    terminal: bool = False
+    folder: Path | None = None
+    synced: Path | None = None
+    start: ranks.Start = "server"
+    label: bool = False
+    mpi: str = "none"
+    image: str = ""
+    variables: tuple[str, ...] = ()
+
+
+#: In this folder, without anything special.
+HERE = How()
+
+
+def _copies(folder: Path, endpoints: Sequence[LeaseEndpoint]) -> sync.Copies:
+    """The folder's copies on all servers of the lease."""
+    return sync.Copies(folder, {end.node: partial(_beside, end, endpoints) for end in endpoints}, user_environment())
 
 
 def user_environment() -> dict[str, str]:
@@ -78,10 +81,23 @@ def _known_by(folder: Path, stack: ExitStack) -> str:
     return Path(mark.name).name
 
 
-def look(host: Host, endpoint: LeaseEndpoint, folder: Path, program: str, named: bool = False) -> None:
+def _on(endpoint: LeaseEndpoint, among: Sequence[LeaseEndpoint]) -> list[str]:
+    """srun's first words for one of the lease's servers."""
+    where = [f"--nodelist={endpoint.node}"] if len(among) > 1 else []
+    return ["srun", f"--jobid={endpoint.job}", *where, *_STEP]
+
+
+def look(
+    host: Host,
+    endpoint: LeaseEndpoint,
+    folder: Path,
+    program: str,
+    named: bool = False,
+    among: Sequence[LeaseEndpoint] = (),
+) -> None:
     """That the server has the folder that is meant, the same as here (/ is everywhere; `named`: whatever is here), and
-    the program in it."""
-    words = ["srun", f"--jobid={endpoint.job}", *_STEP, "--gres=none", "--chdir=/", "--quiet", "--input=none"]
+    the program in it. among: all servers of the lease."""
+    words = [*_on(endpoint, among), "--gres=none", "--chdir=/", "--quiet", "--input=none"]
     with ExitStack() as stack:
         mark = "-" if named or folder == Path("/") else _known_by(folder, stack)
         done = host.slurm.run([*words, "sh", "-c", _LOOK, "sh", str(folder), mark, program], timeout_s=60)
@@ -94,32 +110,52 @@ def look(host: Host, endpoint: LeaseEndpoint, folder: Path, program: str, named:
         raise SlurmError(said(done), Exit.RETRY)
 
 
-def command(endpoint: LeaseEndpoint, folder: Path, argv: Sequence[str], terminal: bool, deaf: bool) -> list[str]:
+def command(
+    endpoints: Sequence[LeaseEndpoint],
+    folder: Path,
+    argv: Sequence[str],
+    how: How,
+    deaf: bool = False,
+    mark: str = "",
+) -> list[str]:
     """srun's command line. The GPUs by their UUIDs: Slurm's own numbers may begin anew in a step. deaf: no input."""
-    words = ["srun", f"--jobid={endpoint.job}", *_STEP, f"--chdir={folder}", "-Q", "-Q"]
-    words += ["--pty"] if terminal else ["--input=none"] if deaf else []
-    variables = {
-        "CUDA_VISIBLE_DEVICES": ",".join(device["uuid"] for device in endpoint.devices),
-        "ELASTIC_AI_LEASE": str(endpoint.lease),
-        "ELASTIC_AI_GPUS": gpus_text([endpoint]),
-    }
-    return [*words, "env", *(f"{key}={value}" for key, value in variables.items()), "python3", "-I", "-c", _HOLD, *argv]
+    servers = 1 if how.start == "once" else len(endpoints)
+    each = ranks.processes(endpoints, how.start)
+    first = [f"--nodelist={endpoints[0].node}"] if servers < len(endpoints) else []
+    words = [
+        "srun",
+        f"--jobid={endpoints[0].job}",
+        *_SHARED,
+        f"--nodes={servers}",
+        f"--ntasks={servers * each}",
+        *first,
+    ]
+    words += [f"--ntasks-per-node={each}", f"--mpi={how.mpi}", f"--chdir={folder}", "-Q", "-Q"]
+    if servers * each > 1:  # who fails first is our matter, and the first alone has the input
+        words += ["--kill-on-bad-exit=0", "--wait=0", "--distribution=block", *(["--label"] if how.label else [])]
+    heard = ["--input=none"] if deaf else ["--input=0"] if servers * each > 1 else []
+    words += ["--pty"] if how.terminal else heard
+    plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables)
+    return [*words, "python3", "-I", "-c", ranks.HOLD, plan, *argv]
 
 
-def _beside(endpoint: LeaseEndpoint, program: Sequence[str]) -> list[str]:
+def _beside(endpoint: LeaseEndpoint, among: Sequence[LeaseEndpoint], program: Sequence[str]) -> list[str]:
     """srun's command line of a program that serves the lease's own: no GPU, its input and output are its caller's."""
-    return ["srun", f"--jobid={endpoint.job}", *_STEP, "--gres=none", "--chdir=/", "-Q", *program]
+    return [*_on(endpoint, among), "--gres=none", "--chdir=/", "-Q", *program]
 
 
 class Step(subprocess.Popen[bytes]):
     """srun, with signals for the program that it runs."""
 
-    def __init__(self, host: Host, job: str, argv: Sequence[str], terminal: bool) -> None:
-        """Start it. In a session of its own Ctrl-C reaches it by us alone; with a terminal of its own it is its key."""
+    def __init__(self, host: Host, job: str, argv: Sequence[str], terminal: bool, heard: bool = False) -> None:
+        """Start it. In a session of its own Ctrl-C reaches it by us alone; with a terminal of its own it is its key.
+        heard: its stderr comes through us."""
         self.host, self.job = host, job
         # By a program of its own, because threads run already: between fork and exec nothing may be done then.
         dies_with_us = ["setpriv", "--pdeathsig", "TERM", "--", *argv]
-        super().__init__(dies_with_us, env=user_environment(), cwd="/", start_new_session=not terminal)
+        said_to = subprocess.PIPE if heard else None
+        own = not terminal
+        super().__init__(dies_with_us, env=user_environment(), cwd="/", start_new_session=own, stderr=said_to)
 
     def send_signal(self, sig: int) -> None:
         """To the program."""
@@ -166,33 +202,40 @@ def start_and_wait(
     chosen: signal.Signals | None = None,
     patience_s: float = LOST_S,
     *,
-    terminal: bool = False,
-    folder: Path | None = None,
-    synced: Path | None = None,
+    how: How = HERE,
 ) -> int:
-    """Run the program on the server of the lease, as running.start_and_wait runs it here: its exit code. folder: on
-    the server; None: this one. synced: a folder that is copied there, to run in, and back."""
-    (endpoint,) = endpoints
-    if endpoint.where != "server":
-        raise LeaseError(f"{endpoint.node} knows no programs on the server itself: other release; run site.yml")
-    if terminal and not os.isatty(0):
+    """Run the program on the servers of the lease, as running.start_and_wait runs it here: its exit code; of several
+    processes that of the first that failed."""
+    for endpoint in endpoints:
+        if endpoint.where != "server":
+            raise LeaseError(f"{endpoint.node} knows no programs on the server itself: other release; run site.yml")
+    if how.terminal and not os.isatty(0):
         raise LeaseError("-t: there is no terminal here")
-    named, folder = folder is not None, folder or Path.cwd()
+    named, folder = how.folder is not None, how.folder or Path.cwd()
+    alone = ranks.alone(endpoints, how.start)
+    if how.terminal and not alone:
+        raise LeaseError("-t: a terminal is for one process, and these are several")
     keepers, lost = keep(endpoints)
-    copy = sync.Copy(synced, endpoint.node, partial(_beside, endpoint), user_environment()) if synced else None
+    copies = _copies(how.synced, endpoints) if how.synced else None
+    mark = "" if alone else ranks.new_mark()
     try:
         for keeper in keepers:
             keeper.start()
-        if copy is not None:
-            copy.send()
-            named, folder = True, Path(copy.there)
-        look(host, endpoint, folder, argv[0], named)
-        step = Step(host, endpoint.job, command(endpoint, folder, argv, terminal, _in_background()), terminal)
+        if copies is not None:
+            copies.send()
+            named, folder = True, Path(copies.there)
+        for endpoint in endpoints:
+            look(host, endpoint, folder, "sh" if how.image else argv[0], named, endpoints)
+        words = command(endpoints, folder, argv, how, _in_background(), mark)
+        step = Step(host, endpoints[0].job, words, how.terminal, not alone)
+        watcher = None if alone else ranks.FirstFailure(step, mark, say)
+        if watcher is not None:
+            watcher.start()
         with _signals_to(step):
-            code = Watch(host, endpoint.lease, keepers, lost, say, chosen, patience_s).wait(step)
-        if copy is not None:
-            copy.fetch()
-        return code
+            code = Watch(host, endpoints[0].lease, keepers, lost, say, chosen, patience_s).wait(step)
+        if copies is not None:
+            copies.fetch()
+        return ranks.through(watcher, code)
     finally:
         for keeper in keepers:
             keeper.end()

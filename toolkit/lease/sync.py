@@ -29,15 +29,25 @@ def readable(folder: Path) -> Path:
     return folder.resolve()
 
 
+def new_path() -> str:
+    """Where a copy is to lie."""
+    return f"{BASE}/elastic-ai-{secrets.token_hex(6)}"
+
+
 class Copy:
     """A folder here and its copy on the server. `step` makes srun's command line of a program there."""
 
     def __init__(
-        self, folder: Path, node: str, step: Callable[[Sequence[str]], list[str]], environment: Mapping[str, str]
+        self,
+        folder: Path,
+        node: str,
+        step: Callable[[Sequence[str]], list[str]],
+        environment: Mapping[str, str],
+        there: str = "",
     ) -> None:
-        """Nothing is copied yet. environment: srun's."""
+        """Nothing is copied yet. environment: srun's. there: its path on the server, a new one if left out."""
         self.folder, self.node, self.step, self.environment = folder, node, step, environment
-        self.there = f"{BASE}/elastic-ai-{secrets.token_hex(6)}"
+        self.there = there or new_path()
 
     def _pipe(self, source: Sequence[str], sink: Sequence[str], what: str) -> None:
         """From one program into the other; LeaseError where either fails. Neither hears of the terminal's Ctrl-C."""
@@ -70,11 +80,11 @@ class Copy:
             self.remove()
             raise
 
-    def fetch(self) -> None:
-        """There to here, over what is here; nothing that is here alone is removed. Not to be interrupted. LeaseError
-        where that fails: the copy then stays on the server."""
+    def fetch(self, newer: bool = False) -> None:
+        """There to here, over what is here (`newer`: of what is older here); nothing that is here alone is removed. Not
+        to be interrupted. LeaseError where that fails: the copy then stays on the server."""
         there = self.step(["tar", "-C", self.there, "-c", "-f", "-", "."])
-        here = ["tar", "-x", "-f", "-", "-C", str(self.folder)]
+        here = ["tar", "-x", *(["--keep-newer-files"] if newer else []), "-f", "-", "-C", str(self.folder)]
         with ask.uninterrupted():
             self._pipe(there, here, f"{self.folder}: not all came back; the files are on {self.node} in {self.there}")
             self.remove()
@@ -84,3 +94,38 @@ class Copy:
         command = self.step(["rm", "-rf", "--", self.there])
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(command, env=self.environment, capture_output=True, check=False, timeout=600)
+
+
+class Copies:
+    """A folder here and a copy on each server of a lease, under the same path. `steps` by server, as in Copy."""
+
+    def __init__(
+        self, folder: Path, steps: Mapping[str, Callable[[Sequence[str]], list[str]]], environment: Mapping[str, str]
+    ) -> None:
+        """Nothing is copied yet."""
+        self.there = new_path()
+        self._all = [Copy(folder, node, step, environment, self.there) for node, step in steps.items()]
+
+    def send(self) -> None:
+        """Here to each of them; nothing stays there where that fails."""
+        sent: list[Copy] = []
+        try:
+            for copy in self._all:
+                copy.send()
+                sent.append(copy)
+        except BaseException:
+            for copy in sent:
+                copy.remove()
+            raise
+
+    def fetch(self) -> None:
+        """Each of them to here: of a file that several servers changed the newest. What cannot come back stays there,
+        whatever becomes of the others; LeaseError names all of it."""
+        faults = []
+        for number, copy in enumerate(self._all):
+            try:
+                copy.fetch(newer=number > 0)
+            except LeaseError as fault:
+                faults.append(str(fault))
+        if faults:
+            raise LeaseError("; ".join(faults), Exit.RETRY)

@@ -1,0 +1,247 @@
+"""Programs of leases in containers: what root gives Docker for a user, and which images are looked for where."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.lease_host import FakeHost, FakeSlurm
+from toolkit.lease import LeaseError, container, images
+from toolkit.lease.engines import LeasedGpu
+
+NOBODY = pwd.getpwnam("nobody")
+ONE, OTHER = "sha256:" + "a" * 64, "sha256:" + "b" * 64
+ASKS = "srun --immediate=10 --nodelist="
+NEEDS_ROOT = pytest.mark.skipif(os.getuid() != 0, reason="needs root: it opens files as another user")
+DOCKER = """#!/bin/sh
+case "$1 $2" in
+"image inspect") [ "$5" = there:1 ] && echo {one} || {{ echo "Error: No such image: $5" >&2; exit 1; }} ;;
+"ps --all") echo c1 ;;
+"rm --force") echo "$@" >> {log} ;;
+run*) {{ printf '%s\\n' "$@"; echo; env; echo; cat {folder}/leases/41/environment-*
+        ls {folder}/lease-folders/41/*; }} > {log}
+      exit 7 ;;
+esac
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> FakeHost:
+    return FakeHost(folder=tmp_path, slurm=FakeSlurm())
+
+
+def lease(host: FakeHost, **more: Any) -> dict[str, Any]:
+    """The folder of a lease with one emulated GPU."""
+    device = asdict(LeasedGpu(2, "GPU-2", "X", 256, 140, 140, emulated=True))
+    instance = {
+        "job": "41", "owner_uid": NOBODY.pw_uid, "where": "server", "devices": [device], "job_memory_mib": 512, **more,
+    }  # fmt: skip
+    (host.run_dir / "41").mkdir(parents=True)
+    (host.run_dir / "41" / "instance.json").write_text(json.dumps(instance))
+    return instance
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Docker that writes down what it was told; and the emulated GPUs of a lab."""
+    log = tmp_path / "log"
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "docker").write_text(DOCKER.format(one=ONE, log=log, folder=tmp_path))
+    (tmp_path / "bin" / "docker").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(container, "PATH", os.environ["PATH"])
+    (tmp_path / "linker").write_text("/opt/emulated/lib\n")
+    monkeypatch.setattr(container, "EMULATED_LINKER", tmp_path / "linker")
+    return log
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that every user may enter."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="elastic-ai-container-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def users_file(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "environment"
+    path.write_text(text)
+    os.chown(path, NOBODY.pw_uid, NOBODY.pw_gid)
+    path.chmod(0o400)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("job", "caller", "more"),
+    [
+        ("41", 12345, {}),
+        ("41", NOBODY.pw_uid, {"where": "client"}),
+        ("42", NOBODY.pw_uid, {}),
+        ("../41", NOBODY.pw_uid, {}),
+        ("", NOBODY.pw_uid, {}),
+    ],
+)
+def test_a_container_is_for_the_owner_of_a_lease_with_a_program_here(
+    host: FakeHost, job: str, caller: int, more: dict[str, Any]
+) -> None:
+    lease(host, **more)
+    with pytest.raises(LeaseError, match="no lease of yours"):
+        container.lease_of(host, job, caller)
+
+
+def test_an_owner_has_his_lease(host: FakeHost) -> None:
+    instance = lease(host)
+    assert container.lease_of(host, "41", NOBODY.pw_uid)["job"] == instance["job"]
+
+
+@NEEDS_ROOT
+def test_docker_gets_nothing_of_the_users_but_image_command_and_a_file_of_variables(
+    host: FakeHost, docker: Path, tmp_path: Path, place: Path
+) -> None:
+    """Variables in its own environment would be obeyed by Docker's client, as root."""
+    lease(host)
+    mine = place / "mine"
+    mine.mkdir()
+    (mine / "inside").touch()
+    os.chown(mine, NOBODY.pw_uid, NOBODY.pw_gid)
+    mine.chmod(0o700)
+    told = users_file(place, json.dumps({"RANK": "0", "DOCKER_CONFIG": "/tmp/mine", "PATH": "/tmp/mine"}))
+    argv = ["41", "there:1", str(mine), "no", told, "python", "--privileged"]
+    assert container.run(host, argv, NOBODY.pw_uid) == 7
+    words, environment, rest = (part.splitlines() for part in docker.read_text().split("\n\n"))
+    at = words.index(ONE)
+    assert words[at + 1 :] == ["python", "--privileged"]
+    options = words[:at]
+    assert {f"--user={NOBODY.pw_uid}:{NOBODY.pw_gid}", "--cap-drop=ALL", "--security-opt=no-new-privileges"} <= set(
+        options
+    )
+    assert {"--memory=512m", "--pull=never", "--rm"} <= set(options)
+    assert {"--label=elastic-ai-lease=41", f"--workdir={mine}"} <= set(options)
+    assert not [
+        word for word in options if word.startswith(("--env=", "--privileged", "--volume=/opt/emulated/lib:/x"))
+    ]
+    assert not [line for line in environment if line.startswith(("DOCKER_CONFIG", "RANK", "PATH=/tmp/mine"))]
+    assert {"RANK=0", "DOCKER_CONFIG=/tmp/mine", "LD_LIBRARY_PATH=/opt/emulated/lib", "inside"} <= set(rest)
+    assert list((tmp_path / "lease-folders" / "41").iterdir()) == []
+    assert not list((host.run_dir / "41").glob("environment-*"))
+    assert "lease-folders" not in Path("/proc/mounts").read_text()
+    assert (mine / "inside").exists()
+    assert container.remove(host, "41") == []
+    assert "rm --force c1" in docker.read_text()
+    assert not (tmp_path / "lease-folders" / "41").exists()
+
+
+@NEEDS_ROOT
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"A B": "1"}', "none that Docker reads"),
+        ('{"A": "1\\nLD_PRELOAD=/x"}', "none that Docker reads"),
+        ("no JSON", "cannot be read"),
+    ],
+)
+def test_variables_that_are_none_start_nothing(
+    host: FakeHost, docker: Path, place: Path, text: str, words: str
+) -> None:
+    lease(host)
+    with pytest.raises(LeaseError, match=words):
+        container.run(host, ["41", "there:1", "/", "no", users_file(place, text), "true"], NOBODY.pw_uid)
+    assert not docker.exists()
+
+
+@NEEDS_ROOT
+def test_what_the_user_may_not_open_is_not_mounted(host: FakeHost, docker: Path, place: Path) -> None:
+    lease(host)
+    roots = place / "roots"
+    roots.mkdir(mode=0o700)
+    told = users_file(place, "{}")
+    for folder in (roots, place / "none", Path(told)):
+        with pytest.raises(LeaseError, match=r"Permission denied|No such file|Not a directory"):
+            container.run(host, ["41", "there:1", str(folder), "no", told, "true"], NOBODY.pw_uid)
+    secret = place / "secret"
+    secret.write_text("{}")
+    secret.chmod(0o600)
+    with pytest.raises(LeaseError, match="Permission denied"):
+        container.run(host, ["41", "there:1", "/", "no", str(secret), "true"], NOBODY.pw_uid)
+    assert os.geteuid() == 0
+    assert not docker.exists()
+
+
+def test_an_image_that_is_not_there_is_said(docker: Path) -> None:
+    assert container.identity("there:1") == ONE
+    with pytest.raises(LeaseError, match="has no image other:1; the administrator"):
+        container.identity("other:1")
+    for name in ("--help", "a b", "", "x" * 300, "a\n"):
+        with pytest.raises(LeaseError, match="not the name of an image"):
+            container.identity(name)
+
+
+def test_real_gpus_go_in_by_their_names_and_with_the_servers_own_device_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device file that Docker makes would have no access list, and be closed to the owner."""
+    gpu = asdict(LeasedGpu(2, "MIG-1", "H200", 64, 40, 140, gpu_uuid="GPU-2", device_files=("/dev/nvidia-caps/c12",)))
+    monkeypatch.setattr(container, "SPECIFICATIONS", (tmp_path / "nvidia.yaml",))
+    with pytest.raises(LeaseError, match="no CDI specification"):
+        container.gpu_words([gpu])
+    (tmp_path / "nvidia.yaml").touch()
+    assert container.gpu_words([gpu], Path("/dev"))[0] == [
+        "--device=nvidia.com/gpu=MIG-1",
+        *(f"--volume={path}:{path}" for path in ("/dev/nvidiactl", "/dev/nvidia2", "/dev/nvidia-caps/c12")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        ((ONE, ONE), (ONE, ["gpu1", "gpu2"])),
+        ((ONE, (125, "gpu2 has no image x:1")), (ONE, ["gpu1"])),
+        (((1, "srun: error: Unable to allocate resources"), ONE), (ONE, ["gpu1", "gpu2"])),  # asked again at the start
+        (((1, "srun: error: x"), (1, "srun: error: x")), ("", ["gpu1", "gpu2"])),
+        (((125, "gpu1 has no image x:1"), (125, "gpu2 has no Docker")), "gpu1 has no image x:1; gpu2 has no Docker"),
+        ((ONE, OTHER), "different images of that name"),
+    ],
+)
+def test_images_are_looked_for_on_all_servers_before_anything_is_leased(
+    host: FakeHost, answers: Any, found: Any
+) -> None:
+    host.slurm.answers = {f"{ASKS}gpu{number} ": answer for number, answer in enumerate(answers, 1)}
+    if isinstance(found, str):
+        with pytest.raises(LeaseError, match=found):
+            images.find(host, "x:1", ["gpu1", "gpu2"])
+    else:
+        assert images.find(host, "x:1", ["gpu1", "gpu2"]) == found
+    assert not host.slurm.submitted
+
+
+def test_what_is_no_name_asks_nobody(host: FakeHost) -> None:
+    with pytest.raises(LeaseError, match="not the name of an image"):
+        images.find(host, "--help", ["gpu1"])
+    assert not host.slurm.commands
+
+
+def test_here_the_engines_library_and_endpoint_are_put_into_the_container(
+    docker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images.shutil, "which", lambda name: f"{tmp_path}/bin/docker" if name == "docker" else None)
+    with pytest.raises(LeaseError, match="other:1: docker on this machine: Error: No such image"):
+        images.here("other:1")
+    found = images.here("there:1", ["MODEL"])
+    monkeypatch.chdir(tmp_path)
+    words = found.command(["python", "x.py"], {"LUPINE_SERVER": "10.0.0.1:1"}, [Path("/opt/engine/current")])
+    assert words[-3:] == [ONE, "python", "x.py"]
+    assert {"--env=LUPINE_SERVER", "--env=MODEL", "--volume=/opt/engine/current:/opt/engine/current:ro"} <= set(words)
+    assert {f"--user={os.getuid()}:{os.getgid()}", f"--workdir={tmp_path}", "--network=host"} <= set(words)
+    monkeypatch.setattr(images.shutil, "which", lambda _name: None)
+    with pytest.raises(LeaseError, match="neither Podman nor Docker"):
+        images.here("there:1")

@@ -1,0 +1,261 @@
+"""A program in a container on the GPU server: what root does there for a lease's owner, who may not use Docker himself.
+
+    container look IMAGE                  the image's identity on this server
+    container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...
+
+The owner chooses image, folder and command, and nothing else: the container runs as him, without capabilities, with the
+network of the server as any program of his there, with the folder that he may enter, the lease's GPUs, and the job's
+processors and memory. Who may use Docker is root on the server (docs/pool-security.md), so that no other option is his.
+
+The folder is opened as him and mounted from that by root: no link that he moves meanwhile leads elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease import LeaseError
+from toolkit.lease.fence import DEV
+from toolkit.lease.host import Host, this_host
+from toolkit.lease.instance import known
+
+LABEL = "elastic-ai-lease"
+#: Of the lease's folder: that it may have containers. Docker is asked about them only then.
+MARK = "containers"
+#: Where folders of containers are mounted: not among the folders of leases, which are removed with all that is in them.
+FOLDERS = "lease-folders"
+MAX_ENVIRONMENT = 1 << 20
+DOCKER_S = 60.0
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+#: As Docker reads names of images: registry, path, tag or digest.
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
+#: Docker's own way of writing a mount has no way of writing these.
+_FOLDER = re.compile(r"/[^:\x00-\x1f\x7f]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: What the emulated GPUs of a lab are for a program: libraries and a description. Their memory is in /dev/shm.
+EMULATED = (Path("/etc/elastic-ai-emulated"),)
+#: What nvidia-ctk writes where the GPUs are for containers (role nvidia_container_toolkit).
+SPECIFICATIONS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
+EMULATED_LINKER = Path("/etc/ld.so.conf.d/00-elastic-ai-emulated.conf")
+
+
+def docker(*words: str, timeout_s: float = DOCKER_S) -> subprocess.CompletedProcess[str]:
+    """One of Docker's commands. LeaseError where it is not there or does not answer."""
+    try:
+        return subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=timeout_s)
+    except FileNotFoundError:
+        raise LeaseError("has no Docker, which --image needs (playbooks/containers.yml)") from None
+    except subprocess.TimeoutExpired:
+        raise LeaseError(f"Docker did not answer within {timeout_s:.0f} s") from None
+
+
+def check_name(image: str) -> str:
+    """The name, if it may be one. LeaseError where it is none."""
+    if not _IMAGE.fullmatch(image):
+        raise LeaseError(f"--image {image[:80]!r}: not the name of an image")
+    return image
+
+
+def identity(image: str) -> str:
+    """The image's identity (sha256 of its configuration) on this server; LeaseError where it is not there."""
+    done = docker("image", "inspect", "--format", "{{.Id}}", check_name(image))
+    found = done.stdout.strip()
+    if done.returncode == 0 and re.fullmatch(r"sha256:[0-9a-f]{64}", found):
+        return found
+    said = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    if "no such image" in said.lower():
+        raise LeaseError(f"has no image {image}; the administrator brings it there (docker pull, docker load)")
+    raise LeaseError(f"Docker: {said}")
+
+
+def lease_of(host: Host, job: str, caller: int) -> dict[str, Any]:
+    """The caller's lease with a program on this server. LeaseError where that job is none."""
+    instance = known(host).get(job, {}) if job.isdigit() else {}
+    if not instance or instance.get("owner_uid") != caller or instance.get("where") != "server":
+        raise LeaseError(f"job {job[:20]} is no lease of yours with a program on this server")
+    return instance
+
+
+def _as(user: pwd.struct_passwd) -> None:
+    os.setgroups(os.getgrouplist(user.pw_name, user.pw_gid))
+    os.setresgid(user.pw_gid, user.pw_gid, 0)
+    os.setresuid(user.pw_uid, user.pw_uid, 0)
+
+
+def _as_root() -> None:
+    os.setresuid(0, 0, 0)
+    os.setresgid(0, 0, 0)
+    os.setgroups([])
+
+
+def opened_as(user: pwd.struct_passwd, folder: str, environment: str) -> tuple[int, dict[str, str]]:
+    """The folder, opened as the user, and the variables in the file `environment`, read as him. LeaseError where he may
+    not."""
+    _as(user)
+    try:
+        handle = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        if not os.access(folder, os.X_OK, effective_ids=True):
+            raise PermissionError(13, "Permission denied")
+        source = os.open(environment, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(source, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(source).st_mode):
+                raise LeaseError("the program's environment is no file")
+            data = json.loads(stream.read(MAX_ENVIRONMENT))
+    except OSError as fault:
+        raise LeaseError(f"{fault.filename or folder}: {fault.strerror}") from None
+    except ValueError:
+        raise LeaseError("the program's environment cannot be read") from None
+    finally:
+        _as_root()
+    told = {str(key): str(value) for key, value in data.items()} if isinstance(data, dict) else {}
+    bad = [key for key, value in told.items() if not _VARIABLE.fullmatch(key) or re.search(r"[\0\r\n]", value)]
+    if bad:
+        raise LeaseError(f"the variable {bad[0][:40]!r} is none that Docker reads from a file")
+    return handle, told
+
+
+def emulated_words() -> tuple[list[str], dict[str, str]]:
+    """docker's options for emulated GPUs, and variables."""
+    libraries = [Path(line) for line in EMULATED_LINKER.read_text().split() if line.startswith("/")]
+    words = [f"--volume={path}:{path}:ro" for path in [*EMULATED, *libraries]]
+    return words, {"LD_LIBRARY_PATH": ":".join(map(str, libraries))}
+
+
+def gpu_words(devices: Sequence[Mapping[str, Any]], dev: Path = DEV) -> tuple[list[str], dict[str, str]]:
+    """docker's options for exactly these GPUs or MIG instances, and variables.
+
+    Real ones by their CDI names (nvidia-ctk), which bring the driver's libraries; over the device files that Docker
+    would make with root's rights the server's own are mounted, whose access lists let the owner in.
+    """
+    if any(device["emulated"] for device in devices):
+        return emulated_words()
+    if not any(path.exists() for path in SPECIFICATIONS):
+        raise LeaseError("has no CDI specification of its GPUs (nvidia-ctk; playbooks/containers.yml), or no Docker 25")
+    words = [f"--device=nvidia.com/gpu={device['uuid']}" for device in devices]
+    paths = [dev / "nvidiactl", *(dev / f"nvidia{index}" for index in sorted({d["index"] for d in devices}))]
+    paths += [Path(path) for device in devices for path in device["device_files"]]
+    return [*words, *(f"--volume={path}:{path}" for path in paths)], {}
+
+
+def command(
+    instance: Mapping[str, Any],
+    user: pwd.struct_passwd,
+    groups: Sequence[int],
+    image: str,
+    mount: tuple[Path, str] | None,
+    tty: bool,
+    program: Sequence[str],
+    cpus: Sequence[int],
+    file: Path,
+) -> tuple[list[str], dict[str, str]]:
+    """docker's command line, and variables that the GPUs need; the program's are in `file`: others may see command
+    lines, and what is in docker's own environment would be obeyed by it, as root.
+
+    mount: where root has mounted the folder, and its name; None for /, which is the image's.
+    """
+    gpus, variables = gpu_words(instance["devices"])
+    words = ["docker", "run", "--rm", f"--label={LABEL}={instance['job']}", "--pull=never", "--interactive", "--init"]
+    words += ["--tty"] if tty else []
+    words += [f"--user={user.pw_uid}:{user.pw_gid}", *(f"--group-add={group}" for group in groups)]
+    words += ["--cap-drop=ALL", "--security-opt=no-new-privileges", "--network=host", "--ipc=host", "--ulimit=core=0"]
+    words += [f"--memory={instance['job_memory_mib']}m"] if instance.get("job_memory_mib") else []
+    words += [f"--cpuset-cpus={','.join(map(str, cpus))}"] if cpus else []
+    words += [f"--volume={mount[0]}:{mount[1]}", f"--workdir={mount[1]}"] if mount else []
+    return [*words, *gpus, f"--env-file={file}", image, *program], variables
+
+
+def _mount(handle: int, place: Path) -> None:
+    place.mkdir(mode=0o700, parents=True)
+    source = f"/proc/{os.getpid()}/fd/{handle}"
+    done = subprocess.run(["mount", "--bind", source, place], capture_output=True, text=True, check=False)
+    if done.returncode:
+        place.rmdir()
+        raise LeaseError(f"the folder cannot be mounted: {done.stderr.strip()}")
+
+
+def _unmount(place: Path) -> None:
+    subprocess.run(["umount", "--lazy", place], capture_output=True, check=False)
+    with suppress(OSError):
+        place.rmdir()  # and nothing that is in it
+
+
+def run(host: Host, argv: Sequence[str], caller: int) -> int:
+    """`run`: the program's exit code."""
+    job, image, folder, tty, environment, *program = argv
+    instance = lease_of(host, job, caller)
+    user = pwd.getpwuid(caller)
+    found = identity(image)
+    handle, told = opened_as(user, folder, environment)
+    # As the kernel names it: a link on the way is the image's business no more.
+    real = str(Path(f"/proc/self/fd/{handle}").readlink())
+    if not _FOLDER.fullmatch(real):
+        raise LeaseError(f"{real!r}: Docker mounts no folder of such a name")
+    place = host.run_dir.with_name(FOLDERS) / job / str(os.getpid())
+    (host.run_dir / job / MARK).touch(mode=0o400)
+    # Signals of Slurm reach Docker's client too, which passes them on; sudo sends its own to this one.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+    mount = (place, real) if real != "/" else None
+    groups = [gid for gid in os.getgrouplist(user.pw_name, user.pw_gid) if gid != user.pw_gid]
+    file = host.run_dir / job / f"environment-{os.getpid()}"
+    cpus = sorted(os.sched_getaffinity(0))
+    words, variables = command(instance, user, groups, found, mount, tty == "tty", program, cpus, file)
+    if mount is not None:
+        _mount(handle, place)
+    try:
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.writelines(f"{key}={value}\n" for key, value in {**told, **variables}.items())
+        ours = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"}
+        return subprocess.run(words, env=ours, check=False).returncode
+    finally:
+        file.unlink(missing_ok=True)
+        if mount is not None:
+            _unmount(place)
+
+
+def remove(host: Host, job: str) -> list[str]:
+    """Containers of a lease that has ended, and mounts of their folders. What is left, in words."""
+    if not (host.run_dir / job / MARK).exists():
+        return []
+    left = []
+    try:
+        found = docker("ps", "--all", "--quiet", f"--filter=label={LABEL}={job}").stdout.split()
+        done = docker("rm", "--force", *found) if found else None
+        if done is not None and done.returncode and "No such container" not in done.stderr:
+            left.append(f"containers {' '.join(found)}: {done.stderr.strip()}")
+    except LeaseError as fault:
+        left.append(f"containers of the lease: {fault}")
+    places = host.run_dir.with_name(FOLDERS) / job
+    for place in places.glob("*"):
+        _unmount(place)
+    with suppress(OSError):
+        places.rmdir()
+    return left
+
+
+def main() -> int:
+    """As sudo starts it."""
+    caller, argv = int(os.environ.get("SUDO_UID", os.getuid())), sys.argv[1:]
+    host = this_host()
+    node = os.uname().nodename.split(".")[0]
+    try:
+        if len(argv) == 2 and argv[0] == "look":
+            print(identity(argv[1]))
+            return 0
+        if len(argv) >= 7 and argv[0] == "run":
+            return run(host, argv[1:], caller)
+        raise LeaseError("container look IMAGE, or container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...")
+    except LeaseError as fault:
+        print(f"{node}{'' if str(fault).startswith('has ') else ':'} {fault}", file=sys.stderr)
+        return 125

@@ -1,0 +1,217 @@
+"""One program on several servers, or once for each GPU: how its processes find each other, and which failed first.
+
+A small parent (HOLD) is around every process on the servers. What a process needs to know is in its environment, by the
+names that PyTorch's launcher and MPI read; torchrun takes its own options from PET_...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from signal import SIGTERM
+from typing import IO, Any, Literal, Protocol
+
+from toolkit.lease.endpoint import LeaseEndpoint, gpus_text
+
+#: A program is started once on each server, for each GPU, or once, and then reaches the other servers by itself.
+Start = Literal["server", "gpu", "once"]
+#: Where processes meet: below the ports that a kernel gives out (32768), above those of leases (23999). By the lease's
+#: number, so that two programs that have the same first server do not meet each other.
+MEET_PORT, MEET_PORTS = 24000, 8000
+#: Processes that go on when another has failed are told to end, and after so many seconds killed.
+GRACE_S = 10.0
+
+#: What runs a container for a lease's owner, as root (role remoting_server, module container).
+HELPER = ("sudo", "--non-interactive", "/usr/lib/elastic-ai/lease-server/bin/container")
+
+#: Around the program there: what it started ends with it, also where Slurm loses sight of a process whose parent has
+#: ended (no cgroups). Slurm's signals reach all processes of a step, so that this one takes no notice of them. 36 is
+#: PR_SET_CHILD_SUBREAPER. Arguments: `plan` as JSON, program. The file of hosts is in memory: it goes with this one.
+HOLD = """
+import ctypes, json, os, signal, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)
+for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
+    signal.signal(signal.Signals["SIG" + name], lambda *_: None)
+plan, nodes = json.loads(sys.argv[1]), json.loads(sys.argv[1])["nodes"]
+name = os.environ.get("SLURMD_NODENAME", "")
+name = name if name in nodes else next(iter(nodes))
+env = dict(os.environ, **nodes[name])
+rank = int(env["NODE_RANK"])
+if plan["start"] == "gpu":
+    local, each = int(os.environ.get("SLURM_LOCALID", 0)), int(env["LOCAL_WORLD_SIZE"])
+    rank = rank * each + local
+    env.update(RANK=str(rank), LOCAL_RANK=str(local))
+keep = ()
+if plan["hosts"] and not plan["helper"]:
+    keep = (os.memfd_create("hosts", 0),)
+    os.write(keep[0], plan["hosts"].encode())
+    path = "/proc/%d/fd/%d" % (os.getpid(), keep[0])
+    env.update({key: path for key in plan["host_files"]})
+words = sys.argv[2:]
+if plan["helper"]:
+    told = {key: env[key] for key in (*nodes[name], "RANK", "LOCAL_RANK", *plan["variables"]) if key in env}
+    keep = (os.memfd_create("environment", 0),)
+    os.write(keep[0], json.dumps(told).encode())
+    path = "/proc/%d/fd/%d" % (os.getpid(), keep[0])
+    words = [*plan["helper"], os.getcwd(), "tty" if os.isatty(0) else "no", path, *words]
+try:
+    program = subprocess.Popen(words, env=env)
+    code = program.wait()
+    code = code if code >= 0 else 128 - code
+except OSError as fault:
+    print(words[0] + ": " + fault.strerror, file=sys.stderr)
+    code = 1
+if code and plan["mark"]:
+    os.write(2, ("%s %s %d %d\\0\\n" % (plan["mark"], name, rank, code)).encode())
+while True:
+    for pid in open("/proc/self/task/%d/children" % os.getpid()).read().split():
+        os.kill(int(pid), signal.SIGKILL)
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+sys.exit(code)
+"""
+#: Variables by which launchers find a file with the lease's servers: ours, Open MPI 4 and 5, MPICH.
+HOST_FILES = (
+    "ELASTIC_AI_HOSTFILE",
+    "OMPI_MCA_orte_default_hostfile",
+    "PRTE_MCA_prte_default_hostfile",
+    "HYDRA_HOST_FILE",
+)
+
+
+def new_mark() -> str:
+    """What a failed process writes before its name and exit code; nothing else writes it by chance."""
+    return f"\0elastic-ai-{secrets.token_hex(8)}"
+
+
+def processes(endpoints: Sequence[LeaseEndpoint], start: Start) -> int:
+    """How many there are on each server."""
+    return len(endpoints[0].devices) if start == "gpu" else 1
+
+
+def alone(endpoints: Sequence[LeaseEndpoint], start: Start) -> bool:
+    """Whether the program is one process."""
+    return start == "once" or len(endpoints) * processes(endpoints, start) == 1
+
+
+def _of_server(
+    endpoints: Sequence[LeaseEndpoint], number: int, start: Start, mine: Mapping[str, str]
+) -> dict[str, str]:
+    """What the processes of one server are told. mine: the user's own environment, which goes before a chosen port."""
+    endpoint, first = endpoints[number], endpoints[0]
+    each, count = len(endpoint.devices), len(endpoints)
+    address, port = first.address, mine.get("MASTER_PORT") or str(MEET_PORT + first.lease % MEET_PORTS)
+    told = {
+        "CUDA_VISIBLE_DEVICES": ",".join(device["uuid"] for device in endpoint.devices),
+        "ELASTIC_AI_LEASE": str(endpoint.lease),
+        "ELASTIC_AI_GPUS": gpus_text([endpoint]),
+        "NODE_RANK": str(number),
+    }
+    if count * each == 1:
+        return told | ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"} if start == "gpu" else {})
+    told |= {"NNODES": str(count), "MASTER_ADDR": address, "MASTER_PORT": port, "LOCAL_WORLD_SIZE": str(each)}
+    told |= {"ELASTIC_AI_WORLD_SIZE": str(count * each)}
+    if start == "gpu":
+        return told | {"WORLD_SIZE": str(count * each)}
+    meets = {"NNODES": count, "NODE_RANK": number, "NPROC_PER_NODE": each, "MASTER_ADDR": address, "MASTER_PORT": port}
+    return told | {f"PET_{key}": str(value) for key, value in meets.items() if start == "server"}
+
+
+def plan(
+    endpoints: Sequence[LeaseEndpoint],
+    start: Start,
+    mark: str,
+    image: str = "",
+    variables: Sequence[str] = (),
+    mine: Mapping[str, str] = os.environ,
+) -> str:
+    """HOLD's first argument. Slots of hosts are GPUs, in the form of MPI's files of hosts. image: the program runs in a
+    container of it, with these variables of the user's."""
+    hosts = "".join(f"{end.address} slots={len(end.devices)}\n" for end in endpoints)
+    told: dict[str, Any] = {
+        "start": start,
+        "nodes": {end.node: _of_server(endpoints, number, start, mine) for number, end in enumerate(endpoints)},
+        "hosts": hosts if len(endpoints) > 1 else "",
+        "host_files": HOST_FILES,
+        "mark": mark,
+        "helper": [*HELPER, "run", endpoints[0].job, image] if image else [],
+        "variables": list(variables),
+    }
+    return json.dumps(told)
+
+
+class _Step(Protocol):
+    """The step that the processes are."""
+
+    stderr: IO[bytes] | None
+
+    def send_signal(self, sig: int) -> None:
+        """To all of them."""
+
+    def kill(self) -> None:
+        """All of them."""
+
+
+class FirstFailure(threading.Thread):
+    """Passes on what the processes say on stderr, and ends the others when the first of them has failed: `code`."""
+
+    def __init__(self, step: _Step, mark: str, say: Callable[[str], None], grace_s: float = GRACE_S) -> None:
+        """Nothing is read yet. grace_s: between the request to end and the kill."""
+        super().__init__(daemon=True, name="first-failure")
+        self.step, self.say, self.code = step, say, 0
+        #: With srun's label where the mark begins a line.
+        words = re.escape(mark.encode())
+        self._mark = re.compile(rb"(?:(?<=\n)|\A)(?: *\d+: )?" + words + rb" (\S+) (\d+) (\d+)\0\n|" + words
+                                + rb" (\S+) (\d+) (\d+)\0\n")  # fmt: skip
+        self._begins = mark[:1].encode()
+        self._timer = threading.Timer(grace_s, self._kill)
+        self._timer.daemon = True
+
+    def _kill(self) -> None:
+        with suppress(OSError):
+            self.step.kill()
+
+    def _failed(self, match: re.Match[bytes]) -> bytes:
+        node, rank, code = (word.decode(errors="replace") for word in match.groups() if word is not None)
+        if not self.code:
+            self.code = int(code)
+            self.say(f"process {rank} on {node} ended with exit code {code}; the others are ended")
+            self._timer.start()
+            self.step.send_signal(SIGTERM)
+        return b""
+
+    def run(self) -> None:
+        """Until srun closes its end. A mark may come in two pieces."""
+        assert self.step.stderr is not None
+        kept, read = b"", self.step.stderr.fileno()
+        while True:
+            data = os.read(read, 65536)
+            kept = self._mark.sub(self._failed, kept + data)
+            held = kept.rfind(self._begins) if data else -1
+            held = held if held >= 0 and b"\n" not in kept[held:] and len(kept) - held < 512 else len(kept)
+            # A label before the mark waits with it.
+            line = kept.rfind(b"\n", 0, held) + 1
+            if held < len(kept) and re.fullmatch(rb" *\d+: ", kept[line:held]):
+                held = line
+            passes, kept = kept[:held], kept[held:]
+            with suppress(OSError):  # nobody reads us any more
+                while passes:
+                    passes = passes[os.write(2, passes) :]
+            if not data:
+                self._timer.cancel()
+                return
+
+
+def through(watcher: FirstFailure | None, code: int) -> int:
+    """The exit code of the whole: that of the process that failed first, where one did."""
+    if watcher is None:
+        return code
+    watcher.join(GRACE_S)
+    return watcher.code or code
