@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -25,17 +26,22 @@ __all__ = ["start"]
 
 ROOT = Path(__file__).parents[2]
 #: A step, each process in a session of its own as on another machine; told to end, it kills them, as srun does. Its
-#: exit code is the highest, and its servers are gpu1, gpu2, ...
+#: exit code is the highest, its servers are gpu1, gpu2, ..., and its input is everybody's, if nothing else is said.
 SRUN = """#!{python}
 import os, signal, subprocess, sys
 words = sys.argv[1:]
 options = dict(w.split("=", 1) for w in words if w.startswith("--") and "=" in w)
 first = next(i for i, w in enumerate(words) if w in ("python3", "sh", "tar", "rm"))
-each, processes = int(options.get("--ntasks-per-node", 1)), []
-for number in range(int(options["--ntasks"])):
+each, count, processes = int(options.get("--ntasks-per-node", 1)), int(options["--ntasks"]), []
+everybodys = count > 1 and options.get("--input", "all") == "all" and sys.stdin.buffer.read()
+for number in range(count):
     node = {{"SLURMD_NODENAME": "gpu%d" % (number // each + 1), "SLURM_LOCALID": str(number % each)}}
     heard = None if number == 0 else subprocess.DEVNULL
     how = {{"cwd": options["--chdir"], "start_new_session": True, "env": dict(os.environ, **node), "stdin": heard}}
+    if everybodys is not False:
+        how["stdin"] = os.memfd_create("input")
+        os.write(how["stdin"], everybodys)
+        os.lseek(how["stdin"], 0, os.SEEK_SET)
     processes.append(subprocess.Popen(words[first:], **how))
 signal.signal(signal.SIGTERM, lambda *_: [os.killpg(p.pid, signal.SIGKILL) for p in processes if p.poll() is None])
 if words[first] == "python3":
@@ -166,6 +172,13 @@ def test_a_folder_that_is_not_there_starts_nothing(lease: Running) -> None:
     assert not (lease.folder / "pids").exists()
 
 
+def test_a_program_that_cannot_start_leaves_no_copy_of_the_folder(lease: Running, tmp_path: Path) -> None:
+    before = copies()
+    program = run(lease, "no-such-program", SYNCED=str(tmp_path))
+    assert "gpu1 has no program no-such-program" in program.communicate(timeout=30)[1]
+    assert copies() == before
+
+
 def copies() -> set[Path]:
     return set(Path("/var/tmp").glob("elastic-ai-*"))
 
@@ -178,7 +191,8 @@ def test_a_folder_goes_there_and_comes_back_with_what_the_program_made(lease: Ru
     (synced / "link").symlink_to("deep/in")
     program = run(lease, "sh", "-c", "pwd; cp link out; rm deep/in; exit 3", SYNCED=str(synced))
     out, err = program.communicate(timeout=60)
-    assert (program.returncode, err) == (3, "")
+    (there,) = re.findall("^a folder is on gpu1 in (.*) until it is back$", err.replace(f"{tmp_path}/", ""), re.M)
+    assert (program.returncode, out) == (3, f"{there}\n")
     assert Path(out.strip()).parent == Path("/var/tmp")
     assert (synced / "out").read_text() == "given"
     assert (synced / "deep" / "in").read_text() == "given"  # what is here is never removed
@@ -248,6 +262,7 @@ def test_the_first_process_that_fails_ends_the_others_and_its_exit_code_is_that_
 
 def test_signals_and_input_of_several_processes(lease: Running) -> None:
     """A signal is everybody's, the input the first one's."""
+    assert run(lease, "cat", SERVERS="3").communicate("once\n", timeout=30)[0] == "once\n"
     program = run(
         lease, "bash", "-c", 'trap "echo got; exit 3" USR1; echo here; while :; do sleep 0.1; done', SERVERS="2"
     )
@@ -256,7 +271,6 @@ def test_signals_and_input_of_several_processes(lease: Running) -> None:
     program.send_signal(signal.SIGUSR1)
     out, _err = program.communicate(timeout=30)
     assert (program.returncode, out.split()) == (3, ["got", "got"])
-    assert run(lease, "cat", SERVERS="3").communicate("once\n", timeout=30)[0] == "once\n"
 
 
 def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Running, tmp_path: Path) -> None:
@@ -266,6 +280,8 @@ def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Run
     ends = {node: ["sh", "-c", 'exec "$@"', node] for node in ("gpu1", "gpu2")}
     places = {node: tmp_path / node for node in ends}
     (synced / "mine").write_text("given")
+    (synced / "firsts").write_text("given")
+    os.utime(synced / "mine", ns=(0, 10**18 + 200))
 
     def there(node: str, words: Sequence[str]) -> list[str]:
         return [word.replace("/var/tmp", str(places[node])) for word in [*ends[node], *words]]
@@ -277,12 +293,14 @@ def test_what_several_servers_made_comes_back_the_newest_of_each_file(lease: Run
     for node, place in places.items():
         (copy,) = place.iterdir()
         (copy / f"of-{node}").write_text(node)
+    (first,) = places["gpu1"].iterdir()
+    (first / "firsts").write_text("changed there")
     (second,) = places["gpu2"].iterdir()
     (second / "mine").write_text("changed there")
-    os.utime(second / "mine", (time.time() + 60,) * 2)
+    os.utime(second / "mine", ns=(0, 10**18 + 700))  # within the same second
     both.fetch()
     assert {path.name: path.read_text() for path in synced.iterdir()} == {
-        "mine": "changed there", "of-gpu1": "gpu1", "of-gpu2": "gpu2",
+        "mine": "changed there", "firsts": "changed there", "of-gpu1": "gpu1", "of-gpu2": "gpu2",
     }  # fmt: skip
     assert [list(place.iterdir()) for place in places.values()] == [[], []]
     assert copies() == before

@@ -224,8 +224,14 @@ def start_and_wait(
         if copies is not None:
             copies.send()
             named, folder = True, Path(copies.there)
-        for endpoint in endpoints:
-            look(host, endpoint, folder, "sh" if how.image else argv[0], named, endpoints)
+            say(f"{how.synced} is on {', '.join(end.node for end in endpoints)} in {folder} until it is back")
+        try:
+            for endpoint in endpoints:
+                look(host, endpoint, folder, "sh" if how.image else argv[0], named, endpoints)
+        except BaseException:
+            if copies is not None:
+                copies.remove()
+            raise
         words = command(endpoints, folder, argv, how, _in_background(), mark)
         step = Step(host, endpoints[0].job, words, how.terminal, not alone)
         watcher = None if alone else ranks.FirstFailure(step, mark, say)

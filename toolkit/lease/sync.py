@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,37 @@ BASE = "/var/tmp"  # noqa: S108 - the folder in it is new, and its user's alone
 _MAKE = 'umask 077; mkdir -- "$1" && exec tar -x -f - -C "$1"'
 #: tar: some files changed while they were read.
 _CHANGED = 1
+#: With times to the nanosecond: which of several servers' files is the newest.
+_PACK = ("--format=posix", "-c", "-f", "-", ".")
 
 
 def readable(folder: Path) -> Path:
     """The folder, absolute; LeaseError where it is none, before anything is asked for."""
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise LeaseError(f"--sync {folder}: not a folder that you may read and write")
+    against = _against(folder)
+    if against:
+        raise LeaseError(f"--sync {folder}: {against}")
     return folder.resolve()
+
+
+def _against(folder: Path) -> str:
+    """Why not all in the folder can go there and come back, '' where it can. What comes back replaces files: that takes
+    the right to write to their folder, and not to them."""
+    faults: list[OSError] = []
+    for inside, folders, files in os.walk(folder, onerror=faults.append):
+        for path in (Path(inside, name) for name in [*folders, *files]):
+            try:
+                mode = path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # gone meanwhile
+            if stat.S_ISDIR(mode) and not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+                return f"{path} is a folder that you may not read and write"
+            if stat.S_ISREG(mode) and not os.access(path, os.R_OK):
+                return f"you may not read {path}"
+            if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                return f"{path} is a device"
+    return f"{faults[0].filename}: {faults[0].strerror}" if faults else ""
 
 
 def new_path() -> str:
@@ -73,7 +98,7 @@ class Copy:
     def send(self) -> None:
         """Here to there. What was begun is removed again where that fails."""
         try:
-            here = ["tar", "-C", str(self.folder), "-c", "-f", "-", "."]
+            here = ["tar", "-C", str(self.folder), *_PACK]
             there = self.step(["sh", "-c", _MAKE, "sh", self.there])
             self._pipe(here, there, f"{self.folder} was not copied to {self.node}")
         except BaseException:
@@ -83,7 +108,7 @@ class Copy:
     def fetch(self, newer: bool = False) -> None:
         """There to here, over what is here (`newer`: of what is older here); nothing that is here alone is removed. Not
         to be interrupted. LeaseError where that fails: the copy then stays on the server."""
-        there = self.step(["tar", "-C", self.there, "-c", "-f", "-", "."])
+        there = self.step(["tar", "-C", self.there, *_PACK])
         here = ["tar", "-x", *(["--keep-newer-files"] if newer else []), "-f", "-", "-C", str(self.folder)]
         with ask.uninterrupted():
             self._pipe(there, here, f"{self.folder}: not all came back; the files are on {self.node} in {self.there}")
@@ -117,6 +142,11 @@ class Copies:
             for copy in sent:
                 copy.remove()
             raise
+
+    def remove(self) -> None:
+        """All of them."""
+        for copy in self._all:
+            copy.remove()
 
     def fetch(self) -> None:
         """Each of them to here: of a file that several servers changed the newest. What cannot come back stays there,
