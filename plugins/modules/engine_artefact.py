@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
+import platform
 import re
 import shutil
 import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,10 +24,13 @@ version_added: 0.1.0
 description:
   - The archive is a tar.gz with C(engine.json) (engine, release), C(bin/) and C(lib/). It is refused when its checksum
     is another, or when a member would leave its folder.
+  - Where C(engine.json) says what its halves need (machine, glibc, libraries, CUDA), a node that has it not is refused
+    with what is missing, before anything is unpacked.
   - It goes to I(root)/ENGINE-RELEASE in one rename; C(current) then points to it, and other releases are removed.
 options:
   archive: {description: the archive on the node; not needed where it is installed already, type: path, default: ""}
   sha256: {description: its checksum, type: str, required: true}
+  server: {description: whether the node runs the engine's server and not its client alone, type: bool, default: false}
   root: {description: folder of all releases, type: path, default: /opt/elastic-ai/engine}
 author: Elastic AI Toolkit
 """
@@ -86,8 +92,76 @@ def safe_members(archive: tarfile.TarFile) -> list[tarfile.TarInfo]:
     return members
 
 
-def install(archive: Path, sha256: str, root: Path) -> dict[str, str]:
-    """Unpack beside, look, and put in place."""
+class Node:
+    """What an engine may need of this node, looked up where it is asked for."""
+
+    def __init__(self, ldconfig: Callable[[], str]) -> None:
+        """`ldconfig` gives the loader's own list (ldconfig -p)."""
+        self.machine = platform.machine()
+        self._ldconfig = ldconfig
+
+    def library(self, soname: str) -> Path | None:
+        """The 64-bit file that the loader takes for it, None where there is none."""
+        line = re.compile(rf"\s*{re.escape(soname)} \(libc6,(?:x86-64|AArch64)[^)]*\) => (\S+)")
+        found = (line.match(text) for text in self._ldconfig().splitlines())
+        paths = [Path(match[1]) for match in found if match]
+        return next((path for path in paths if path.is_file()), None)
+
+    def cuda(self) -> str:
+        """CUDA version of the driver's interface, "" without a driver."""
+        version = ctypes.c_int()
+        try:
+            ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+        except (OSError, AttributeError):
+            return ""
+        return f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else ""
+
+
+def numbers(version: str) -> list[int]:
+    """For comparison."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def unmet(about: Any, node: Node, server: bool) -> list[str]:
+    """What the node lacks for this engine, by its engine.json; nothing where that says nothing."""
+    if about.get("machine") not in (None, node.machine):
+        return [f"it is for {about['machine']}, and the node is {node.machine}"]
+    missing = []
+    libraries: dict[str, set[str]] = {}
+    for part in ("server", "client") if server else ("client",):
+        for soname, versions in (about.get(part) or {}).get("libraries", {}).items():
+            libraries.setdefault(soname, set()).update(versions)
+    for soname, versions in sorted(libraries.items()):
+        path = node.library(soname)
+        if path is None:
+            if not soname.startswith("ld-linux"):  # the loader itself is in no list on some systems
+                missing.append(f"the node has no {soname}")
+            continue
+        content = path.read_bytes()
+        lacks = [version for version in versions if b"\0" + version.encode() + b"\0" not in content]
+        if lacks:
+            newest = max(lacks, key=numbers)
+            missing.append(f"it needs {newest} of {soname}, which the node's ({path}) has not")
+    cuda, driver = str(about.get("cuda") or ""), node.cuda() if server and about.get("cuda") else ""
+    if driver and numbers(driver) < numbers(cuda):
+        missing.append(f"its server is built for CUDA {cuda}, and the node's driver has CUDA {driver}")
+    return missing
+
+
+def refuse_unmet(archive: tarfile.TarFile, node: Node, server: bool) -> None:
+    """Refused where the node lacks what the archive's engine.json says that it needs."""
+    file = archive.extractfile("engine.json")
+    try:
+        about = json.loads(file.read()) if file else {}
+        missing = unmet(about, node, server) if isinstance(about, dict) else []
+    except (ValueError, TypeError, AttributeError):
+        raise Refused("what its engine.json says that it needs cannot be read") from None
+    if missing:
+        raise Refused(f"{'; '.join(missing)}: take a release of the engine that is built for this system")
+
+
+def install(archive: Path, sha256: str, root: Path, node: Node | None = None, server: bool = False) -> dict[str, str]:
+    """Look whether the node has what it needs, unpack beside, look, and put in place."""
     if not archive.is_file():
         raise Refused("it is not there")
     found = hashlib.sha256(archive.read_bytes()).hexdigest()
@@ -98,9 +172,11 @@ def install(archive: Path, sha256: str, root: Path) -> dict[str, str]:
     try:
         try:
             with tarfile.open(archive, "r:gz") as opened:
+                if node is not None:
+                    refuse_unmet(opened, node, server)
                 opened.extractall(scratch, members=safe_members(opened))  # noqa: S202  # checked above
             data = described((scratch / "engine.json").read_text())
-        except (tarfile.TarError, EOFError, FileNotFoundError) as fault:
+        except (tarfile.TarError, EOFError, FileNotFoundError, KeyError) as fault:
             raise Refused(f"it is no engine's archive ({fault})") from None
         (scratch / MARK).write_text(sha256 + "\n")
         scratch.chmod(0o755)
@@ -125,6 +201,7 @@ def main() -> None:
         argument_spec={
             "archive": {"type": "path", "default": ""},
             "sha256": {"type": "str", "required": True},
+            "server": {"type": "bool", "default": False},
             "root": {"type": "path", "default": "/opt/elastic-ai/engine"},
         },
         supports_check_mode=True,
@@ -135,8 +212,10 @@ def main() -> None:
         module.exit_json(changed=False, **there)
     if module.check_mode:
         module.exit_json(changed=True, engine="", release="")
+    node = Node(lambda: str(module.run_command(["/sbin/ldconfig", "-p"])[1]))
     try:
-        module.exit_json(changed=True, **install(Path(module.params["archive"]), sha256, root))
+        done = install(Path(module.params["archive"]), sha256, root, node, module.params["server"])
+        module.exit_json(changed=True, **done)
     except Refused as fault:
         module.fail_json(msg=f"the engine's archive {module.params['archive']} is refused: {fault}")
     except OSError as fault:

@@ -42,6 +42,7 @@ hostname_resolves: {description: whether the node can resolve it, returned: alwa
 os: {description: id and version and whether it is like rhel, returned: always, type: dict}
 architecture: {description: machine, returned: always, type: str}
 python: {description: version of Python, returned: always, type: str}
+glibc: {description: version of the C library and empty where it is another, returned: always, type: str}
 root: {description: whether the module runs as root, returned: always, type: bool}
 systemd: {description: whether systemd is the init, returned: always, type: bool}
 memory_mib: {description: memory, returned: always, type: int}
@@ -199,6 +200,14 @@ def read_release(file: Path = Path("/etc/elastic-ai/provisioned.json")) -> str:
         return ""
 
 
+def read_glibc() -> str:
+    """Version of glibc, as 2.36; "" where the C library is another."""
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").partition("glibc ")[2]
+    except (OSError, ValueError):
+        return ""
+
+
 def resolves(name: str) -> bool:
     """Whether the node can resolve a name."""
     try:
@@ -228,6 +237,7 @@ def main() -> None:
         os=read_os(),
         architecture=platform.machine(),
         python=platform.python_version(),
+        glibc=read_glibc(),
         root=os.geteuid() == 0,
         systemd=Path("/run/systemd/system").is_dir(),
         memory_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
-from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import numbers
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import branch_of, known, numbers
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import is_made, layer_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import routing_reasons
 
@@ -230,6 +230,30 @@ def repository_reasons(observed: Json, wanted: Json) -> Iterator[str]:
         )
 
 
+def engine_reasons(observed: Json, wanted: Json) -> Iterator[str]:
+    """What the archive of the remoting engine needs of the node, where it says it: told before anything is installed.
+
+    A server's driver is the one that the site installs; of a driver that the inventory does not name nothing is known.
+    """
+    engine = wanted.get("engine") or {}
+    name = f"the remoting engine {engine.get('engine')} {engine.get('release')} (remoting_engine_artifact)"
+    if engine.get("machine") not in (None, observed["architecture"]):
+        yield f"{name} is for {engine['machine']}, and the node is {observed['architecture']}"
+        return
+    parts = [engine.get(part) or {} for part in (("server", "client") if wanted["gpu_server"] else ("client",))]
+    needed = max((str(part.get("glibc") or "") for part in parts), key=numbers, default="")
+    has = str(observed.get("glibc") or "")
+    if needed and has and numbers(has) < numbers(needed):
+        yield (f"{name} needs glibc {needed}, and the node has {has}: take a release that is built for an older system")
+    driver = str((wanted["stack"].get("nvidia_driver") or {}).get("version") or "")
+    least = known()["cuda_driver"].get(str(engine.get("cuda") or ""))
+    if wanted["gpu_server"] and driver and least and branch_of(driver) < int(least):
+        yield (
+            f"{name} has a server that is built for CUDA {engine['cuda']}, for which the driver has to be of branch "
+            f"{least} or newer, and the node gets {driver}: take the engine's release for an older CUDA"
+        )
+
+
 CHECKS = (
     system_reasons,
     disk_reasons,
@@ -244,6 +268,7 @@ CHECKS = (
     confinement_reasons,
     key_reasons,
     repository_reasons,
+    engine_reasons,
 )
 
 

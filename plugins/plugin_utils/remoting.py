@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tarfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -32,3 +33,16 @@ def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]
         elif name in known:
             servers[name] = known[name]
     return servers
+
+
+def engine_described(path: str) -> dict[str, Any]:
+    """engine.json of an archive on this machine; {} for none, a URL, and one that the role will refuse."""
+    if not path or "://" in path:
+        return {}
+    try:
+        with tarfile.open(path, "r:gz") as archive:
+            file = archive.extractfile("engine.json")
+            data = json.loads(file.read(1 << 20)) if file else {}
+    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError):
+        return {}
+    return data if isinstance(data, dict) else {}

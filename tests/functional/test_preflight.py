@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,45 @@ PLANTED: list[tuple[dict[str, Any], str]] = [
     ({"jobs": ["17", "23"], "provisioned_release": "older"}, "jobs run here (17, 23)"),
     ({"sqv": True}, "of repository cuda has only SHA-1 self-signatures"),
 ]
+
+
+def test_a_node_that_cannot_run_the_engine_is_told_before_anything_is_installed() -> None:
+    engine = {
+        "engine": "lupine",
+        "release": "1.0.0-cuda13.0",
+        "cuda": "13.0",
+        "machine": "x86_64",
+        "server": {"glibc": "2.38"},
+        "client": {"glibc": "2.35"},
+    }
+    server: dict[str, Any] = {"engine": engine, "stack": {"nvidia_driver": {"version": "550.54"}}, "gpu_server": True}
+    said = reasons({"glibc": "2.36"}, server)
+    assert [r for r in said if "needs glibc 2.38, and the node has 2.36" in r]
+    assert [r for r in said if "built for CUDA 13.0, for which the driver has to be of branch 580 or newer" in r]
+    fit = {**server, "stack": {"nvidia_driver": {"version": "580.173.02"}}}
+    assert not [r for r in reasons({"glibc": "2.39"}, fit) if "engine" in r]
+    client = {**server, "gpu_server": False}
+    assert not [r for r in reasons({"glibc": "2.36"}, client) if "engine" in r], "a client has the client alone"
+    assert [r for r in reasons({"glibc": "2.34"}, client) if "needs glibc 2.35, and the node has 2.34" in r]
+    assert [r for r in reasons({"architecture": "aarch64"}, client) if "is for x86_64, and the node is aarch64" in r]
+    assert not [r for r in reasons({}, client) if "engine" in r], "a node that was recorded before glibc was read"
+
+
+def test_what_an_archive_needs_is_read_on_the_controller(tmp_path: Path) -> None:
+    remoting = load("plugins/plugin_utils/remoting.py")
+    (tmp_path / "engine.json").write_text('{"engine": "lupine", "cuda": "13.0"}')
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "engine.json", "engine.json")
+    assert remoting.engine_described(str(tmp_path / "a.tar.gz")) == {"engine": "lupine", "cuda": "13.0"}
+    (tmp_path / "b.tar.gz").write_bytes((tmp_path / "a.tar.gz").read_bytes()[:60])
+    for other in (
+        "",
+        "https://example.org/a.tar.gz",
+        tmp_path / "none",
+        tmp_path / "engine.json",
+        tmp_path / "b.tar.gz",
+    ):
+        assert remoting.engine_described(str(other)) == {}, other
 
 
 @pytest.mark.parametrize(("observed", "named"), PLANTED, ids=[p[1] for p in PLANTED])

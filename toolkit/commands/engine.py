@@ -1,8 +1,9 @@
-"""`toolkit engine`: the reference engine's artefact."""
+"""`toolkit engine`: archives of remoting engines."""
 
 from __future__ import annotations
 
 import json
+import platform
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,14 +11,16 @@ import click
 
 from toolkit.commands.options import json_option
 from toolkit.engine import build as builder
+from toolkit.engine import pack as packer
 from toolkit.errors import LabError
 
 
 @click.group()
 def engine() -> None:
-    """The reference engine: memory and copies of remote GPUs, for labs, CI and calibration.
+    """Archives of remoting engines, as the roles install them.
 
-    It runs no kernels and is not for production; the roles install it like any other engine.
+    `build` makes the reference engine: memory and copies of remote GPUs, for labs, CI and calibration; it runs no
+    kernels and is not for production. `pack` makes an archive from the files that an engine's publisher released.
     """
 
 
@@ -48,3 +51,51 @@ def build(output: Path | None, release: str | None, as_json: bool) -> None:
         return
     click.echo(f"path: {made.path.absolute()}\nsha256: {made.sha256}")
     click.echo(f"release: {made.info.release}, for {made.info.machine} with glibc {made.info.glibc} or newer")
+
+
+@engine.command()
+@click.argument("name", type=click.Choice(["lupine"]))
+@click.option(
+    "--from",
+    "sources",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    required=True,
+    help="A file of the release (zip or wheel), or a folder with its files (an unpacked image); once for each.",
+)
+@click.option("--release", help="Name of the release, as 1.0.0, where the files do not say it.")
+@click.option("--cuda", help="CUDA version that they are built for, as 13.0, where their names do not say it.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where to write it (default: lupine-RELEASE-cudaCUDA.tar.gz here).",
+)
+@json_option
+def pack(
+    name: str, sources: tuple[Path, ...], release: str | None, cuda: str | None, output: Path | None, as_json: bool
+) -> None:
+    """Make the archive of an engine from its publisher's own release files. Nothing of it is built here.
+
+    \b
+    toolkit engine pack lupine --release 1.0.0 \\
+      --from lupine-server-cuda-12.4.1-ubuntu22.04-x86_64.zip \\
+      --from lupine-client-cuda-12.4.1-ubuntu22.04-x86_64.zip
+
+    What servers and clients need (glibc, libraries, CUDA) is read from the files and kept in the archive: a node that
+    has not got it is refused by preflight, before anything is installed. Needs gcc, for the gate that asks each
+    connection for its lease's token.
+    """
+    seen = packer.look(sources)
+    try:
+        made = packer.pack(seen, output, release, cuda, platform.machine())
+    except OSError as e:
+        raise LabError(str(e)) from e
+    about = made.about
+    if as_json:
+        click.echo(json.dumps({"path": str(made.path.absolute()), **about, "sha256": made.sha256}))
+        return
+    click.echo(f"path: {made.path.absolute()}\nsha256: {made.sha256}")
+    click.echo(f"release: {about['release']} of {name}, for {about['machine']}")
+    for part in ("server", "client"):
+        click.echo(f"{part}: needs glibc {about[part]['glibc']}, {', '.join(about[part]['libraries'])}")
+    click.echo(f"server: needs a driver of CUDA {about['cuda']} or newer")

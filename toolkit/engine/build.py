@@ -160,6 +160,23 @@ def runs_with(needed: str, libc: Path) -> bool:
     return tuple(int(n) for n in needed.split(".")) <= max(have, default=(0, 0))
 
 
+def compile_library(target: Path, sources: tuple[Path, ...], options: tuple[str, ...]) -> None:
+    """A shared library for a node from these sources. Raises BuildError."""
+    _compile(target, tuple(str(source) for source in sources), (*_library(target.name), *options))
+
+
+def write_archive(output: Path, content: list[tuple[str, bytes, int]]) -> str:
+    """Write a tar.gz of names, bytes and modes in one rename; its sha256. The same content gives the same bytes."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = output.with_name(output.name + ".partial")
+    try:
+        _pack(partial, content)
+        partial.replace(output)
+    finally:
+        partial.unlink(missing_ok=True)
+    return hashlib.sha256(output.read_bytes()).hexdigest()
+
+
 def build_engine(output: Path, release: str | None = None) -> Artefact:
     """Write the artefact to `output`; the same sources and compiler give the same bytes. Raises BuildError."""
     chosen = release or default_release()
@@ -167,13 +184,10 @@ def build_engine(output: Path, release: str | None = None) -> Artefact:
         files = compile_engine(Path(scratch), chosen)
         info = EngineInfo("reference", chosen, PROTOCOL, needed_glibc(files), platform.machine())
         described = (json.dumps(asdict(info), indent=2) + "\n").encode()
-        output.parent.mkdir(parents=True, exist_ok=True)
-        partial = output.with_name(output.name + ".partial")
         content = [("engine.json", described, 0o644)]
         content += [(p.relative_to(scratch).as_posix(), p.read_bytes(), 0o755) for p in files]
-        _pack(partial, content)
-        partial.replace(output)
-    return Artefact(output, hashlib.sha256(output.read_bytes()).hexdigest(), info)
+        sha256 = write_archive(output, content)
+    return Artefact(output, sha256, info)
 
 
 def _pack(path: Path, content: list[tuple[str, bytes, int]]) -> None:
