@@ -205,7 +205,9 @@ def test_the_accepted_run_is_the_newest_that_was_accepted_of_this_site(tmp_path)
         checks.accepted_run(tmp_path, None, LAB, "gpu3")
     good = make_run(tmp_path / "2026-11-21")
     bad = make_run(tmp_path / "2026-11-22", slow="gpu2")
+    part = make_run(tmp_path / "2026-11-23", suites=("preflight",))  # passes, and shows nothing of the network
     assert checks.accepted_run(tmp_path, None, LAB, "gpu3") == good
+    assert checks.accepted_run(tmp_path, part.name, LAB, "gpu3") == part
     with pytest.raises(UsageFault, match="held against a run that was accepted"):
         checks.accepted_run(tmp_path, bad.name, LAB, "gpu3")
 

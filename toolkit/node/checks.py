@@ -10,10 +10,13 @@ from toolkit.errors import UsageFault
 from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.pool_policy import POOL_FILE, load_pool
-from validation.addendum import ADDENDUM
+from validation.addendum import ADDENDUM, SUITES
 from validation.load import ConfigError
 from validation.model import Node, Topology
+from validation.suites import DEFAULT
 
+NEEDED = tuple(suite for suite in DEFAULT if suite in SUITES)
+"""Of the suites that sites are accepted by, those that a node shows too."""
 OURS = "toolkit node"
 """How the reason of a drain begins that these commands made."""
 
@@ -81,7 +84,8 @@ def short(name: str) -> str:
 
 
 def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: str) -> Path:
-    """The site's accepted run: the one that was named, else the newest of this site whose criteria all passed.
+    """The site's accepted run: the one that was named, else the newest of this site whose criteria all passed, and
+    that measured what every node is accepted by (NEEDED): one of a single suite would let a node in unmeasured.
 
     UsageFault where there is none; ConfigError where its verdict does not follow from its files.
     """
@@ -89,8 +93,8 @@ def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: st
     found = next(fitting, None) if named is None else rundir.find(runs_dir, named)
     if found is None:
         raise UsageFault(
-            f"{runs_dir}: no accepted run of site {topology.site}, which {node} could be held against; name one by "
-            "--accepted, or make one: toolkit validate"
+            f"{runs_dir}: no accepted run of site {topology.site}, which {node} could be held against, with suites "
+            f"{' and '.join(NEEDED)}; name one by --accepted, or make one: toolkit validate"
         )
     verdict = acceptance.standing(found)
     if verdict.exit_code != 0:
@@ -104,7 +108,8 @@ def accepted_run(runs_dir: Path, named: str | None, topology: Topology, node: st
 def _fits(run: Path, topology: Topology) -> bool:
     try:
         info, _, _ = rundir.read(run)
-        return info.site == topology.site and not (run / ADDENDUM).exists() and acceptance.standing(run).exit_code == 0
+        fits = info.site == topology.site and set(NEEDED) <= set(info.suites) and not (run / ADDENDUM).exists()
+        return fits and acceptance.standing(run).exit_code == 0
     except (ConfigError, UsageFault):
         return False
 
