@@ -150,7 +150,10 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
     done = play(desk, *MEASURE, "-i", "site", "--profile", "elastic", "--dry-run")
     assert "acceptance profile elastic, chosen by --profile: 32 criteria are owed" in done.stderr
     assert "no measurement in this release: " in done.stderr
-    assert "measures as a whole: network-quick, network, training-quick, elastic-quick" in done.stderr
+    assert (
+        "measures as a whole: network-quick, network, training-quick, training, training-long, elastic-quick"
+        in done.stderr
+    )
     (desk / "site/group_vars/all.yml").write_text("# ours\nacceptance_profile: netwrk\n")
     done = play(desk, *MEASURE, "-i", "site", "--dry-run")
     assert done.returncode == 2

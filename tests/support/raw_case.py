@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from tests.support.collectives_documents import document_of
 from tests.support.tool_documents import doc as tool_doc
+from tests.support.turns_documents import document as turns_of
 from validation.catalogue import load_criteria
 from validation.fabric import load_fabric
 from validation.judge import judge
@@ -49,6 +50,9 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
     elif m.kind == "training-short":
         found = _training(m, values)
         stdout = json.dumps(found) + "\n"
+    elif m.kind == "training-turns":
+        made = turns_of(m)
+        stdout, found, told = made["stdout"], {}, made["stderr"]
     elif m.kind == "collectives":
         made = document_of(m)
         stdout, found = made["stdout"], made["facts"]

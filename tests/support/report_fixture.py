@@ -91,6 +91,7 @@ TOOLS = {
     "tcp-latency": ("sockperf", "3.7"),
     "collectives": ("torch", "1.13.1"),
     "training-short": ("mpirun + horovod", "4.1.4 + 0.28.1"),
+    "training-turns": ("mpirun + horovod", "4.1.4 + 0.28.1"),
 }
 
 

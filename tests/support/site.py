@@ -186,6 +186,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.gpu_load_documents import healthy_others  # which only some sites need
 
         return healthy_others(measurement)
+    if measurement.kind == "training-turns":
+        from tests.support.turns_documents import healthy_turns  # which stands on this module
+
+        return healthy_turns(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

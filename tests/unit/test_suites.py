@@ -37,8 +37,8 @@ def test_the_labs_plan():
     plan = plan_of(lab())
     counts = Counter(m.kind for m in plan.measurements)
     pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
-    assert counts == {"facts": 4, **pairs, "training-short": 3, "collectives": 1}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 1
+    assert counts == {"facts": 4, **pairs, "training-short": 3, "training-turns": 2, "collectives": 1}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 2 + 1
     assert [left.why for left in plan.left_out] == [
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
@@ -85,6 +85,9 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(gpus))  # the lab trains nothing that takes hours
     plans.append(plan_of(gpus, ["training"], options={"data": "/data/imagenet", "checkpoints": "/data/checkpoints"}))
     plans.append(plan_of(gpus, options={"tf_cnn_benchmarks": "/opt/x.py"}))
+    direct = [n.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": True}) for p in n.ports)})
+              for n in gpus.nodes]  # fmt: skip
+    plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["training"], fabric="roce40"))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 

@@ -59,7 +59,7 @@ from validation.facts.remoting import (
     Remoting,
 )
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
-from validation.facts.training import Carrier, TrainingFacts
+from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
 from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
 from validation.model_base import Scalar
@@ -158,6 +158,8 @@ __all__ = [
     "ToolCell",
     "TrainingFacts",
     "Tuning",
+    "Turn",
+    "TurnsFacts",
     "Uplink",
     "XidLine",
     "joined",
@@ -182,6 +184,7 @@ AnyFacts = Annotated[
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
+    | Annotated[TurnsFacts, Tag("turns")]
     | Annotated[ComputeFacts, Tag("compute")]
     | Annotated[CollectivesFacts, Tag("collectives")]
     | Annotated[AsBuiltFacts, Tag("as-built")]

@@ -79,6 +79,7 @@ class TrainingFacts(Model):
     GPU's time NCCL's kernels take.
     `out_of_memory`: why nothing was measured, "" where something was. `watches`: of each rank's GPU, where a sampler
     looked at it; `courses` of them through the job. `trace`: None of older programs, and where none was asked for.
+    `source`: of real images, what was read and decoded, by as many `workers` of each rank.
     """
 
     type: Literal["training"] = "training"
@@ -112,3 +113,47 @@ class TrainingFacts(Model):
     watches: tuple[GpuWatch, ...] = ()
     courses: tuple[tuple[Point, ...], ...] = ()
     trace: TrainingTrace | None = None
+    source: str = ""
+    workers: Count = 0
+
+
+class Turn(Model):
+    """One job of several that were taken in turns. `way`: what was different, in a word. `images_per_s`: of each step,
+    of the whole job. `cannot`: why it trained nothing, "" where it did.
+    """
+
+    way: Name
+    turn: Count
+    images_per_s: tuple[float, ...] = ()
+    ranks: Count = 0
+    nodes: Count = 0
+    carriers: tuple[Carrier, ...] = ()
+    gpudirect: bool | None = None  # whether NCCL moved data between adapter and GPU directly; None: its log tells not
+    input_s: float | None = Field(default=None, ge=0, allow_inf_nan=False)  # mean of steps and ranks
+    source: str = ""  # of real images: what was read and decoded
+    workers: Count = 0  # processes of each rank that decode
+    cannot: str = ""
+
+
+class TurnsFacts(Model):
+    """Jobs that were taken in turns, in the order in which they ran. All but `way` is the same."""
+
+    type: Literal["turns"] = "turns"
+    turns: tuple[Turn, ...]
+    python: str = ""
+    torch: str = ""
+    horovod: str = ""
+    framework: str = ""
+    devices: tuple[str, ...] = ()  # each once
+
+    def ways(self) -> tuple[str, ...]:
+        """Each way once, in the order of the first turn."""
+        return tuple(dict.fromkeys(turn.way for turn in self.turns))
+
+    def of(self, way: str) -> tuple[Turn, ...]:
+        """The turns of a way that trained something."""
+        return tuple(turn for turn in self.turns if turn.way == way and turn.images_per_s)
+
+    def rates(self, way: str) -> list[float]:
+        """Images/s of every measured step of a way."""
+        return [rate for turn in self.of(way) for rate in turn.images_per_s]

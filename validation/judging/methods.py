@@ -49,6 +49,13 @@ from validation.judging.spread import judge_spread
 from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_long import judge_long
 from validation.judging.training_path import judge_path
+from validation.judging.training_turns import (
+    judge_cores,
+    judge_gpudirect_turns,
+    judge_input,
+    judge_layouts,
+    judge_over_tcp,
+)
 from validation.judging.training_watch import judge_training_watch
 from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
@@ -93,6 +100,11 @@ METHODS = {
     "hours": Method(judge_hours, "what 90 epochs take at the measured rate", True, "jobs"),
     "long": Method(judge_long, "accuracy on the training data after the whole long test, by model", counts="jobs"),
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
+    "layouts": Method(judge_layouts, "one world on several nodes over the same on one, in turns", True, "jobs"),
+    "over-tcp": Method(judge_over_tcp, "RDMA over TCP in turns, each proved by the logs", True, "jobs"),
+    "gdr": Method(judge_gpudirect_turns, "with GPUDirect over without, in turns, proved by NCCL's log", True, "jobs"),
+    "input": Method(judge_input, "images of files over synthetic ones, in turns", True, "jobs"),
+    "cores": Method(judge_cores, "images/s over processors of each rank, and the knee", True, "jobs"),
     "collectives": Method(
         judge_collectives,
         "bus bandwidth of collective operations against published floors and what links and ports allow",

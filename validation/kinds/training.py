@@ -1,12 +1,12 @@
-"""The short training job."""
+"""The short training job, by itself and in several ways in turns."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from validation.kinds.record import Kind, names, network
-from validation.model import Call, Job, Measurement, Topology
-from validation.parsers import tf_cnn_benchmarks, training
+from validation.kinds.record import FIRST, Kind, names, network
+from validation.model import Call, Found, Job, Measurement, Topology
+from validation.parsers import tf_cnn_benchmarks, training, training_turns
 from validation.probes.train_networks import NETWORKS, SMALL
 
 
@@ -25,16 +25,43 @@ def words_of(m: Measurement) -> str:
     return f"{NETWORKS[model].title}, batch {batch}, {precision}"
 
 
+ASKED = ("model", "precision", "device", "framework", "data")
+"""What a plan asks for of a training; that of an older release has not all of it."""
+
+
+def _here(m: Measurement, found: Found) -> Job:
+    params: dict[str, Any] = {
+        **{key: m.params[key] for key in ("ranks", "warmup", "steps", "batch")},
+        **{key: m.params[key] for key in ASKED if key in m.params},
+        "hosts": [f"localhost:{m.params['ranks_per_node']}"],
+        "networks": [],
+        "enter": "",
+        "launcher": "torchrun",
+        "python": found.torch_python,
+        "time_limit_s": max(1, int(m.timeout_s) - 5),
+        **_turns(m),
+    }
+    return Job(node=m.nodes[0], probe=Call(probe=m.kind, params=params))
+
+
+def _turns(m: Measurement) -> dict[str, Any]:
+    return {"ways": list(names(m, "ways")), "turns": m.params["turns"]} if "ways" in m.params else {}
+
+
 def job(m: Measurement, topology: Topology) -> Job:
-    """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there."""
+    """Launched on the first node of the measurement, which must stand in the fabric to talk to the ranks there.
+
+    One machine by itself has neither training container nor launcher: torch's own, with the torch that was found.
+    """
+    if topology.here is not None:
+        return _here(m, topology.here)
     hosts = [topology.node(name) for name in names(m, "hosts")]
     launcher = topology.node(m.nodes[0])
     if not launcher.ports:
         launcher = hosts[0]
     params: dict[str, Any] = {
         **{key: m.params[key] for key in ("ranks", "warmup", "steps", "batch")},
-        # a plan of an older release has none of these
-        **{key: m.params[key] for key in ("model", "precision", "device", "framework") if key in m.params},
+        **{key: m.params[key] for key in ASKED if key in m.params},
         "hosts": [f"{host.ports[0].address}:{m.params['ranks_per_node']}" for host in hosts],
         "transport": str(m.params.get("transport", "tcp")),
         "ends": [f"{host.ports[0].interface}@{host.ports[0].address}" for host in hosts],
@@ -42,6 +69,7 @@ def job(m: Measurement, topology: Topology) -> Job:
         "shared_cores": any(node.virtual for node in hosts),
         # mpirun ends its ranks in good order some seconds before the supervisor would kill it
         "time_limit_s": max(1, int(m.timeout_s) - 5),
+        **_turns(m),
     }
     return Job(node=launcher.name, probe=Call(probe=m.kind, params=params))
 
@@ -68,6 +96,14 @@ KINDS = (
         job=_tf_job,
         parse=tf_cnn_benchmarks.parse,
         headline="images_per_s",
+        by_daemon=True,
+    ),
+    Kind(
+        name="training-turns",
+        title="Short training in several ways, in turns",
+        job=job,
+        parse=training_turns.parse,
+        headline=FIRST,
         by_daemon=True,
     ),
 )

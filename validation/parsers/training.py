@@ -33,11 +33,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 
     No samples where the batch did not fit into memory, which is what the job found out.
     """
-    lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
-    if len(lines) != 1:
-        # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
-        raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")
-    report: dict[str, Any] = json_object(lines[0], "training: rank 0's report")
+    report = report_of(doc)
     as_planned(report, params)
     carried(doc, report)
     cannot = str(report.get("cannot", ""))
@@ -61,6 +57,21 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     shares, by = _allreduce(report)
     samples += [Sample(metric="allreduce_ratio", value=share, unit="ratio") for share in shares]
     return samples, _facts(doc, report).model_copy(update={"allreduce_by": by})
+
+
+def report_of(doc: ProbeDoc) -> dict[str, Any]:
+    """Rank 0's report, as it stands; ParseError unless there is exactly one."""
+    lines = [line for line in doc["stdout"].splitlines() if line.startswith("{")]
+    if len(lines) != 1:
+        # a job whose ranks do not know of each other prints one report per rank: N jobs of one rank, not one of N
+        raise ParseError(f"training: {len(lines)} reports from rank 0, exactly one is expected")
+    return json_object(lines[0], "training: rank 0's report")
+
+
+def without_rates(doc: ProbeDoc, report: Mapping[str, Any], params: Mapping[str, Scalar]) -> TrainingFacts:
+    """What a job says that could not be trained, held against its plan."""
+    as_planned(report, params)
+    return _facts(doc, report)
 
 
 def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: Pairs = PLANNED) -> None:

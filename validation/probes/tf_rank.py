@@ -22,7 +22,7 @@ PR_SET_PDEATHSIG = 1
 
 def main() -> None:
     """One rank."""
-    from validation.probes.train_cnn import take_device
+    from validation.probes.train_world import take_device
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--time-limit-s", type=int, required=True)

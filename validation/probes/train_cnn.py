@@ -1,9 +1,10 @@
-"""The training program of training_short: a network of the whitepaper on synthetic images, one process a rank.
+"""The training program of training_short: a network of the whitepaper, one process a rank.
 
 Synthetic images as in the reference architecture's short test: what is measured is compute and the all-reduce of the
-gradients, not storage. They stay on the device. Every rank trains on a batch of its own, of images that are a common
-pattern for each of ten classes plus noise, so that the loss must fall with any number of ranks. Momentum and weight
-decay are the whitepaper's; its learning rate of 0.4 is for 90 epochs, and a rate does not depend on it.
+gradients, not storage. They stay on the device; those of files are train_input's. Every rank has a batch of its own, of
+images that are a common pattern for each of ten classes plus noise, so that the loss must fall with any number of
+ranks. Momentum and weight decay are the whitepaper's; its learning rate of 0.4 is for 90 epochs, and a rate does not
+depend on it.
 
 On GPUs where every rank has one of its own, else on processors. Rank 0 prints one line of JSON. What keeps the job from
 being measured is in it, too (`cannot`): a batch that does not fit into memory, a network whose library is not there.
@@ -29,9 +30,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.probes import gpu_watch, rdma, train_trace
+from validation.probes import gpu_watch, train_trace
+from validation.probes.train_input import Feed, feed_of
 from validation.probes.train_networks import NETWORKS, PRECISIONS, PRODUCTS, SMALL, Missing, build
-from validation.probes.train_world import Alone, join
+from validation.probes.train_world import Alone, join, take_device
 
 PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
@@ -151,6 +153,11 @@ class Training:
         self.optimizer = torch.optim.SGD(self.model.parameters(), **rates)
         self.loss_of, self.scaler = torch.nn.CrossEntropyLoss(), device.scaler()
         self.parameters = list(self.model.parameters())
+        if args.cores and not device.cuda:
+            torch.set_num_threads(args.cores)
+        self.feed: Feed | None = args.feed
+        if self.feed is not None:
+            self.feed.start(at, self.images)
         world.start(torch, at)
 
     def try_alone(self) -> dict[str, int]:
@@ -175,11 +182,12 @@ class Training:
         """Loss, and seconds: the whole step, input, forward and backward, waiting for the average of gradients."""
         clock = self.world.clock
         begin, first = time.perf_counter(), clock.now()
-        images = self.images  # synthetic, on the device: nothing is loaded
+        # synthetic ones are on the device: nothing is loaded
+        images, labels = (self.images, self.labels) if self.feed is None else self.feed.next()
         fed = clock.now()
         self.optimizer.zero_grad()
         with self.device.autocast():
-            loss = self.loss_of(self.model(images).float(), self.labels)
+            loss = self.loss_of(self.model(images).float(), labels)
         scaled = loss if self.scaler is None else self.scaler.scale(loss)
         done, averaged = self.world.backward(scaled, self.optimizer)
         self.world.step(self.optimizer, self.scaler)
@@ -204,7 +212,7 @@ def no_memory(torch: Any, fault: RuntimeError) -> bool:
 
 def prepare(args: argparse.Namespace, torch: Any, world: Alone) -> tuple[Training | None, dict[str, Any]]:
     """What is ready to train on every rank, or why one of them cannot, which all of them learn."""
-    why, training = "", None
+    why, training = args.no_images, None
     found: dict[str, Any] = {}
     try:
         device = Device(torch, world, args)
@@ -254,6 +262,8 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "horovod": world.version if world.name == "horovod" else "",
+        "source": args.feed.source if args.feed else "",
+        "workers": args.feed.workers if args.feed else 0,
         **found,
     }
     if about["cannot"] or training is None:
@@ -309,32 +319,6 @@ def figures(
     }
 
 
-def take_device(transport: str, ends: str) -> None:
-    """Tell Gloo, UCX and NCCL which interface, RDMA device and GID belong to this node's port of `ends`,
-    INTERFACE@ADDRESS of each host.
-
-    Before any of them starts. Fault in words where the port has no RDMA that works.
-    """
-    for end in ends.split(","):
-        interface, _, address = end.partition("@")
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as own:
-            try:
-                own.bind((address, 0))  # succeeds for an address of this node alone
-            except OSError:
-                continue
-        os.environ["GLOO_SOCKET_IFNAME"] = interface
-        if transport == "tcp":
-            return
-        device = rdma.look(interface, address, transport)
-        os.environ["UCX_NET_DEVICES"] = f"{device.name}:{device.port}"
-        os.environ["NCCL_IB_HCA"] = f"={device.name}:{device.port}"
-        if transport != "ib":
-            os.environ["UCX_IB_GID_INDEX"] = os.environ["NCCL_IB_GID_INDEX"] = str(device.gid_index)
-        return
-    raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")
-
-
 def say_who(world: Alone) -> None:
     """From here on a rank that fails says which one it is, on every line of its last words."""
 
@@ -361,6 +345,9 @@ def main() -> None:
     parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
     parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
     parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
+    parser.add_argument("--images", choices=("synthetic", "real"), default="synthetic")
+    parser.add_argument("--data", default="", help="a folder of JPEG files; without it images of the program's own")
+    parser.add_argument("--cores", type=int, default=0, help="processors of each rank; 0: all of its share")
     parser.add_argument("--transport", default="tcp")
     parser.add_argument("--ends", default="")
     args = parser.parse_args()
@@ -375,6 +362,7 @@ def main() -> None:
     # By name, for the controller that reads this file has it not.
     torch: Any = importlib.import_module("torch")
     torch.set_num_threads(1)
+    args.feed, args.no_images = feed_of(torch, args, NETWORKS[args.model])
     world = join(torch, args.framework, args.meet, args.time_limit_s)
     say_who(world)
     report = train(args, torch, world)

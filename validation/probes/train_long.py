@@ -34,13 +34,12 @@ from validation.probes.train_cnn import (
     no_memory,
     say_who,
     stopped,
-    take_device,
 )
 from validation.probes.train_course import Course, Diverged, Training
 from validation.probes.train_data import BadData, Pictures, look
 from validation.probes.train_feed import Cut, Feeder
 from validation.probes.train_networks import NETWORKS, PRECISIONS, SMALL, Missing, build
-from validation.probes.train_world import Alone, join
+from validation.probes.train_world import Alone, join, take_device
 
 SEED = 20190201
 MOST_WORKERS = 16  # processes that feed a rank; "16 CPU threads enough to feed the input pipeline" (Dell EMC, 2019)

@@ -9,9 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import socket
 import time
 from datetime import timedelta
 from typing import Any
+
+from validation.probes import rdma
 
 TEXT_BYTES = 320
 
@@ -237,3 +240,29 @@ def join(torch: Any, framework: str, meet: str, limit_s: int) -> Alone:
     if framework == "auto":
         framework = "horovod" if importlib.util.find_spec("horovod") else "ddp"
     return Horovod() if framework == "horovod" else Ddp(torch, meet, limit_s)
+
+
+def take_device(transport: str, ends: str) -> None:
+    """Tell Gloo, UCX and NCCL which interface, RDMA device and GID belong to this node's port of `ends`,
+    INTERFACE@ADDRESS of each host.
+
+    Before any of them starts. Fault in words where the port has no RDMA that works.
+    """
+    for end in ends.split(","):
+        interface, _, address = end.partition("@")
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as own:
+            try:
+                own.bind((address, 0))  # succeeds for an address of this node alone
+            except OSError:
+                continue
+        os.environ["GLOO_SOCKET_IFNAME"] = interface
+        if transport == "tcp":
+            return
+        device = rdma.look(interface, address, transport)
+        os.environ["UCX_NET_DEVICES"] = f"{device.name}:{device.port}"
+        os.environ["NCCL_IB_HCA"] = f"={device.name}:{device.port}"
+        if transport != "ib":
+            os.environ["UCX_IB_GID_INDEX"] = os.environ["NCCL_IB_GID_INDEX"] = str(device.gid_index)
+        return
+    raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")

@@ -18,6 +18,7 @@ from validation.report.topology_drawing import node_figures
 from validation.report.training import training
 from validation.report.training_evidence import evidence_figures
 from validation.report.training_figures import training_figures
+from validation.report.training_turns import turns_figures
 from validation.report.utilisation import utilisation_figure
 
 
@@ -39,6 +40,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "training_figures": (
             *training_figures(documents, jobs, verdict),
             *evidence_figures(documents),
+            *turns_figures(documents, verdict),
             *collective_figures(documents, verdict),
         ),
         "remoting_figures": remoting_figures(documents, verdict),

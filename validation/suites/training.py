@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from validation.model import Measurement, Node
 from validation.probes.train_networks import tells_hours
-from validation.suites import collectives, training_choice, training_long, training_tf
-from validation.suites.common import Part, Request, on_one_host, transport_of
+from validation.suites import collectives, training_choice, training_long, training_tf, training_turns
+from validation.suites.common import Part, PlanError, Request, on_one_host, transport_of
 from validation.suites.training_choice import Config
 
 WARMUP_STEPS = 10  # Dell whitepaper 2019, section 4.1.1
@@ -36,7 +36,7 @@ def plan(request: Request) -> Part:
         servers = [n for n in servers if n.ports]
         if not servers:
             return part
-    all_of_it = (*request.serving("training-short"), *request.serving("collectives"))
+    all_of_it = tuple(c for kind in ("training-short", "training-turns", "collectives") for c in request.serving(kind))
     slow = [n.name for n in servers if n.emulated]
     if slow:
         part.leave_out(
@@ -73,6 +73,10 @@ def plan(request: Request) -> Part:
     counts = {1: 1, **(dict(chosen) or _whole(servers, across))}
     counts = {ranks: nodes for ranks, nodes in counts.items() if nodes == 1 or across}
     training_tf.plan(request, part, choice.configs(servers), head, servers, counts, _steps(request))
+    images = request.words.get("images", "")
+    if images and not images.startswith("/"):
+        raise PlanError(f"--images {images}: the whole path is wanted, as the nodes' training containers see it")
+    training_turns.plan(request, part, choice, head, servers, across, images)
     collectives.plan(request, part, head, servers, host)
     if training_long.asked(request):
         training_long.plan(request, part, head, servers, across)

@@ -35,6 +35,8 @@ from validation.gpus import memory_rate
 from validation.judging.gpu_load import branches
 from validation.kinds import exact_compute
 from validation.model import Node
+from validation.probes import training_turns
+from validation.probes.asked import make
 
 SOCKPERF = Path(__file__).parents[1] / "sockperf"
 SHARE = 0.96
@@ -240,23 +242,42 @@ class Player:
         log += port_lines([node.name for node in there], rdma)
         return "torch", log + made["stdout"], made["facts"]
 
+    def train(self, asked: dict[str, Any], share: float = 1.0) -> tuple[str, str]:
+        """Rank 0's report of a job, at a share of the usual rate, and what its libraries say."""
+        places = dict(each.rsplit(":", 1) for each in asked["hosts"])
+        hosts = [
+            n.name
+            for n in self.nodes.values()
+            for p in n.ports
+            if p.address in places
+            for _ in range(int(places[p.address]))
+        ]
+        kept = 1 if asked["ranks"] == 1 else 0.975 if len(places) == 1 else 0.95  # of what each rank has alone
+        text = tool_texts.training(asked, hosts[: asked["ranks"]], share * RATE * asked["ranks"] * kept)
+        device, several = self.machines[hosts[0]].device, list(dict.fromkeys(hosts))
+        lane = f"{'rc_mlx5' if device == 'mlx5_0' else 'rc_verbs'}/{device}:1" if device else ""
+        log = tool_texts.ucx_log(several, lane)
+        if asked["transport"] == "tcp" and len(several) > 1:
+            log = f"[{hosts[0]}:7] mca: bml: Using tcp btl for send to [[1,1],2] on node {several[1]}\n"
+        return text, log
+
     def work(self, kind: str, asked: dict[str, Any], node: Node) -> tuple[str, str, dict[str, Any]]:
         """Training on the GPU servers, and GPUs over the network."""
         if kind == "training-short":
-            places = dict(each.rsplit(":", 1) for each in asked["hosts"])
-            hosts = [
-                n.name
-                for n in self.nodes.values()
-                for p in n.ports
-                if p.address in places
-                for _ in range(int(places[p.address]))
-            ]
-            kept = 1 if asked["ranks"] == 1 else 0.975 if len(places) == 1 else 0.95  # of what each rank has alone
-            text = tool_texts.training(asked, hosts[: asked["ranks"]], RATE * asked["ranks"] * kept)
-            device = self.machines[hosts[0]].device
-            lane = f"{'rc_mlx5' if device == 'mlx5_0' else 'rc_verbs'}/{device}:1" if device else ""
-            log = tool_texts.ucx_log(list(dict.fromkeys(hosts)), lane)
+            text, log = self.train(asked)
             return "horovod", log + text, json.loads(text)
+        if kind == "training-turns":
+            whole, shares = "", {"tcp": 0.8, "real": 0.99, "cores-1": 0.3, "cores-2": 0.6}
+            for turn in range(1, asked["turns"] + 1):
+                for way in asked["ways"]:
+                    job = vars(training_turns.job_of(make(training_turns.Asked, asked), way))
+                    text, log = self.train(job, shares.get(way, 1.0))
+                    if way.startswith("gdr"):  # far from each other, as the documents' machines have it
+                        log += (
+                            f"gpu1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> {job['ranks'] - 1}[0] [send] via NET/IB/0\n"
+                        )
+                    whole += f"== turn {turn} of {asked['turns']}: {way}\n{log}{text}"
+            return "horovod", whole, {}
         if kind == "collectives":
             return self.collectives(asked)
         if kind in ("gpu-copies", "gpu-load"):

@@ -1,0 +1,184 @@
+"""Trainings in several ways, in turns: scale-up against scale-out, transports, images of files, processors; and ranks
+that lag behind the others.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from validation.analysis.scaling import average_rate, efficiency
+from validation.facts import TrainingFacts, TurnsFacts
+from validation.kinds.training import words_of
+from validation.model import Measurement, VerdictDoc
+from validation.probes.training_turns import LAYOUT
+from validation.report import published
+from validation.report.documents import RunDocuments
+from validation.report.numbers import NONE, number, percent
+from validation.report.svg.drawing import DataTable, Figure
+from validation.report.svg.plots import Axis, Series, line_chart
+from validation.report.training import KIND as SHORT
+from validation.report.training import title
+
+KIND = "training-turns"
+Jobs = Sequence[tuple[Measurement, TurnsFacts]]
+
+
+def turns_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
+    """Figures of the training section; empty frames with the reason where nothing was measured."""
+    latest = documents.latest
+    jobs = [
+        (m, facts)
+        for m in documents.plan.measurements
+        if m.kind == KIND
+        and (result := latest.get(m.id)) is not None
+        and result.status == "ok"
+        and (facts := result.facts_of(TurnsFacts)) is not None
+    ]
+
+    def of(name: str) -> Jobs:
+        return [job for job in jobs if job[0].params.get("label") == name]
+
+    return (
+        _outup(documents, of("outup"), verdict),
+        _compared([*of("rdma"), *of("gdr"), *of("input")], verdict),
+        _cores(of("input"), verdict),
+        _ranks(documents),
+    )
+
+
+def _why(verdict: VerdictDoc, id_: str) -> str:
+    criterion = next((c for c in verdict.criteria if c.id == id_), None)
+    return f"Not measured: {criterion.reason if criterion else 'no criterion asks for it'}."
+
+
+def _trained(m: Measurement) -> str:
+    return words_of(m) or "small network"
+
+
+def _outup(documents: RunDocuments, jobs: Jobs, verdict: VerdictDoc) -> Figure:
+    caption = "Scale-up and scale-out: the same world on one node and on several, rate over that of one node."
+    rows, series = [], []
+    for m, facts in jobs:
+        points = []
+        base = facts.rates(facts.ways()[0])
+        for way in facts.ways():
+            layout, rates = LAYOUT.fullmatch(way), facts.rates(way)
+            if layout is None or not rates or not base:
+                continue
+            found = efficiency(rates, base, 1)
+            points.append((float(layout[1]), found.value))
+            shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+            nodes = f"{layout[1]} \u00d7 {layout[2]}"
+            rows.append((f"this run, {_trained(m)}", nodes, number(found.rate), shown, "measured, in turns"))
+        if len(points) > 1:
+            series.append(Series(_trained(m), tuple(points)))
+    whitepaper = published.whitepaper(documents.reference)
+    systems = published.throughput_systems(documents.reference)
+    relative: list[tuple[float, float]] = []
+    for model, printed in published.throughput(documents.reference).items():
+        for at, (system, rate) in enumerate(zip(systems, printed, strict=True)):
+            over = rate / printed[0]
+            nodes = "2 \u00d7 4" if at else "1 \u00d7 8"
+            rows.append((f"{system}, {model}", nodes, number(rate), f"{over:.3f}", whitepaper))
+            relative += [(2.0, over)] if at else []
+    table = DataTable(
+        f"One base for all: the rate of one node with as many GPUs. Published: {systems[0]}, of another maker than the "
+        "others, so that the published ratios compare machines and those of this run layouts.",
+        ("System", "Nodes \u00d7 GPUs", "Images/s", "Over one node (95 % interval)", "Source"),
+        tuple(rows),
+    )
+    if not series:
+        return Figure("outup", caption, None, table, _why(verdict, "tn.outup"), ("tn.outup",))
+    series.append(Series("published, of two makers", tuple(relative), hollow=True, line=False))
+    counts = sorted({x for one in series for x, _ in one.points})
+    top = max(y for one in series for _, y in one.points) * 1.08
+    svg = line_chart(
+        "outup-chart",
+        "Rate over that of one node",
+        "; ".join(
+            f"{s.label}: " + ", ".join(f"{y:.3f} on {x:g}" for x, y in s.points) for s in series[:-1]
+        ) + ".",
+        Axis("nodes that share the world", 0.0, max(counts) * 1.1, marks=tuple(counts)),
+        Axis("rate over that of one node", 0.0, top),
+        series,
+    )  # fmt: skip
+    return Figure("outup", caption, svg, table, None, ("tn.outup",))
+
+
+def _compared(jobs: Jobs, verdict: VerdictDoc) -> Figure:
+    caption = "Training in several ways, in turns on the same nodes: transports, and where the images come from."
+    rows = []
+    for m, facts in jobs:
+        base = facts.rates(facts.ways()[-1] if m.params.get("label") != "input" else "synthetic")
+        for way in facts.ways():
+            rates = facts.rates(way)
+            if way.startswith("cores-"):
+                continue
+            last = next((turn for turn in reversed(facts.turns) if turn.way == way), None)
+            if not rates or last is None:
+                rows.append((_trained(m), way, NONE, NONE, last.cannot if last else NONE))
+                continue
+            over = f"{efficiency(rates, base, 1).value:.3f}" if base else NONE
+            proof = ", ".join(map(str, last.carriers)) if m.params.get("label") != "input" else last.source
+            if last.gpudirect is not None:
+                proof += f"; GPUDirect {'taken' if last.gpudirect else 'not taken'}"
+            if last.input_s is not None and last.source:
+                step = int(str(m.params["batch"])) * last.ranks / average_rate(last.images_per_s)
+                proof += f"; waits for images {percent(last.input_s / step)} of a step"
+            rows.append((_trained(m), way, number(average_rate(rates)), over, proof or NONE))
+    ids = ("tn.rdma", "tn.gdr", "tn.cpu")
+    if not rows:
+        return Figure("turns", caption, empty=_why(verdict, "tn.rdma"), criteria=ids)
+    table = DataTable(
+        "Rates by all images over all the time of all turns; ratios over TCP, over the job without GPUDirect, and over "
+        "synthetic images.",
+        ("Trained", "Way", "Images/s", "Ratio", "Proved by the log"),
+        tuple(rows),
+    )
+    return Figure("turns", caption, None, table, None, ids)
+
+
+def _cores(jobs: Jobs, verdict: VerdictDoc) -> Figure:
+    caption = "Images/s on files over processors of each rank."
+    rows, series = [], []
+    for m, facts in jobs:
+        ways = [way for way in facts.ways() if way.startswith("cores-")]
+        points = [(float(way.partition("-")[2]), average_rate(facts.rates(way))) for way in ways if facts.rates(way)]
+        rows += [(_trained(m), f"{x:g}", number(y)) for x, y in points]
+        cannot = [(t.way, t.cannot) for t in facts.turns if t.way in ways and t.cannot]
+        rows += [(_trained(m), way.partition("-")[2], why) for way, why in cannot]
+        series += [Series(_trained(m), tuple(points))] if len(points) > 1 else []
+    if not series:
+        return Figure("cores", caption, empty=_why(verdict, "tn.cores"), criteria=("tn.cores",))
+    counts = sorted({x for s in series for x, _ in s.points})
+    svg = line_chart(
+        "cores-chart",
+        "Images/s over processors of each rank",
+        "; ".join(f"{s.label}: " + ", ".join(f"{number(y)} with {x:g}" for x, y in s.points) for s in series) + ".",
+        Axis("processors of each rank", 0.0, max(counts) * 1.05, marks=tuple(counts)),
+        Axis("images/s", 0.0, max(y for s in series for _, y in s.points) * 1.08),
+        series,
+    )
+    table = DataTable(caption, ("Trained", "Processors of each rank", "Images/s"), tuple(rows))
+    return Figure("cores", caption, svg, table, None, ("tn.cores",))
+
+
+def _ranks(documents: RunDocuments) -> Figure:
+    """Ranks wait for the slowest: its own part of a step beside the median of the ranks."""
+    caption = "Ranks that lag: each job's slowest rank, its own forward and backward pass over the ranks' median."
+    rows = []
+    for m in documents.plan.measurements:
+        result = documents.latest.get(m.id) if m.kind == SHORT else None
+        facts = result.facts_of(TrainingFacts) if result is not None and result.status == "ok" else None
+        own = facts.rank_compute_s if facts is not None else ()
+        if facts is None or len(own) < 2 or len(own) != len(facts.hosts) or min(own) <= 0:
+            continue
+        slow = max(range(len(own)), key=own.__getitem__)
+        device = f", {facts.devices[slow]}" if len(facts.devices) == len(own) else ""
+        over = own[slow] / statistics.median(own)
+        rows.append((title(m), f"rank {slow} on {facts.hosts[slow]}{device}", number(own[slow] * 1e3), f"{over:.3f}"))
+    if not rows:
+        return Figure("ranks", caption, empty="Not measured: no job tells the time of each of several ranks.")
+    head = ("Job", "Slowest rank", "ms of a step", "Over the median")
+    return Figure("ranks", caption, None, DataTable(caption, head, tuple(rows)), None, ("tn.short",))
