@@ -108,7 +108,7 @@ def test_quick_asks_for_less(done: tuple[Path, int, str, str], tmp_path: Path) -
         (("-i", "inventories/lab"), "of which nothing is declared; omit --inventory"),
         (("--fabric", "tcp10"), "omit --fabric"),
         (("--profile", "network"), "omit --profile"),
-        (("--suite", "training"), "one machine by itself cannot do suite training"),
+        (("--suite", "remoting"), "one machine by itself cannot do suite remoting"),
         (("--suite", "computer"), "unknown suite 'computer'; did you mean compute?"),
     ],
 )

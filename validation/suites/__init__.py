@@ -39,7 +39,7 @@ SUITES: dict[str, SuiteFunc] = {
 DEFAULT = ("preflight", "transport", "training")
 UNASKED = ("preflight", "transport", "compute")
 """What one machine by itself does, without an inventory, where no suite is named."""
-ALONE = (*UNASKED, "burn-in")
+ALONE = (*UNASKED, "burn-in", "training")
 """What it can do."""
 
 OPTIONS: dict[str, str] = {

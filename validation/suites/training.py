@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from validation.model import Measurement, Node
 from validation.probes.train_networks import tells_hours
-from validation.suites import collectives, training_choice, training_long, training_tf, training_turns
+from validation.suites import collectives, training_choice, training_here, training_long, training_tf, training_turns
 from validation.suites.common import Part, PlanError, Request, on_one_host, transport_of
 from validation.suites.training_choice import Config
 
@@ -25,6 +25,8 @@ def plan(request: Request) -> Part:
 
     The jobs are launched from the head (first node of the group), or from the first GPU server where no head exists.
     """
+    if request.topology.here is not None:
+        return training_here.plan(request, request.topology.here)
     part = Part()
     servers = [n for n in request.topology.nodes if "gpu_servers" in n.groups]
     if not servers:
