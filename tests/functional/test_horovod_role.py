@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible.errors import AnsibleFilterError
+from jinja2 import Environment
 
 from tests.support.node_modules import load
 from tests.support.warm import ansible
@@ -201,3 +205,59 @@ def test_a_login_for_the_pull_leaves_nothing_on_the_node(tmp_path: Path, code: i
     assert "se:cr et" not in ran.stdout + ran.stderr + log.read_text()
     assert config == same
     assert not Path(config.removeprefix("config ")).exists()
+
+
+def rendered(template: str, **variables: Any) -> str:
+    """A template of the role, with the variables that it takes."""
+    environment = Environment(trim_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {
+        "quote": shlex.quote,
+        "bool": bool,
+        "hash": lambda text, kind: hashlib.new(kind, text.encode()).hexdigest(),
+    }
+    given = {
+        "__horovod_etc": "/etc/elastic-ai/training",
+        "__horovod_ports": [{"interface": "fab0", "address": "192.0.2.1"}],
+        "__horovod_reference": "registry.example/image:1",
+        "__horovod_rdma": False,
+        "horovod_volumes": [],
+        "horovod_ssh_port": 50000,
+        "horovod_node": {"contents": {}},
+    }
+    text = (ROOT / "roles/horovod/templates" / template).read_text()
+    return environment.from_string(text).render(**{**given, **variables})
+
+
+@pytest.mark.parametrize("there", [(), ("nccl.conf",), ("nccl.conf", "ucx/ucx.conf")])
+def test_containers_have_what_their_node_tells_nccl_and_ucx(tmp_path: Path, there: tuple[str, ...]) -> None:
+    for name in there:
+        (tmp_path / "etc" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "etc" / name).write_text("x")
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\necho "$*"\n')
+    docker.chmod(0o755)
+    script = rendered("training-container.j2")
+    for path in ("/etc/nccl.conf ]", "nccl=/etc/nccl.conf", "/etc/ucx/ucx.conf ]"):
+        assert script.count(path) == 1
+        script = script.replace(path, path.replace("/etc", f"{tmp_path}/etc"))
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": path})
+    own = "/etc/elastic-ai/training/nccl.conf"
+    derived = f"{tmp_path}/etc/nccl.conf" if "nccl.conf" in there else own
+    assert f"--volume {derived}:/etc/nccl.conf:ro" in done.stdout
+    assert ("--volume /etc/ucx/ucx.conf:/etc/ucx/ucx.conf:ro" in done.stdout) == ("ucx/ucx.conf" in there)
+
+
+def test_another_content_for_nccl_makes_a_new_container() -> None:
+    same, other = ({"contents": {"/etc/nccl.conf": text}} for text in ("NCCL_IB_TC=106\n", "NCCL_IB_TC=104\n"))
+    first = rendered("training-container.j2", horovod_node=same)
+    assert first == rendered("training-container.j2", horovod_node=same)
+    assert first != rendered("training-container.j2", horovod_node=other)
+
+
+def test_launchers_leave_nccls_interface_to_each_nodes_own_file() -> None:
+    """Of the environment one name, the launching node's, would hold on all of them."""
+    assert "NCCL_SOCKET_IFNAME" not in rendered("elastic-ai-mpirun.j2")
+    assert "NCCL_SOCKET_IFNAME" not in TORCHRUN.read_text()
+    assert "\nNCCL_SOCKET_IFNAME==fab0\n" in rendered("nccl.conf.j2")
+    assert "NCCL_SOCKET_IFNAME" not in rendered("nccl.conf.j2", __horovod_ports=[])

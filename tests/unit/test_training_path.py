@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,9 +25,15 @@ UCX_RC = {"library": "UCX", "transport": "rc_mlx5", "device": "mlx5_0:1"}
 LOGS = Path("tests/data/carriers")
 
 
-def judged(*told: dict[str, str], fabric: str = "roce40", topology: Topology = SITE, **facts: Any) -> VerdictDoc:
+def judged(
+    *told: dict[str, str],
+    fabric: str = "roce40",
+    topology: Topology = SITE,
+    spoil: rdma_case.Spoil | None = None,
+    **facts: Any,
+) -> VerdictDoc:
     plan = plan_of(topology, ALL, fabric)
-    ports = {r.measurement: r for r in rdma_case.results(topology, plan)}
+    ports = {r.measurement: r for r in rdma_case.results(topology, plan, spoil)}
 
     def one(m: Measurement) -> Result:
         if m.kind == "training-short":
@@ -106,6 +114,55 @@ def test_a_log_that_does_not_tell_proves_nothing() -> None:
 def test_only_jobs_across_nodes_show_what_the_fabric_carries() -> None:
     assert "tn.path" in job("roce40").criteria
     assert not any("tn.path" in job("roce40", label).criteria for label in ("1", "intra"))
+
+
+def test_every_fabric_port_of_a_server_may_carry_it_and_no_other() -> None:
+    rail = {"interface": "fab1", "address": "10.79.0.13"}
+    nodes = [
+        node.model_copy(update={"ports": (*node.ports, node.ports[0].model_copy(update=rail))}) if node.ports else node
+        for node in SITE.nodes
+    ]
+    railed = SITE.model_copy(update={"nodes": tuple(nodes)})
+
+    def named(facts: dict[str, Any], _: bool) -> None:
+        for number, port in enumerate(facts["ports"]):
+            port["device"] = f"mlx5_{number}"
+
+    on = {number: {**NCCL_IB, "device": f"mlx5_{number}:1"} for number in (1, 2)}
+    assert criterion(judged(UCX_RC, on[1], topology=railed, spoil=named), "tn.path").verdict == "pass"
+    astray = criterion(judged(UCX_RC, on[2], topology=railed, spoil=named), "tn.path")
+    assert "mlx5_2:1; the fabric ports are mlx5_0:1, mlx5_1:1" in astray.reason
+
+
+@pytest.mark.parametrize(
+    ("conf", "hca", "gid"),
+    [
+        (None, "=mlx5_0:1", "3"),
+        ("NCCL_IB_TC=106\n", "=mlx5_0:1", "3"),
+        ("NCCL_IB_HCA==mlx5_0\n", "=mlx5_0:1", "3"),
+        ("# NCCL_IB_HCA==mlx5_9\nNCCL_IB_HCA==mlx5_0,mlx5_1\n", None, None),
+        ("NCCL_IB_HCA==mlx5_0\nNCCL_IB_GID_INDEX=5\n", "=mlx5_0:1", None),
+    ],
+    ids=["no file", "says nothing of it", "the same", "two rails", "its GID"],
+)
+def test_a_rank_takes_the_adapters_that_its_node_tells_nccl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, conf: str | None, hca: str | None, gid: str | None
+) -> None:
+    from validation.probes import train_world
+
+    for name in ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX", "UCX_NET_DEVICES", "UCX_IB_GID_INDEX", "GLOO_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+        monkeypatch.delenv(name)
+    path = tmp_path / "nccl.conf"
+    if conf is not None:
+        path.write_text(conf)
+    monkeypatch.setattr(train_world, "NCCL_CONF", path)
+    device = SimpleNamespace(name="mlx5_0", port=1, gid_index=3)
+    monkeypatch.setattr(train_world.rdma, "look", lambda *_: device)
+    train_world.take_device("roce", "fab0@192.0.2.1,lo@127.0.0.1")
+    assert os.environ["UCX_NET_DEVICES"] == "mlx5_0:1"
+    assert os.environ["UCX_IB_GID_INDEX"] == "3"
+    assert (os.environ.get("NCCL_IB_HCA"), os.environ.get("NCCL_IB_GID_INDEX")) == (hca, gid)
 
 
 # --- the logs of the libraries ----------------------------------------------------------------------------------------

@@ -38,11 +38,12 @@ def _path(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
 
 
 def _devices(case: Case, job: Measurement) -> set[str]:
-    """`mlx5_0:1` of the fabric port that each host trains over; empty where one of them was not read."""
+    """`mlx5_0:1` of the fabric ports of each host, all of which NCCL may take; empty where one of them was not read."""
     found = set()
     for name in names(job, "hosts"):
-        seen = port_of(case, Endpoint(node=name, port=case.nodes[name].ports[0].interface))
-        if seen is None or not seen.device:
-            return set()
-        found.add(f"{seen.device}:{seen.port}")
+        for port in [p for p in case.nodes[name].ports if p.rdma]:
+            seen = port_of(case, Endpoint(node=name, port=port.interface))
+            if seen is None or not seen.device:
+                return set()
+            found.add(f"{seen.device}:{seen.port}")
     return found

@@ -12,11 +12,13 @@ import os
 import socket
 import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from validation.probes import rdma
 
 TEXT_BYTES = 320
+NCCL_CONF = Path("/etc/nccl.conf")
 
 
 class Clock:
@@ -242,6 +244,16 @@ def join(torch: Any, framework: str, meet: str, limit_s: int) -> Alone:
     return Horovod() if framework == "horovod" else Ddp(torch, meet, limit_s)
 
 
+def nccl_settings(path: Path) -> dict[str, str]:
+    """What NCCL is told on this node by its file; nothing where there is none, as where nothing was provisioned."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    told = (line.partition("=") for line in lines if "=" in line and not line.lstrip().startswith("#"))
+    return {name.strip(): value.strip() for name, _, value in told}
+
+
 def take_device(transport: str, ends: str) -> None:
     """Tell Gloo, UCX and NCCL which interface, RDMA device and GID belong to this node's port of `ends`,
     INTERFACE@ADDRESS of each host.
@@ -261,8 +273,13 @@ def take_device(transport: str, ends: str) -> None:
             return
         device = rdma.look(interface, address, transport)
         os.environ["UCX_NET_DEVICES"] = f"{device.name}:{device.port}"
-        os.environ["NCCL_IB_HCA"] = f"={device.name}:{device.port}"
+        told = nccl_settings(NCCL_CONF)
+        only = f"={device.name}"
+        if told.get("NCCL_IB_HCA", only) in (only, f"{only}:{device.port}"):  # else all adapters of the fabric
+            os.environ["NCCL_IB_HCA"] = f"{only}:{device.port}"
+            if transport != "ib" and "NCCL_IB_GID_INDEX" not in told:
+                os.environ["NCCL_IB_GID_INDEX"] = str(device.gid_index)
         if transport != "ib":
-            os.environ["UCX_IB_GID_INDEX"] = os.environ["NCCL_IB_GID_INDEX"] = str(device.gid_index)
+            os.environ["UCX_IB_GID_INDEX"] = str(device.gid_index)
         return
     raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")

@@ -97,7 +97,7 @@ def leash(job: dict) -> int:
     interface = interface_of(job["address"])
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     if interface:
-        environment.update(GLOO_SOCKET_IFNAME=interface, NCCL_SOCKET_IFNAME=interface)
+        environment.update(GLOO_SOCKET_IFNAME=interface)  # NCCL's is in each container's /etc/nccl.conf
     command = [sys.executable, str(HERE), "--agent", *job["torchrun"], "--no_python"]
     # A rank must not outlive its agent either.
     command += ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, *job["program"]]
