@@ -51,13 +51,15 @@ def test_reference_limits_memory_by_itself() -> None:
     assert "--memory-limit" not in reference.command(start()).argv
 
 
-def test_mps_holds_every_device_of_a_part() -> None:
+def test_mps_holds_every_device_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lupine, "gate_of", lambda folder: folder / "lib-server/gate.so")
     environment = dict(lupine.command(start(20, mps=True, devices=2)).environment)
     assert environment["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "14.2857"
     assert environment["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=4681M,1=4681M"
     assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
     assert environment["LUPINE_PORT"] == "21000"
     assert environment["LD_LIBRARY_PATH"] == "/e/lib-server", "the client's libcuda.so.1 is in lib"
+    assert environment["LUPINE_CHECKPOINT_LIBRARY"] == "/e/lib-server/gate.so"
     assert not any(key.startswith("CUDA_MPS") for key in lupine.command(start(mps=True)).environment)
 
 
@@ -78,6 +80,7 @@ def test_clients(tmp_path: Path) -> None:
     assert str(reference.secret(tmp_path)) == told["ELASTIC_AI_TOKEN_FILE"]
     told = lupine.client(Path("/e"), servers, tmp_path)
     assert (told["LUPINE_SERVER"], told["LUPINE_DISABLE_LOCAL"]) == ("10.0.0.1:21000,10.0.0.3:21010", "1")
+    assert told[lupine.SECRET_VARIABLE] == f"{'a' * 20},{'b' * 20}", "each server looks for its own"
     assert lupine.secret(tmp_path) is None
     assert (reference.HOLDS_MEMORY_OF, lupine.HOLDS_MEMORY_OF) == ("lease", "program")
 

@@ -42,8 +42,18 @@ def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
         "IPAddressAllow=10.77.1.12",
         "CapabilityBoundingSet=",
         f"MemoryMax={4096 << 20}",
+        "TasksMax=512",
     ):
         assert wanted in given
+
+
+def test_a_unit_has_the_tasks_that_its_engine_needs(host: FakeHost) -> None:
+    """Lupine has a process for each of a program's, and a thread for each of its threads."""
+    conf = replace(host.serve(enforcement="mps", mps_pipe=str(host.folder)), memory_mib=512)
+    (conf.engine_dir / "engine.json").write_text('{"engine": "lupine", "release": "1.0.0-cuda13.0"}')
+    instance.start(host, job(), conf)
+    given = unit.properties(host.systemd.units["41"], Path("/run/elastic-ai/leases/41"))
+    assert {"TasksMax=4096", "LimitNOFILE=32768"} <= set(given)
 
 
 def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: FakeHost, conf: ServerConf) -> None:

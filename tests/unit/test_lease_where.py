@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.lease_host import FakeHost, FakeSlurm
 from tests.support.lease_texts import COMMENT, jobs_of, node_text, slurm_job
@@ -290,3 +292,29 @@ def test_the_step_has_the_leases_gpus_by_name(host: FakeHost, monkeypatch: pytes
     old = replace(end_of(host), where="client")
     with pytest.raises(LeaseError, match=r"run site\.yml"):
         step.start_and_wait(host, ["sh"], [old], print)
+
+
+def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_else(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was left out without a word was taken for granted by its user."""
+    host.engine_dir.mkdir(parents=True, exist_ok=True)
+    (host.engine_dir / "engine.json").write_text('{"engine": "bitfusion", "release": "4.5"}')
+    passed: list[list[str]] = []
+    monkeypatch.setattr(run, "this_host", lambda: host)
+    monkeypatch.setattr(run, "pass_on", lambda words: passed.append(words) or sys.exit(0))
+    for options, named in {
+        ("--hours", "2"): "--hours",
+        ("--class", "h200"): "--class",
+        ("-n", "2", "--apart"): "--apart",
+        ("--lease", "41"): "--lease",
+        ("--static", "/x"): "--static",
+        ("--signal", "USR1"): "--signal",
+        ("--image", "a:1", "-e", "HOME"): "--image, -e",
+    }.items():
+        done = CliRunner().invoke(run.run, [*options, "--", "true"])
+        assert isinstance(done.exception, LeaseError), (options, done.output)
+        assert str(done.exception).endswith(f"knows no leases; omit {named}")
+    assert passed == []
+    assert CliRunner().invoke(run.run, ["-n", "2", "-p", "1/3", "-l", "10.0.0.9", "--", "true"]).exit_code == 0
+    assert passed == [["bitfusion", "run", "-n", "2", "-p", "0.333333", "-l", "10.0.0.9:56001", "--", "true"]]

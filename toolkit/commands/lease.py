@@ -204,7 +204,7 @@ def environment(number: int, folder: Path, as_json: bool) -> None:
     toolkit lease request -n 2 --hours 8
     toolkit lease environment 42 ~/lease-42 > lease.sh; . ./lease.sh
 
-    Whoever has FOLDER has the lease. The lease ends at its time whatever its programs do.
+    Whoever has FOLDER, or what is printed, has the lease. The lease ends at its time whatever its programs do.
     """
     host = this_host()
     item = manage.find(host, number)
@@ -229,6 +229,7 @@ def environment(number: int, folder: Path, as_json: bool) -> None:
         "environment": values,
         "servers": [f"{end.address}:{end.port}" for end in ends],
         "secret": str(adapter.secret(folder) or ""),
+        "secret_variable": adapter.SECRET_VARIABLE,
         "holds_memory_of": adapter.HOLDS_MEMORY_OF,
     }
     click.echo(json.dumps(document, indent=2))

@@ -224,18 +224,20 @@ def run(
     for option, given_it in there_alone.items():
         if given_it:
             raise LeaseError(f"{option} is for programs on the server, and this one runs here")
-    container = images.here(image, variables) if image is not None else None
-    if container is None:
-        running.find_program(program)
     elsewhere = engines.run_elsewhere(engines.installed(host.engine_dir)["engine"])
-    if elsewhere is not None and chosen is not None:
-        raise LeaseError("--signal: this machine's engine runs programs by its own client, which gives no notice")
-    if elsewhere is not None and container is not None:
-        raise LeaseError("--image: this machine's engine runs programs by its own client, which knows no containers")
     if elsewhere is not None:
+        given = dict[str, object](
+            {"--hours": hours, "--class": gpu_class, "--apart": apart, "--lease": lease, "--static": static}
+        )
+        given |= {"--signal": signal_name, "--image": image, "-e": variables}
+        omit("the engine here", "runs programs by its own client, which gives out GPUs and knows no leases", given)
+        running.find_program(program)
         share = Fraction(parse_part(part).shards, SHARDS_PER_GPU) if part else None
         named = tuple(servers.split(",")) if servers else ()
         pass_on(elsewhere(program, engines.Gpus(count, share, memory, named)))
+    container = images.here(image, variables) if image is not None else None
+    if container is None:
+        running.find_program(program)
     if static is not None:
         sys.exit(running.start_and_wait(host, program, [endpoint.parse(endpoint_text(static))], say, chosen))
     ready()

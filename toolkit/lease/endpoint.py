@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease import RUN_DIR, Exit, LeaseError
-from toolkit.lease.engines import Server, installed
+from toolkit.lease.engines import Server, installed, refuse_open
 from toolkit.lease.host import Host
 from toolkit.lease.slurm import SlurmError
 from toolkit.lease.slurm_text import Complaint, SlurmJob
@@ -163,7 +163,7 @@ def check_devices(endpoints: Sequence[LeaseEndpoint], engine_dir: Path, environm
 
 
 def probe(endpoint: LeaseEndpoint) -> None:
-    """That the engine's port answers, within seconds."""
+    """That the engine's port answers, within seconds, and not to somebody without the token."""
     try:
         socket.create_connection((endpoint.address, endpoint.port), timeout=PROBE_S).close()
     except OSError as fault:
@@ -172,3 +172,4 @@ def probe(endpoint: LeaseEndpoint) -> None:
             "down, or the lease was requested on another machine",
             Exit.RETRY,
         ) from None
+    refuse_open(endpoint.engine, endpoint.server)

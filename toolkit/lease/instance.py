@@ -33,6 +33,8 @@ from toolkit.lease.unit import UnitFailed, name_of
 from toolkit.lease.wire import Deadline, EndCode
 
 MIB = 1 << 20
+#: The agent alone, where no engine runs.
+AGENT_TASKS = 512
 #: How long an ended instance may take until nothing of it is left.
 GONE_S = 5.0
 #: Beside the folders of instances, and none of them: what a context takes of each GPU, as measured.
@@ -227,6 +229,7 @@ def describe(
         "first_s": conf.first_s,
         "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
         "job_memory_mib": memory_mib or 0,
+        "tasks": AGENT_TASKS if native else load(engine["engine"]).TASKS,
         "started": host.clock.time(),
         "where": request.where,
     }

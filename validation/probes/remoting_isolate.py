@@ -167,7 +167,10 @@ class Tenant:
             wrong = self.offer(folder / name.replace(" ", "-"))
             if wrong["secret"]:
                 Path(wrong["secret"]).write_text(text + "\n", encoding="utf-8")
-            self.note_token(name, self.bare(wrong), promised=bool(wrong["secret"]))
+            variable = wrong.get("secret_variable")
+            if variable:
+                wrong["environment"][variable] = text
+            self.note_token(name, self.bare(wrong), promised=bool(wrong["secret"] or variable))
 
     def stranger(self) -> None:
         """Another user of the same machine."""

@@ -1,6 +1,7 @@
 """Remoting engines behind one small interface: how a server instance is started, and how a client finds it.
 
 An adapter is a module with the functions of `Engine`; nothing else of the toolkit knows an engine's names or options.
+An engine whose server is closed by something beside it also has `refuse_open(server)` (see there).
 Where an engine's servers give out GPUs by themselves, a lease is not Slurm's: its adapter also has
 `run_elsewhere(program, gpus)`, the command line that runs the program by the engine's own client.
 """
@@ -112,6 +113,10 @@ class Engine(Protocol):
     MAX_SERVERS: int | None
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.
     HOST_MEMORY_MIB: int
+    #: Processes and threads that the unit of a lease may have.
+    TASKS: int
+    #: The variable of the program's environment that holds the servers' tokens, "" where a file does (`secret`).
+    SECRET_VARIABLE: str
     #: Whose memory a part's limit holds: of all programs of the lease together, of each of them, or (none) nobody's.
     HOLDS_MEMORY_OF: Literal["lease", "program", "none"]
 
@@ -129,7 +134,7 @@ class Engine(Protocol):
         has both has the lease."""
 
     def secret(self, folder: Path) -> Path | None:
-        """Which of those files holds the servers' tokens; None for an engine that admits whoever reaches its port."""
+        """Which of those files holds the servers' tokens; None where none does."""
 
 
 def load(name: str) -> Engine:
@@ -142,6 +147,13 @@ def load(name: str) -> Engine:
 def run_elsewhere(name: str) -> Callable[[Sequence[str], Gpus], list[str]] | None:
     """That adapter's `run_elsewhere`; None for engines whose servers the toolkit starts."""
     return getattr(load(name), "run_elsewhere", None)
+
+
+def refuse_open(name: str, server: Server) -> None:
+    """LeaseError where a server of an engine whose own server asks for no token answers without one."""
+    check: Callable[[Server], None] | None = getattr(load(name), "refuse_open", None)
+    if check is not None:
+        check(server)
 
 
 def installed(engine_dir: Path) -> dict[str, Any]:

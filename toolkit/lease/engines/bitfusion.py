@@ -1,8 +1,9 @@
-"""vSphere Bitfusion 3.x and 4.x of customers who own it. By its documentation; no release can be had today.
+"""vSphere Bitfusion 3.x and 4.x: a pass-through for those who still own it. By its documentation, not run by us.
 
-Its servers are appliances that give out GPUs by themselves, so nothing here is a lease of Slurm's: `toolkit run` passes
-the request on to Bitfusion's own client. Token (/etc/bitfusion/tls/ca.crt, ~/.bitfusion/client.yaml) and servers are
-the vCenter's to hand out.
+No release can be had today: its availability ended in 2023, its support in 2025, and it knows no CUDA for GPUs from
+Hopper on. Its servers are appliances that give out GPUs by themselves, so nothing here is a lease of Slurm's:
+`toolkit run` passes the request on to Bitfusion's own client, and refuses options that this has not. Token
+(/etc/bitfusion/tls/ca.crt, ~/.bitfusion/client.yaml) and servers are the vCenter's to hand out.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ from typing import Literal
 from toolkit.lease import LeaseError
 from toolkit.lease.engines import Command, Gpus, Server, Start
 
-MEANT_FOR = "customers who own it; `toolkit run` passes on to its client, its appliances give out the GPUs"
+MEANT_FOR = (
+    "those who still own it (its support ended in 2025): `toolkit run` passes one command on to its client, its "
+    "appliances give out the GPUs. By its documentation, not run by us"
+)
 HOLDS_PARTS = "by Bitfusion"
 RUNS_KERNELS = True
 MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 0  # its appliances' own matter
+TASKS = 0
+SECRET_VARIABLE = ""
 HOLDS_MEMORY_OF: Literal["none"] = "none"  # its appliances' matter, of which no lease of ours is
 PORT = 56001
 

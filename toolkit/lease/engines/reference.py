@@ -15,7 +15,10 @@ RUNS_KERNELS = False
 MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
 HOST_MEMORY_MIB = 512
+#: A child for each of at most 128 connections, and those that wait at the door.
+TASKS = 512
 HOLDS_MEMORY_OF: Literal["lease"] = "lease"
+SECRET_VARIABLE = ""
 MIB = 1 << 20
 
 
