@@ -47,6 +47,7 @@ from validation.facts.node import (
 )
 from validation.facts.nvlink import NvGpu, NvLink, joined
 from validation.facts.pci import DISTANCES, Distance, NumaNode, PciCard, PciLink, PciPort, Uplink
+from validation.facts.pool_use import PoolClass, PoolRequest, PoolUseFacts
 from validation.facts.rdma_ports import RDMA_MTUS, Gid, Memlock, Pause, Policy, Qos, RdmaPort, RdmaPortsFacts
 from validation.facts.remoting import (
     Attempt,
@@ -142,6 +143,9 @@ __all__ = [
     "PciPort",
     "PlainFacts",
     "Policy",
+    "PoolClass",
+    "PoolRequest",
+    "PoolUseFacts",
     "Ports",
     "Qos",
     "Range",
@@ -194,6 +198,7 @@ AnyFacts = Annotated[
     | Annotated[GpuToolsFacts, Tag("gpu-tools")]
     | Annotated[BurnFacts, Tag("burn-in")]
     | Annotated[SoakFabricFacts, Tag("soak-fabric")]
+    | Annotated[PoolUseFacts, Tag("pool-use")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),
 ]

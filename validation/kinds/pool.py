@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import operations, remoting
+from validation.parsers import operations, pool_use, remoting
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -46,6 +46,14 @@ KINDS = (
         title="Utilisation of the pool over time",
         job=_job,
         parse=operations.utilisation,
+        repeat_by="probe",
+        once=True,
+    ),
+    Kind(
+        name="pool-use",
+        title="GPU-hours of the pool",
+        job=_job,
+        parse=pool_use.pool_use,
         repeat_by="probe",
         once=True,
     ),

@@ -12,6 +12,7 @@ from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments
 from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.gpus import gpu_figures
+from validation.report.pool_use_figures import pool_use_figures
 from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.topology_drawing import node_figures
@@ -45,6 +46,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         ),
         "remoting_figures": remoting_figures(documents, verdict),
         "operation_figures": (utilisation_figure(documents),),
+        "pool_figures": pool_use_figures(documents),
         "figure_sections": (
             ("topology", "Topology"),
             ("fabric", "Fabric"),
@@ -52,6 +54,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
             ("training", "Training"),
             ("remoting", "Remoting and fractions"),
             ("operation", "Operation"),
+            ("pool-use", "Use of the pool"),
         ),
         "script": text,
         "script_source": source,

@@ -41,6 +41,7 @@ from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
 from validation.report.named import Finding, named
+from validation.report.pool_use import PoolUse, pool_use
 from validation.report.repeat import limits
 from validation.report.summary import verdict_of
 from validation.report.summary_page import sentences
@@ -205,6 +206,7 @@ class ReportDoc(Model):
     built: HowBuilt | None = Field(description="how the site was built; null: the run has no record of it")
     bounds: tuple[Bound, ...]
     criteria: tuple[CriterionEntry, ...]
+    pool_use: PoolUse = Field(description="held, used and idle GPU-hours, and what pooling won")
     results: tuple[ResultEntry, ...]
 
 
@@ -382,6 +384,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         built=documents.built,
         bounds=tuple(bounds.positions),
         criteria=criteria,
+        pool_use=pool_use(documents),
         results=_results(documents),
     )
 

@@ -1,33 +1,35 @@
-"""Operations: what monitoring has recorded of the pool."""
+"""Operations: what monitoring and accounting have recorded of the pool."""
 
 from __future__ import annotations
 
 from validation.model import Measurement
 from validation.suites.common import Part, Request
 
-DAYS = 7.0
-KIND = "utilisation"
+LOOKS = {"utilisation": (7.0, 60.0), "pool-use": (30.0, 240.0)}
+"""Kind -> how many days are looked back, and the time limit in seconds."""
 
 
 def plan(request: Request) -> Part:
-    """One look at the head's Prometheus."""
+    """One look each at the head's Prometheus and at Slurm's accounting."""
     part = Part()
     head = next((n for n in request.topology.nodes if "heads" in n.groups), None)
     if head is None:
         part.leave_out("operations: no node in group heads")
         return part
-    if request.serving(KIND):
+    for kind, (days, timeout_s) in LOOKS.items():
+        if not request.serving(kind):
+            continue
         part.rounds.append(
             [
                 Measurement(
-                    id=f"{KIND}.{head.name}",
+                    id=f"{kind}.{head.name}",
                     suite="operations",
-                    kind=KIND,
+                    kind=kind,
                     nodes=(head.name,),
-                    params={"days": DAYS},
-                    criteria=request.serving(KIND),
+                    params={"days": days},
+                    criteria=request.serving(kind),
                     estimated_s=1.0,
-                    timeout_s=60.0,
+                    timeout_s=timeout_s,
                 )
             ]
         )

@@ -1,0 +1,106 @@
+"""Who held how much of the pool, and for how long: the jobs with GPUs in Slurm's accounting, on the head.
+
+`stdout`: rows as sacct printed them, fields FIELDS, times in seconds since 1970; no field holds a user's own words, and
+no user is named. `facts`: until_s (now, seconds since 1970), from_s (so far back as was asked, or when the first job
+came), nodes (name, class, gpus, shards; as Slurm has them now), used (node -> busy_s and seen_s, GPU-seconds in which a
+kernel ran, and for which there is a reading), unwatched (why there is nothing of it, ""), emulated (None: nobody
+says).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from validation.probes import ProbeDoc
+from validation.probes.tool import Ran, document, run_tool
+
+URL = "http://127.0.0.1:9090"
+FIELDS = ("JobIDRaw", "Account", "Partition", "State", "Eligible", "Start", "End", "AllocTRES", "ReqTRES", "NodeList")
+STEP_S = 300
+"""Seconds between the readings of a GPU that are added up. Prometheus loads at most 50 million of them for a query
+(query.max-samples); a month of 1000 GPUs is 9 million."""
+_BUSY = "elastic_ai_gpu_utilization_ratio"
+
+
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    days: float  # how far back
+    url: str = URL  # where Prometheus answers on this node
+
+
+def sacct(days: float) -> list[str]:
+    """The command: all users' jobs, no steps, of the last days."""
+    since = f"now-{round(days * 86400)}seconds"
+    return ["sacct", "--allusers", "--allocations", "--noheader", "--parsable2", "-S", since, "-o", ",".join(FIELDS)]
+
+
+def first_s(rows: Sequence[str]) -> int | None:
+    """When the first of all jobs, with GPUs or without, could have begun; None where there is no job."""
+    times = [row.split("|")[FIELDS.index("Eligible")] for row in rows if row.count("|") == len(FIELDS) - 1]
+    return min((int(time) for time in times if time.isdigit()), default=None)
+
+
+def nodes(lines: Sequence[str]) -> list[dict[str, Any]]:
+    """GPU servers in what `scontrol -o show node` printed; those without GPUs are none."""
+    found = []
+    for line in lines:
+        fields = dict(re.findall(r"(\w+)=(\S*)", line))
+        gpus, shards = (
+            re.search(rf"(?:^|,){n}:(?:([^:,()]+):)?(\d+)", fields.get("Gres", "")) for n in ("gpu", "shard")
+        )
+        if gpus and "NodeName" in fields:
+            parts = int(shards[2]) if shards else 0
+            found.append({"name": fields["NodeName"], "class": gpus[1] or "gpu", "gpus": int(gpus[2]), "shards": parts})
+    return found
+
+
+def ask(url: str, query: str) -> list[Any]:
+    """Series of an instant query; OSError or ValueError where Prometheus gives none."""
+    address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - http to this node
+        found = json.load(answer)
+    if found.get("status") != "success":
+        raise ValueError(str(found.get("error", "no success")))
+    return list(found["data"]["result"])
+
+
+def used(url: str, seconds: int) -> dict[str, dict[str, float]]:
+    """GPU-seconds of each node by the monitoring's readings: busy, and seen at all."""
+    found: dict[str, dict[str, float]] = {}
+    for key, how in (("busy_s", "sum"), ("seen_s", "count")):
+        for series in ask(url, f"sum_over_time({how} by (node) ({_BUSY})[{seconds}s:{STEP_S}s])"):
+            found.setdefault(str(series["metric"]["node"]), {})[key] = float(series["value"][1]) * STEP_S
+    return found
+
+
+def probe(args: Asked) -> ProbeDoc:
+    """What accounting and monitoring have of the pool."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        shown = run_tool(["scontrol", "-o", "show", "node"], 30)
+        until = round(time.time())
+        # %s of strftime(3): seconds since 1970, the same in every time zone and over a change of summer time
+        ran = run_tool(sacct(args.days), 120, {**os.environ, "SLURM_TIME_FORMAT": "%s"})
+        asked = until - round(args.days * 86400)
+        since = min(max(first_s(ran.stdout.splitlines()) or asked, asked), until - 1)
+        facts: dict[str, Any] = {"from_s": since, "until_s": until, "used": {}, "unwatched": "", "emulated": None}
+        facts["nodes"] = nodes(shown.stdout.splitlines())
+        try:
+            facts["used"] = used(args.url, until - since)
+            facts["emulated"] = bool(ask(args.url, 'count(elastic_ai_gpu_info{emulated="true"})'))
+        except (urllib.error.URLError, OSError, ValueError, KeyError, IndexError, TypeError) as fault:
+            facts["used"], facts["unwatched"] = {}, f"Prometheus at {args.url}: {fault}"
+        return ran, facts, shown.failure
+
+    return document("pool-use", "sacct", measure, lambda _: "")
