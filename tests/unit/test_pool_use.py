@@ -74,8 +74,8 @@ def document(rows: list[str] = ROWS, **facts: Any) -> ProbeDoc:
     }  # fmt: skip
     return {
         "kind": "pool-use", "tool": "sacct", "tool_version": "", "command": pool_use.sacct(30), "returncode": 0,
-        "stdout": "".join(f"{line}\n" for line in rows), "stderr": "", "facts": found | facts, "started": now(), "ended": now(),
-        "duration_s": 0.1, "error": None,
+        "stdout": "".join(f"{line}\n" for line in rows), "stderr": "", "facts": found | facts,
+        "started": now(), "ended": now(), "duration_s": 0.1, "error": None,
     }  # fmt: skip
 
 

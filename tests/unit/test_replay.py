@@ -59,8 +59,8 @@ def test_shares_follow_what_was_held_and_leave_nobody_without() -> None:
 
 
 def test_two_departments_that_work_by_turns() -> None:
-    # a wants both GPUs' worth in the first ten seconds, b in the second ten: the pool serves each with both, its own GPU
-    # makes each wait 10 s for the second half of its work
+    # a wants both GPUs' worth in the first ten seconds, b in the second ten: the pool serves each with both; with one
+    # of its own, each waits 10 s for the second half of its work
     turns = [asked(0, 10, 1, "a"), asked(0, 10, 1, "a"), asked(10, 10, 1, "b"), asked(10, 10, 1, "b")]
     won = gain(turns, 2, GPU)
     assert won is not None
