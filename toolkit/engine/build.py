@@ -31,8 +31,8 @@ SANITIZERS = (
     "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
 SERVER = (
-    *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session", "ops", "copy")),
-    *(f"reference/{n}.c" for n in ("code", "launch", "handles", "driver", "environment", "wire")),
+    *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
+    *(f"reference/{n}.c" for n in ("ops", "copy", "code", "launch", "handles", "driver", "environment", "wire")),
     "shared/image.c",
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
