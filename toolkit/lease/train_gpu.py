@@ -19,7 +19,7 @@ REMEDIES = {
     NO_BINARY: "the code is for another architecture than this GPU's",
     INVALID_PTX: "the driver's compiler does not take the code",
     NEWER_PTX: "the driver is older than the code: it needs PTX 6.0, which CUDA 9.0 came with",
-    NOT_SUPPORTED: "the engine here runs no kernels",
+    NOT_SUPPORTED: "the engine or the driver here lacks what the program needs",
     ILLEGAL_ADDRESS: "a kernel met an illegal address; what the program held on that GPU is lost",
 }
 
