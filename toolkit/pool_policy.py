@@ -24,6 +24,8 @@ from validation.model_base import explain
 POOL_FILE = Path("group_vars/all/pool.yml")
 #: Names that Slurm reserves: its own account, and the QOS of users in no class.
 RESERVED = ("root", "normal")
+#: Servers look at their leases every half minute; fewer looks than ten would take what is used now and then.
+LEAST_IDLE_MINUTES = 5
 _NAME = r"^[a-z][a-z0-9_-]{0,29}$"
 _ACCOUNT_NAME = r"^[a-zA-Z_][a-zA-Z0-9_.@-]{0,63}$"
 _FRACTION = re.compile(r"(\d+)/(\d+)|\d+(\.\d+)?")
@@ -63,9 +65,11 @@ class _Model(BaseModel):
 
 
 class GpuClass(_Model):
-    """A class of GPU, which is a partition of Slurm. `max_hours` None: no limit of its own."""
+    """A class of GPU, which is a partition of Slurm. `max_hours` None: no limit of its own. A lease whose GPUs were not
+    used for `idle_minutes` is taken back; None: never for that."""
 
     max_hours: float | None = Field(default=None, gt=0, strict=False)
+    idle_minutes: float | None = Field(default=None, ge=LEAST_IDLE_MINUTES, strict=False)
 
 
 class UserClass(_Model):
@@ -73,6 +77,7 @@ class UserClass(_Model):
 
     `classes` None = all classes of GPUs. `max_gpus` holds for all of them together, `max_gpus_per_user` for each, whole
     GPUs and fractions added up. `max_hours` is the longest lease. A higher `priority` (0 to 1000) goes first.
+    `idle_minutes` as of a class of GPU; the shorter holds.
     `preempts` names classes of users whose leases end where these need the GPUs.
     """
 
@@ -82,6 +87,7 @@ class UserClass(_Model):
     max_gpus: Gpus | None = None
     max_gpus_per_user: Gpus | None = None
     max_hours: float | None = Field(default=None, gt=0, strict=False)
+    idle_minutes: float | None = Field(default=None, ge=LEAST_IDLE_MINUTES, strict=False)
     priority: int = Field(default=0, ge=0, le=1000)
     preempts: tuple[Name, ...] = Field(default=(), strict=False)
 

@@ -19,6 +19,16 @@ def lease_gpus(inventory: str, address: str, memory_mib: int) -> dict[str, Any]:
     return {"gpus": gpus, "problem": said["problem"], "address": address, "memory_mib": memory_mib}
 
 
+def lease_idle_minutes(pool: Mapping[str, Any]) -> dict[str, float]:
+    """`classes.NAME` and `users.NAME` -> idle_minutes, of those classes of the policies that have it."""
+    found = {}
+    for kind in ("classes", "users"):
+        for name, one in (pool.get(kind) or {}).items():
+            if (one or {}).get("idle_minutes") is not None:
+                found[f"{kind}.{name}"] = float(one["idle_minutes"])
+    return found
+
+
 def lease_servers(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]], recorded: str) -> dict[str, Any]:
     """Short host name -> what role remoting_server found there; of a host that the run does not reach what is recorded.
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -372,6 +372,42 @@ def test_a_grace_reaches_the_program(
     (line,) = told
     name = (chosen or signal.SIGTERM).name
     assert re.fullmatch(rf"lease 41 ends in (29|30) s: {words}; the program is sent {name}", line)
+
+
+def test_idle_gpus_are_told_without_a_signal_and_then_taken_back(start: Start, host: FakeHost) -> None:
+    """The program can use them again, so nothing ends it before they go."""
+    lease = start()
+    told: list[str] = []
+    path = Path(lease.instance["deadline_file"])
+    later = in_s(600)
+
+    def write(deadline: wire.Deadline) -> None:
+        scratch = path.with_name(".deadline")
+        scratch.write_text(deadline.text())
+        scratch.replace(path)
+        time.sleep(1.2)
+
+    def sweep() -> None:
+        while not (host.folder / "started").exists():
+            time.sleep(0.05)
+        idle = replace(later, idle_due=time.monotonic() + 300, idle_s=1500.0)
+        write(idle)
+        write(later)  # used again
+        write(idle)
+        write(wire.Deadline(time.time(), time.monotonic(), wire.EndCode.IDLE))
+
+    thread = threading.Thread(target=sweep)
+    thread.start()
+    argv = ["sh", "-c", "touch $0; trap 'exit 7' TERM; while :; do sleep 0.1; done", str(host.folder / "started")]
+    assert running.start_and_wait(host, argv, [lease.endpoint], told.append) == 7
+    thread.join()
+    notices = [line for line in told if "not used for 25 minutes" in line]
+    assert len(notices) == 2, told
+    assert re.fullmatch(
+        r"lease 41: its GPUs were not used for 25 minutes; it ends in (29\d|300) s unless they are", notices[0]
+    )
+    assert told[-1] == f"lease 41 has ended: {wire.WORDS[wire.EndCode.IDLE]}"
+    assert lease.ended() == wire.WORDS[wire.EndCode.IDLE]
 
 
 def test_a_program_that_takes_no_notice_has_its_grace_and_then_hears_the_same_reason(

@@ -148,6 +148,8 @@ class FakeSystemd:
     fails: Exception | None = None
     stuck: bool = False
     apart: list[list[str]] = field(default_factory=list)
+    #: Processor time of engines by job (s); None where none can be read.
+    cpu_s: dict[str, float | None] = field(default_factory=dict)
 
     def start(self, instance: dict[str, Any], folder: Path) -> None:
         """A unit starts only after its ports are open to its clients, and with a token that root alone reads."""
@@ -171,6 +173,9 @@ class FakeSystemd:
     def pids(self, job: str) -> list[int]:
         return [999_999] if job in self.units else []
 
+    def engine_cpu_s(self, job: str) -> float | None:
+        return self.cpu_s.get(job, 0.0)
+
     def journal(self, job: str) -> Sequence[str]:
         return ["its last words"]
 
@@ -191,6 +196,13 @@ class FakeGpus:
     users: dict[str, list[int]] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=lambda: {f"GPU-{i}": 300_000 for i in range(4)})
     broken: Exception | None = None
+    #: Share of time in which GPUs work, by UUID; those that are not there rest.
+    works: dict[str, int | None] = field(default_factory=dict)
+
+    def utilisation(self) -> dict[str, int | None]:
+        if self.broken:
+            raise self.broken
+        return {gpu.uuid: self.works.get(gpu.uuid, 0) for gpu in self.found}
 
     def gpus(self) -> list[Gpu]:
         if self.broken:

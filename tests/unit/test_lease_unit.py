@@ -65,6 +65,26 @@ def test_a_gpu_of_the_driver_has_its_device_nodes_whatever_it_is_called(host: Fa
     assert not any("elastic-ai-devices" in value for value in given)
 
 
+def test_the_processor_time_of_an_engine_is_without_its_agents(tmp_path: Path) -> None:
+    """By a constructed /proc: the agent (its parent is systemd), the engine, and what of it has ended."""
+    tick = os.sysconf("SC_CLK_TCK")
+    for pid, parent, name, times, group in (
+        (100, 1, "(agent)", (900, 90, 0, 0), "elastic-ai-lease@41.service"),
+        (101, 100, "(a) b (c)", (tick, tick, 2 * tick, 3 * tick), "elastic-ai-lease@41.service"),
+        (102, 101, "(child)", (4 * tick, 0, 0, 0), "elastic-ai-lease@41.service"),
+        (103, 100, "(other)", (5000, 0, 0, 0), "elastic-ai-lease@42.service"),
+        (200, 1, "(agent)", (900, 0, 0, 0), "elastic-ai-lease@43.service"),
+    ):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "cgroup").write_text(f"0::/system.slice/{group}\n")
+        words = ["S", parent, *([0] * 9), *times, 20, 0]
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} {name} {' '.join(map(str, words))}\n")
+    assert unit.engine_cpu_s("41", tmp_path) == 11.0
+    assert unit.engine_cpu_s("43", tmp_path) is None, "an agent alone"
+    (tmp_path / "102/stat").unlink()
+    assert unit.engine_cpu_s("41", tmp_path) == 7.0
+
+
 def test_device_files_that_are_not_there_are_made_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """systemd passes over a DeviceAllow= of a file that is not there, and nothing in the sandbox may make it."""
     host, dev = FakeHost(folder=tmp_path), tmp_path / "dev"

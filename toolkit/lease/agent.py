@@ -91,6 +91,8 @@ class Agent:
         self.selector = selectors.DefaultSelector()
         self.peers: dict[socket.socket, _Peer] = {}
         self.ending: Ending | None = None
+        #: Whether the owner was told that the lease is idle, which may be over.
+        self.told_idle = False
         self._start = Start(
             engine_dir=Path(instance["engine_dir"]),
             release=instance["release"],
@@ -189,6 +191,11 @@ class Agent:
         if deadline.early and deadline.due is not None:
             left_s = max(deadline.due - time.monotonic(), 0)
             self._say(peer, f"ends {left_s:.0f} {deadline.code.value} {WORDS[deadline.code]}")
+        elif deadline.idle_due is not None:
+            left_s = max(deadline.idle_due - time.monotonic(), 0)
+            self._say(peer, f"idle {left_s:.0f} {(deadline.idle_s or 0) / 60:.0f}")
+        elif self.told_idle:
+            self._say(peer, "idle -")
 
     def _line(self, peer: _Peer, line: str) -> None:
         word, _, rest = line.partition(" ")
@@ -215,6 +222,7 @@ class Agent:
             return  # what was known stays in force
         before, self.expiry.deadline = self.expiry.deadline, deadline
         if deadline != before:
+            self.told_idle = before.idle_due is not None
             for peer in [p for p in self.peers.values() if p.owner]:
                 self._announce(peer)
 

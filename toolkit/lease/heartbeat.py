@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from toolkit.lease import Exit, LeaseError, wire
 from toolkit.lease.endpoint import LeaseEndpoint
-from toolkit.lease.wire import EndCode, Ending, Notice
+from toolkit.lease.wire import EndCode, Ending, IdleNotice, Notice
 
 CONNECT_S = 5.0
 RETRY_S = 0.5
@@ -56,8 +56,8 @@ class _Connection:
 
 
 class Keeper(threading.Thread):
-    """Keeps one server's part of a lease alive; `notice` is there once its end is announced, and `lost` is set, with
-    `ending`, when it ended."""
+    """Keeps one server's part of a lease alive; `notice` is there once its end is announced, `idle` while its GPUs are
+    not used, and `lost` is set, with `ending`, when it ended."""
 
     def __init__(self, endpoint: LeaseEndpoint, lost: threading.Event) -> None:
         """Connect; the thread does not run yet. LeaseError when the agent does not answer."""
@@ -65,6 +65,7 @@ class Keeper(threading.Thread):
         self.endpoint, self.lost = endpoint, lost
         self.ending: Ending | None = None
         self.notice: Notice | None = None
+        self.idle: IdleNotice | None = None
         self._ended = threading.Event()
         self._connection = self._first()
         self._heard = time.monotonic()
@@ -91,6 +92,8 @@ class Keeper(threading.Thread):
                     return
                 if word == "ends":
                     self.notice = wire.parse_notice(rest) or self.notice
+                if word == "idle":
+                    self.idle = wire.parse_idle(rest)
             except TimeoutError:
                 if time.monotonic() - self._heard > BEATS_LOST * self.endpoint.heartbeat_s:
                     raise _Gone("silent") from None

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from toolkit.lease import JOB_NAME, LeaseError, age, container, instance, native
+from toolkit.lease import JOB_NAME, LeaseError, age, container, idle, instance, native
 from toolkit.lease.host import Host, this_host
 from toolkit.lease.job_comment import ended_reason, ended_text
 from toolkit.lease.on_server import on_server
@@ -268,6 +268,8 @@ def sweep(host: Host | None = None) -> int:
     jobs = _jobs_here(host, conf.node)
     if jobs is None:
         return 0  # without Slurm's word nothing is taken from anybody; the agents keep the time
+    for job_id, words in idle.look(host).items():
+        tell(f"lease {known.get(job_id, {}).get('lease', job_id)}: {words}")
     failed = len(native.revoke(host, *(native.known(host) - set(jobs))))
     for job_id in {*known, *running}:
         folder = host.run_dir / job_id

@@ -97,6 +97,9 @@ class Systemd(Protocol):
     def pids(self, job: str) -> list[int]:
         """Processes of a lease's unit."""
 
+    def engine_cpu_s(self, job: str) -> float | None:
+        """Processor time of the engine in a lease's unit (s), None where none runs."""
+
     def journal(self, job: str) -> Sequence[str]:
         """The last lines of a unit."""
 
@@ -115,6 +118,9 @@ class Gpus(Protocol):
 
     def processes(self) -> dict[str, list[int]]:
         """PIDs with memory on each GPU, by UUID."""
+
+    def utilisation(self) -> dict[str, int | None]:
+        """Share of time (%) in which each GPU works now, by UUID; None where it does not say."""
 
     def contexts(self, cache: Path) -> dict[str, int]:
         """What a context takes of each GPU (bytes), by UUID, as measured; kept in that file."""

@@ -179,6 +179,12 @@ def clients_of(host: Host, request: JobComment, conf: ServerConf) -> list[str]:
     return clients
 
 
+def _idle_notes(instance: dict[str, Any]) -> list[str]:
+    """Told at the start, because nobody may be there to hear it later."""
+    limit = instance["idle_s"]
+    return [] if limit is None else [f"it is taken back when its GPUs were not used for {limit / 60:g} minutes"]
+
+
 def describe(
     host: Host,
     job_id: str,
@@ -230,18 +236,19 @@ def describe(
         "memory_bytes": (AGENT_MIB if native else _memory_mib(devices, conf, engine["engine"], memory_mib)) * MIB,
         "job_memory_mib": memory_mib or 0,
         "tasks": AGENT_TASKS if native else load(engine["engine"]).TASKS,
+        "idle_s": conf.idle_limit_s(uid, account, [device.name for device in devices]),
         "started": host.clock.time(),
         "where": request.where,
     }
     if native:
         sizes = notes_on_parts(host, devices, conf) if parts and not native_notes else []
-        return instance | {"notes": [*native_notes, *sizes]}
+        return instance | {"notes": [*native_notes, *sizes, *_idle_notes(instance)]}
     adapter, start = load(engine["engine"]), start_of(instance)
     problem = adapter.keeps_part(start) if parts else ""
     if problem:
         raise LeaseError(f"{conf.node} cannot hold a part of a GPU: {problem}")
     notes = [*adapter.notes(start), *memory_notes(devices), *(notes_on_parts(host, devices, conf) if parts else [])]
-    return instance | {"notes": notes}
+    return instance | {"notes": [*notes, *_idle_notes(instance)]}
 
 
 def start_of(instance: dict[str, Any]) -> Start:

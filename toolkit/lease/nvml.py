@@ -251,6 +251,22 @@ def processes() -> dict[str, list[int]]:
     return {uuid: list(held) for uuid, held in memory_by_process().items()}
 
 
+class _Utilisation(ctypes.Structure):
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
+
+
+def utilisation() -> dict[str, int | None]:
+    """Share of time (%) in which each GPU worked, over the driver's last sample (up to a second), by UUID; None where
+    it does not say, as of one that is divided by MIG."""
+    found: dict[str, int | None] = {}
+    with _opened() as library:
+        for handle in _handles(library):
+            rates = _Utilisation()
+            said = library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(rates)) == _SUCCESS
+            found[_text(library.nvmlDeviceGetUUID, handle)] = rates.gpu if said else None
+    return found
+
+
 def driver_version() -> str:
     """The driver's version."""
     with _opened() as library:

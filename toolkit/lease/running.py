@@ -112,6 +112,7 @@ class Watch:
     chosen: signal.Signals | None
     patience_s: float
     told: bool = False
+    told_idle: bool = False
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
         """The program's exit code, 128 + number for a signal. When the lease is lost: say so, and see that it ends."""
@@ -137,6 +138,7 @@ class Watch:
                     process.terminate()
             elif not self.told:
                 self._warn(process)
+                self._note_idle()
 
     def _warn(self, process: subprocess.Popen[bytes]) -> None:
         """At the start of a grace: one line, and the signal."""
@@ -148,6 +150,14 @@ class Watch:
         self.say(f"{words}; the program is sent {sent.name}")
         process.send_signal(sent)
 
+    def _note_idle(self) -> None:
+        """GPUs that nobody uses: a line, and no signal, for it is the program's to use them again."""
+        idle = next((keeper.idle for keeper in self.keepers if keeper.idle), None)
+        if idle is not None and not self.told_idle:
+            left = f"it ends in {idle.left_s} s unless they are"
+            self.say(f"lease {self.lease}: its GPUs were not used for {idle.minutes} minutes; {left}")
+        self.told_idle = idle is not None
+
     def _say_lost(self) -> None:
         self.say(f"lease {self.lease} has ended: {lost_words(self.host, self.lease, self.keepers)}")
 
@@ -155,7 +165,7 @@ class Watch:
 def lost_words(host: Host, lease: int, keepers: Sequence[Keeper]) -> str:
     """Why the lease ended: the server's word where it knows, else Slurm's, else what the connection told."""
     heard = next((keeper.ending for keeper in keepers if keeper.ending), Ending(EndCode.LOST, "unknown"))
-    if heard.code in (EndCode.TIME, EndCode.CLIENT, EndCode.PREEMPTED, EndCode.ADMINISTRATOR):
+    if heard.code in (EndCode.TIME, EndCode.CLIENT, EndCode.PREEMPTED, EndCode.ADMINISTRATOR, EndCode.IDLE):
         return heard.words
     try:
         jobs = host.slurm.job_parts(lease)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolkit.lease import ENGINE_DIR, SHARDS_PER_GPU, LeaseError
@@ -18,6 +20,8 @@ class ServerConf:
     (engine, mps, mig).
     memory_mib: host memory for each device of a lease, beyond that of emulated devices; 0: what the engine states.
     fence: whether device files of GPUs are closed to users (module fence); device_users may open all of them.
+    idle_minutes: how long GPUs of a lease may be unused, by `classes.NAME` of GPUs and `users.NAME`; gpu_class: the
+    class of this server's GPUs, "" where their names say it.
     native_jobs: classes of users whose native jobs have GPUs and shards; None: everybody's have whole GPUs.
     """
 
@@ -35,6 +39,22 @@ class ServerConf:
     fence: bool = True
     device_users: tuple[str, ...] = ()
     native_jobs: tuple[str, ...] | None = None
+    idle_minutes: Mapping[str, float] = field(default_factory=dict)
+    gpu_class: str = ""
+
+    def idle_limit_s(self, uid: int, account: str, gpus: Iterable[str]) -> float | None:
+        """How long these GPUs (their names) may be unused in a lease of this class of users: the shortest time that it
+        and their classes have; None where none has any, and for root, who is in no class."""
+        classes = {self.gpu_class or class_of(name) for name in gpus}
+        named = [f"users.{account}", *(f"classes.{one}" for one in classes)]
+        limits = [60.0 * self.idle_minutes[name] for name in named if name in self.idle_minutes]
+        return min(limits, default=None) if uid else None
+
+
+def class_of(name: str) -> str:
+    """The class of a GPU by its name, as role slurm makes them: v100 of `Tesla V100-SXM2-32GB`; "gpu" of others."""
+    found = re.search(r"\b([A-Z]{1,2}\d{1,4}[A-Z]?)\b", name)
+    return found[1].lower() if found else "gpu"
 
 
 def _native_jobs(value: object) -> tuple[str, ...] | None:

@@ -168,6 +168,21 @@ def pids(job: str, proc: Path = Path("/proc")) -> list[int]:
     return found
 
 
+def engine_cpu_s(job: str, proc: Path = Path("/proc")) -> float | None:
+    """Processor time that the engine of a unit has used, its ended processes included; without the agent's, which is
+    the process that systemd started. None where none of it runs."""
+    own, spent = pids(job, proc), {}
+    for pid in own:
+        try:
+            # After the name, which may hold anything: state, ppid, ... utime, stime, cutime, cstime (proc(5)).
+            words = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+            spent[pid] = (int(words[1]), sum(int(words[i]) for i in (11, 12, 13, 14)))
+        except (OSError, ValueError, IndexError):
+            continue  # it has ended, and its parent has its time
+    engine = [ticks for parent, ticks in spent.values() if parent in own]
+    return sum(engine) / os.sysconf("SC_CLK_TCK") if engine else None
+
+
 def reason_left(job: str, folder: Path = Path("/run")) -> str:
     """Why the agent says that it ended. A process of the lease made that file: no link is followed, and only plain
     words are taken."""

@@ -4,7 +4,8 @@ Both sides send lines of ASCII. Agent: `elastic-ai-lease 2 NONCE`. Owner: `owner
 HMAC-SHA256(token, "owner:" + NONCE). Agent: `welcome DEADLINE PROOF` with PROOF = HMAC-SHA256(token, "agent:" + NONCE),
 so that an owner does not talk to an impostor; or it closes without a word. Then the owner sends `alive` every few
 seconds, which the agent answers with `until DEADLINE` (seconds since the epoch). When it learns that the lease ends
-early, it says `ends SECONDS CODE WORDS`, and when it ends it, `end CODE WORDS`.
+early, it says `ends SECONDS CODE WORDS`, and when it ends it, `end CODE WORDS`. `idle SECONDS MINUTES`: its GPUs were
+not used for so many minutes, and it ends in so many seconds unless they are; `idle -`: they are used again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class EndCode(Enum):
     ENGINE = "engine"
     PREEMPTED = "preempted"
     ADMINISTRATOR = "administrator"
+    IDLE = "idle"
     LOST = "lost"  # the client's own word: the server does not answer any more
 
 
@@ -39,6 +41,7 @@ WORDS = {
     EndCode.TAKEN_BACK: "it was taken back",
     EndCode.PREEMPTED: "a job of higher priority needs its GPUs",
     EndCode.ADMINISTRATOR: "the administrator ended it",
+    EndCode.IDLE: "its GPUs were not used for longer than its class may leave them so",
 }
 
 
@@ -58,6 +61,15 @@ class Notice:
     left_s: float
 
 
+@dataclass(frozen=True)
+class IdleNotice:
+    """GPUs that were not used for `minutes`, and are taken back `left_s` seconds from when it was said, unless they
+    are."""
+
+    left_s: int
+    minutes: int
+
+
 def parse_end(rest: str) -> Ending:
     """The ending in what follows `end`; LOST where its code is none of ours."""
     code, _, words = rest.partition(" ")
@@ -71,17 +83,27 @@ def parse_notice(rest: str) -> Notice | None:
     return Notice(parse_end(ending), float(seconds)) if re.fullmatch(r"[0-9]{1,9}", seconds) else None
 
 
+def parse_idle(rest: str) -> IdleNotice | None:
+    """The notice in what follows `idle`; None where it is none, or no longer."""
+    seconds, _, minutes = rest.partition(" ")
+    found = re.fullmatch(r"[0-9]{1,9}", seconds) and re.fullmatch(r"[0-9]{1,9}", minutes)
+    return IdleNotice(int(seconds), int(minutes)) if found else None
+
+
 @dataclass(frozen=True)
 class Deadline:
     """Until when a lease is good, as root tells its agent by a file that holds one JSON document.
 
     until: seconds since the epoch, for people; None without an end. due: the same moment by the server's monotonic
-    clock, which alone ends the lease, so that a step of the other does not. code: why it ends then.
+    clock, which alone ends the lease, so that a step of the other does not. code: why it ends then. idle_due, by the
+    same clock: when it is taken back unless its GPUs are used, after they were not for idle_s; else both None.
     """
 
     until: float | None = None
     due: float | None = None
     code: EndCode = EndCode.TIME
+    idle_due: float | None = None
+    idle_s: float | None = None
 
     @property
     def early(self) -> bool:
@@ -90,16 +112,18 @@ class Deadline:
 
     def text(self) -> str:
         """The file's content."""
-        return json.dumps({"until": self.until, "due": self.due, "code": self.code.value}) + "\n"
+        told = {} if self.idle_due is None else {"idle_due": self.idle_due, "idle_s": self.idle_s}
+        return json.dumps({"until": self.until, "due": self.due, "code": self.code.value, **told}) + "\n"
 
 
 def parse_deadline(text: str) -> Deadline:
     """What `text` says. ValueError where it says nothing of the kind."""
     data = json.loads(text)
-    if not isinstance(data, dict) or set(data) != {"until", "due", "code"}:
+    if not isinstance(data, dict) or set(data) - {"idle_due", "idle_s"} != {"until", "due", "code"}:
         raise ValueError("not a deadline")
-    until, due = (None if data[key] is None else float(data[key]) for key in ("until", "due"))
-    return Deadline(until, due, EndCode(data["code"]))
+    times = ("until", "due", "idle_due", "idle_s")
+    until, due, idle_due, idle_s = (None if data.get(key) is None else float(data[key]) for key in times)
+    return Deadline(until, due, EndCode(data["code"]), idle_due, idle_s)
 
 
 def proof(token: str, side: str, nonce: str) -> str:
