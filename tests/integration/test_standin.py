@@ -48,9 +48,11 @@ def test_a_system_that_is_stood_in_for_is_provisioned_twice_and_torn_down(standi
     done = toolkit("validate", "-i", standing.inventory, "--fabric", "tcp10", "--suite", "compute", "--runs-dir", runs)
     assert done.returncode in (0, 3), done.stdout + done.stderr
     assert "stand-in over debian 12" in next(runs.glob("*/report.html")).read_text()
+    checked = toolkit("check", "-i", standing.inventory)  # judged last, for it hides nothing of the teardown
 
     gone = standing.playbook(name="playbooks/teardown.yml")
     assert gone.returncode == 0, gone.stdout[-6000:]
     assert standing.ssh("gpu1", holds) == held
     after = snapshots(standing, STOOD_IN)
     assert {node: differences(before[node], after[node]) for node in STOOD_IN} == {node: [] for node in STOOD_IN}
+    assert checked.returncode == 0, checked.stdout + checked.stderr

@@ -87,3 +87,13 @@ def test_a_version_without_release_or_given_twice_is_refused() -> None:
     twice = [RpmPackage(name="one", versions=["1-1"])] * 2
     with pytest.raises(ValueError, match="duplicate package: one"):
         RpmRepository(repo="x1", source="s", packages=twice)
+
+
+def test_the_clock_reads_els_configuration_in_a_container_too() -> None:
+    """The role's drop-in gives a container another command, with the options of the sysconfig file alone."""
+    (chrony,) = [p for one in load_rpm_packages() if one.repo == "baseos" for p in one.packages if p.name == "chrony"]
+    text = (ROOT / "roles/base/templates/chrony-container.conf.j2").read_text(encoding="utf-8")
+    command = text.rpartition("ExecStart=!")[2].split()
+    assert command == ["/usr/sbin/chronyd", "-x", "${{", "__base_system.clock.options", "}}"]
+    (options,) = [line for line in chrony.files["/etc/sysconfig/chronyd"].content.splitlines() if line[0] != "#"]
+    assert options == 'OPTIONS="-f /etc/chrony.conf"'
