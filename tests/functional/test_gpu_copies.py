@@ -138,6 +138,29 @@ def only_the_first(doc: dict[str, Any]) -> GpuCopyFacts:
     return facts
 
 
+FEW = """
+import sys
+from validation.probes import __main__, cuda
+whole, had = cuda.Cuda.host_alloc, []
+def few(self, size):
+    if len(had) == 2: raise cuda.CudaError("cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)", 2)
+    had.append(whole(self, size))
+    return had[-1]
+cuda.Cuda.host_alloc = few
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+@compiles
+def test_host_memory_that_cannot_be_pinned_costs_the_turn_of_that_gpu(tmp_path: Path) -> None:
+    environment = {**os.environ, **describe(tmp_path), "LD_LIBRARY_PATH": str(built() / "devices")}
+    command = [sys.executable, "-c", FEW, "gpu-copies", json.dumps({**ASKED, "gpus": 2})]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    facts = read(json.loads(done.stdout))
+    assert {(c.source, c.target) for c in facts.copies if c.fault} == {(None, 1), (1, None), (1, 1), (1, 0)}
+    assert "GPU 1 of CUDA: cuMemHostAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)" in facts.gpus[1].untaken
+
+
 @compiles
 def test_without_memory_or_driver_it_says_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "low").mkdir()

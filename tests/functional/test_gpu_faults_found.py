@@ -37,7 +37,8 @@ NAMED = {
     "throttled": f"GPU 3 ({LAST}): the hardware lowers its clock", "pcie-x8": f"GPU 3 ({LAST}): its PCIe link has 8",
     "nvlink-missing": f"1 between {BEFORE} and {LAST}", "no-persistence": f"GPU 3 ({LAST}): persistence mode is off",
     "gpu-exclusive": f"GPU 3 ({LAST}): its compute mode is exclusive-process", "wrong-result": "its data were wrong",
-    "slow-gpu": "GPU 3", "gpu-lost": "GPU 3", "fabric-unready": f"GPU {LAST}: fabric state in progress",
+    "slow-gpu": "GPU 3", "gpu-lost": "GPU 3", "gpu-xid": "GPU 3",
+    "fabric-unready": f"GPU {LAST}: fabric state in progress",
 }  # fmt: skip
 NVLINK = "import json; from validation.probes import facts; print(json.dumps(facts.nvlink(0)))"
 

@@ -37,9 +37,19 @@ with Nvml() as nvml: said([gpu.processes() for gpu in nvml.gpus()])
 """
 
 
-def start(folder: Path, devices: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, devices: dict[str, str], *arguments: str, quick: bool = True) -> subprocess.Popen[str]:
     environment = {**os.environ, **devices, "LD_LIBRARY_PATH": str(built() / "devices"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "toolkit", "validate", "--here", "--quick", "--format", "none", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "toolkit",
+        "validate",
+        "--here",
+        *(["--quick"] if quick else []),
+        "--format",
+        "none",
+        *arguments,
+    ]
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, start_new_session=True,
@@ -131,6 +141,44 @@ def test_a_gpu_that_is_lost_in_mid_run_costs_its_own_cells_and_the_rest_is_finis
         verdict, "pf.gpuhealth"
     )
     assert "Traceback" not in err
+
+
+def test_an_error_that_ends_its_process_in_mid_run_is_one_gpus_and_the_others_are_measured(tmp_path: Path) -> None:
+    devices = describe(tmp_path, ecc_enabled=1, ecc_uncorrected=0)
+    first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [{**first, "xid_after": 100}, last]}))
+    _, verdict, err = here(tmp_path / "run", devices, "--suite", "preflight", "--suite", "transport")
+    assert verdict.measured == verdict.planned
+    said = reason(verdict, "tr.matrix")
+    assert "GPU 0 of CUDA: " in said
+    assert "CUDA_ERROR_ECC_UNCORRECTABLE (214); an uncorrectable memory error: look at dmesg for NVRM and Xid" in said
+    assert "the other GPUs were measured without it" in said
+    assert "GPU 1 of CUDA" not in said
+    figures = {str(j.subject): j for c in verdict.criteria if c.id == "tr.h2d" for j in c.judgements}
+    assert figures[f"{verdict.site}, H to GPU 1"].value  # though it came after the error
+    assert not figures[f"{verdict.site}, H to GPU 0"].value
+    assert "GPU 0 (0000:10:00.0): 1 uncorrectable" in reason(verdict, "pf.gpuhealth")
+    assert "Traceback" not in err
+    assert local(tmp_path, devices).run(HELD)[0] == [{}, {}]
+
+
+def test_memory_that_is_taken_in_mid_run_costs_what_comes_after_it_alone(tmp_path: Path) -> None:
+    devices = describe(tmp_path)
+    first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [first, {**last, "taken_after": 100}]}))
+    (tmp_path / "run").mkdir()
+    process = start(tmp_path / "run", devices, "--suite", "transport", quick=False)
+    _, err = process.communicate(timeout=300)
+    (run,) = (tmp_path / "run/runs").iterdir()
+    verdict = load_json(run / "verdict.json", VerdictDoc)
+    assert process.returncode in (1, 3)
+    assert reason(verdict, "tr.matrix").count("CUDA_ERROR") == 0  # all copies were done before
+    said = [j.reason for c in verdict.criteria if c.id in ("tr.h2dnuma", "tr.h2dall") for j in c.judgements]
+    why = "CUDA_ERROR_OUT_OF_MEMORY (2); the memory is taken by somebody else"
+    assert any("GPU 1 of CUDA" in words and why in words for words in said), said
+    assert not any("GPU 0 of CUDA" in words for words in said)
+    assert "Traceback" not in err
+    assert local(tmp_path, devices).run(HELD)[0] == [{}, {}]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

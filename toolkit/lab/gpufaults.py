@@ -37,6 +37,11 @@ GPU_FAULTS = {
         ("pf.gpuhealth", "tr.matrix"),
         {"lost_after": 400},
     ),
+    "gpu-xid": GpuFault(
+        "an uncorrectable memory error of the last emulated GPU after 400 copies ends all CUDA work of its process",
+        ("pf.gpuhealth", "tr.matrix"),
+        {"xid_after": 400},
+    ),
     "ecc": GpuFault(
         "the last emulated GPU has uncorrectable memory errors, and a page that is to be retired",
         ("pf.gpuhealth",),

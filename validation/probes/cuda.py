@@ -15,8 +15,12 @@ PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts
 HINTS = {
     2: "the memory is taken by somebody else, or there is less than asked for",
     46: "its compute mode is exclusive or prohibited, or somebody holds it",
+    214: "an uncorrectable memory error: look at dmesg for NVRM and Xid 48, 63, 64, 94 or 95",
+    220: "an NVLink error: look at dmesg for NVRM and Xid 74",
     100: "the driver shows this user no GPU: look at the rights of /dev/nvidia*, and at CUDA_VISIBLE_DEVICES",
     304: "may this user open /dev/nvidia*?",
+    700: "look at dmesg for NVRM and Xid",
+    719: "look at dmesg for NVRM and Xid",
     802: "the NVSwitch fabric is not ready: is nvidia-fabricmanager running?",
     803: "libcuda and the kernel module are of different versions: reload the module, or reboot",
     999: "look at dmesg for NVRM and Xid",
@@ -101,10 +105,10 @@ class Device:
     `broken`: why it was not taken; whoever uses it gets this error.
     """
 
-    def __init__(self, cuda: Cuda, ordinal: int, refused: str = "") -> None:
-        """Look at device number `ordinal`, and take it, unless it is `refused` for a reason."""
+    def __init__(self, cuda: Cuda, ordinal: int, refused: str = "", code: int = HELD) -> None:
+        """Look at device number `ordinal`, and take it, unless it is `refused` for a reason, with its CUresult."""
         self.cuda, self.ordinal = cuda, ordinal
-        self.broken: CudaError | None = CudaError(refused, HELD) if refused else None
+        self.broken: CudaError | None = CudaError(refused, code) if refused else None
         self.name, self.uuid, self.address, self.memory_bytes = "", f"unknown-{ordinal}", "", 0
         self.device, self.context, self._blocks = ctypes.c_int(), ctypes.c_void_p(), list[ctypes.c_uint64]()
         self.stream, self.start, self.end = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()

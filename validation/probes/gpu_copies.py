@@ -20,13 +20,14 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from validation.probes import ProbeDoc, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
+from validation.probes.gpu_spoilt import Spoilt, again, guilty
 from validation.probes.gpu_watch import Sampler
 from validation.probes.nvml import Gpu, Nvml, NvmlError
 from validation.probes.tool import Ran, document
@@ -52,6 +53,7 @@ class Asked:
     warm_s: float  # how long each GPU copies before it is measured
     gpus: int = 0  # how many the node is said to have; 0: nobody says, and there may be none
     anyway: bool = False  # measure a GPU that somebody works on
+    without: dict[str, str] = field(default_factory=dict)  # UUIDs of GPUs that are not taken, and why
 
 
 def sizes(largest: int) -> list[int]:
@@ -74,7 +76,9 @@ class Bench:
         self.latencies: list[Cell] = []
         uuids = [Device(cuda, ordinal, refused="only looked at").uuid for ordinal in range(cuda.count())]
         try:
-            self.devices += [Device(cuda, ordinal, refused.get(uuid, "")) for ordinal, uuid in enumerate(uuids)]
+            for ordinal, uuid in enumerate(uuids):
+                why, code = (asked.without[uuid], -1) if uuid in asked.without else (refused.get(uuid, ""), HELD)
+                self.devices.append(Device(cuda, ordinal, why, code))
             free = min(filter(None, (self._free(device) for device in self.devices)), default=0)
             room = (free - min(SPARE_BYTES, free // 4)) // 2
             host = int(HOST_SHARE * available()) // 4
@@ -104,6 +108,25 @@ class Bench:
     def _broken(self, device: Device, fault: CudaError) -> None:
         """It costs itself, and no other."""
         device.broken = device.broken or CudaError(f"GPU {device.ordinal} of CUDA: {fault}", fault.code)
+
+    def spoilt(self, number: int, cells: int, latencies: int) -> Spoilt | None:
+        """The error in the turn of a GPU, after so many cells and latencies, that has ended the work on all others."""
+        untaken = {n for n, one in enumerate(self.devices) if one.broken}
+        found = guilty(number, [*self.cells[cells:], *self.latencies[latencies:]], untaken)
+        if found is None:
+            return None
+        others = [n for n in range(len(self.devices)) if n != found[0] and n not in untaken]
+        if not others or any(map(self.works, others)):
+            return None
+        return Spoilt(self.devices[found[0]].uuid, f"GPU {found[0]} of CUDA: {found[1]}")
+
+    def works(self, number: int) -> bool:
+        """Whether a GPU does anything at all."""
+        try:
+            self.clear(self.devices[number], self.blocks[number][1], SMALL_BYTES)
+        except CudaError:
+            return False
+        return True
 
     def buffers(self, number: int) -> Buffers:
         """Host memory of a GPU's turn, pinned for all: by another GPU's context where its own is broken."""
@@ -344,8 +367,13 @@ class Bench:
         """The report. `nvml`: GPUs by UUID. `turn` is told the address of the GPU whose turn it is."""
         everywhere, found, peers = os.sched_getaffinity(0), [], []
         for number, gpu in enumerate(self.devices):
+            had = len(self.cells), len(self.latencies)
             with near(gpu.address, everywhere) as bound:
-                buffers = self.buffers(number)
+                try:
+                    buffers = self.buffers(number)
+                except CudaError as fault:  # no memory to pin: this GPU's turn has errors, and the next may have some
+                    self._broken(gpu, fault)
+                    buffers = Buffers(self.cuda, self.largest, pin=False)
                 try:
                     buffers.fill(pattern(number))
                     turn(gpu.address)
@@ -357,6 +385,8 @@ class Bench:
                 finally:
                     turn()
                     buffers.close()
+            if (spoilt := self.spoilt(number, *had)) is not None:
+                raise spoilt
             keys = ("name", "uuid", "address", "memory_bytes", "held")
             untaken = {"untaken": str(gpu.broken or "")}
             found.append({**{key: getattr(gpu, key) for key in keys}, **untaken, "near": bound, **said})
@@ -410,6 +440,8 @@ def probe(args: Asked) -> ProbeDoc:
                     report |= {"watch": sampler.document(), "silent": silent}
                 finally:
                     taken.close()
+        except Spoilt as fault:
+            return again("gpu-copies", args, fault)
         except (CudaError, NvmlError) as fault:
             if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
                 return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None

@@ -117,14 +117,24 @@ def near(address: str, everywhere: set[int]) -> Iterator[bool]:
 class Buffers:
     """Host memory of one GPU's turn: `out` and `back`, pinned and pageable."""
 
-    def __init__(self, cuda: Cuda, size: int) -> None:
-        """All of it touched here, so that it lies in the memory of the processors that this runs on."""
+    def __init__(self, cuda: Cuda, size: int, pin: bool = True) -> None:
+        """All of it touched here, so that it lies in the memory of the processors that this runs on.
+
+        pin: False where the driver pins none: what is called pinned then is not, and nothing may be timed with it.
+        """
         self.cuda, self.size = cuda, size
         self._maps = [mmap.mmap(-1, size) for _ in range(2)]
         pageable = [ctypes.addressof(ctypes.c_char.from_buffer(one)) for one in self._maps]
         for address in pageable:
             ctypes.memset(address, 1, size)
-        self.memory = {"pinned": [cuda.host_alloc(size) for _ in range(2)], "pageable": pageable}
+        self._pinned: list[int] = []
+        try:
+            while pin and len(self._pinned) < 2:
+                self._pinned.append(cuda.host_alloc(size))
+        except CudaError:
+            self.close()
+            raise
+        self.memory = {"pinned": self._pinned if pin else pageable, "pageable": pageable}
 
     def fill(self, data: bytes) -> None:
         """Both `out` get these bytes, again and again."""
@@ -134,6 +144,6 @@ class Buffers:
 
     def close(self) -> None:
         """Give the pinned memory back."""
-        for address in self.memory["pinned"]:
+        for address in self._pinned:
             with contextlib.suppress(CudaError):
                 self.cuda.host_free(address)

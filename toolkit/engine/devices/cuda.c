@@ -13,6 +13,7 @@
 
 struct gpu gpus[MAX_GPUS];
 int visible[MAX_GPUS], visible_count;
+CUresult ended;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static CUresult init_status = CUDA_ERROR_NOT_INITIALIZED;
 static _Thread_local struct context *stack[STACK];
@@ -180,7 +181,7 @@ struct context *current(void) {
 
 CUresult current_check(void) {
     const struct context *c = current();
-    return c ? c->fault : CUDA_ERROR_INVALID_CONTEXT;
+    return ended ? ended : c ? c->fault : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static struct context *context_of(CUcontext handle) {
@@ -226,6 +227,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
     const struct gpu *gpu;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
+    if (ended) return ended;
     if (state_lost(visible[device], gpu->health.lost_after)) return CUDA_ERROR_UNKNOWN;
     pthread_mutex_lock(&primary_lock);
     if (!primary[device].context) primary[device].context = context_make(device);
@@ -264,6 +266,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     (void)flags;
     if (!context) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
+    if (ended) return ended;
     if (state_lost(visible[device], gpu->health.lost_after)) return CUDA_ERROR_UNKNOWN;
     struct context *c = context_make(device);
     if (!c || !context_begin(c)) {

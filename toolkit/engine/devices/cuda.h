@@ -32,8 +32,9 @@ bool memory_show(void); /* device addresses become addresses of this process: ke
 bool memory_lend(const struct context *context, void *at, size_t bytes); /* a module's variable is device memory */
 void memory_return(void *at);
 void memory_slow(int gpu, uint64_t began); /* a slow GPU takes longer for what began then */
-bool memory_lost(int gpu); /* it has fallen off the bus */
+CUresult memory_broken(int gpu); /* of what is described to end its work */
 void code_forget(const struct context *context);
 CUresult stream_check(CUstream stream);
+extern CUresult ended; /* of an error that leaves no context of this process usable, what every call then says */
 
 #endif

@@ -12,16 +12,17 @@
 
 /* What the description may say of a GPU's link and health, and what is wrong with its copies, each by this name and a
  * whole number. nvlinks: to NVSwitches; nvlinks_each: to each other GPU of its peer group. slow_percent: how much slower
- * it copies; wrong_bits: how many bits of each copy of 4 KiB or more into its memory are turned round. lost_after:
- * after so many copies of all processes it has fallen off the bus. illegal_after, endless_after: after so many launches
- * of a process a kernel meets an illegal address, never ends. */
+ * it copies; wrong_bits: how many bits of each copy of 4 KiB or more into its memory are turned round. After so many
+ * copies of all processes: lost_after: it has fallen off the bus; xid_after: a copy ends in an uncorrectable memory error,
+ * and nothing works any more in the process that asked for it; taken_after: nobody gets any more of its memory.
+ * illegal_after, endless_after: after so many launches of a process a kernel meets an illegal address, never ends. */
 #define HEALTH(X) \
     X(pcie_generation) X(pcie_width) X(pcie_max_generation) X(pcie_max_width) X(pcie_replays) \
     X(ecc_enabled) X(ecc_corrected) X(ecc_uncorrected) X(pages_retired) X(rows_remapped) X(repair_pending) \
     X(remapping_failed) X(temperature_c) X(slowdown_c) X(shutdown_c) X(throttle_reasons) X(sm_mhz) X(sm_max_mhz) \
     X(memory_mhz) X(memory_max_mhz) X(power_mw) X(power_limit_mw) X(persistence) \
     X(nvlinks) X(nvlinks_each) X(nvlinks_up) X(nvlink_mb_s) X(compute_mode) X(fabric_state) X(fabric_status) X(fabric_clique) X(fabric_health) \
-    X(slow_percent) X(wrong_bits) X(lost_after) X(illegal_after) X(endless_after)
+    X(slow_percent) X(wrong_bits) X(lost_after) X(xid_after) X(taken_after) X(illegal_after) X(endless_after)
 struct health {
 #define HEALTH_FIELD(name) int64_t name;
     HEALTH(HEALTH_FIELD)

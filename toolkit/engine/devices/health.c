@@ -49,7 +49,12 @@ DEVICE(nvmlDeviceGetEccMode, (nvmlDevice_t device, int *now, int *later),
 DEVICE(nvmlDeviceGetTotalEccErrors, (nvmlDevice_t device, int type, int counter, unsigned long long *to),
        if (type < 0 || type > 1 || counter < 0 || counter > 1) return INVALID_ARGUMENT;
        if (gpus[i].health.ecc_enabled != 1) return NOT_SUPPORTED;
-       if (type) { SAY(to, ecc_uncorrected) }
+       if (type) {
+           if (!to) return INVALID_ARGUMENT;
+           if (gpus[i].health.ecc_uncorrected == UNSAID) return NOT_SUPPORTED;
+           *to = (unsigned long long)gpus[i].health.ecc_uncorrected + state_lost(i, gpus[i].health.xid_after);
+           return OK;
+       }
        SAY(to, ecc_corrected))
 
 /* From compute capability 8.0 on rows are remapped; before, pages are retired (nvml.h: "For Ampere or newer"). */

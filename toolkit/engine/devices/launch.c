@@ -185,7 +185,8 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     if (!status) {
         struct grid g = {f->kernel, packed, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, &never};
         uint64_t began = state_now_ns();
-        c->fault = memory_lost(c->gpu) ? CUDA_ERROR_UNKNOWN : planted(c->gpu) ? CUDA_ERROR_ILLEGAL_ADDRESS : grid_run(&g);
+        c->fault = memory_broken(c->gpu);
+        if (!c->fault) c->fault = planted(c->gpu) ? CUDA_ERROR_ILLEGAL_ADDRESS : grid_run(&g);
         memory_slow(c->gpu, began);
         state_busy(c->gpu, state_now_ns() - began);
     }

@@ -71,6 +71,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     struct context *c = current();
     if (!pointer || !bytes || bytes > SIZE_MAX / 2) return CUDA_ERROR_INVALID_VALUE;
     TRY(current_check());
+    if (state_lost(c->gpu, gpus[c->gpu].health.taken_after)) return CUDA_ERROR_OUT_OF_MEMORY;
     struct block b = {.bytes = rounded(bytes, 512), .mapped = rounded(bytes, bytes < HUGE ? 4096 : HUGE), .context = c};
     if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_rwlock_wrlock(&lock);
@@ -177,12 +178,14 @@ static void spoil(int gpu, char *data, size_t bytes) {
     for (int64_t k = 0; k < bits; k++) data[(bytes / 2 + (size_t)k * 61) % bytes] ^= 1;
 }
 
-/* Whether the GPU has fallen off the bus before this copy, which counts. Where it cannot, the count begins anew. */
-bool memory_lost(int gpu) {
-    if (gpu < 0) return false;
-    bool can = gpus[gpu].health.lost_after != UNSAID, was = state_lost(gpu, gpus[gpu].health.lost_after);
-    state_copied(gpu, can);
-    return was;
+/* Why the GPU does nothing from this copy on, which counts. Where nothing is described to come, the count begins anew. */
+CUresult memory_broken(int gpu) {
+    if (gpu < 0) return CUDA_SUCCESS;
+    const struct health *h = &gpus[gpu].health;
+    bool lost = state_lost(gpu, h->lost_after);
+    if (state_lost(gpu, h->xid_after)) ended = CUDA_ERROR_ECC_UNCORRECTABLE;
+    state_copied(gpu, h->lost_after != UNSAID || h->xid_after != UNSAID || h->taken_after != UNSAID);
+    return lost ? CUDA_ERROR_UNKNOWN : ended;
 }
 
 static int64_t slowness(int gpu) {
@@ -210,7 +213,8 @@ static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdev
     struct block *target = to_host ? NULL : find(to, bytes), *source = from_host ? NULL : find(from, bytes);
     if ((!to_host && !target) || (!from_host && !source)) status = CUDA_ERROR_INVALID_VALUE;
     int gpu_to = target ? target->context->gpu : -1, gpu_from = source ? source->context->gpu : -1;
-    if (!status && (memory_lost(gpu_to) || (gpu_from != gpu_to && memory_lost(gpu_from)))) status = CUDA_ERROR_UNKNOWN;
+    if (!status) status = memory_broken(gpu_to);
+    if (!status && gpu_from != gpu_to) status = memory_broken(gpu_from);
     if (!status) {
         char *at = target ? target->host + (to - target->at) : to_host;
         memmove(at, source ? source->host + (from - source->at) : from_host, bytes);

@@ -19,6 +19,7 @@ struct event {
 /* A default stream is that of the current context. */
 CUresult stream_check(CUstream stream) {
     struct stream *s = (struct stream *)stream;
+    if (ended) return ended;
     if ((uintptr_t)stream <= 2) return current_check();
     return s->kind == STREAM && s->context->alive ? s->context->fault : CUDA_ERROR_INVALID_HANDLE;
 }
