@@ -55,6 +55,10 @@ def test_the_archive_holds_what_roles_need_and_nothing_else(installed: Path) -> 
         names = archive.getnames()
     assert {name.split("/")[0] for name in names if "/" in name} == FOLDERS
     assert not [name for name in names if "__pycache__" in name or name.startswith("ansible_collections")]
+    for role in ("remoting_client", "remoting_server"):
+        variables = yaml.safe_load((REPO / f"roles/{role}/vars/main.yml").read_text(encoding="utf-8"))
+        assert {*variables[f"__{role}_modules"]} <= {*names}, "what the role puts on nodes"
+    assert [n for n in names if n.startswith("toolkit/engine/kernels/")] == ["toolkit/engine/kernels/train.ptx"]
     galaxy = yaml.safe_load((REPO / "galaxy.yml").read_text(encoding="utf-8"))
     project = (REPO / "pyproject.toml").read_text(encoding="utf-8")
     assert f'\nversion = "{galaxy["version"]}"\n' in project, "one version for the package and the collection"

@@ -7,12 +7,13 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.engine_kernels import CHECKS, LAUNCHES, archived
-from tests.support.engine_run import Client, built, describe, local
+from tests.support.engine_run import Client, built, client_of, describe, local, server
 from toolkit.engine import build, hostcode
 
 LACKS = build.missing_tools() or hostcode.lacks_compiler()
@@ -20,9 +21,14 @@ pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"no compiler here: {LACKS}"
 PTX = CHECKS.with_suffix(".ptx").read_text()
 
 
-@pytest.fixture
-def device(tmp_path: Path) -> Client:
-    return local(tmp_path, describe(tmp_path, compute_capability="7.0"))
+@pytest.fixture(params=["here", "by the engine"])
+def device(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Client]:
+    described = describe(tmp_path, compute_capability="7.0")
+    if request.param == "here":
+        yield local(tmp_path, described)
+        return
+    with server(tmp_path, devices=described) as s:
+        yield client_of(s)
 
 
 def said(device: Client, script: str):

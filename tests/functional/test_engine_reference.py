@@ -273,14 +273,6 @@ def test_strangers_do_not_disturb(tmp_path: Path):
         assert not [e for e in s.events()[:-2] if e["event"] == "client"], "no process for who has no token"
 
 
-def test_kernels_are_refused_with_a_sentence(tmp_path: Path):
-    script = "start(); said([code(cuda.cuModuleLoadData, None, b''), code(cuda.cuLaunchKernel, *[None] * 11)])"
-    with server(tmp_path) as s:
-        said, err = client_of(s).run(script)
-    assert said == [801, 801]
-    assert err.count(build.ENGINE_REFUSES) == 1
-
-
 def test_what_the_server_says_of_itself(tmp_path: Path):
     script = (
         "start(); t = ctypes.create_string_buffer(99999); cuda.elasticAiServerInfo(t, c_size_t(99999)); "

@@ -13,7 +13,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
-    "client": ("toolkit.lease.nodecli", "toolkit.lease.manage", "toolkit.lease.copybench"),
+    "client": ("toolkit.lease.nodecli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),
     "server": tuple(f"toolkit.lease.{name}" for name in ("agent", "firewall", "hooks", "instance", "static", "unit")),
 }
 

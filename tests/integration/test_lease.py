@@ -141,6 +141,9 @@ def test_an_administrators_grace_reaches_the_program_while_it_has_its_gpus(pool:
     assert (code, "saved" in out) == (7, True)
 
 
+#: What a server's keeper of leases said and when.
+SWEPT = "date; journalctl -o short-precise --no-pager -n 60 -u 'elastic-ai-lease*'"
+
 #: bob's leases give way to alice's after a notice of this policy.
 PREEMPTS = """
 slurm_pool:
@@ -164,9 +167,8 @@ def test_a_preempted_lease_has_its_grace_and_hears_why(pool: Lab, tmp_path: Path
             time.sleep(5)
             second = worker.submit(run_as, pool, "alice", "toolkit run --no-kernels -n 1 -- true")
             code, out = first.result(180)
-            assert re.search(
-                r"ends in \d+ s: a job of higher priority needs its GPUs; the program is sent SIGUSR1", out
-            )
+            told = r"ends in \d+ s: a job of higher priority needs its GPUs; the program is sent SIGUSR1"
+            assert re.search(told, out), f"{out}\n{shell(pool, 'gpu1', SWEPT)}"
             assert (code, "saved" in out) == (7, True), out
             assert second.result(180)[0] == 0
     finally:

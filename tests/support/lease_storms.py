@@ -58,7 +58,7 @@ class Storm:
     rows: Sequence[Sequence[str]] = ()
     queue: str = ""
     left: Mapping[str, str] = field(default_factory=dict)
-    nodes: frozenset[str] = frozenset({"idle"})
+    nodes: frozenset[str] = frozenset({"idle none"})  # state and reason, as sinfo says them
     restarts: int = 0
 
 
@@ -103,7 +103,7 @@ def run(
             for node in SERVERS:
                 lab.ssh(node, "touch /root/stop")
         watched = {node: json.loads(watching[node].result()) for node in SERVERS}
-    nodes = frozenset(lab.ssh("head", "sinfo -h -N -o %T").split())
+    nodes = frozenset(lab.ssh("head", "sinfo -h -N -o '%T %E'").splitlines())
     form = "sacct -a -n -P -X -D --format=jobid,jobname,state,alloctres -S now-2hours"
     rows = [line.split("|") for line in lab.ssh("head", form).splitlines()]
     return Storm(outcomes, watched, _leases_of(rows, first), queue, stays, nodes, restarts)
@@ -189,7 +189,7 @@ def faults(storm: Storm, urgents: bool = False) -> list[str]:
     found += [f"{node} gave {shards} of {GPU} shards of a GPU at the same time" for node, shards in most.items()]
     found += [f"left on {node}: {words}" for node, words in storm.left.items()]
     found += [f"still in the queue: {storm.queue}"] if storm.queue else []
-    found += [f"servers are {', '.join(sorted(storm.nodes))}, and not idle"] if storm.nodes != {"idle"} else []
+    found += [f"servers are {', '.join(sorted(storm.nodes))}, and not idle"] if storm.nodes != {"idle none"} else []
     found += [f"{o['wish']} took {o['seconds']} s ({o['death']})" for o in storm.outcomes if o["seconds"] > STUCK_S]
     return found + fallen(storm, urgents) + accounting(storm)
 

@@ -189,6 +189,7 @@ def install(folder: Path, built: Path) -> dict[str, str]:
         "toolkit": f'{owner}\nexec {sys.executable} {HERE / "pool_stand_in.py"} "$@"',
         "srun": srun,
         "elastic-ai-copybench": f'exec {sys.executable} -m toolkit.lease.copybench "$@"',
+        "elastic-ai-train": f'exec {sys.executable} -m toolkit.lease.train "$@"',
     }
     for name, line in programs.items():
         path = folder / "bin" / name

@@ -56,7 +56,10 @@ def test_every_wish_of_a_storm_is_counted() -> None:
         ({"watched": {"gpu1": {"most": GPU + 1, "instances": 1}}}, f"gpu1 gave {GPU + 1} of {GPU} shards"),
         ({"left": {"gpu2": "elastic-ai-lease@41.service"}}, "left on gpu2: elastic-ai-lease@41.service"),
         ({"queue": "41 all elastic"}, "still in the queue"),
-        ({"nodes": frozenset({"idle", "drained"})}, "servers are drained, idle"),
+        (
+            {"nodes": frozenset({"idle none", "drained Kill task failed"})},
+            "servers are drained Kill task failed, idle none",
+        ),
         ({"rows": CLEAN.rows[:3]}, "lease 44 (-n 2) had 0 shards"),
         ({"rows": [*CLEAN.rows[:3], row("44", "gres/gpu=1")]}, f"lease 44 (-n 2) had {GPU} shards"),
         ({"rows": [*CLEAN.rows, row("46", "", "RUNNING")]}, "job 46 is RUNNING"),

@@ -38,21 +38,23 @@ def prolog(host: FakeHost, monkeypatch: pytest.MonkeyPatch, gres: str, comment: 
     return hooks.prolog(host)
 
 
-def test_an_engine_without_kernels_starts_no_program_that_was_not_told_so() -> None:
+def test_an_engine_without_the_runtime_starts_no_program_that_was_not_told_so() -> None:
     """It would train on the processor without a word."""
-    with pytest.raises(LeaseError, match=r"reference\) runs no kernels, so python could compute nothing.*--no-kernels"):
-        run.refuse_without_kernels("reference", TRAIN, False)
-    run.refuse_without_kernels("reference", TRAIN, True)
-    run.refuse_without_kernels("reference", COPIES, False)
-    run.refuse_without_kernels("lupine", TRAIN, False)
+    with pytest.raises(LeaseError, match=r"reference\) runs kernels by the driver API alone, and python.*--driver-api"):
+        run.refuse_without_runtime("reference", TRAIN, False)
+    run.refuse_without_runtime("reference", TRAIN, True)
+    run.refuse_without_runtime("reference", COPIES, False)
+    run.refuse_without_runtime("reference", ("elastic-ai-train", "--steps", "50"), False)
+    run.refuse_without_runtime("lupine", TRAIN, False)
 
 
 def test_every_engine_says_whether_it_runs_kernels() -> None:
-    assert {name: load(name).RUNS_KERNELS for name in NAMES} == {"bitfusion": True, "lupine": True, "reference": False}
+    assert {name: load(name).RUNS_KERNELS for name in NAMES} == dict.fromkeys(NAMES, True)
+    assert {name for name in NAMES if not load(name).RUNS_RUNTIME} == {"reference"}
 
 
 @pytest.mark.parametrize(
-    ("engine", "where", "whole", "program", "no_kernels", "found"),
+    ("engine", "where", "whole", "program", "driver_api", "found"),
     [
         ("lupine", "auto", True, TRAIN, False, ("client", "python runs here, its GPUs by the engine lupine")),
         ("lupine", "auto", False, TRAIN, False, ("client", "python runs here, its GPUs by the engine lupine")),
@@ -65,12 +67,12 @@ def test_every_engine_says_whether_it_runs_kernels() -> None:
     ],
 )
 def test_auto_takes_the_engine_where_it_is_enough_and_else_the_server(
-    host: FakeHost, engine: str, where: str, whole: bool, program: tuple[str, ...], no_kernels: bool,
+    host: FakeHost, engine: str, where: str, whole: bool, program: tuple[str, ...], driver_api: bool,
     found: tuple[str, str],
 ) -> None:  # fmt: skip
     if engine:
         (host.engine_dir / "engine.json").write_text(json.dumps({"engine": engine, "release": "r1"}))
-    place, words = run.place(host, where, whole, program, no_kernels)
+    place, words = run.place(host, where, whole, program, driver_api)
     assert (place, words.startswith(found[1]), bool(words)) == (found[0], True, bool(found[1]))
 
 
@@ -82,14 +84,14 @@ def test_auto_takes_the_engine_where_it_is_enough_and_else_the_server(
             "auto",
             False,
             "whole",
-            "neither here nor on the server: .*no kernels; .*no server can hold.*--no-kernels",
+            "neither here nor on the server: .*driver API alone; .*no server can hold.*--driver-api",
         ),
         ("reference", "auto", True, "none", "neither here nor on the server: .*policy lets no programs"),
         ("", "auto", False, "whole", "no remoting engine is installed here.*no server can hold"),
         ("", "client", True, "whole", "no remoting engine is installed here"),
         ("lupine", "server", False, "whole", "--where server: no server can hold a program there to a part"),
         ("lupine", "server", True, "none", "--where server: the pool's policy"),
-        ("reference", "client", True, "whole", "could compute nothing"),
+        ("reference", "client", True, "whole", "may need the CUDA runtime"),
     ],
 )
 def test_what_can_run_nowhere_is_refused_before_anything_is_asked_for(

@@ -219,7 +219,10 @@ def test_what_is_unfinished_goes_on_and_another_command_for_the_node_is_refused(
     kept.step(kept.begin("add", "gpu3"), "provisioned")
     assert kept.begin("add", "gpu3").done == ("provisioned",)
     with pytest.raises(UsageFault, match=r"'toolkit node add gpu3' of .* is not finished"):
-        kept.begin("remove", "gpu3")
+        kept.begin("replace", "gpu3")
+    assert kept.begin("remove", "gpu3").done == ()  # its machine died, say: no add of it ever ends
+    with pytest.raises(UsageFault, match=r"'toolkit node remove gpu3' of .* is not finished"):
+        kept.begin("add", "gpu3")
     kept.path.write_text("torn {")
     assert kept.read() is None
     kept.clear()

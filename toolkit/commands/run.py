@@ -24,22 +24,23 @@ from toolkit.lease.host import Host, this_host
 from toolkit.lease.on_server import part_refusal
 from toolkit.lease.sync import readable
 
-#: Programs of the toolkit's own that are known to launch no kernels.
-COPY_ALONE = ("elastic-ai-copybench",)
+#: Programs of the toolkit's own, which speak the driver API.
+DRIVER_API = ("elastic-ai-copybench", "elastic-ai-train")
 
 
-def is_enough(engine: str, program: tuple[str, ...], no_kernels: bool) -> bool:
-    """Whether the engine does what the program needs."""
-    return engines.load(engine).RUNS_KERNELS or no_kernels or Path(program[0]).name in COPY_ALONE
+def is_enough(engine: str, program: tuple[str, ...], driver_api: bool) -> bool:
+    """Whether the engine does what the program needs, as far as that is known."""
+    return engines.load(engine).RUNS_RUNTIME or driver_api or Path(program[0]).name in DRIVER_API
 
 
-def refuse_without_kernels(engine: str, program: tuple[str, ...], no_kernels: bool) -> None:
-    """LeaseError where the engine runs no kernels and nobody said that the program needs none: many a program would
+def refuse_without_runtime(engine: str, program: tuple[str, ...], driver_api: bool) -> None:
+    """LeaseError where the engine has the driver API alone and nobody said that this is enough: many a program would
     find no GPU that computes, and go on without a word on the processor."""
-    if not is_enough(engine, program, no_kernels):
+    if not is_enough(engine, program, driver_api):
         raise LeaseError(
-            f"the engine here ({engine}) runs no kernels, so {program[0]} could compute nothing on its GPUs; "
-            "for a program that only copies give --no-kernels, for another --where server"
+            f"the engine here ({engine}) runs kernels by the driver API alone, and {program[0]} may need the CUDA "
+            "runtime (as PyTorch does), by which it would find no GPU; "
+            "for a program that does not, or only copies, give --driver-api, for another --where server"
         )
 
 
@@ -56,13 +57,13 @@ def place(
     where: str,
     whole: bool,
     program: tuple[str, ...],
-    no_kernels: bool,
+    driver_api: bool,
     count: int = 1,
     memory: int | None = None,
 ) -> tuple[Literal["client", "server"], str]:
     """Where the program runs, and for `auto` the line that says so. LeaseError where it can run nowhere."""
     if where == "client":
-        refuse_without_kernels(engines.installed(host.engine_dir)["engine"], program, no_kernels)
+        refuse_without_runtime(engines.installed(host.engine_dir)["engine"], program, driver_api)
         return "client", ""
     against = on_server(host, whole, count, memory)
     if where == "server":
@@ -74,11 +75,11 @@ def place(
     except LeaseError as fault:
         why = str(fault)
     else:
-        if is_enough(engine, program, no_kernels):
+        if is_enough(engine, program, driver_api):
             return "client", f"{program[0]} runs here, its GPUs by the engine {engine}"
-        why = f"the engine here ({engine}) runs no kernels"
+        why = f"the engine here ({engine}) runs kernels by the driver API alone"
     if against:
-        hint = "; for a program that only copies give --no-kernels" if "kernels" in why else ""
+        hint = "; for a program that needs no more give --driver-api" if "driver API" in why else ""
         raise LeaseError(f"{program[0]} can run neither here nor on the server: {why}; {against}{hint}")
     return "server", f"{program[0]} runs on the server itself: {why}"
 
@@ -135,7 +136,12 @@ def ready() -> None:
 )
 @click.option("--image", help="Run PROGRAM in a container of this image, with the leased GPUs.")
 @click.option("-e", "--env", "variables", multiple=True, help="A variable of yours that goes into the container.")
-@click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; an engine that only copies is enough.")
+@click.option(
+    "--driver-api",
+    is_flag=True,
+    help="PROGRAM needs the CUDA driver API alone (as Numba does), and not the runtime (as PyTorch does).",
+)
+@click.option("--no-kernels", is_flag=True, help="PROGRAM launches no kernels; it counts as --driver-api.")
 @click.argument("program", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
     count: int,
@@ -157,6 +163,7 @@ def run(
     mpi: str | None,
     image: str | None,
     variables: tuple[str, ...],
+    driver_api: bool,
     no_kernels: bool,
     program: tuple[str, ...],
 ) -> None:
@@ -196,7 +203,7 @@ def run(
         where = "client"
     host = this_host()
     whole = memory is None and (part is None or parse_part(part).whole)
-    chosen_place, told = place(host, where, whole, program, no_kernels, count, memory)
+    chosen_place, told = place(host, where, whole, program, driver_api or no_kernels, count, memory)
     there_alone: dict[str, object] = {"-t": terminal, "--folder": folder, "--sync": sync}
     there_alone |= {"--start": start, "--label": label, "--mpi": mpi}
     if chosen_place == "server":

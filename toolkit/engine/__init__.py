@@ -1,9 +1,9 @@
-"""The reference engine: memory and copies of the CUDA driver API over TCP, and the emulated devices of a lab.
+"""The reference engine: the CUDA driver API over TCP, and the emulated devices of a lab.
 
-Not for production: it runs no kernels. `toolkit engine build` makes the artefact that the roles install.
+Not for production: it has no CUDA runtime. `toolkit engine build` makes the artefact that the roles install.
 
 Artefact (tar.gz, paths inside):
-    engine.json                 {"engine": "reference", "release": R, "protocol": "2", "glibc": "2.34", "machine": ...}
+    engine.json                 {"engine": "reference", "release": R, "protocol": "3", "glibc": "2.34", "machine": ...}
     bin/elastic-ai-refserver    the server
     lib/libcuda.so.1            the client's library
 

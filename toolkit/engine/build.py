@@ -21,7 +21,7 @@ from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 
 SOURCES = Path(__file__).parent
-PROTOCOL = "2"  # WIRE_PROTOCOL in reference/wire.h
+PROTOCOL = "3"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
@@ -30,16 +30,16 @@ FLAGS = (
 SANITIZERS = (
     "-U_FORTIFY_SOURCE", "-g1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 )  # fmt: skip
-SERVER = tuple(
-    f"reference/{n}.c"
-    for n in (
-        *("server", "door", "options", "report", "accounts", "child"),
-        *("session", "ops", "copy", "handles", "driver", "environment", "wire"),
-    )
+SERVER = (
+    *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
+    *(f"reference/{n}.c" for n in ("ops", "copy", "code", "launch", "handles", "driver", "environment", "wire")),
+    "shared/image.c",
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
+    *(f"reference/{n}.c" for n in ("pointers", "more", "modules", "jit", "kernels")),
+    "shared/image.c",
     *SHARED,
 )
 DRIVER = (
@@ -48,8 +48,8 @@ DRIVER = (
     *SHARED,
 )
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
-#: Messages for a program that launches a kernel.
-ENGINE_REFUSES = "the reference engine moves memory and runs no kernels; not for production"
+#: Messages for a program that asks for what is not there.
+ENGINE_REFUSES = "the reference engine has no such function; not for production"
 DEVICE_REFUSES = "an emulated device has no such function; it is for labs alone"
 
 

@@ -29,8 +29,8 @@ def node_of(topology: Topology, inventory: Path, name: str) -> Node:
         raise UsageFault(f"{name} is not in {inventory}; add it to group gpu_servers there first{lab}")
     if "gpu_servers" not in found.groups:
         raise UsageFault(
-            f"{name} is no GPU server ({', '.join(found.groups)}); others join by: toolkit deploy -i {inventory} "
-            f"--limit {name}"
+            f"{name} is no GPU server ({', '.join(found.groups)}), and only those are in the pool; others come by: "
+            f"toolkit deploy -i {inventory} --limit {name}; and go by: playbooks/teardown.yml"
         )
     return found
 

@@ -41,8 +41,11 @@ class Kept:
         return None
 
     def begin(self, verb: Verb, node: str) -> Progress:
-        """The progress to go on with. UsageFault while another command for this node is unfinished."""
+        """The progress to go on with. UsageFault while another command for this node is unfinished; but a node that
+        did not come in may always leave, for its way in may have no end."""
         found = self.read()
+        if found is not None and verb == "remove" != found.verb:
+            found = None
         if found is not None and found.verb != verb:
             raise UsageFault(
                 f"{node}: 'toolkit node {found.verb} {node}' of {found.began[:16]} is not finished; finish it first"

@@ -22,6 +22,7 @@ struct pending {
     void *to;
     uint64_t room; /* payload that fits in `to`, which must come in full unless `text` */
     bool text;
+    bool grows; /* `to` is made by malloc when the reply has come, for as much as there is */
     struct reply reply;
 };
 
@@ -46,15 +47,17 @@ struct connection {
     struct device_info info[MAX_DEVICES];
 };
 
-enum kind { CONTEXT = 0x45414943, STREAM, EVENT };
+enum kind { CONTEXT = 0x45414943, STREAM, EVENT, MODULE, FUNCTION, LIBRARY, KERNEL };
 
-/* What CUcontext, CUstream and CUevent of the program point to. */
+/* What CUcontext, CUstream, CUevent and the handles of code.h of the program point to. */
 struct object {
     enum kind kind;
     struct connection *c;
     uint64_t number; /* the server's */
     int device; /* of a context, over all servers */
-    struct object *context; /* of a stream or event */
+    struct object *context; /* of a stream, event, module or function */
+    CUresult fault; /* of a context: of a kernel, what every call returns from then on, as the server has said */
+    unsigned life; /* of a context, how often it has ended: a primary one begins anew */
 };
 
 /* connect.c */
@@ -67,6 +70,8 @@ void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 extern volatile bool lost; /* a connection broke: all calls fail from then on */
 CUresult call(struct connection *c, struct request *r, const void *body, struct reply *reply);
 CUresult call_for_data(struct connection *c, struct request *r, void *to, uint64_t room, bool text, uint64_t *got);
+/* Payload both ways: what comes back is at *to, of malloc, or NULL. */
+CUresult call_for_text(struct connection *c, struct request *r, const void *body, struct reply *reply, void **to);
 CUresult post(struct connection *c, struct request *r, const void *body); /* no reply: errors come with a later call */
 CUresult post_for_data(struct connection *c, struct request *r, void *to, uint64_t room);
 /* The same in two steps: the reply is for `pending`, which must live until `await` returns. */
@@ -77,6 +82,10 @@ CUresult await(struct connection *c, struct pending *pending);
 int batch_add(struct connection *c, const struct request *r, const void *body); /* leaves soon */
 int batch_send(struct connection *c, const struct request *r, const void *body); /* all of it leaves now */
 
+static inline bool plausible(const void *handle) { /* malloc gives no others */
+    return handle && !((uintptr_t)handle % _Alignof(max_align_t));
+}
+
 /* device.c */
 CUresult ready(void); /* the error of every call before cuInit, after a loss, and in a forked child */
 struct connection *device_server(CUdevice device, int *local);
@@ -84,6 +93,7 @@ struct connection *device_server(CUdevice device, int *local);
 /* context.c */
 struct object *current(void); /* NULL: none */
 struct object *object_of(void *handle, enum kind kind); /* NULL: no such */
+CUresult context_says(struct object *context, CUresult status); /* `status`, which is kept where it stays */
 struct object *object_make(enum kind kind, struct connection *c, uint64_t number, struct object *context);
 
 /* stream.c: the server's number of a stream (0: the default one) and whose it is */
@@ -92,6 +102,10 @@ CUresult stream_find(CUstream stream, struct object **context, uint64_t *number)
 static inline struct connection *pointer_server(CUdeviceptr pointer) {
     unsigned number = (unsigned)(pointer >> POINTER_SHIFT);
     return number < (unsigned)connection_count ? &connections[number] : NULL;
+}
+
+static inline CUdeviceptr pointer_here(const struct connection *c, uint64_t there) {
+    return there | (CUdeviceptr)c->number << POINTER_SHIFT;
 }
 
 static inline uint64_t pointer_there(CUdeviceptr pointer) {

@@ -1,6 +1,6 @@
 /* Contexts: which is current is the client's own business; every request names its context. */
 #define _GNU_SOURCE
-#include "client.h"
+#include "pointers.h"
 
 #include <stdlib.h>
 
@@ -17,12 +17,20 @@ struct object *current(void) {
 
 struct object *object_of(void *handle, enum kind kind) {
     struct object *o = handle;
-    return o && o->kind == kind ? o : NULL;
+    return plausible(o) && o->kind == kind ? o : NULL;
+}
+
+/* CUDA's documentation says of these that the process must be ended to go on: what a kernel did to its context. */
+CUresult context_says(struct object *context, CUresult status) {
+    bool stays = status == CUDA_ERROR_ILLEGAL_ADDRESS || status == CUDA_ERROR_LAUNCH_TIMEOUT || status == 710 ||
+                 (status >= 714 && status <= CUDA_ERROR_LAUNCH_FAILED);
+    if (stays) context->fault = status;
+    return status;
 }
 
 struct object *object_make(enum kind kind, struct connection *c, uint64_t number, struct object *context) {
     struct object *o = calloc(1, sizeof *o);
-    if (o) *o = (struct object){kind, c, number, context ? context->device : -1, context};
+    if (o) *o = (struct object){kind, c, number, context ? context->device : -1, context, 0, 0};
     return o;
 }
 
@@ -59,6 +67,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 static CUresult destroy(struct object *context) {
     struct request r = {.op = OP_CTX_DESTROY, .arg = {context->number}};
+    context->life++;
+    context->fault = CUDA_SUCCESS;
+    pointers_forget(context, NULL);
     context->number = 0; /* the object stays: other threads may have it current, and are told so */
     return call(context->c, &r, NULL, NULL);
 }
@@ -159,5 +170,5 @@ CUresult cuCtxSynchronize(void) {
     if (!o) return CUDA_ERROR_INVALID_CONTEXT;
     if (!o->number) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     struct request r = {.op = OP_CTX_SYNC, .context = o->number};
-    return call(o->c, &r, NULL, NULL);
+    return context_says(o, call(o->c, &r, NULL, NULL));
 }

@@ -66,7 +66,6 @@ static CUresult begin(const struct request *r, CUstream *stream, struct staging 
 }
 
 void copy_in(const struct request *r) {
-    static char discarded[65536];
     CUstream stream = NULL;
     struct staging *s = NULL;
     CUresult status = r->bytes == r->arg[1] ? begin(r, &stream, &s) : CUDA_ERROR_INVALID_VALUE;
@@ -82,11 +81,7 @@ void copy_in(const struct request *r) {
         s->busy[slot] = true;
         at += step;
     }
-    for (uint64_t left = r->bytes - at; left;) { /* of a copy that failed: the next request comes behind it */
-        size_t step = left < sizeof discarded ? (size_t)left : sizeof discarded;
-        receive(discarded, step);
-        left -= step;
-    }
+    discard(r->bytes - at); /* of a copy that failed */
     if (!status && r->flags & FLAG_WAIT) status = with_late(driver.cuStreamSynchronize(stream));
     answer(r, status, 0, 0, NULL, 0);
 }
@@ -125,7 +120,7 @@ void copy_out(const struct request *r) {
     }
     if (!status) return;
     if (sent) session_end(1); /* half of the data is under way, and the device failed */
-    if (!(r->flags & FLAG_WAIT) && !session.late) session.late = status;
+    if (!(r->flags & FLAG_WAIT)) keep_late(r, status);
     struct request failed = *r;
     failed.flags |= FLAG_REPLY;
     answer(&failed, status, 0, 0, NULL, 0);

@@ -19,6 +19,9 @@ const char *driver_load(void) {
     if (!driver.name) return snprintf(why, sizeof why, "the driver has no %s", #name), why;
     DRIVER(DRIVER_FIND)
 #undef DRIVER_FIND
+#define DRIVER_FIND(name) driver.name = (__typeof__(&name))(uintptr_t)dlsym(library, #name);
+    DRIVER_MAY(DRIVER_FIND)
+#undef DRIVER_FIND
     driver.emulated = dlsym(library, "elasticAiEmulated") != NULL;
     CUresult status = driver.cuInit(0);
     if (status) {

@@ -16,9 +16,19 @@
     X(cuStreamSynchronize) X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventDestroy_v2) X(cuEventRecord) \
     X(cuEventQuery) X(cuEventSynchronize) X(cuEventElapsedTime)
 
+/* What a driver may lack: NULL then. */
+#define DRIVER_MAY(X) \
+    X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal_v2) X(cuFuncGetAttribute) \
+    X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernelEx) \
+    X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \
+    X(cuOccupancyMaxPotentialBlockSize) X(cuOccupancyMaxPotentialBlockSizeWithFlags) \
+    X(cuOccupancyAvailableDynamicSMemPerBlock) X(cuCtxGetLimit) \
+    X(cuCtxSetLimit) X(cuCtxGetStreamPriorityRange) X(cuMemsetD16Async)
+
 struct driver {
 #define DRIVER_FIELD(name) __typeof__(&name) name;
     DRIVER(DRIVER_FIELD)
+    DRIVER_MAY(DRIVER_FIELD)
 #undef DRIVER_FIELD
     bool emulated; /* it is that of emulated devices: devices/emulated.h */
 };

@@ -52,9 +52,9 @@ size_t environment(char *to, size_t size) {
     if (options.memory_limit) put(&t, "%llu", (unsigned long long)options.memory_limit);
     else put(&t, "null");
     put(&t, ", \"context_bytes\": %llu, ", (unsigned long long)options.context_bytes);
-    put(&t, "\"objects\": {\"contexts\": %llu, \"streams\": %llu, \"events\": %llu, \"staging_events\": %llu}",
+    put(&t, "\"objects\": {\"contexts\": %llu, \"streams\": %llu, \"events\": %llu, \"staging_events\": %llu, \"modules\": %llu}",
         (unsigned long long)handles_count(CONTEXT), (unsigned long long)handles_count(STREAM),
-        (unsigned long long)handles_count(EVENT), (unsigned long long)contexts_that_copy() * STAGING_EVENTS);
+        (unsigned long long)handles_count(EVENT), (unsigned long long)contexts_that_copy() * STAGING_EVENTS, (unsigned long long)handles_count(MODULE));
     put(&t, ", \"devices\": [");
     for (int i = 0; i < session.devices; i++) {
         const struct device_info *d = &session.info[i];

@@ -1,4 +1,4 @@
-/* What a client holds: contexts, streams, events by number, and memory by address. */
+/* What a client holds: contexts, streams, events, modules and functions by number, and memory by address. */
 #include "handles.h"
 
 #include <stdlib.h>
@@ -38,6 +38,8 @@ struct handle *handle_get(uint64_t number, enum handle_kind kind) {
 }
 
 void handle_drop(uint64_t number) {
+    free(handles[number - 1].layout);
+    handles[number - 1].layout = NULL;
     handles[number - 1].kind = NO_HANDLE;
     if (number - 1 < free_hint) free_hint = number - 1;
 }
@@ -71,14 +73,14 @@ static size_t above(CUdeviceptr at) {
     return low;
 }
 
-void memory_add(CUdeviceptr at, uint64_t bytes, uint64_t context) {
+void memory_add(CUdeviceptr at, uint64_t bytes, uint64_t context, uint64_t module) {
     if (memory_count == memory_room) {
         memory_room = memory_room ? memory_room * 2 : 64;
         memories = grown(memories, memory_room * sizeof *memories);
     }
     size_t i = above(at);
     memmove(memories + i + 1, memories + i, (memory_count++ - i) * sizeof *memories);
-    memories[i] = (struct memory){at, bytes, context};
+    memories[i] = (struct memory){at, bytes, context, module};
 }
 
 struct memory *memory_find(CUdeviceptr at, uint64_t bytes) {
@@ -94,15 +96,35 @@ void memory_drop(struct memory *memory) {
     memmove(memories + i, memories + i + 1, (--memory_count - i) * sizeof *memories);
 }
 
+uint64_t function_find(uint64_t module, const void *real) {
+    for (uint64_t i = 0; i < handle_room; i++)
+        if (handles[i].kind == FUNCTION && handles[i].module == module && handles[i].real == real) return i + 1;
+    return 0;
+}
+
+void module_forget(uint64_t number, int child) {
+    struct handle *module = handle_get(number, MODULE);
+    size_t kept = 0;
+    for (size_t i = 0; i < memory_count; i++)
+        if (memories[i].module != number) memories[kept++] = memories[i];
+    memory_count = kept;
+    account_give(child, handle_get(module->context, CONTEXT)->device, module->bytes);
+    for (uint64_t i = 0; i < handle_room; i++)
+        if (handles[i].kind == FUNCTION && handles[i].module == number) handle_drop(i + 1);
+    handle_drop(number);
+}
+
 void context_forget(uint64_t number, int child) {
     struct handle *context = handle_get(number, CONTEXT);
     size_t kept = 0;
+    for (uint64_t i = 0; i < handle_room; i++)
+        if (handles[i].kind == MODULE && handles[i].context == number) module_forget(i + 1, child);
     for (size_t i = 0; i < memory_count; i++) {
         if (memories[i].context == number) account_give(child, context->device, memories[i].bytes);
         else memories[kept++] = memories[i];
     }
     memory_count = kept;
-    account_give(child, context->device, options.context_bytes);
+    account_give(child, context->device, options.context_bytes + context->bytes);
     for (uint64_t i = 0; i < handle_room; i++)
         if ((handles[i].kind == STREAM || handles[i].kind == EVENT) && handles[i].context == number) handle_drop(i + 1);
     handle_drop(number);

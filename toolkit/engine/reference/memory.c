@@ -1,7 +1,7 @@
 /* Device and host memory, and copies between all of them. */
 #define _GNU_SOURCE
 #include "../shared/pinned.h"
-#include "client.h"
+#include "pointers.h"
 
 #include <stdlib.h>
 
@@ -17,8 +17,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     struct reply reply;
     TRY(call(o->c, &r, NULL, &reply));
     if (reply.value[0] >> POINTER_SHIFT) return CUDA_ERROR_UNKNOWN; /* no driver gives such addresses */
-    *pointer = reply.value[0] | (CUdeviceptr)o->c->number << POINTER_SHIFT;
-    return CUDA_SUCCESS;
+    *pointer = pointer_here(o->c, reply.value[0]);
+    return pointer_add(*pointer, bytes, o, NULL);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
@@ -27,7 +27,9 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
     struct connection *c = pointer_server(pointer);
     if (!c) return CUDA_ERROR_INVALID_VALUE;
     struct request r = {.op = OP_FREE, .arg = {pointer_there(pointer)}};
-    return call(c, &r, NULL, NULL);
+    TRY(call(c, &r, NULL, NULL));
+    pointer_drop(pointer);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
@@ -203,6 +205,14 @@ CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
 
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned value, size_t count) {
     return set(to, value, count, 4, NULL, true);
+}
+
+CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
+    return set(to, value, count, 2, NULL, true);
+}
+
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+    return set(to, value, count, 2, stream, false);
 }
 
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {

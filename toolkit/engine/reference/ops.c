@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "accounts.h"
+#include "code.h"
 #include "copy.h"
 #include "driver.h"
 #include "environment.h"
 #include "handles.h"
+#include "launch.h"
 #include "options.h"
 #include "session.h"
 
@@ -104,7 +106,7 @@ static CUresult memory_alloc(const struct request *r, uint64_t *value) {
     if (!account_take(session.child, device, kept)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult status = driver.cuMemAlloc_v2(&pointer, bytes);
     if (status) account_give(session.child, device, kept);
-    else memory_add(pointer, kept, r->context);
+    else memory_add(pointer, kept, r->context, 0);
     value[0] = pointer;
     return status;
 }
@@ -112,7 +114,7 @@ static CUresult memory_alloc(const struct request *r, uint64_t *value) {
 static CUresult memory_free(const struct request *r, uint64_t *value) {
     (void)value;
     struct memory *memory = memory_find(r->arg[0], 0);
-    if (!memory || memory->at != r->arg[0]) return CUDA_ERROR_INVALID_VALUE;
+    if (!memory || memory->at != r->arg[0] || memory->module) return CUDA_ERROR_INVALID_VALUE;
     TRY(use_context(memory->context));
     TRY(driver.cuMemFree_v2(memory->at));
     account_give(session.child, handle_get(memory->context, CONTEXT)->device, memory->bytes);
@@ -170,8 +172,10 @@ static CUresult memory_set(const struct request *r, uint64_t *value) {
     (void)value;
     uint64_t to = r->arg[0], count = r->arg[2], width = r->arg[3];
     CUstream stream;
-    if ((width != 1 && width != 4) || count > UINT64_MAX / 4 || to % width) return CUDA_ERROR_INVALID_VALUE;
+    if ((width != 1 && width != 2 && width != 4) || count > UINT64_MAX / 4 || to % width) return CUDA_ERROR_INVALID_VALUE;
     TRY(work_on(r, memory_find(to, count * width), r->arg[4], &stream));
+    if (width == 2 && !driver.cuMemsetD16Async) return CUDA_ERROR_NOT_SUPPORTED;
+    if (width == 2) return put_on(r, stream, driver.cuMemsetD16Async(to, (uint16_t)r->arg[1], count, stream));
     return put_on(r, stream, width == 1 ? driver.cuMemsetD8Async(to, (uint8_t)r->arg[1], count, stream)
                                         : driver.cuMemsetD32Async(to, (uint32_t)r->arg[1], count, stream));
 }
@@ -309,6 +313,16 @@ static const struct operation {
     [OP_EVENT_QUERY] = {"cuEventQuery", event_query, NULL, false},
     [OP_EVENT_SYNC] = {"cuEventSynchronize", event_sync, NULL, false},
     [OP_EVENT_ELAPSED] = {"cuEventElapsedTime", event_elapsed, NULL, false},
+    [OP_MODULE_LOAD] = {"cuModuleLoadData", NULL, module_load, true},
+    [OP_MODULE_UNLOAD] = {"cuModuleUnload", module_unload, NULL, false},
+    [OP_MODULE_FUNCTION] = {"cuModuleGetFunction", NULL, module_function, true},
+    [OP_MODULE_GLOBAL] = {"cuModuleGetGlobal", module_global, NULL, true},
+    [OP_FUNC_SET] = {"cuFuncSetAttribute", function_set, NULL, false},
+    [OP_LAUNCH] = {"cuLaunchKernel", launch, NULL, true},
+    [OP_OCCUPANCY] = {"cuOccupancy", occupancy, NULL, false},
+    [OP_LIMIT_GET] = {"cuCtxGetLimit", limit_get, NULL, false},
+    [OP_LIMIT_SET] = {"cuCtxSetLimit", limit_set, NULL, false},
+    [OP_PRIORITIES] = {"cuCtxGetStreamPriorityRange", priorities, NULL, false},
 };
 
 /* NULL: there is no such operation. */

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define MOST_TEXT ((uint64_t)64 << 20)
+
 volatile bool lost;
 
 static CUresult lose(struct connection *c, const char *why) {
@@ -47,8 +49,9 @@ static CUresult take(struct connection *c) {
     pthread_mutex_lock(&c->queue);
     struct pending *p = c->first;
     pthread_mutex_unlock(&c->queue);
-    bool fits = p && reply.seq == p->seq && reply.bytes <= p->room;
-    if (fits && !p->text) fits = reply.bytes == (reply.status ? 0 : p->room);
+    bool fits = p && reply.seq == p->seq && reply.bytes <= (p->grows ? MOST_TEXT : p->room);
+    if (fits && p->grows && reply.bytes) fits = (p->to = malloc(reply.bytes)) != NULL;
+    else if (fits && !p->text) fits = reply.bytes == (reply.status ? 0 : p->room);
     if (!fits) return lose(c, "its reply makes no sense");
     if (reply.bytes && read_all(c->fd, p->to, reply.bytes)) return lose(c, reason());
     pthread_mutex_lock(&c->queue);
@@ -152,6 +155,15 @@ CUresult call_for_data(struct connection *c, struct request *r, void *to, uint64
     TRY(ask(c, r, NULL, &p));
     CUresult status = await(c, &p);
     if (got) *got = p.reply.bytes;
+    return status;
+}
+
+CUresult call_for_text(struct connection *c, struct request *r, const void *body, struct reply *reply, void **to) {
+    struct pending p = {.text = true, .grows = true};
+    CUresult status = ask(c, r, body, &p);
+    if (!status) status = await(c, &p);
+    *reply = p.reply;
+    *to = p.to;
     return status;
 }
 

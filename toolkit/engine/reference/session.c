@@ -55,19 +55,36 @@ void receive(void *to, size_t bytes) {
     until = got;
 }
 
+void discard(uint64_t bytes) {
+    static char nowhere[65536];
+    while (bytes) {
+        size_t step = bytes < sizeof nowhere ? (size_t)bytes : sizeof nowhere;
+        receive(nowhere, step);
+        bytes -= step;
+    }
+}
+
 void answer(const struct request *r, CUresult status, uint64_t v0, uint64_t v1, const void *body, uint64_t bytes) {
     if (!(r->flags & FLAG_REPLY)) {
-        if (status && status != CUDA_ERROR_NOT_READY && !session.late) session.late = status;
+        if (status && status != CUDA_ERROR_NOT_READY) keep_late(r, status);
         return;
     }
     struct reply reply = {r->seq, status, bytes, {v0, v1}};
     if (write_both(session.fd, &reply, sizeof reply, body, bytes)) session_end(1);
 }
 
+void keep_late(const struct request *r, CUresult status) {
+    struct handle *context = handle_get(r->context ? r->context : session.current, CONTEXT);
+    CUresult *late = context ? &context->late : &session.late;
+    if (!*late) *late = status;
+}
+
 CUresult with_late(CUresult status) {
+    struct handle *context = handle_get(session.current, CONTEXT);
     if (status) return status;
-    status = session.late;
-    session.late = CUDA_SUCCESS;
+    CUresult *late = context && context->late ? &context->late : &session.late;
+    status = *late;
+    *late = CUDA_SUCCESS;
     return status;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 CUresult stream_find(CUstream stream, struct object **context, uint64_t *number) {
-    /* 1 and 2 are CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; without kernels the latter does as the former. */
+    /* 1 and 2 are CU_STREAM_LEGACY and CU_STREAM_PER_THREAD; the latter does as the former, which only waits more. */
     if ((uintptr_t)stream <= 2) {
         *context = current();
         *number = 0;
@@ -48,7 +48,7 @@ static CUresult on_stream(CUstream stream, enum op op) {
     TRY(ready());
     TRY(stream_find(stream, &context, &r.arg[0]));
     r.context = context->number;
-    return call(context->c, &r, NULL, NULL);
+    return context_says(context, call(context->c, &r, NULL, NULL));
 }
 
 static CUresult on_event(CUevent event, enum op op) {

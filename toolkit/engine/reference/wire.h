@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC "EAIREF1\n"
-#define WIRE_PROTOCOL 2
+#define WIRE_PROTOCOL 3
 #define WIRE_TOKEN 256
 #define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
 #define MAX_DEVICES 16
@@ -71,7 +71,39 @@ enum op {
     OP_EVENT_QUERY,
     OP_EVENT_SYNC,
     OP_EVENT_ELAPSED, /* start, end -> bits of a float, milliseconds */
+    OP_MODULE_LOAD, /* options; payload: these, image -> module, length of the first text; what the compiler says, and
+                       what it objects to */
+    OP_MODULE_UNLOAD, /* module */
+    OP_MODULE_FUNCTION, /* module; payload: name -> function; struct function_info, its parameters */
+    OP_MODULE_GLOBAL, /* module; payload: name -> pointer, bytes */
+    OP_FUNC_SET, /* function, attribute or FUNC_CACHE_CONFIG, value -> the attribute then */
+    OP_LAUNCH, /* function, stream, grid x y, grid z block x, block y z, shared memory and attributes (each pair: the
+                  first in the lower half); payload: parameters, attributes */
+    OP_OCCUPANCY, /* enum occupancy, function, block size, dynamic shared memory, flags -> what was asked for */
+    OP_LIMIT_GET, /* CUlimit -> value */
+    OP_LIMIT_SET, /* CUlimit, value */
+    OP_PRIORITIES, /* -> least, greatest, of streams */
 };
+
+/* Of OP_OCCUPANCY: blocks of that size on a multiprocessor; the block size that fills the device (the block size of the
+ * request is the largest) -> grid size, block size; shared memory for that many blocks (flags) -> bytes. */
+enum occupancy { ACTIVE_BLOCKS, BEST_BLOCK_SIZE, SHARED_LEFT };
+
+#define FUNC_CACHE_CONFIG 0xffff
+#define FUNC_ATTRIBUTES 16 /* CU_FUNC_ATTRIBUTE_MAX of CUDA 13.0 is below */
+#define MOST_PARAMETERS 4096
+#define MOST_PARAMETER_BYTES 32764 /* CUDA C++ Programming Guide: of a kernel, from compute capability 7.0 */
+#define MOST_ATTRIBUTES 16
+#define MOST_OPTIONS 32
+
+struct jit_option { uint32_t option, unused; uint64_t value; };
+struct parameter { uint32_t offset, bytes; };
+struct function_info {
+    uint32_t parameters; /* that many struct parameter follow */
+    int32_t layout_status; /* of a driver that does not tell parameters (before CUDA 12.4): 801 */
+    int32_t attribute[FUNC_ATTRIBUTES], attribute_status[FUNC_ATTRIBUTES];
+};
+struct launch_attribute { int32_t id, unused; uint8_t value[64]; };
 
 enum { FLAG_REPLY = 1, FLAG_WAIT = 2 /* for the device, before replying */ };
 

@@ -22,6 +22,7 @@ typedef struct CUevent_st *CUevent;
 typedef struct { char bytes[16]; } CUuuid;
 
 #include "cu_kernels.h"
+#include "cu_more.h"
 
 enum {
     CUDA_SUCCESS = 0,
@@ -35,6 +36,7 @@ enum {
     CUDA_ERROR_INVALID_CONTEXT = 201,
     CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
     CUDA_ERROR_ECC_UNCORRECTABLE = 214,
+    CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
     CUDA_ERROR_INVALID_PTX = 218,
     CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
@@ -132,7 +134,8 @@ enum {
     X(cuGetProcAddress, 11030, cuGetProcAddress, (const char *symbol, void **function, int version, uint64_t flags)) \
     X(cuGetProcAddress, 12000, cuGetProcAddress_v2, \
       (const char *symbol, void **function, int version, uint64_t flags, int *status)) \
-    CU_KERNEL_API(X)
+    CU_KERNEL_API(X) \
+    CU_MORE_API(X)
 
 #define CU_DECLARE(base, version, symbol, params) EXPORT CUresult symbol params;
 CU_API(CU_DECLARE)

@@ -21,3 +21,8 @@ static CUresult no_kernels(void) {
     __attribute__((weak)) CUresult symbol params { return no_kernels(); }
 CU_KERNEL_API(REFUSED)
 #undef REFUSED
+
+#define REFUSED(base, version, symbol, params) \
+    __attribute__((weak)) CUresult symbol params { return CUDA_ERROR_NOT_SUPPORTED; }
+CU_MORE_API(REFUSED)
+#undef REFUSED

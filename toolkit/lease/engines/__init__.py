@@ -109,6 +109,8 @@ class Engine(Protocol):
     HOLDS_PARTS: str
     #: Whether programs can compute on its GPUs; without kernels they can copy, and no more.
     RUNS_KERNELS: bool
+    #: Whether the CUDA runtime and what stands on it (PyTorch) work by it, or the driver API alone.
+    RUNS_RUNTIME: bool
     #: Servers that one client process can join; None where there is no limit.
     MAX_SERVERS: int | None
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.

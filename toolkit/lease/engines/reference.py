@@ -1,4 +1,4 @@
-"""The toolkit's own engine: memory and copies, no kernels; for labs and CI (toolkit.engine)."""
+"""The toolkit's own engine: the CUDA driver API, not the runtime; for labs, CI and calibration (toolkit.engine)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from typing import Literal
 
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
-MEANT_FOR = "labs and calibration; `toolkit engine build` makes it. Memory and copies, no kernels"
+MEANT_FOR = (
+    "labs and calibration; `toolkit engine build` makes it. Kernels, memory and copies by the CUDA driver API; "
+    "not the runtime, so no PyTorch"
+)
 HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
-RUNS_KERNELS = False
+RUNS_KERNELS = True
+RUNS_RUNTIME = False
 MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
 HOST_MEMORY_MIB = 512
@@ -29,9 +33,9 @@ def keeps_part(start: Start) -> str:
 
 def notes(start: Start) -> list[str]:
     """What it does not do."""
-    said = ["the reference engine moves memory and runs no kernels; not for production"]
+    said = ["the reference engine runs kernels by the driver API alone (no PyTorch); not for production"]
     if any(not d.whole and not d.mig for d in start.devices) and start.mps_pipe is None:
-        said.append("the part holds for memory; computing is not limited, because no kernel runs")
+        said.append("the part holds for memory; computing is not limited")
     return said
 
 

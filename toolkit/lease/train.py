@@ -1,0 +1,263 @@
+"""elastic-ai-train: trains a small network on the GPUs that it sees, by the CUDA driver API alone.
+
+Runs with any libcuda.so.1 that runs kernels: the driver of real GPUs, a remoting engine's, the emulated one of a lab.
+No CUDA toolkit and no framework: its kernels (matrix products, bias, ReLU, softmax with cross-entropy, SGD with
+momentum) are PTX that comes with it. Each step copies a batch to the GPUs, launches 13 kernels on each, and copies the
+loss back, which is the one thing that it waits for. Several GPUs share each batch; their gradients are added by way of
+this machine's memory. Everything follows from --seed, and the kernels use + - * / alone in a fixed order: the same
+options and number of GPUs give the same losses, bit by bit, on every device, near or far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import json
+import os
+import struct
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from toolkit.lease.copybench import EMULATED, Cuda, CudaError, servers
+from toolkit.lease.train_gpu import Counted, Gpu, Pinned, said
+from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
+
+CODE = Path(__file__).parents[1] / "engine/kernels/train.ptx"
+RATE, KEEP = 0.02, 0.9  # of the update: how far a gradient moves the weights, how much of the last move stays
+ENDING = """
+examples:
+  elastic-ai-train                               on all GPUs that are visible, 50 steps
+  toolkit run -n 2 -p 1/3 -- elastic-ai-train    on two thirds of GPUs elsewhere
+  elastic-ai-train --batch 512 --json            one document with every loss and every step's time
+  elastic-ai-train --infer --batch 1             forward passes alone: the time of each answer
+
+reading it:
+  images/s rises with --batch where what limits is the launches and the round trip of each step, which a remote GPU
+  pays by the network. The last loss and the hash of the weights tell at a glance whether two runs computed the same.
+
+exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed or the arguments are wrong.
+"""
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """Parsed command line."""
+    words = (__doc__ or "").split(": ", 1)[1]
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("elastic-ai-train", description=words, epilog=ENDING, formatter_class=form)
+    parser.add_argument("--steps", type=_count, default=50, help="batches, one after the other (default 50)")
+    parser.add_argument("--batch", type=_count, default=64, help="images of a step, over all GPUs (default 64)")
+    parser.add_argument("--gpus", type=_count, help="how many to use, the first ones (default: all that are visible)")
+    parser.add_argument("--inputs", type=_count, default=784, help="numbers of an image (default 784)")
+    parser.add_argument("--hidden", type=_count, default=128, help="width of the network (default 128)")
+    parser.add_argument("--classes", type=_count, default=10, help="(default 10)")
+    parser.add_argument("--seed", type=int, default=1, help="of weights and images (default 1)")
+    parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
+    parser.add_argument("--code", type=Path, default=CODE, help="other PTX with the same kernels")
+    parser.add_argument("--label", default="", help="passed through to the document")
+    parser.add_argument("--json", action="store_true", help="one document with all figures, for programs")
+    return parser.parse_args(given)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) <= 1 << 20:
+        raise argparse.ArgumentTypeError(f"'{text}': give a whole number from 1 to {1 << 20}")
+    return int(text)
+
+
+class Unusable(Exception):
+    """What was asked cannot be done here; in words."""
+
+
+class Training:
+    """A network on some devices."""
+
+    def __init__(self, cuda: Cuda, options: argparse.Namespace) -> None:
+        """Take the devices; CudaError where a call fails, Unusable where the options do not fit."""
+        self.cuda, self.options, self.counted = cuda, options, Counted()
+        code = _code(options.code)
+        cuda.cuInit(0)
+        found = device_count(cuda)
+        wanted = options.gpus or found
+        if wanted > found:
+            raise Unusable(f"--gpus {wanted}: {found} {'is' if found == 1 else 'are'} visible here")
+        if options.batch % wanted:
+            raise Unusable(f"--batch {options.batch} is not a multiple of {wanted}, the number of GPUs that share it")
+        self.shape = Shape(options.inputs, options.hidden, options.classes)
+        self.rows = options.batch // wanted
+        self.data = batches(self.shape, options.batch, options.seed)
+        weights = first_weights(self.shape, options.seed)
+        self.gpus = [Gpu(cuda, i, code, self.counted) for i in range(wanted)]
+        self.nets = [Net(gpu, self.shape, self.rows, options.batch, weights) for gpu in self.gpus]
+        self.update = [net.updater(RATE, KEEP) for net in self.nets]
+        self.all = self.shape.weights * FLOAT
+        if wanted > 1:
+            self.host = [Pinned(cuda, self.all) for _ in self.gpus]
+            self.gpus[0].use()
+            self.more = self.gpus[0].alloc(self.all)
+            cuda.cuCtxSynchronize()
+            self.add = self.nets[0].adder(self.more)
+
+    def _average(self) -> None:
+        """Every device gets the sum of all gradients, which are shares of the mean: added by the first, in order."""
+        for gpu, net, host in zip(self.gpus[1:], self.nets[1:], self.host[1:]):
+            gpu.use()
+            gpu.give(host, net.gradient, self.all)
+        first, sums = self.gpus[0], self.host[0]
+        for gpu, host in zip(self.gpus[1:], self.host[1:]):
+            gpu.use()
+            gpu.wait()
+            first.use()
+            first.take(self.more, host, self.all)
+            self.add()
+        first.give(sums, self.nets[0].gradient, self.all)
+        first.wait()
+        for gpu, net in zip(self.gpus[1:], self.nets[1:]):
+            gpu.use()
+            gpu.take(net.gradient, sums, self.all)
+
+    def step(self, number: int) -> float:
+        """One batch; the mean loss of its images, 0 where nothing is learnt."""
+        images, labels = self.data[number % KINDS]
+        width, infer = self.shape.inputs * FLOAT, self.options.infer
+        for i, net in enumerate(self.nets):
+            at, to = i * self.rows, (i + 1) * self.rows
+            net.forward(images[at * width : to * width], labels[at * FLOAT : to * FLOAT])
+            if not infer:
+                net.backward()
+        if len(self.nets) > 1 and not infer:
+            self._average()
+        for gpu, net, update in zip(self.gpus, self.nets, self.update):
+            gpu.use()
+            if infer:
+                gpu.give(net.answers, net.logits, net.answers.size)
+            else:
+                update()
+                gpu.give(net.loss_host, net.loss, FLOAT)
+        total = 0.0
+        for gpu, net in zip(self.gpus, self.nets):
+            gpu.use()
+            gpu.wait()
+            total += 0.0 if infer else struct.unpack("f", net.loss_host.read(FLOAT))[0]
+        return float(total / self.options.batch)
+
+    def run(self, told: Callable[[int, float, float], None]) -> dict[str, Any]:
+        """The document; `told` hears of each step: its number, loss and seconds."""
+        losses, times = [], []
+        setup = asdict(self.counted)
+        for number in range(self.options.steps):
+            began = time.perf_counter()
+            losses.append(self.step(number))
+            times.append(time.perf_counter() - began)
+            told(number, losses[-1], times[-1])
+        counts = {key: value - setup[key] for key, value in asdict(self.counted).items()}
+        # The first step pays for what is done once: code is made ready, memory is touched.
+        timed = times[1:] or times
+        weights = self.nets[0].bytes_of(self.nets[0].weights, self.all)
+        answers = b"".join(net.answers.read(net.answers.size) for net in self.nets)
+        known = servers(self.cuda)
+        return {
+            "tool": "elastic-ai-train",
+            "label": self.options.label,
+            "host": os.uname().nodename,
+            "emulated": hasattr(self.cuda.library, EMULATED) or any(server["emulated"] for server in known),
+            "devices": [{"name": gpu.name, "uuid": gpu.uuid} for gpu in self.gpus],
+            "servers": known,
+            "gpus": len(self.gpus),
+            "infer": self.options.infer,
+            **{key: getattr(self.options, key) for key in ("steps", "batch", "inputs", "hidden", "classes", "seed")},
+            "weights": self.shape.weights,
+            "code_sha256": hashlib.sha256(_code(self.options.code)).hexdigest(),
+            "losses": [] if self.options.infer else losses,
+            "weights_sha256": hashlib.sha256(weights).hexdigest(),
+            "answers_sha256": hashlib.sha256(answers).hexdigest() if self.options.infer else "",
+            "images_per_s": self.options.batch * len(timed) / sum(timed),
+            "step_s": times,
+            **counts,
+        }
+
+
+def _code(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as fault:
+        raise Unusable(f"no code for the GPUs: {path}: {fault.strerror}") from None
+
+
+def device_count(cuda: Cuda) -> int:
+    """How many are visible; at least one. CudaError otherwise."""
+    count = ctypes.c_int()
+    cuda.cuDeviceGetCount(ctypes.byref(count))
+    return count.value
+
+
+def opening(training: Training) -> str:
+    """What is done on what."""
+    place = {d.get("uuid"): s.get("server", "") for s in servers(training.cuda) for d in s.get("devices", [])}
+    shape, options = training.shape, training.options
+    does = "answers for" if options.infer else "training with"
+    lines = [f"{does} {options.batch} images a step, {training.rows} on each GPU; {shape.weights} weights"]
+    for gpu in training.gpus:
+        where = f", at {place[gpu.uuid]}" if place.get(gpu.uuid) else ""
+        lines.append(f"  {gpu.ordinal}  {gpu.name}{where}")
+    return "\n".join([*lines, "", f"{'STEP':>6} {'MS':>9}" + ("" if options.infer else f" {'LOSS':>12}")])
+
+
+def ending(document: dict[str, Any]) -> str:
+    """What it comes to."""
+    steps, ordered = document["steps"], sorted(document["step_s"][1:] or document["step_s"])
+    at = {p: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] * 1e3 for p in (50, 99)}
+    rows = [
+        ("images/s", f"{document['images_per_s']:.1f}"),
+        ("step", f"{at[50]:.3f} ms in the middle, {at[99]:.3f} ms at 99 %"),
+        ("launches", f"{document['launches'] / steps:g} a step"),
+        ("to the GPUs", f"{document['bytes_to_devices'] / steps:g} bytes a step"),
+        ("from the GPUs", f"{document['bytes_from_devices'] / steps:g} bytes a step"),
+        ("synchronisations", f"{document['synchronisations'] / steps:g} a step"),
+    ]
+    if document["infer"]:
+        rows += [("answers", document["answers_sha256"][:16])]
+    else:
+        rows += [("loss", f"{document['losses'][0]:.9g} at first, {document['losses'][-1]:.9g} at last")]
+        rows += [("weights", document["weights_sha256"][:16])]
+    lines = ["", *(f"{name:17} {value}" for name, value in rows)]
+    return "\n".join([*lines, *(["Emulated devices: not a GPU's figures."] if document["emulated"] else [])])
+
+
+def main(given: list[str] | None = None) -> int:
+    """Run it; the exit code."""
+    options = arguments(given)
+    every = max(1, options.steps // 10)
+
+    def told(number: int, loss: float, seconds: float) -> None:
+        if number % every == 0 or number == options.steps - 1:
+            row = f"{number:6} {seconds * 1e3:9.3f}" + ("" if options.infer else f" {loss:12.9f}")
+            print(row, file=sys.stderr if options.json else sys.stdout, flush=True)
+
+    try:
+        training = Training(Cuda(), options)
+        if not options.json:
+            print(opening(training), flush=True)
+        document = training.run(told)
+    except CudaError as fault:
+        print(f"elastic-ai-train: {said(fault)}", file=sys.stderr)
+        return 2
+    except Unusable as fault:
+        print(f"elastic-ai-train: {fault}", file=sys.stderr)
+        return 2
+    except OSError as fault:
+        print(f"elastic-ai-train: no CUDA driver library: {fault}", file=sys.stderr)
+        return 2
+    except AttributeError as fault:
+        print(f"elastic-ai-train: this driver or engine lacks a function that kernels need: {fault}", file=sys.stderr)
+        return 2
+    print(json.dumps(document) if options.json else ending(document))
+    return 0 if all(loss == loss and abs(loss) < 1e30 for loss in document["losses"]) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
