@@ -23,6 +23,7 @@ from validation.model_base import (
     Scalar,
     SignOff,
     VerdictName,
+    by_name,
 )
 from validation.model_result import (
     DENIED,
@@ -249,10 +250,7 @@ class Topology(Model):
 
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError if there is none."""
-        for node in self.nodes:
-            if node.name == name:
-                return node
-        raise KeyError(name)
+        return by_name(self.nodes, "name")[name]
 
     @property
     def virtual(self) -> bool:
@@ -324,10 +322,7 @@ class Plan(Model):
 
     def measurement(self, id_: str) -> Measurement:
         """The measurement with that id; KeyError if there is none."""
-        for m in self.measurements:
-            if m.id == id_:
-                return m
-        raise KeyError(id_)
+        return by_name(self.measurements, "id")[id_]
 
 
 class RunInfo(Model):

@@ -13,24 +13,34 @@ def tournament(names: Sequence[str]) -> list[list[Pair]]:
     N-1 rounds of N/2 pairs for an even number of names, N rounds with one name resting for an odd one. Empty for
     fewer than two names. ValueError for a duplicate name.
     """
+    return [tournament_round(names, number) for number in range(tournament_rounds(len(names)))]
+
+
+def tournament_rounds(count: int) -> int:
+    """How many rounds a tournament of so many names has."""
+    return count - 1 + count % 2 if count > 1 else 0
+
+
+def tournament_round(names: Sequence[str], number: int) -> list[Pair]:
+    """One round of a tournament alone: of a fleet few are taken, and all would be a pair of every two nodes."""
     if len(set(names)) != len(names):
         raise ValueError("duplicate name in the schedule")
-    circle: list[str | None] = list(names)
-    if len(circle) % 2:
-        circle.append(None)
-    rounds: list[list[Pair]] = []
-    for _ in range(max(len(circle) - 1, 0)):
-        half = len(circle) // 2
-        met = zip(circle[:half], reversed(circle[half:]), strict=True)
-        rounds.append([(a, b) for a, b in met if a is not None and b is not None])
-        circle[1:] = [circle[-1], *circle[1:-1]]  # the first stands still, the others move on by one
-    return [r for r in rounds if r]
+    others: list[str | None] = [*names[1:], *([None] if len(names) % 2 else [])]
+    turn = number % len(others)
+    # the first stands still, the others move on by one each round
+    circle: list[str | None] = [names[0], *others[len(others) - turn :], *others[: len(others) - turn]]
+    half = len(circle) // 2
+    met = zip(circle[:half], reversed(circle[half:]), strict=True)
+    return [(a, b) for a, b in met if a is not None and b is not None]
 
 
-def directed_rounds(names: Sequence[str]) -> list[list[Pair]]:
-    """Every ordered pair once: each tournament round, then the same round in the other direction."""
+def directed_rounds(names: Sequence[str], kept: Sequence[int] | None = None) -> list[list[Pair]]:
+    """Every ordered pair once: each tournament round, then the same round in the other direction. `kept`: of these
+    rounds of the tournament alone.
+    """
     rounds: list[list[Pair]] = []
-    for pairs in tournament(names):
+    for number in range(tournament_rounds(len(names))) if kept is None else kept:
+        pairs = tournament_round(names, number)
         rounds.append(pairs)
         rounds.append([(b, a) for a, b in pairs])
     return rounds

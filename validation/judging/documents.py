@@ -152,9 +152,9 @@ def _other_plan(
         return
     if plan == wanted:
         return
-    names = [m.id for m in plan.measurements]
+    names = {m.id for m in plan.measurements}
     missing = [m.id for m in wanted.measurements if m.id not in names]
-    added = sorted(set(names) - {m.id for m in wanted.measurements})
+    added = sorted(names - {m.id for m in wanted.measurements})
     other = [m.id for m in wanted.measurements if m.id in names and plan.measurement(m.id) != m]
     said = [
         f"{what}: {', '.join(ids[:3])}" + (f" and {len(ids) - 3} more" if len(ids) > 3 else "")
@@ -248,7 +248,12 @@ def _read_again(m: Measurement, result: Result, raw: Mapping[str, bytes | None])
     line = [moment(text) for text in (p.started, p.ended)]
     if any(not a or not b or abs(a - b) > NODE_CLOCK for a, b in zip(times, line, strict=True)):
         yield f"its raw logs are of another time: {doc['started']} to {doc['ended']} by the clock of the node"
-    if tuple(samples) != result.samples or facts != result.facts or denied != result.denied:
+    # field by field, without the search for extra and private ones that pydantic makes of each of a fleet's samples
+    if (
+        [vars(s) for s in samples] != [vars(s) for s in result.samples]
+        or facts != result.facts
+        or denied != result.denied
+    ):
         yield "its samples or facts are not what its raw logs give"
 
 
@@ -276,11 +281,11 @@ def faults_of(
             faults.append(f"was measured at {line.provenance.started}, before the run began")
         bad.append(faults)
     notes = []
-    later = _later_than_told(m, lines, logs)
-    if later and lines:
-        bad[-1].append(f"{later} is of a later attempt, for which there is no line")
     named = {log.path for line in lines for log in line.provenance.raw}
     strange = sorted(path for path in logs if path not in named)
+    later = _later_than_told(m, named, strange) if strange else None
+    if later and lines:
+        bad[-1].append(f"{later} is of a later attempt, for which there is no line")
     if strange and not lines:
         notes.append(f"{m.id}: its line is lost, for its raw logs are there: {', '.join(strange)}; measure it again")
     elif strange and not later:
@@ -294,8 +299,8 @@ def faults_of(
     return "; ".join(said), notes
 
 
-def _later_than_told(m: Measurement, lines: Sequence[Result], logs: Collection[str]) -> str | None:
-    """A raw log of an attempt after the last that a line tells of; None where there is none."""
+def _later_than_told(m: Measurement, named: Collection[str], strange: Sequence[str]) -> str | None:
+    """A raw log of an attempt after the last whose logs lines have `named`; None where none of the others is one."""
 
     def number(path: str) -> int:
         name = path.removeprefix(f"raw/{m.id}/")
@@ -305,8 +310,8 @@ def _later_than_told(m: Measurement, lines: Sequence[Result], logs: Collection[s
                 return int(match[1] or 1)
         return 0
 
-    told = max((number(log.path) for line in lines for log in line.provenance.raw), default=0)
-    return next((path for path in sorted(logs) if number(path) > told), None)
+    told = max(map(number, named), default=0)
+    return next((path for path in strange if number(path) > told), None)
 
 
 def shared_logs(results: Iterable[Result]) -> set[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
+from functools import lru_cache
 
 STAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d)-(\d\d)-(\d\d)Z", re.ASCII)
 """How the name of a run begins: when it was begun."""
 _UTC = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,6})?(Z|\+00:00)", re.ASCII)
 
 
+@lru_cache(maxsize=1 << 14)  # the times of a result are looked at again and again
 def moment(text: str) -> datetime.datetime | None:
     """A time in UTC (`2026-11-21T10:15:00Z`, or `.000+00:00` at its end), None where it is none."""
     found = _UTC.fullmatch(text)

@@ -42,6 +42,8 @@ def short(value: object, limit: int = 200) -> str:
 
 def real(value: object, what: str) -> float:
     """`value`, a number or text that holds one, as a finite float; ParseError names it as `what`."""
+    if type(value) is float and math.isfinite(value):
+        return value  # as nearly all are; a run of a fleet has millions of them
     try:
         result = math.nan if isinstance(value, bool) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
@@ -53,6 +55,8 @@ def real(value: object, what: str) -> float:
 
 def number(value: object, what: str) -> float:
     """`value` as a finite float above zero; ParseError names it as `what`."""
+    if type(value) is float and 0 < value < math.inf:
+        return value
     if isinstance(value, str):
         raise ParseError(f"{what}: {short(repr(value))} is not a number")
     result = real(value, what)

@@ -11,7 +11,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError
 from validation.model import Endpoint, LeftOut, Measurement, Node, Port, Topology
-from validation.schedule import directed_rounds, evenly
+from validation.schedule import directed_rounds, evenly, tournament_rounds
 
 FULL_MESH_ENDPOINTS = 32
 """Up to this many fabric ports every ordered pair is measured: 62 rounds of a few seconds. Project default."""
@@ -106,17 +106,18 @@ def pair_rounds(
     if len(nodes) < 2:
         part.leave_out("pairs of fabric ports: fewer than two nodes have one")
         return []
-    matchings = directed_rounds([n.name for n in nodes])
+    names = [n.name for n in nodes]
     ports = sum(len(n.ports) for n in nodes)
     if ports > FULL_MESH_ENDPOINTS:
-        kept = evenly(SAMPLED_ROUNDS, len(matchings) // 2)
-        total = sum(len(m) for m in matchings)
-        matchings = [matchings[2 * i + direction] for i in kept for direction in (0, 1)]
+        total = len(names) * (len(names) - 1)
+        matchings = directed_rounds(names, evenly(SAMPLED_ROUNDS, tournament_rounds(len(names))))
         planned = sum(len(m) for m in matchings)
         part.leave_out(
             f"{what}: sampled {planned} of {total} ordered node pairs ({ports} fabric ports, above "
             f"{FULL_MESH_ENDPOINTS} a full mesh is not measured)",
         )
+    else:
+        matchings = directed_rounds(names)
     rounds: list[list[Measurement]] = []
     inside = {n.hypervisor_host for n in nodes if fabric.hypervisors and n.hypervisor_host}
     for host in sorted(inside):
