@@ -157,13 +157,13 @@ def test_the_sweep_takes_back_only_with_slurms_word(host: FakeHost, monkeypatch:
     said: list[str] = []
     monkeypatch.setattr(hooks, "tell", said.append)
     instance.start(host, job(), serve(host))
-    host.slurm.answers["squeue"] = "41 RUNNING N/A\n"
+    host.slurm.answers["squeue"] = "41 RUNNING N/A N/A\n"
     assert hooks.sweep(host) == 0
     host.clock.now += 31 * 60
     host.slurm.answers["squeue"] = (1, "Unable to contact slurm controller")
     assert hooks.sweep(host) == 0
     assert due(host).code is EndCode.TIME
-    host.slurm.answers["squeue"] = "41 RUNNING N/A\n"
+    host.slurm.answers["squeue"] = "41 RUNNING N/A N/A\n"
     assert hooks.sweep(host) == 0
     assert due(host).code is EndCode.IDLE
     assert said[-1] == "lease 41: its GPUs were not used for 31 minutes: taken back"

@@ -221,7 +221,7 @@ def test_the_sweep_ends_what_nobody_ended(host: FakeHost, conf: ServerConf) -> N
     assert hooks.sweep(host) == 0
     assert set(host.systemd.units) == {"41", "42"}  # Slurm does not answer: nothing is taken
     host.slurm.silent = False
-    host.slurm.answers["squeue"] = "41 RUNNING 4102444800\n42 COMPLETED N/A\n43 RUNNING Unknown\n"
+    host.slurm.answers["squeue"] = "41 RUNNING 4102444800 N/A\n42 COMPLETED N/A N/A\n43 RUNNING Unknown N/A\n"
     assert hooks.sweep(host) == 0
     assert set(host.systemd.units) == {"41"}
     assert host.slurm.commands[-1] == [
@@ -252,7 +252,9 @@ def test_an_end_before_its_time_reaches_the_agent_with_its_reason(
     now = int(host.clock.time())
     instance.start(host, job(end=now + 3600, minutes=minutes), conf)
     host.slurm.said = [said(end=now + 60, minutes=minutes, **more)]
-    host.slurm.answers["squeue"] = f"41 RUNNING {now + 60}\n"
+    taken = code is wire.EndCode.PREEMPTED
+    end = "NONE" if taken and minutes is None else now + 60  # as squeue of 22.05 prints it
+    host.slurm.answers["squeue"] = f"41 RUNNING {end} {START if taken else 'N/A'}\n"
     assert hooks.sweep(host) == 0
     moved = wire.parse_deadline((host.run_dir / "41" / "deadline").read_text())
     assert (moved.until, moved.code) == (now + 60, code)
@@ -276,7 +278,7 @@ def test_a_lease_that_its_epilog_takes_away_during_the_sweep(host: FakeHost, con
 def test_a_flush_of_all_rules_ends_no_lease(host: FakeHost, conf: ServerConf) -> None:
     instance.start(host, job(41), conf)
     before = set(host.firewall.open)
-    host.slurm.answers["squeue"] = "41 RUNNING Unknown\n"
+    host.slurm.answers["squeue"] = "41 RUNNING Unknown N/A\n"
     host.firewall.remove()  # systemctl restart nftables
     assert hooks.sweep(host) == 0
     assert (host.firewall.open, host.firewall.there) == (before, True)
@@ -290,7 +292,9 @@ def test_no_clock_that_is_set_makes_a_lease_old(host: FakeHost, conf: ServerConf
     instance.start(host, job(41), conf)
     host.systemd.units.clear()  # as while its engine starts
     host.clock.wall = lambda: time.time() + 3600
-    host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=all"] = "41 RUNNING Unknown\n42 RUNNING Unknown\n"
+    host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=all"] = (
+        "41 RUNNING Unknown N/A\n42 RUNNING Unknown N/A\n"
+    )
     host.slurm.answers["squeue --noheader --nodelist=gpu1 --states=RUNNING"] = "41\n42\n"
     assert hooks.sweep(host) == 0
     assert host.slurm.cancelled == []
@@ -321,7 +325,7 @@ def test_a_lease_whose_prolog_never_came_gives_its_gpu_back(host: FakeHost, conf
         "squeue --noheader --nodelist=gpu1 --states=all",
         "squeue --noheader --nodelist=gpu1 --states=RUNNING",
     )
-    host.slurm.answers[all_] = "41 RUNNING Unknown\n42 RUNNING Unknown\n43 RUNNING Unknown\n44 RUNNING Unknown\n"
+    host.slurm.answers[all_] = "".join(f"{number} RUNNING Unknown N/A\n" for number in (41, 42, 43, 44))
     host.slurm.answers[running] = "41\n42\n"  # 43 is still to come, 44 is no lease
     assert hooks.sweep(host) == 0
     host.clock.now += hooks.PROLOG_S + 1

@@ -116,7 +116,7 @@ def test_the_end_of_a_job_takes_nothing_from_another_of_its_owner(
         assert run(monkeypatch, hooks.prolog, host, number) == 0
     run(monkeypatch, hooks.epilog, host, 51)
     assert host.fence.users == {1: {BOB}}
-    host.slurm.answers["squeue"] = "52 RUNNING Unknown\n"  # 50 is gone, and its Epilog never ran
+    host.slurm.answers["squeue"] = "52 RUNNING Unknown N/A\n"  # 50 is gone, and its Epilog never ran
     assert hooks.sweep(host) == 0
     assert (host.fence.users, native.known(host)) == ({}, set())
 

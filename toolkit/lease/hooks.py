@@ -194,19 +194,35 @@ def give_back(host: Host, job_id: str, lease: int, why: str) -> None:
         tell(f"lease {lease}: Slurm cannot cancel it now ({fault}); the sweep tries again")
 
 
+#: Number, state, end, and when Slurm began to take it back for another job, each "N/A" or "NONE" where there is none.
+COLUMNS = "JobID:20,State:20,EndTime:20,PreemptTime:20"
+
+
 def _jobs_here(host: Host, node: str) -> dict[str, float | None] | None:
     """Jobs on this server and their ends; None when Slurm does not answer."""
     try:
         done = host.slurm.run(
-            ["squeue", "--noheader", f"--nodelist={node}", "--states=all", "--format=%A %T %e"], timeout_s=20
+            ["squeue", "--noheader", f"--nodelist={node}", "--states=all", f"--Format={COLUMNS}"], timeout_s=20
         )
     except LeaseError:
         return None
     if done.returncode != 0:
         return None
-    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 3]
+    rows = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4]
     live = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "STOPPED")
-    return {row[0]: epoch(row[2]) for row in rows if row[1] in live}
+    return {number: _end(host, number, end, preempted) for number, state, end, preempted in rows if state in live}
+
+
+def _end(host: Host, number: str, end: str, preempted: str) -> float | None:
+    """When a job ends. squeue does not say it of one without a limit, not even once it is being taken back."""
+    known = epoch(end)
+    if known is not None or epoch(preempted) is None:
+        return known
+    try:
+        job = host.slurm.job(int(number))
+    except LeaseError:
+        return None  # asked again next time
+    return job.end if job is not None else None
 
 
 def _never_started(host: Host, node: str, known: Container[str]) -> list[str]:

@@ -109,8 +109,9 @@ class SlurmJob:
 
     @property
     def until(self) -> float | None:
-        """When its time is over; Slurm names a time a year ahead for jobs without a limit, which is none."""
-        return None if self.time_limit_s is None else self.end
+        """When its time is over, or its grace where it is taken back; the time a year ahead that Slurm names for jobs
+        without a limit is none."""
+        return None if self.time_limit_s is None and not self.preempted else self.end
 
     @property
     def lease(self) -> int:
