@@ -1,0 +1,56 @@
+"""Role remoting_server by its variables: what it starts and installs, as Ansible would template it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
+
+from tests.support.node_modules import ROOT
+
+PROGRAM = "/usr/bin/nvidia-cuda-mps-control"
+UNIT = "elastic-ai-mps.service"
+
+
+def role(name_of: str, **given: Any) -> Any:
+    """A variable of the role with these of the inventory."""
+    loader = DataLoader()
+    variables: dict[str, Any] = {"role_path": str(ROOT / "roles/remoting_server"), "inventory_hostname": "gpu1"}
+    for name in ("defaults", "vars"):
+        variables |= loader.load_from_file(
+            str(ROOT / f"roles/remoting_server/{name}/main.yml"), trusted_as_template=True
+        )
+    return Templar(loader, variables | given).template(trust_as_template("{{ " + name_of + " }}"))
+
+
+@pytest.mark.parametrize(
+    ("given", "program", "started"),
+    [
+        ({"remoting_server_enforcement": "mps"}, True, True),
+        ({"remoting_server_enforcement": "mps"}, False, False),
+        ({"remoting_server_enforcement": "mps", "remoting_server_mps_daemon": False}, True, False),
+        ({"remoting_server_enforcement": "mig"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_the_mps_daemon_runs_where_parts_are_held_by_it(given: dict[str, Any], program: bool, started: bool) -> None:
+    seen = {"files": {PROGRAM: {}} if program else {}}
+    more: dict[str, Any] = {"remoting_server_mps_seen": seen, "remoting_server_found": {"problem": ""}, **given}
+    assert (UNIT in role("__remoting_server_units", **more)) is started
+    missing = role("__remoting_server_not_applicable", **more)
+    wanted = given.get("remoting_server_enforcement") == "mps" and given.get("remoting_server_mps_daemon", True)
+    assert any("no MPS daemon" in words for words in missing) is (wanted and not program)
+
+
+def test_a_teardown_stops_the_mps_daemon_whatever_holds_parts_then() -> None:
+    assert UNIT in role("__remoting_server_units", remoting_server_state="absent")
+
+
+def test_packages_of_the_engines_libraries_are_the_roles() -> None:
+    for given, wanted in (
+        ({}, ["nftables", "sudo"]),
+        ({"remoting_engine_packages": ["libnghttp2-14"]}, ["nftables", "sudo", "libnghttp2-14"]),
+    ):
+        assert role("__remoting_server_packages", **given) == wanted
