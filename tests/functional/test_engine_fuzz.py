@@ -13,9 +13,15 @@ from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 LIMIT, CONTEXT = 8 * MIB, 300_032
-CASES = 60
+CASES = 90
 LONG_S = 120.0
 ENDS = (0, 1)  # of a connection's process: its client went, or broke the protocol
+
+
+def findings(folder: Path) -> str:
+    """What the sanitizers said, but that an emulated device runs a kernel's threads as fibres."""
+    said = "".join(path.read_text() for path in folder.glob("found.*"))
+    return "".join(line for line in said.splitlines(keepends=True) if "doesn't fully support makecontext" not in line)
 
 
 def attacked(folder: Path, seeds: Iterable[int]) -> int:
@@ -37,13 +43,13 @@ def attacked(folder: Path, seeds: Iterable[int]) -> int:
                     one.check()
                     assert_equal(at, one.told())
             except Exception as fault:
-                found = "".join(path.read_text() for path in folder.glob("found.*"))
-                raise AssertionError(f"seed {seed}: {fault}\n{found}") from fault
+                raise AssertionError(f"seed {seed}: {fault}\n{findings(folder)}") from fault
             count += 1
         ends = {event["status"] for event in lease.events() if event["event"] == "gone"}
     assert ends <= set(ENDS), f"a connection's process ended with {ends}"
-    assert not list(folder.glob("found.*"))
-    assert done >= set(range(1, LAST_OP + 1)), "a fuzzer whose requests are all refused tries little"
+    assert not findings(folder), findings(folder)
+    refused = set(range(1, LAST_OP + 1)) - done
+    assert not refused, f"a fuzzer whose requests {refused} are all refused tries little"
     return count
 
 

@@ -20,12 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.engine_run import Server, wait_for
-from tests.support.engine_wire import REPLY, REQUEST, admitted, asked, hello, read, request, welcomed
+from tests.support.engine_wire import REPLY, REQUEST, admitted, asked, hello, launch, read, request, welcomed
+from toolkit.engine import hostcode
 
 ENVIRONMENT, RETAIN, CREATE, DESTROY, CTX_SYNC, ALLOC, FREE, INFO, HTOD, DTOH, DTOD, PEER, MEMSET = range(1, 14)
 STREAM_CREATE, STREAM_DESTROY, STREAM_QUERY, STREAM_SYNC, STREAM_WAIT = range(14, 19)
 EVENT_CREATE, EVENT_DESTROY, EVENT_RECORD, EVENT_QUERY, EVENT_SYNC, EVENT_ELAPSED = range(19, 25)
-LAST_OP = EVENT_ELAPSED
+MODULE_LOAD, MODULE_UNLOAD, MODULE_FUNCTION, MODULE_GLOBAL, FUNC_SET, LAUNCH, OCCUPANCY = range(25, 32)
+LIMIT_GET, LIMIT_SET, PRIORITIES = range(32, 35)
+LAST_OP = PRIORITIES
+WITH_PAYLOAD = (HTOD, MODULE_LOAD, MODULE_FUNCTION, MODULE_GLOBAL, LAUNCH)
+PTX = (hostcode.KERNELS / "checks.ptx").read_bytes()
+#: Kernels of it that end whatever they are given, and the bytes of their parameters; variables.
+KERNELS = {b"scale": 16, b"place": 8, b"sum": 20, b"turn": 8, b"take": 48, b"count": 8, b"leave": 8, b"spin": 12}
+VARIABLES = [b"launches", b"table"]
 EVIL = [
     0,
     1,
@@ -45,6 +53,14 @@ EVIL = [
 ]
 MARK = 0xFFFFFFFF  # sequence number of the question that ends a batch
 HANGS_S = 30.0
+#: Headers that say more than there is: of a cubin with sections beyond its end, of a fat binary.
+ELF = (
+    b"\x7fELF\x02\x01\x01"
+    + bytes(9)
+    + struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 64, 64, 0, 64, 56, 1, 64, 2, 1)
+    + bytes(256)
+)
+FATBIN = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 1 << 20) + bytes(64)
 HEADER = Path(__file__).parents[2] / "toolkit/engine/devices/emulated.h"
 MAX_GPUS = int(re.findall(r"^#define MAX_GPUS (\d+)", HEADER.read_text(), re.M)[0])
 #: struct state of devices/state.c: before the rows, and a row: pid, objects by kind, bytes by GPU.
@@ -80,11 +96,15 @@ class Known:
     pointers: list[int] = field(default_factory=list)
     streams: list[int] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
+    modules: list[int] = field(default_factory=list)
+    functions: list[int] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)  # of a function's parameters, bytes
 
     def learn(self, op: int, value: int) -> None:
         """The reply of a request that makes something."""
         made = {RETAIN: self.contexts, CREATE: self.contexts, ALLOC: self.pointers}
         made |= {STREAM_CREATE: self.streams, EVENT_CREATE: self.events}
+        made |= {MODULE_LOAD: self.modules, MODULE_FUNCTION: self.functions, MODULE_GLOBAL: self.pointers}
         if op in made and value and value not in made[op]:
             made[op].append(value)
 
@@ -106,6 +126,14 @@ class Hostile:
             status, value = asked(sock, op, *arguments, context=context)
             assert status == 0, (op, status)
             self.known.learn(op, value)
+        if self.chance.random() < 0.5:
+            for op, payload in ((MODULE_LOAD, PTX), *((MODULE_FUNCTION, name) for name in KERNELS)):
+                of = self.known.modules[0] if self.known.modules else 0
+                status, value = asked(sock, op, of, context=self.known.contexts[0], payload=payload)
+                assert status == 0, (op, status)
+                self.known.learn(op, value)
+                if op == MODULE_FUNCTION:
+                    self.known.sizes[value] = KERNELS[payload]
 
     def _one(self, known: list[int]) -> int:
         if known and self.chance.random() < 0.9:
@@ -124,7 +152,44 @@ class Hostile:
     def words(self) -> tuple[int, list[int]]:
         """An operation and its arguments, mostly right."""
         op = self.chance.choices(
-            range(1, LAST_OP + 2), [1, 6, 5, 3, 2, 16, 6, 2, 10, 8, 8, 4, 8, 6, 3, 2, 2, 2, 6, 3, 3, 2, 2, 2, 1]
+            range(1, LAST_OP + 2),
+            [
+                1,
+                6,
+                5,
+                3,
+                2,
+                16,
+                6,
+                2,
+                10,
+                8,
+                8,
+                4,
+                8,
+                6,
+                3,
+                2,
+                2,
+                2,
+                6,
+                3,
+                3,
+                2,
+                2,
+                2,
+                1,
+                1,
+                5,
+                4,
+                3,
+                14,
+                4,
+                2,
+                3,
+                1,
+                1,
+            ],
         )[0]
         one, known, stream = self._one, self.known, self.chance.choice([0, self._one(self.known.streams)])
         arguments = {
@@ -144,10 +209,24 @@ class Hostile:
                 self._size(),
                 stream,
             ],
-            MEMSET: lambda: [self._place(), 7, self._size(), self.chance.choice((1, 4)), stream],
+            MEMSET: lambda: [self._place(), 7, self._size(), self.chance.choice((1, 2, 4)), stream],
+            MODULE_LOAD: lambda: [self.chance.choice((0, 0, 0, 1, 33))],
+            MODULE_UNLOAD: lambda: [one(known.modules)],
+            MODULE_FUNCTION: lambda: [one(known.modules)],
+            MODULE_GLOBAL: lambda: [one(known.modules)],
+            FUNC_SET: lambda: [
+                one(known.functions),
+                self.chance.choice((8, 8, 9, 0xFFFF, 99)),
+                self.chance.randrange(1 << 17),
+            ],
+            LAUNCH: lambda: self._launch(stream),
+            OCCUPANCY: lambda: [self.chance.choice((0, 1, 2, 9)), one(known.functions), 256, self._size() % 50_000, 0],
+            LIMIT_GET: lambda: [self.chance.randrange(8)],
+            LIMIT_SET: lambda: [self.chance.randrange(8), self._size()],
+            PRIORITIES: lambda: [],
             STREAM_CREATE: lambda: [0, 0],
             STREAM_WAIT: lambda: [one(known.streams), one(known.events)],
-            EVENT_CREATE: lambda: [self.chance.choice((0, 2))],
+            EVENT_CREATE: lambda: [self.chance.choice((0, 0, 0, 0, 2))],
             EVENT_RECORD: lambda: [one(known.events), stream],
             EVENT_ELAPSED: lambda: [one(known.events), one(known.events)],
         }
@@ -155,10 +234,41 @@ class Hostile:
             return op, arguments[op]()
         return op, [one(known.streams if op in (STREAM_DESTROY, STREAM_QUERY, STREAM_SYNC) else known.events)]
 
+    def _launch(self, stream: int) -> list[int]:
+        grid = tuple(self.chance.choices((1, 2, 3, 0, 1 << 31), (9, 4, 4, 1, 1))[0] for _ in range(2))
+        block = tuple(self.chance.choices((1, 4, 16, 2000), (9, 9, 9, 1))[0] for _ in range(2))
+        made = launch(
+            self._one(self.known.functions), grid, block, stream, self.chance.choices((0, 4096, 1 << 30), (9, 4, 1))[0]
+        )
+        made[5] |= self.chance.choices((0, 1, 17, 1 << 31), (12, 2, 1, 1))[0] << 32  # attributes
+        return made
+
+    def _payload(self, op: int, arguments: list[int]) -> bytes:
+        chance = self.chance
+        if op == HTOD:
+            return chance.randbytes(arguments[1])
+        if op == MODULE_LOAD:
+            image = bytearray(chance.choice((PTX, PTX, PTX[: chance.randrange(len(PTX))], ELF, FATBIN)))
+            for _ in range(chance.choice((0, 0, 1, 8)) if image else 0):
+                image[chance.randrange(len(image))] = chance.randrange(256)
+            return b"".join(struct.pack("<IIQ", chance.randrange(40), 0, 1) for _ in range(arguments[0])) + image
+        if op in (MODULE_FUNCTION, MODULE_GLOBAL):
+            right = chance.random() < 0.7
+            wrong = [*KERNELS, *VARIABLES, b"", b"wrong", chance.randbytes(20), b"x" * 20_000]
+            return chance.choice(wrong if not right else VARIABLES if op == MODULE_GLOBAL else list(KERNELS))
+        if op == LAUNCH:
+            place = [self._place() if chance.random() < 0.2 else self._one(self.known.pointers) for _ in range(6)]
+            wrong = chance.choice((*KERNELS.values(), 0, 7, 40_000))
+            size = wrong if chance.random() < 0.2 else self.known.sizes.get(arguments[0], wrong)
+            values = struct.pack("<6Q", *place)
+            return (values * 834)[:size] + chance.randbytes(72 * min(arguments[5] >> 32, 20))
+        return b""
+
     def message(self, seq: int) -> tuple[int, bytes]:
         """One request in step with those before and after it: whatever it says, its payload is as long as it says."""
         op, arguments = self.words()
-        size = arguments[1] if op == HTOD else 0
+        payload = self._payload(op, arguments)
+        size = len(payload)
         flags = self.chance.choices((1, 3, 0, 2), (60, 25, 10, 5))[0]
         fields = [flags, size, self._one(self.known.contexts) if self.chance.random() < 0.9 else 0, *arguments]
         for _ in range(self.chance.choices((0, 1, 3), (75, 20, 5))[0]):
@@ -166,11 +276,11 @@ class Hostile:
             if at != 1:  # the payload's size
                 old = fields[at]
                 fields[at] = self.chance.choice((old ^ 1 << self.chance.randrange(64), self.chance.choice(EVIL)))
-        if self.chance.random() < 0.02 and op != HTOD:
+        if self.chance.random() < 0.02 and op not in WITH_PAYLOAD:
             op = self.chance.choice((0, LAST_OP + 1, 99, 1 << 31))
         fields[0] &= 0xFFFFFFFF
         sent = request(op, *fields[3:], size=size, context=fields[2], flags=fields[0], seq=seq)
-        return op, sent + self.chance.randbytes(size)
+        return op, sent + payload
 
     def batch(self) -> tuple[dict[int, int], bytes]:
         """Requests by their numbers, some twice, some in another order; the question of what the server has, last."""

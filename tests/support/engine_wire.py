@@ -28,6 +28,12 @@ def request(op: int, *arguments: int, size: int = 0, context: int = 0, flags: in
     return REQUEST.pack(op, flags, seq, 0, size, context, *(arguments + (0,) * 6)[:6])
 
 
+def launch(function: int, grid: tuple[int, ...], block: tuple[int, ...], stream: int = 0, shared: int = 0) -> list[int]:
+    """Arguments of a launch without attributes, as OP_LAUNCH in wire.h has them."""
+    g, b = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
+    return [function, stream, g[0] | g[1] << 32, g[2] | b[0] << 32, b[1] | b[2] << 32, shared]
+
+
 def read(sock: socket.socket, size: int) -> bytes:
     """All of it, or AssertionError."""
     data = b""
@@ -44,10 +50,11 @@ def reply(sock: socket.socket) -> tuple[int, bytes]:
     return status, read(sock, size)
 
 
-def asked(sock: socket.socket, *words: int, **more: int) -> tuple[int, int]:
-    """Status and first value of a request without payload."""
-    sock.sendall(request(*words, **more))
-    _, status, _, value, _ = REPLY.unpack(read(sock, REPLY.size))
+def asked(sock: socket.socket, *words: int, payload: bytes = b"", **more: int) -> tuple[int, int]:
+    """Status and first value of a request; what comes with the reply is read and left."""
+    sock.sendall(request(*words, size=len(payload), **more) + payload)
+    _, status, size, value, _ = REPLY.unpack(read(sock, REPLY.size))
+    read(sock, size)
     return status, value
 
 

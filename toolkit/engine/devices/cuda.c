@@ -210,6 +210,7 @@ static void context_end(struct context *c) {
     c->alive = false; /* it stays: other threads may have it current */
     code_forget(c);
     memory_forget(c);
+    limits_end(c);
     state_give(c->gpu, gpus[c->gpu].context_bytes);
     state_count(COUNTED_CONTEXTS, -1);
     state_count(COUNTED_STREAMS, -c->streams);

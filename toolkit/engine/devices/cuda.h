@@ -7,6 +7,7 @@
 #include "../shared/cu.h"
 #include "emulated.h"
 
+#define LIMITS 3 /* CUlimit: stack, printf's buffer, heap */
 #define MAX_PEERS 8 /* CUDA C++ Programming Guide, "Peer-to-Peer Memory Access": eight connections of a device */
 
 enum kind { CONTEXT = 0x454d4301, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL };
@@ -21,6 +22,7 @@ struct context {
     unsigned life; /* how often it has begun: a primary context that has ended begins anew */
     struct { const struct context *context; unsigned life; } peers[MAX_PEERS]; /* to whose memory it has access */
     int peer_count;
+    uint64_t limits[LIMITS], limit_bytes; /* those that were raised, 0 for the others; what that took */
 };
 
 extern struct gpu gpus[MAX_GPUS];
@@ -33,6 +35,7 @@ bool memory_lend(const struct context *context, void *at, size_t bytes); /* a mo
 void memory_return(void *at);
 void memory_slow(int gpu, uint64_t began); /* a slow GPU takes longer for what began then */
 CUresult memory_broken(int gpu); /* of what is described to end its work */
+void limits_end(struct context *context);
 void code_forget(const struct context *context);
 CUresult stream_check(CUstream stream);
 extern CUresult ended; /* of an error that leaves no context of this process usable, what every call then says */

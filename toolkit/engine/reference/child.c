@@ -2,11 +2,15 @@
 #define _GNU_SOURCE
 #include "child.h"
 
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -16,6 +20,7 @@
 #include "session.h"
 
 #define SEND_TIMEOUT_S 5
+#define GRACE_S 1 /* for what a client that has gone has asked for */
 
 static void describe(int device, struct device_info *info) {
     CUuuid uuid;
@@ -59,11 +64,23 @@ static void greet(const char *peer) {
     setsockopt(session.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
 }
 
+/* While the driver waits for a kernel, nobody reads, and a kernel may never end: its client's end is seen here. */
+static void *watch(void *unused) {
+    static const struct timespec grace = {GRACE_S, 0};
+    struct pollfd gone = {.fd = session.fd, .events = POLLRDHUP};
+    (void)unused;
+    while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
+    nanosleep(&grace, NULL);
+    session_end(0);
+}
+
 void serve(int fd, int child, const char *peer) {
     session_open(fd, child);
     prctl(PR_SET_NAME, "refserver-child");
     tune_socket(fd);
     greet(peer);
+    pthread_t watcher;
+    if (pthread_create(&watcher, NULL, watch, NULL)) session_end(1);
     for (;;) {
         struct request request;
         receive(&request, sizeof request);

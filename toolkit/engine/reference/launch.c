@@ -29,6 +29,11 @@ static CUresult take_more(struct handle *context, uint64_t bytes) {
     return CUDA_SUCCESS;
 }
 
+static void take_less(struct handle *context, uint64_t bytes) {
+    account_give(session.child, context->device, bytes);
+    context->bytes -= bytes;
+}
+
 /* Threads' local memory grows with the largest kernel so far, and stays. */
 static CUresult have_local(struct handle *context, uint64_t bytes) {
     uint64_t had = context->local_bytes < USUAL_STACK ? USUAL_STACK : context->local_bytes;
@@ -146,10 +151,12 @@ CUresult limit_set(const struct request *r, uint64_t *value) {
         struct handle *context = handle_get(r->context, CONTEXT);
         TRY(driver.cuCtxGetLimit(&now, (int)limit));
         uint64_t had = context->limit[limit] > now ? context->limit[limit] : now;
-        if (wanted > had) {
-            TRY(take_more(context, (wanted - had) * (limit ? 1 : threads_of(context->device))));
-            context->limit[limit] = wanted;
-        }
+        uint64_t more = wanted > had ? (wanted - had) * (limit ? 1 : threads_of(context->device)) : 0;
+        TRY(take_more(context, more));
+        CUresult status = driver.cuCtxSetLimit((int)limit, (size_t)wanted);
+        if (status) take_less(context, more);
+        else if (wanted > had) context->limit[limit] = wanted;
+        return status;
     }
     return driver.cuCtxSetLimit((int)limit, (size_t)wanted);
 }
