@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define HUGE ((size_t)2 << 20)
 #define SPOILT_FROM 4096 /* bytes: what programs tell each other in small copies stays right */
@@ -24,7 +25,7 @@ struct block {
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER; /* read: during copies, so that no block goes meanwhile */
 static struct block *blocks; /* by address, which only grows */
 static size_t block_count, block_room;
-static CUdeviceptr next_address = FIRST_ADDRESS;
+static CUdeviceptr next_address; /* 0: none was given yet */
 static bool shown; /* at the device addresses */
 
 static size_t rounded(size_t bytes, size_t to) {
@@ -75,6 +76,10 @@ CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
     struct block b = {.bytes = rounded(bytes, 512), .mapped = rounded(bytes, bytes < HUGE ? 4096 : HUGE), .context = c};
     if (!state_take(c->gpu, b.bytes, gpus[c->gpu].memory_bytes - gpus[c->gpu].reserved_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     pthread_rwlock_wrlock(&lock);
+    /* Elsewhere in each process, as with drivers, whose addresses follow the host's. */
+    const char *chosen = next_address ? NULL : getenv("ELASTIC_AI_EMULATED_ADDRESS");
+    if (chosen) next_address = strtoull(chosen, NULL, 16);
+    if (!next_address) next_address = FIRST_ADDRESS + ((uint64_t)getpid() * 2654435761u % 4096 << 33);
     b.at = next_address;
     /* Taken from the host as it is touched, zeroed by the kernel: nobody sees what another one left. */
     b.host = map(b.at, b.mapped);

@@ -10,9 +10,6 @@
 #include "wire.h"
 
 #define MAX_SERVERS 16
-/* A device's pointers carry the number of their server in the top byte, so that pointers of all servers differ;
- * those of the first server are as its driver gave them. */
-#define POINTER_SHIFT 56
 
 /* A reply that is waited for. Replies come in the order of requests, so a queue finds them. */
 struct pending {
@@ -98,18 +95,5 @@ struct object *object_make(enum kind kind, struct connection *c, uint64_t number
 
 /* stream.c: the server's number of a stream (0: the default one) and whose it is */
 CUresult stream_find(CUstream stream, struct object **context, uint64_t *number);
-
-static inline struct connection *pointer_server(CUdeviceptr pointer) {
-    unsigned number = (unsigned)(pointer >> POINTER_SHIFT);
-    return number < (unsigned)connection_count ? &connections[number] : NULL;
-}
-
-static inline CUdeviceptr pointer_here(const struct connection *c, uint64_t there) {
-    return there | (CUdeviceptr)c->number << POINTER_SHIFT;
-}
-
-static inline uint64_t pointer_there(CUdeviceptr pointer) {
-    return pointer & (((uint64_t)1 << POINTER_SHIFT) - 1);
-}
 
 #endif

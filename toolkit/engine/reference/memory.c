@@ -7,29 +7,49 @@
 
 #define CROSS_CHUNK ((size_t)4 << 20)
 #define CROSS_SLOTS 4
+#define ADDRESS_TRIES 16
 
+static CUresult give_back(struct connection *c, CUdeviceptr pointer) {
+    struct request r = {.op = OP_FREE, .arg = {pointer}};
+    return call(c, &r, NULL, NULL);
+}
+
+/* Servers know nothing of each other, so one may give an address that another one has given. It is then asked again, and
+ * holds the first meanwhile. */
 CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
+    CUdeviceptr aside[ADDRESS_TRIES];
+    unsigned tries = 0;
+    CUresult status;
     if (!pointer) return CUDA_ERROR_INVALID_VALUE;
     TRY(ready());
     struct object *o = current();
     if (!o) return CUDA_ERROR_INVALID_CONTEXT;
-    struct request r = {.op = OP_ALLOC, .context = o->number, .arg = {bytes}};
-    struct reply reply;
-    TRY(call(o->c, &r, NULL, &reply));
-    if (reply.value[0] >> POINTER_SHIFT) return CUDA_ERROR_UNKNOWN; /* no driver gives such addresses */
-    *pointer = pointer_here(o->c, reply.value[0]);
-    return pointer_add(*pointer, bytes, o, NULL);
+    do {
+        struct request r = {.op = OP_ALLOC, .context = o->number, .arg = {bytes}};
+        struct reply reply;
+        status = call(o->c, &r, NULL, &reply);
+        if (status) break;
+        status = pointer_add(reply.value[0], bytes, o, NULL);
+        if (!status) *pointer = reply.value[0];
+        else aside[tries++] = reply.value[0];
+    } while (status == ADDRESS_TAKEN && tries < ADDRESS_TRIES);
+    if (status == ADDRESS_TAKEN) {
+        say("%s gives no memory at an address that no other server has given", o->c->name);
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    while (tries) (void)give_back(o->c, aside[--tries]);
+    return status;
 }
 
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     TRY(ready());
     if (!pointer) return CUDA_SUCCESS;
-    struct connection *c = pointer_server(pointer);
-    if (!c) return CUDA_ERROR_INVALID_VALUE;
-    struct request r = {.op = OP_FREE, .arg = {pointer_there(pointer)}};
-    TRY(call(c, &r, NULL, NULL));
-    pointer_drop(pointer);
-    return CUDA_SUCCESS;
+    struct allocation a;
+    bool known = pointer_find(pointer, &a) && a.at == pointer;
+    if (known) pointer_drop(pointer); /* before another thread is given the same */
+    CUresult status = give_back(known ? a.context->c : pointer_server(pointer), pointer);
+    if (status && known && !lost) (void)pointer_add(a.at, a.bytes, a.context, a.module);
+    return status;
 }
 
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
@@ -68,7 +88,7 @@ static CUresult place(CUdeviceptr pointer, CUstream stream, struct connection **
 
 static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c;
-    struct request r = {.op = OP_HTOD, .flags = wait ? FLAG_WAIT : 0, .arg = {pointer_there(to), bytes}};
+    struct request r = {.op = OP_HTOD, .flags = wait ? FLAG_WAIT : 0, .arg = {to, bytes}};
     r.bytes = bytes;
     TRY(place(to, stream, &c, &r, 2));
     if (!bytes) return CUDA_SUCCESS;
@@ -78,7 +98,7 @@ static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream
 
 static CUresult copy_out(void *to, CUdeviceptr from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c;
-    struct request r = {.op = OP_DTOH, .flags = wait ? FLAG_WAIT : 0, .arg = {pointer_there(from), bytes}};
+    struct request r = {.op = OP_DTOH, .flags = wait ? FLAG_WAIT : 0, .arg = {from, bytes}};
     TRY(place(from, stream, &c, &r, 2));
     if (!bytes) return CUDA_SUCCESS;
     if (!to) return CUDA_ERROR_INVALID_VALUE;
@@ -97,7 +117,7 @@ static CUresult across(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     while (!status && done < bytes) {
         while (!status && asked < bytes && ahead < CROSS_SLOTS) {
             size_t step = bytes - asked < CROSS_CHUNK ? bytes - asked : CROSS_CHUNK;
-            struct request r = {.op = OP_DTOH, .flags = FLAG_WAIT, .arg = {pointer_there(from) + asked, step}};
+            struct request r = {.op = OP_DTOH, .flags = FLAG_WAIT, .arg = {from + asked, step}};
             unsigned slot = slot_in % CROSS_SLOTS;
             waits[slot] = (struct pending){.to = buffer + slot * CROSS_CHUNK, .room = step};
             status = ask(source, &r, NULL, &waits[slot]);
@@ -113,7 +133,7 @@ static CUresult across(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
         if (status) break;
         bool last = done + step == bytes;
         struct request r = {.op = OP_HTOD, .flags = last ? FLAG_WAIT : 0, .bytes = step,
-                            .arg = {pointer_there(to) + done, step}};
+                            .arg = {to + done, step}};
         const void *data = buffer + slot * CROSS_CHUNK;
         status = last ? call(target, &r, data, NULL) : post(target, &r, data);
         done += step;
@@ -130,7 +150,7 @@ static CUresult across(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 static CUresult copy_on(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c, *other = pointer_server(from);
     struct request r = {.op = OP_DTOD, .flags = wait ? FLAG_WAIT : 0,
-                        .arg = {pointer_there(to), pointer_there(from), bytes}};
+                        .arg = {to, from, bytes}};
     if (!other) return CUDA_ERROR_INVALID_VALUE;
     if (other != pointer_server(to)) {
         TRY(ready());
@@ -151,7 +171,7 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
     if (a->c != b->c) return copy_on(to, from, bytes, stream, wait);
     struct connection *c;
     struct request r = {.op = OP_PEER, .flags = wait ? FLAG_WAIT : 0,
-                        .arg = {pointer_there(to), a->number, pointer_there(from), b->number, bytes}};
+                        .arg = {to, a->number, from, b->number, bytes}};
     TRY(place(to, stream, &c, &r, 5));
     if (!bytes) return CUDA_SUCCESS;
     return wait ? call(c, &r, NULL, NULL) : post(c, &r, NULL);
@@ -160,7 +180,7 @@ static CUresult copy_peer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from
 static CUresult set(CUdeviceptr to, unsigned value, size_t count, unsigned width, CUstream stream, bool wait) {
     struct connection *c;
     struct request r = {.op = OP_MEMSET, .flags = wait ? FLAG_WAIT : 0,
-                        .arg = {pointer_there(to), value, count, width}};
+                        .arg = {to, value, count, width}};
     TRY(place(to, stream, &c, &r, 4));
     if (!count) return CUDA_SUCCESS;
     return wait ? call(c, &r, NULL, NULL) : post(c, &r, NULL);

@@ -165,9 +165,11 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule hand
     struct request r = {.op = OP_MODULE_GLOBAL, .bytes = strlen(name), .arg = {m->o.number}};
     struct reply reply;
     TRY(call(m->o.c, &r, name, &reply));
-    CUdeviceptr at = pointer_here(m->o.c, reply.value[0]);
-    TRY(pointer_add(at, reply.value[1], m->o.context, m));
-    if (pointer) *pointer = at;
+    if (pointer_add(reply.value[0], reply.value[1], m->o.context, m)) {
+        say("a variable of %s has an address that memory of another server has; use fewer servers", m->o.c->name);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (pointer) *pointer = reply.value[0];
     if (bytes) *bytes = reply.value[1];
     return CUDA_SUCCESS;
 }

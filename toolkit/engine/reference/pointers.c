@@ -1,4 +1,4 @@
-/* The program's device memory by address: allocations and modules' variables. */
+/* The program's device memory by address: allocations and modules' variables, those of all servers side by side. */
 #define _GNU_SOURCE
 #include "pointers.h"
 
@@ -21,11 +21,19 @@ static size_t above(CUdeviceptr at) {
     return low;
 }
 
+/* Whether memory of another server is there. Called with the lock. */
+static bool taken(size_t i, CUdeviceptr at, size_t bytes, const struct connection *c) {
+    for (size_t k = i; k < count && all[k].at - at < bytes; k++)
+        if (all[k].context->c != c) return true;
+    return i && at - all[i - 1].at < all[i - 1].bytes && all[i - 1].context->c != c;
+}
+
 CUresult pointer_add(CUdeviceptr at, size_t bytes, struct object *context, const void *module) {
     CUresult status = CUDA_SUCCESS;
     pthread_rwlock_wrlock(&lock);
     size_t i = above(at);
-    if (i && all[i - 1].at == at) all[i - 1] = (struct allocation){at, bytes, context, module, all[i - 1].id};
+    if (taken(i, at, bytes, context->c)) status = ADDRESS_TAKEN;
+    else if (i && all[i - 1].at == at) all[i - 1] = (struct allocation){at, bytes, context, module, all[i - 1].id};
     else {
         if (count == room) {
             size_t more = room ? room * 2 : 64;
@@ -68,6 +76,12 @@ bool pointer_find(CUdeviceptr pointer, struct allocation *found) {
     if (there) *found = all[i - 1];
     pthread_rwlock_unlock(&lock);
     return there;
+}
+
+struct connection *pointer_server(CUdeviceptr pointer) {
+    struct allocation a;
+    if (connection_count > 1 && pointer_find(pointer, &a)) return a.context->c;
+    return current() ? current()->c : &connections[0];
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr pointer) {

@@ -4,6 +4,8 @@
 
 #include "client.h"
 
+#define ADDRESS_TAKEN 208 /* CUDA_ERROR_ALREADY_MAPPED */
+
 struct allocation {
     CUdeviceptr at;
     size_t bytes;
@@ -12,10 +14,13 @@ struct allocation {
     uint64_t id;
 };
 
+/* ADDRESS_TAKEN: another server has given the program memory there. */
 CUresult pointer_add(CUdeviceptr at, size_t bytes, struct object *context, const void *module);
 void pointer_drop(CUdeviceptr at);
 /* What was of that context, or of that module. */
 void pointers_forget(const struct object *context, const void *module);
+/* Whose memory it is; that of the current context where the program has none there, NULL without one. */
+struct connection *pointer_server(CUdeviceptr pointer);
 bool pointer_find(CUdeviceptr pointer, struct allocation *found);
 
 #endif
