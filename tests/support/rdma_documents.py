@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.support import tool_texts
 from tests.support.tool_documents import doc as tool_doc
 
 DATA = Path(__file__).parent.parent / "data" / "rdma"
@@ -58,6 +59,7 @@ EXPECTED = {
     "4.5-send_lat": {"rdma_send_latency_us": 3935.74, "rdma_send_latency_p99_us": 28943.25, "rdma_retransmits": 32},
     "ucx-1.13-put_lat": {"ucx_latency_us": 774.0, "rdma_retransmits": 0},
     "constructed-4.5-write_bw": {"rdma_write_bandwidth_gbps": 0.10, "rdma_retransmits": 0},
+    "constructed-4.5-write_bw-cuda": {"rdma_gpu_write_gbps": 0.10, "rdma_retransmits": 0},
     "constructed-ucx-1.13-tag_bw": {"ucx_bandwidth_gbps": 11531.36 * 8 * 1024 * 1024 / 1e9, "rdma_retransmits": 0},
 }  # fmt: skip
 
@@ -72,6 +74,12 @@ def _case(name: str) -> tuple[str, str, dict[str, Any], dict[str, Any]]:
     if name.endswith("tag_bw"):
         head, _, figures = said(f"{name}.out").partition("+--------------+")
         return "rdma-ucx", "+--------------+" + figures, {"peer": end(14, stdout=head)}, UCX_TAG
+    if name.endswith("-cuda"):
+        report = said(f"{name.removesuffix('-cuda')}.out")
+        told = {"gpu": 1, "gpu_address": "0000:1a:00.0", "gpu_name": "Tesla V100-SXM2-16GB", "gpu_memory": "dmabuf"}
+        other = {**told, "gpu": 0, "gpu_address": "0000:3b:00.0", "gpu_memory": "peermem"}
+        texts = [tool_texts.cuda(e["gpu"], e["gpu_address"], e["gpu_memory"]) + report for e in (told, other)]
+        return "rdma-gpu", texts[0], {**told, "peer": end(14, **other, stdout=texts[1])}, WRITE
     return "rdma-bandwidth", said(f"{name}.out"), {}, WRITE
 
 

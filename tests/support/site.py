@@ -244,6 +244,7 @@ def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rx
         "rdma-first-light": ("rdma_pingpong_us", 6.0, "us"),
         "rdma-ucx": ("ucx_latency_us", 2.2, "us"),
         "rdma-latency": (f"rdma_{op}_latency_us", 2.0, "us"),
+        "rdma-gpu": ("rdma_gpu_write_gbps", 38.0 * scale, "Gbit/s"),
         "rdma-bandwidth": (
             f"rdma_{op}_{'bidirectional' if both == 2 else 'bandwidth'}_gbps",
             38.5 * both * scale,

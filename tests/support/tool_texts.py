@@ -93,6 +93,20 @@ def perftest_bandwidth(asked: Params, machine: Any, gid_index: int, gbps: float)
     return "\n".join([*said, LINE]) + "\n"
 
 
+def cuda(number: int, address: str, memory: str, name: str = "Tesla V100-SXM2-16GB") -> str:
+    """What perftest says of the GPU that it was told, the last of those that it lists, before its report."""
+    _, bus, device = address.upper().removesuffix(".0").split(":")
+    listed = [f"CUDA device {n}: PCIe address is {n:02X}:00" for n in range(number)]
+    said = ["initializing CUDA", "Listing all CUDA devices in system:", *listed,
+            f"CUDA device {number}: PCIe address is {bus}:{device}", "", f"Picking device No. {number}",
+            f"[pid = 4711, dev = {number}] device name = [{name}]", "creating CUDA Ctx",
+            "making it the current CUDA Ctx", "CUDA device integrated: 0"]  # fmt: skip
+    at = "address at 0x7f1c00000000 aligned at 0x7f1c00000000 with aligned size 16777216"
+    said += [f"using DMA-BUF for GPU buffer {at}"] * (memory == "dmabuf")
+    said += ["allocated GPU buffer of a 16777216 address at 0x55d0c8d5f6b8 for type CUDA_MEM_DEVICE"]
+    return "\n".join(said) + "\n"
+
+
 def perftest_latency(asked: Params, machine: Any, gid_index: int, us: float) -> str:
     """Around `us`."""
     said = _head(asked, f"{TESTS[asked['op']]} Latency", machine, gid_index)

@@ -12,7 +12,18 @@ from typing import Literal
 from validation.probes import ProbeDoc
 
 OWN = frozenset(
-    {"tool-missing", "no-device", "port-down", "no-gid", "gid-type", "link-layer", "mtu", "memlock", "tool"}
+    {
+        "tool-missing",
+        "no-device",
+        "port-down",
+        "no-gid",
+        "gid-type",
+        "link-layer",
+        "mtu",
+        "memlock",
+        "gpu-memory",
+        "tool",
+    }
 )
 """Faults that an end has by itself; the others are what one end sees of the way or of the other end."""
 

@@ -41,6 +41,7 @@ from validation.judging.ncclenv import judge_library_env
 from validation.judging.nvfabric import judge_nvfabric
 from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
+from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
@@ -88,6 +89,9 @@ METHODS = {
         "RDMA figures of a pair by operation against the fabric profile's bounds",
         figures=True,
         counts="results",
+    ),
+    "rdma-gpu": Method(
+        judge_rdma_gpu, "RDMA between the memory of GPUs of a pair's nodes, beside that of hosts", counts="results"
     ),
     "count": Method(judge_counts, "the largest sample, of which 0 is one too, against the bound"),
     "works": Method(judge_works, "every measurement of a pair of ports did what it should"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import FIRST, Kind, Parser, addresses
 from validation.model import Call, Job, Measurement, Topology
-from validation.parsers import perftest, rdma_tools
+from validation.parsers import perftest, rdma_gpu, rdma_tools
 
 LIGHT = "rdma-first-light"
 
@@ -39,5 +39,6 @@ KINDS = (
     ),
     _kind("rdma-bandwidth", "RDMA bandwidth", perftest.bandwidth),
     _kind("rdma-latency", "RDMA latency", perftest.latency),
+    _kind("rdma-gpu", "RDMA between GPUs' memory", rdma_gpu.parse),
     _kind("rdma-ucx", "RDMA by UCX", rdma_tools.ucx),
 )

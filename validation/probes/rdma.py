@@ -62,6 +62,7 @@ SAID = (
 
 WORDS = {
     "memlock": "the limit of lockable memory is too low",
+    "gpu-memory": "the adapter cannot register the GPU's memory (nvidia_peermem, DMA-BUF, the IOMMU)",
     "no-device": "the tool finds no such RDMA device",
     "port-down": "the RDMA port is not active",
     "path": "the connection cannot be set up: GID or MTU of the two ends do not fit",
@@ -277,6 +278,8 @@ def explain(ran: Ran) -> Fault | None:
         match = re.search(pattern, said)
         if match:
             line = next(line for line in said.splitlines() if match.group(0) in line or re.search(pattern, line))
+            if code == "memlock" and any(word.startswith("--use_cuda") for word in ran.command):
+                code = "gpu-memory"
             limit = f" (limit {memlock()} bytes)" if code == "memlock" else ""
             return Fault(code, f"{WORDS[code]}{limit}: {line.strip()}")
     if ran.returncode < 0:

@@ -17,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from validation.probes import rdma, rdma_bandwidth, rdma_first_light, rdma_latency, rdma_perftest, rdma_ucx
+from validation.probes import rdma, rdma_bandwidth, rdma_first_light, rdma_gpu, rdma_latency, rdma_perftest, rdma_ucx
 from validation.probes.tool import finish_tool, run_tool, start_tool
 
 ENDS: dict[str, type[rdma.Ends]] = {
     "rdma-bandwidth": rdma_bandwidth.Asked,
     "rdma-first-light": rdma_first_light.Asked,
+    "rdma-gpu": rdma_gpu.Asked,
     "rdma-latency": rdma_latency.Asked,
     "rdma-ucx": rdma_ucx.Asked,
 }
@@ -42,6 +43,9 @@ def _plan(args: rdma.Ends) -> tuple[rdma.Device, list[str], dict[str, str], dict
         return device, rdma_ucx.command_for(args, device, None), rdma_ucx.environment(args, device), {}
     assert isinstance(args, rdma_perftest.Asked)
     device = rdma_perftest.look(args)
+    if isinstance(args, rdma_gpu.Asked):
+        chosen = rdma_gpu.choose(args)
+        return device, [*rdma_perftest.command_for(args, device, None), *rdma_gpu.options(chosen)], {}, chosen
     return device, rdma_perftest.command_for(args, device, None), {}, {}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from validation.kinds.gpu import gpus_of
 from validation.model import Endpoint, Measurement, Node, Param, Topology
 from validation.suites.common import Part, Request, pair_id, pair_rounds
 
@@ -27,6 +28,7 @@ LAB_QPS = 2
 LAB_SIZES = ((256, 100), (1 << 20, 5))  # beside the usual message: (bytes, messages)
 SWEEP_MESSAGES = 1000  # of each size from 2 bytes to 8 MiB; at 100 Gbit/s about 2 s
 FUNCTIONAL = "tr.rdmafn"
+CUDA_S = 4  # both ends start CUDA; without persistence each GPU takes about a second
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,20 @@ class _Rounds:
         for test, size in (("put_lat", 8),) if self.lab else (("put_lat", 8), ("put_bw", 65536), ("tag_bw", 1 << 20)):
             ucx: dict[str, Param] = {"ucx_test": test, "size_bytes": size, "iterations": pace.ucx, "warmup": 10}
             self.add("rdma-ucx", test, ucx, 0.5)
+        self.gpus()
+
+    def gpus(self) -> None:
+        """Writes between the memory of GPUs, where both nodes have some; reported."""
+        have = {node.name for node in self.topology.nodes if gpus_of(node, self.request.topology) is not None}
+        criteria = self.request.serving("rdma-gpu")
+        if criteria and have and (self.lab or len(have) < 2):
+            few = "no adapter reaches that of emulated ones" if self.lab else "one node has GPUs"
+            self.part.leave_out(f"RDMA between GPUs' memory: {few}", *criteria)
+        if self.lab:
+            return
+        anyway: dict[str, Param] = {"anyway": True} if self.request.options.get("anyway") else {}
+        both = {**self.bandwidth("write"), **anyway}
+        self.add("rdma-gpu", "", both, self.run_s() + CUDA_S, lambda a, b: {a.node, b.node} <= have, functional=False)
 
     def sizes(self) -> None:
         """Other message sizes than the judged one; reported, not judged."""
@@ -149,11 +165,13 @@ class _Rounds:
         run_s: float,
         which: Callable[[Endpoint, Endpoint], bool] | None = None,
         judged: bool = True,
+        functional: bool = True,
     ) -> None:
-        """Rounds of one kind of run over all pairs, or those that `which` picks. Every run shows whether RDMA works."""
+        """Rounds of one kind of run over all pairs, or those that `which` picks. `functional`: it shows whether RDMA
+        works at all."""
         known = {c.id for c in self.request.criteria}
         figures = self.request.serving(kind) if judged else ()
-        criteria = tuple(dict.fromkeys([*(c for c in (FUNCTIONAL,) if c in known), *figures]))
+        criteria = tuple(dict.fromkeys([*(c for c in (FUNCTIONAL,) if c in known and functional), *figures]))
         if not criteria:
             return
         port = UCX_PORT if kind == "rdma-ucx" else CONTROL_PORT

@@ -209,8 +209,13 @@ class Player:
             "memlock": "unlimited",
             **{f"{way}_{unit}": PLENTY for way in ("sent", "received") for unit in ("packets", "bytes")},
         }  # fmt: skip
+        said = ""
+        if kind == "rdma-gpu":
+            address = next(c for c in machines.facts(machine, node, 9000)["pci"] if c["what"] == "gpu")["address"]
+            found |= {"gpu": 0, "gpu_address": address, "gpu_name": machine.gpu, "gpu_memory": "peermem"}
+            said = tool_texts.cuda(0, address, "peermem", machine.gpu)
         if serves:
-            return kind, tool_texts.ucx_server(asked) if kind == "rdma-ucx" else "", found
+            return kind, tool_texts.ucx_server(asked) if kind == "rdma-ucx" else said, found
         if kind == "rdma-first-light":
             return "ibv_rc_pingpong", tool_texts.pingpong(asked, 6.0, here, there), found
         if kind == "rdma-ucx":
@@ -218,7 +223,7 @@ class Player:
         found |= {"op": asked["op"], "cm": asked["cm"]}
         if kind == "rdma-latency":
             return "perftest", tool_texts.perftest_latency(asked, machine, index, LATENCY_US[asked["op"]]), found
-        return "perftest", tool_texts.perftest_bandwidth(asked, machine, index, gbps), found
+        return "perftest", said + tool_texts.perftest_bandwidth(asked, machine, index, gbps), found
 
     def collectives(self, asked: dict[str, Any]) -> tuple[str, str, dict[str, Any]]:
         """All GPUs of the servers, at three quarters of what the ports of one allow."""
