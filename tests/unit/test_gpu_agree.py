@@ -96,6 +96,22 @@ def test_above_two_percent_is_a_remark_with_pair_direction_and_both_figures_and_
     assert "GPU 1 to GPU 0 by P2P: ours 10.19, nvbandwidth 5 GB/s (-50.9%)" in reason(far, "nvbandwidth")
 
 
+def test_a_cell_of_n_a_is_no_figure_is_said_and_is_no_agreement() -> None:
+    lacking = {**made.USUAL, H2D: [[12.3, None]], WRITE: [[None, None], [10.21, None]]}
+    for text in (made.nvbandwidth_text(lacking), made.nvbandwidth_json(lacking)):
+        [tool, _] = facts(nvbandwidth=text).tools
+        assert not [c for c in tool.cells if (c.what, c.source, c.target) in (("h2d", None, 1), ("peer", 0, 1))]
+        assert min(c.gb_s for c in tool.cells) > 10
+        assert set(tool.gaps) == {f"{H2D}: no figure of GPU 1", f"{WRITE}: no figure of GPU 0 to GPU 1"}
+        said = judged(nvbandwidth=text)
+        assert (said.verdict, said.reason_code) == ("pass", "remarked")
+        assert f"{H2D}: no figure of GPU 1" in reason(said, "nvbandwidth")
+    nothing = {key: [[None, None]] for key in TESTS} | {WRITE: [[None, None], [None, None]]}
+    none = judged(nvbandwidth=made.nvbandwidth_text(nothing))
+    assert (none.verdict, none.reason_code) == ("not-measured", "tool-failed")
+    assert "ended with 0 and measured nothing" in none.reason
+
+
 def test_gpus_are_told_apart_by_their_places_and_not_by_their_numbers() -> None:
     swapped = TEXT.replace(":1a:", ":xx:").replace(":1b:", ":1a:").replace(":xx:", ":1b:")
     slow = swapped.replace("     12.30     12.29", "     12.30      9.00")
