@@ -87,7 +87,7 @@ def test_every_criterion_with_a_probe_is_planned():
     plans.append(plan_of(gpus, options={"tf_cnn_benchmarks": "/opt/x.py"}))
     direct = [n.model_copy(update={"ports": tuple(p.model_copy(update={"rdma": True}) for p in n.ports)})
               for n in gpus.nodes]  # fmt: skip
-    plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["training"], fabric="roce40"))
+    plans.append(plan_of(gpus.model_copy(update={"nodes": tuple(direct)}), ["transport", "training"], fabric="roce40"))
     planned = {c for plan in plans for m in plan.measurements for c in m.criteria}
     assert planned == {c.id for c in CRITERIA if c.no_probe is None}
 
