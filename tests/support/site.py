@@ -13,13 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.driver import whole
-from validation.built import NodeBuilt
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
-from validation.facts import AsBuiltFacts, CheckOutcome, ConvergedFacts
 from validation.judge import judge
-from validation.kinds import parse
-from validation.kinds.gpu import EMULATED
 from validation.model import (
     Bom,
     Denied,
@@ -160,7 +156,9 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
     if measurement.kind.startswith("rdma-") and measurement.endpoints:
         return healthy_rdma(measurement)
     if measurement.kind in ("as-built", "converged"):
-        return _as_built(measurement)
+        from tests.support.healthy_nodes import as_built  # which stands on this module
+
+        return as_built(measurement)
     if measurement.kind == "dcgm-diag":
         absent = {"type": "dcgm", "form": 0, "level": measurement.params["level"], "returncode": 127, "version": ""}
         return result(measurement, facts={**absent, "driver": "", "trouble": "none here", "gpus": [], "tests": []})
@@ -181,7 +179,9 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
 
         return healthy_collectives(measurement, port_gb_s=link_gbps / 8)
     if measurement.kind == "gpu-copies":
-        return _gpu_copies(measurement)
+        from tests.support.healthy_nodes import gpu_copies
+
+        return gpu_copies(measurement)
     if measurement.kind in ("gpu-load", "gpu-tools"):
         from tests.support.gpu_load_documents import healthy_others  # which only some sites need
 
@@ -192,17 +192,6 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return healthy_turns(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
-
-
-def _gpu_copies(measurement: Measurement) -> Result:
-    """Copies of a node's GPUs, emulated ones of the lab by what is asked of them."""
-    from tests.support import gpu_copies_documents as made  # which only some sites need
-
-    params = measurement.params
-    emulated = params["largest_bytes"] == EMULATED["largest_bytes"]
-    found = made.report(params, int(str(params["gpus"])) or 2, emulated=emulated)
-    samples, facts = parse("gpu-copies", made.document(found), params)  # type: ignore[arg-type]
-    return result(measurement, samples, facts=facts)
 
 
 def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str, Any]:
@@ -218,20 +207,6 @@ def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str,
         "loss_first": 2.3, "loss_last": 0.2, "parameters": 109698, "threads": 1, "python": "3.11.2", "torch": "1.13.1",
         "horovod": "0.28.1", "mpi": "4.1.4", "carriers": list(told),
     }  # fmt: skip
-
-
-def _as_built(measurement: Measurement) -> Result:
-    """Every check passed, and nothing would change."""
-    node = measurement.nodes[0]
-    if measurement.kind == "as-built":
-        names = tuple(measurement.params["checks"])  # type: ignore[arg-type]
-        found = [CheckOutcome(name=name, outcome="passed") for name in names]
-        counted = [("checks_passed", len(names)), ("checks_not_passed", 0)]
-        facts: Any = AsBuiltFacts(node=node, checks=tuple(found), checks_sha256="0" * 64)
-    else:
-        nodes = tuple(NodeBuilt(node=name, outcome="ok", ok=120, changed=0) for name in measurement.nodes)
-        counted, facts = [("changed_tasks", 0)], ConvergedFacts(nodes=nodes, version="toolkit 0.1.0")
-    return result(measurement, [Sample(metric=m, value=v, unit="count") for m, v in counted], facts=facts)
 
 
 def healthy_rdma(measurement: Measurement, scale: float = 1.0, device: str = "rxe_fab0") -> Result:

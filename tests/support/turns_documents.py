@@ -49,7 +49,7 @@ def job(m: Measurement, way: str, rate: float, **changes: Any) -> str:
         "torch": "2.14.1", "horovod": "0.28.1", "framework": "horovod", "allreduce_s": [0.1 * s for s in steps],
         "allreduce_kernels": [], "compute_s": [0.8 * s for s in steps],
         "input_s": [(0.05 if real else 0.0) * s for s in steps], "cannot": "",
-        "source": "256 JPEG images of its own, in the page cache, 110 kB each" if real else "", "workers": 4 * real,
+        "source": "256 JPEG pictures of its own, in the page cache, 110 kB each" if real else "", "workers": 4 * real,
     }  # fmt: skip
     return json.dumps({**report, **changes}) + "\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from validation.probes import train_tiny
-from validation.probes.train_data import BadData, Pictures, look, order, pixels, share
+from validation.probes.train_data import BadData, Pictures, look, order, pixels, share, storage_of
 from validation.probes.train_records import Unreadable, example, example_of, framed, masked_crc
 
 FEW = 2
@@ -171,3 +171,32 @@ def test_jpeg_and_png_are_decoded_in_whatever_colours_they_are() -> None:
     assert pixels(stored("PNG", "L"))[2] == b"\xff" * 45
     with pytest.raises(BadData, match="cannot be decoded"):
         pixels(stored("JPEG", "RGB")[:200])
+
+
+MOUNTS = """/dev/nvme0n1p2 / ext4 rw,relatime 0 0
+head:/data /data nfs4 rw,vers=4.2 0 0
+/dev/nvme1n1 /data/local\\040disk xfs rw 0 0
+10.0.0.9:6789:/ /ceph ceph rw 0 0
+data@ops:/x /far fuse.own rw 0 0
+"""
+
+
+def test_a_network_disk_is_told_by_its_server(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(MOUNTS)
+    assert storage_of("/data/imagenet", mounts) == "nfs4 of head:/data, over the network"
+    assert storage_of("/data", mounts) == "nfs4 of head:/data, over the network"
+    assert storage_of("/database", mounts) == "ext4"
+    assert storage_of("/data/local disk/train", mounts) == "xfs"
+    assert storage_of("/ceph/x", mounts) == "ceph of 10.0.0.9:6789:/, over the network"
+    assert storage_of("/far", mounts) == "fuse.own of data@ops:/x, over the network"
+    (tmp_path / "link").symlink_to("/data/imagenet")
+    assert storage_of(str(tmp_path / "link"), mounts) == "nfs4 of head:/data, over the network"
+    assert storage_of("/data", tmp_path / "none") == "an unknown file system"
+
+
+@pytest.mark.parametrize("kind", train_tiny.FORMATS)
+def test_no_more_pictures_are_looked_for_than_wanted(tmp_path: Path, kind: str) -> None:
+    found = look(str(tiny(tmp_path, kind)), "train", 10, FEW)
+    assert FEW <= len(found) < FEW * train_tiny.CLASSES
+    assert found.read(len(found) - 1)

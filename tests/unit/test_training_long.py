@@ -169,6 +169,13 @@ def test_an_input_that_bounds_the_rate_is_told() -> None:
     assert "images/s, so that it bounds the rate" in str(judged(slow).judgements[0].text)
 
 
+def test_the_long_test_tells_where_its_pictures_were() -> None:
+    here, far = trained(0.93), "nfs4 of head:/data, over the network"
+    assert " on nfs4" not in str(judged(here).judgements[0].text)
+    here["storage"] = far
+    assert f"(1000 classes, tfrecord on {far}) on " in str(judged(here).judgements[0].text)
+
+
 def test_vgg19_is_reported_and_held_to_nothing() -> None:
     found = judged(trained(0.70, model="vgg19"), models="vgg19")
     assert (found.verdict, found.reason_code) == ("not-applicable", "reported")

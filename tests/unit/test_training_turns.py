@@ -282,10 +282,16 @@ def test_gpudirect_counts_where_the_log_shows_it() -> None:
 def test_files_must_feed_the_gpus() -> None:
     found = verdict("tn.cpu")
     assert found.verdict == "pass", found.reason
-    assert "256 JPEG images of its own" in str(found.judgements[0].text)
+    assert "256 JPEG pictures of its own" in str(found.judgements[0].text)
     assert "(5%) for images" in str(found.judgements[0].text)
     starved = verdict("tn.cpu", rates={"synthetic": 800.0, "real": 500.0})
     assert (starved.verdict, starved.reason_code) == ("fail", "below-floor")
+
+
+def test_files_of_a_network_disk_are_told_where_the_rate_is() -> None:
+    far = "50000 pictures of /data/imagenet (folders) on nfs4 of head:/data, over the network"
+    found = verdict("tn.cpu", changes={"real": {"source": far}})
+    assert far in str(found.judgements[0].text)
 
 
 def test_scale_out_is_reported_beside_scale_up() -> None:

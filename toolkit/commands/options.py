@@ -36,11 +36,7 @@ def training_options(command: F) -> F:
             ("--models", "NAME,...", f"Suite training: {', '.join(NETWORKS)}; {several}.  [default: by the servers]"),
             ("--batch", "N,...", "Suite training: images per GPU and step.  [default: 128 on GPUs]"),
             ("--gpus", "N,...", "Suite training: numbers of GPUs.  [default: 1, those of a server, all]"),
-            (
-                "--images",
-                "DIR",
-                "Suite training: JPEG files beside synthetic images (tn.cpu).  [default: its own]",
-            ),
+            ("--images", "DIR", "Suite training: pictures beside synthetic images (tn.cpu).  [default: its own]"),
             ("--dtype", "NAME,...", f"Suite training: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
             ("--data", "DIR", "Suite training: with the long test, on these pictures; toolkit train long --help."),
             ("--checkpoints", "DIR", "Suite training: for the checkpoints of the long test."),

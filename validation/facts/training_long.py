@@ -68,6 +68,7 @@ class LongTrainingFacts(Model):
     seed: Count
     framework: str
     format: Literal["folders", "tar", "tfrecord"]
+    storage: str = ""  # file system of the pictures, and its server where that is a network's
     images: Count
     val_images: Count
     classes: Count

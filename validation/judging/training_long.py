@@ -65,7 +65,8 @@ def told(facts: LongTrainingFacts) -> str:
     rate = sum(line.images for line in facts.curve) / trained if trained else 0.0
     name = NETWORKS[facts.model].title if facts.model in NETWORKS else facts.model
     words = (
-        f"{name}, {facts.epochs} epochs of {facts.images} images ({facts.classes} classes, {facts.format}) on "
+        f"{name}, {facts.epochs} epochs of {facts.images} images ({facts.classes} classes, {facts.format}"
+        f"{' on ' if facts.storage else ''}{facts.storage}) on "
         f"{facts.world_size} rank{'' if facts.world_size == 1 else 's'}: training top-1 {last.train_top1:.2%}, top-5 "
         f"{last.train_top5:.2%}; validation top-1 {last.val_top1:.2%}, top-5 {last.val_top5:.2%}; {_time(hours)}, "
         f"{_time(trained / 3600)} of them training at {rate:.4g} images/s, {_time(facts.predicted.hours)} predicted"

@@ -15,16 +15,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
-import importlib
 import json
 import math
 import os
 import platform
-import signal
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves
 
 from validation.probes import gpu_watch, train_trace
 from validation.probes.train_input import Feed, feed_of
-from validation.probes.train_networks import NETWORKS, PRECISIONS, PRODUCTS, SMALL, Missing, build
-from validation.probes.train_world import Alone, join, take_device
+from validation.probes.train_networks import NETWORKS, PRODUCTS, SMALL, Missing, build
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, parser_of
 
 PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
 LEARNING_RATE = 0.01
 MOMENTUM, WEIGHT_DECAY = 0.9, 0.0001  # Dell whitepaper 2019, section 7.4.1
 TRACED = {True: 5, False: 3}  # steps after the measured ones of which a trace is kept, on GPUs and on processors
-PR_SET_PDEATHSIG = 1
 EXIT_MEMORY = 77  # a rank that found no memory in the middle of the job: the others wait for it
 
 
@@ -212,33 +210,48 @@ def no_memory(torch: Any, fault: RuntimeError) -> bool:
 
 def prepare(args: argparse.Namespace, torch: Any, world: Alone) -> tuple[Training | None, dict[str, Any]]:
     """What is ready to train on every rank, or why one of them cannot, which all of them learn."""
-    why, training = args.no_images, None
-    found: dict[str, Any] = {}
+    why, device = args.no_images, None
     try:
         device = Device(torch, world, args)
     except CannotTrain as fault:
         why = str(fault)
-    if not any(stopped(torch, world, why)):
-        try:
-            at = device.settle(world)
-        except CannotTrain as fault:
-            why = str(fault)
-        if not any(stopped(torch, world, why)):
-            try:
-                training = Training(torch, world, device, at, args)
-                found = {"products": training.try_alone(), "tf32": device.rounds_to_tf32(at)}
-            except Missing as fault:
-                why = str(fault)
-            except RuntimeError as fault:
-                if not no_memory(torch, fault):
-                    raise
-                why = f"out of memory: a batch of {args.batch} images does not fit on {device.words}"
-        found["devices"] = world.texts(torch, device.words)
-        if device.cuda:  # before the rank came: how many processes worked on its GPU, and the bytes that they held
-            held = device.watch.who["others"] if device.watch else {}
-            found["others"] = world.gather(torch, [float(len(held)), float(sum(held.values()))])
+    training, found, why = settled(
+        args, torch, world, device, why, lambda device, at: Training(torch, world, device, at, args)
+    )
+    if device is not None and device.cuda:
+        # before the rank came: how many processes worked on its GPU, and the bytes that they held
+        held = device.watch.who["others"] if device.watch else {}
+        found["others"] = world.gather(torch, [float(len(held)), float(sum(held.values()))])
     said = [text for text in world.texts(torch, why) if text]
     return training, {**found, "cannot": said[0] if said else "", "cannot_ranks": len(said)}
+
+
+def settled(
+    args: argparse.Namespace, torch: Any, world: Alone, device: Device | None, why: str, made: Callable[..., Any]
+) -> tuple[Any, dict[str, Any], str]:
+    """What `made(device, where)` makes, with a first step of it, what was found, and why this rank cannot train.
+
+    All ranks come here, those too that cannot: nobody settles where one does not.
+    """
+    learner, found = None, dict[str, Any]()
+    if any(stopped(torch, world, why)) or device is None:
+        return learner, found, why
+    try:
+        at = device.settle(world)
+    except CannotTrain as fault:
+        why = str(fault)
+    if not any(stopped(torch, world, why)):
+        try:
+            learner = made(device, at)
+            found = {"products": learner.try_alone(), "tf32": device.rounds_to_tf32(at)}
+        except Missing as fault:
+            why = str(fault)
+        except RuntimeError as fault:
+            if not no_memory(torch, fault):
+                raise
+            why = f"out of memory: a batch of {args.batch} images does not fit on {device.words}"
+    found["devices"] = world.texts(torch, device.words)
+    return learner, found, why
 
 
 def stopped(torch: Any, world: Alone, why: str) -> list[float]:
@@ -249,25 +262,17 @@ def stopped(torch: Any, world: Alone, why: str) -> list[float]:
 def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
     """Run all steps on this rank and gather what the ranks measured; the same dictionary on every rank."""
     training, found = prepare(args, torch, world)
-    about = {
-        "world_size": world.size,
+    told = {
+        **about(args, torch, world),
         "hosts": world.texts(torch, socket.gethostname()),
-        "model": args.model,
-        "precision": args.precision,
-        "batch": args.batch,
         "warmup": args.warmup,
         "steps": args.steps,
-        "framework": world.name,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "horovod": world.version if world.name == "horovod" else "",
         "source": args.feed.source if args.feed else "",
         "workers": args.feed.workers if args.feed else 0,
         **found,
     }
-    if about["cannot"] or training is None:
-        return about
+    if told["cannot"] or training is None:
+        return told
     training.begin()
     losses, seconds = [], []
     watch = training.device.watch
@@ -277,7 +282,7 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
             losses.append(loss)
             seconds.append(times)
     seen = {"watch": gpu_watch.of_ranks(watch, world, torch)} if watch is not None else {}
-    return {**about, **seen, **figures(args, torch, world, training, losses, seconds)}
+    return {**told, **seen, **figures(args, torch, world, training, losses, seconds)}
 
 
 def figures(
@@ -295,7 +300,7 @@ def figures(
     }
     mean = [sum(values) / world.size for values in zip(*world.gather(torch, losses))]
     lost = next((at + 1 for at, value in enumerate(mean) if not math.isfinite(value)), 0)
-    checks = world.gather(torch, [float(p.detach().double().sum()) for p in training.parameters])
+    same = agree(torch, world, training.parameters)
     trace = training.trace()
     return {
         "step_s": [round(s, 6) for s in slowest],
@@ -310,11 +315,7 @@ def figures(
         "loss_last": mean[-1] if math.isfinite(mean[-1]) else None,
         "loss_lost_step": lost,
         "loss_finite": not lost,
-        "ranks_agree": all(
-            abs(value - first) <= 1e-6 * max(map(abs, checks[0]))
-            for row in checks
-            for value, first in zip(row, checks[0])
-        ),
+        "ranks_agree": same,
         "parameters": sum(p.numel() for p in training.parameters),
     }
 
@@ -335,33 +336,14 @@ def say_who(world: Alone) -> None:
 
 def main() -> None:
     """One rank."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--warmup", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--batch", type=int, required=True)
-    parser.add_argument("--time-limit-s", type=int, required=True)
-    parser.add_argument("--model", choices=sorted(NETWORKS), default=SMALL)
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
-    parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
-    parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
     parser.add_argument("--images", choices=("synthetic", "real"), default="synthetic")
-    parser.add_argument("--data", default="", help="a folder of JPEG files; without it images of the program's own")
+    parser.add_argument("--data", default="", help="a folder with pictures; without it pictures of the program's own")
     parser.add_argument("--cores", type=int, default=0, help="processors of each rank; 0: all of its share")
-    parser.add_argument("--transport", default="tcp")
-    parser.add_argument("--ends", default="")
     args = parser.parse_args()
-    # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.alarm(args.time_limit_s)
-
-    if args.ends:
-        take_device(args.transport, args.ends)
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-
-    # By name, for the controller that reads this file has it not.
-    torch: Any = importlib.import_module("torch")
-    torch.set_num_threads(1)
+    torch = begin_rank(args)
     args.feed, args.no_images = feed_of(torch, args, NETWORKS[args.model])
     world = join(torch, args.framework, args.meet, args.time_limit_s)
     say_who(world)

@@ -15,6 +15,7 @@ import io
 import os
 import random
 import re
+import sys
 import tarfile
 from array import array
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ SHARD = re.compile(r"(-\d+-of-\d+|\.tfrecords?)$")
 IN_RECORD = -1  # the label is in the record
 ONE_BASED = ("image/class/synset", "image/class/text")
 """Features that the scripts for ImageNet write, whose labels begin with 1."""
+MOUNTS = Path("/proc/self/mounts")
+NETWORK = ("nfs", "cifs", "smb", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "9p")
+"""File systems whose data come over a network; others are told by a source with a colon."""
 MAGIC = {b"\xff\xd8": "JPEG", b"\x89P": "PNG", b"P6": "PPM"}
 
 
@@ -36,7 +40,7 @@ class BadData(Exception):
 
 
 class Pictures:
-    """All pictures of a split: where each is, and its label. `kind`: folders, tar or tfrecord."""
+    """All pictures of a split: where each is, and its label. `kind`: folders, tar, tfrecord, or open."""
 
     def __init__(self, kind: str, classes: int) -> None:
         """An empty one. `classes` 0: the labels are in the records."""
@@ -55,6 +59,11 @@ class Pictures:
         self.offset.append(offset)
         self.size.append(size)
         self.label.append(label)
+
+    def opened(self, descriptor: int, name: str) -> None:
+        """Name the first file, which is open already: one that has no path, for this process and its forks."""
+        self.files.append(name)
+        self._open[0] = descriptor
 
     def __getstate__(self) -> dict[str, object]:
         """Without open files, which another process does not have."""
@@ -92,6 +101,23 @@ class Pictures:
         return data
 
 
+def storage_of(data: str, mounts: Path = MOUNTS) -> str:
+    """File system that a folder is on, in words, with the server of one that is reached over a network."""
+    real = os.path.realpath(data)
+    found = ("", "an unknown file system")
+    try:
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return found[1]
+    for line in lines:
+        source, where, kind, *_ = line.split(" ")
+        at = where.replace("\\040", " ")
+        if (real + "/").startswith(at.rstrip("/") + "/") and len(at) >= len(found[0]):
+            far = kind.startswith(NETWORK) or ":" in source
+            found = (at, f"{kind} of {source}, over the network" if far else kind)
+    return found[1]
+
+
 def order(seed: int, epoch: int, count: int) -> list[int]:
     """The order of an epoch's pictures: the same for the same seed, on whatever machine."""
     numbers = list(range(count))
@@ -105,10 +131,10 @@ def share(numbers: list[int], rank: int, world: int, batch: int) -> list[list[in
     return [numbers[at + rank * batch : at + (rank + 1) * batch] for at in range(0, len(numbers) - step + 1, step)]
 
 
-def look(data: str, split: str, labels: int) -> Pictures:
+def look(data: str, split: str, labels: int, most: int = 0) -> Pictures:
     """The pictures of `train` or `val` under a folder; BadData where it has none that can be used.
 
-    `labels`: how many classes the network tells apart.
+    `labels`: how many classes the network tells apart; `most`: no more is looked for after so many, 0 for all.
     """
     root = Path(data)
     if not root.is_dir():
@@ -117,7 +143,7 @@ def look(data: str, split: str, labels: int) -> Pictures:
             "(horovod_volumes), and readable for its user"
         )
     try:
-        found = _look(root, split)
+        found = _look(root, split, most or sys.maxsize)
     except OSError as fault:
         raise BadData(f"{fault.filename or data} cannot be read: {fault.strerror}") from None
     except (Unreadable, tarfile.TarError) as fault:
@@ -130,7 +156,7 @@ def look(data: str, split: str, labels: int) -> Pictures:
     return found
 
 
-def _look(root: Path, split: str) -> Pictures:
+def _look(root: Path, split: str, most: int) -> Pictures:
     for name in SPLITS[split]:
         folder = root / name
         if folder.is_dir():
@@ -138,22 +164,24 @@ def _look(root: Path, split: str) -> Pictures:
             classes = [entry for entry in entries if entry.is_dir()]
             files = [entry for entry in entries if entry.is_file() and not entry.name.startswith(".")]
             if classes:
-                return _folders(classes)
-            return _files(files, f"{folder} is empty")
+                return _folders(classes, most)
+            return _files(files, f"{folder} is empty", most)
     files = sorted(
         f for f in root.iterdir() if f.is_file() and f.name.startswith(tuple(f"{n}-" for n in SPLITS[split]))
     )
     if files:
-        return _files(files, "")
+        return _files(files, "", most)
     there = sorted(entry.name for entry in root.iterdir())
     what = f"it has {', '.join(there[:3])}{' and more' if len(there) > 3 else ''}" if there else "it is empty"
     raise BadData(f"{root} has neither a folder {' or '.join(SPLITS[split])} nor files {SPLITS[split][0]}-*: {what}")
 
 
-def _folders(classes: list[Path]) -> Pictures:
+def _folders(classes: list[Path], most: int) -> Pictures:
     found = Pictures("folders", len(classes))
     odd = ""
     for label, folder in enumerate(classes):
+        if len(found) >= most:
+            break
         before = len(found)
         for entry in sorted(os.scandir(folder), key=lambda one: one.name):
             if entry.name.lower().endswith(PICTURES):
@@ -166,7 +194,7 @@ def _folders(classes: list[Path]) -> Pictures:
     return found
 
 
-def _files(files: list[Path], empty: str) -> Pictures:
+def _files(files: list[Path], empty: str, most: int) -> Pictures:
     if not files:
         raise BadData(empty)
     first = files[0]
@@ -175,7 +203,7 @@ def _files(files: list[Path], empty: str) -> Pictures:
             others = [file for file in files if not fits(file)]
             if others:
                 raise BadData(f"{others[0]} is no {kind} file as {first.name} beside it is")
-            return reader(files)
+            return reader(files, most)
     raise BadData(
         f"{first} is of no format that is read here: folders of classes with pictures ({', '.join(PICTURES)}), "
         "tar shards (*.tar, not compressed) or TFRecord (*-of-*, *.tfrecord)"
@@ -190,9 +218,11 @@ def _is_records(file: Path) -> bool:
     return SHARD.search(file.name) is not None
 
 
-def _tar(files: list[Path]) -> Pictures:
+def _tar(files: list[Path], most: int) -> Pictures:
     found = Pictures("tar", 0)
     for number, path in enumerate(files):
+        if len(found) >= most:
+            break
         found.files.append(str(path))
         for key, (offset, size), label in _members(path):
             if label is None:
@@ -226,9 +256,11 @@ def _members(path: Path) -> Iterator[tuple[str, tuple[int, int], int | None]]:
         yield name, place, labels.get(key)
 
 
-def _records(files: list[Path]) -> Pictures:
+def _records(files: list[Path], most: int) -> Pictures:
     found = Pictures("tfrecord", 0)
     for number, path in enumerate(files):
+        if len(found) >= most:
+            break
         found.files.append(str(path))
         for offset, size in spans(str(path)):
             found.add(number, offset, size, IN_RECORD)

@@ -8,13 +8,9 @@ that on validation data is of whole pictures after each epoch.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import importlib
 import io
 import json
 import os
-import platform
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -26,20 +22,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves
 from validation.probes import train_tiny
 from validation.probes.train_cnn import (
     MOMENTUM,
-    PR_SET_PDEATHSIG,
     WEIGHT_DECAY,
     CannotTrain,
     Device,
     Products,
-    no_memory,
     say_who,
-    stopped,
+    settled,
 )
 from validation.probes.train_course import Course, Diverged, Training
-from validation.probes.train_data import BadData, Pictures, look
+from validation.probes.train_data import BadData, Pictures, look, storage_of
 from validation.probes.train_feed import Cut, Feeder
-from validation.probes.train_networks import NETWORKS, PRECISIONS, SMALL, Missing, build
-from validation.probes.train_world import Alone, join, take_device
+from validation.probes.train_networks import NETWORKS, build
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, parser_of
 
 SEED = 20190201
 MOST_WORKERS = 16  # processes that feed a rank; "16 CPU threads enough to feed the input pipeline" (Dell EMC, 2019)
@@ -200,8 +194,7 @@ def prepare(
     args: argparse.Namespace, torch: Any, world: Alone
 ) -> tuple[TorchLearner | None, list[Pictures], dict[str, Any]]:
     """What is ready to learn on every rank, or why one of them cannot, which all of them are told."""
-    why, learner, sets = "", None, []
-    found: dict[str, Any] = {}
+    why, device, sets = "", None, []
     network = NETWORKS[args.model]
     try:
         device = Device(torch, world, args)
@@ -216,22 +209,9 @@ def prepare(
         why = str(fault)
     except OSError as fault:
         why = f"{args.checkpoints} cannot be written: {fault.strerror}"
-    if not any(stopped(torch, world, why)):
-        try:
-            at = device.settle(world)
-        except CannotTrain as fault:
-            why = str(fault)
-        if not any(stopped(torch, world, why)):
-            try:
-                learner = TorchLearner(torch, world, device, at, args, sets)
-                found = {"products": learner.try_alone(), "tf32": device.rounds_to_tf32(at)}
-            except Missing as fault:
-                why = str(fault)
-            except RuntimeError as fault:
-                if not no_memory(torch, fault):
-                    raise
-                why = f"out of memory: a batch of {args.batch} images does not fit on {device.words}"
-        found["devices"] = world.texts(torch, device.words)
+    learner, found, why = settled(
+        args, torch, world, device, why, lambda device, at: TorchLearner(torch, world, device, at, args, sets)
+    )
     said = [(rank, text) for rank, text in enumerate(world.texts(torch, why)) if text]
     counts = {tuple(row) for row in world.gather(torch, [float(len(one)) for one in sets] or [0.0, 0.0])}
     if not said and len(counts) > 1:
@@ -244,22 +224,9 @@ def prepare(
 def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
     """The whole course; the same dictionary on every rank."""
     learner, sets, found = prepare(args, torch, world)
-    about = {
-        "world_size": world.size,
-        "model": args.model,
-        "precision": args.precision,
-        "batch": args.batch,
-        "epochs": args.epochs,
-        "seed": args.seed,
-        "framework": world.name,
-        "threads": torch.get_num_threads(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "horovod": world.version if world.name == "horovod" else "",
-        **found,
-    }
-    if about["cannot"] or learner is None:
-        return about
+    told = {**about(args, torch, world), "epochs": args.epochs, "seed": args.seed, **found}
+    if told["cannot"] or learner is None:
+        return told
     same: dict[str, Any] = {
         "network": args.model, "world": world.size, "batch": args.batch, "precision": args.precision,
         "epochs": args.epochs, "seed": args.seed, "framework": world.name, "format": sets[0].kind,
@@ -274,11 +241,12 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         training.resume()
         position = training.run()
     except (CannotTrain, Diverged) as fault:  # of all ranks at the same time
-        return {**about, "cannot": str(fault)}
-    checks = world.gather(torch, [float(p.detach().double().sum()) for p in learner.net.parameters()])
+        return {**told, "cannot": str(fault)}
+    same_parameters = agree(torch, world, learner.net.parameters())
     return {
-        **about,
+        **told,
         "format": sets[0].kind,
+        "storage": storage_of(sets[0].files[0]),
         "images": len(sets[0]),
         "val_images": len(sets[1]),
         "classes": sets[0].classes or NETWORKS[args.model].classes,
@@ -290,43 +258,21 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         "seconds": round(position.seconds, 3),
         "checkpoint_steps": training.every,
         "parameters": sum(p.numel() for p in learner.net.parameters()),
-        "ranks_agree": all(
-            abs(value - first) <= 1e-6 * max(map(abs, checks[0]))
-            for row in checks
-            for value, first in zip(row, checks[0])
-        ),
+        "ranks_agree": same_parameters,
     }
 
 
 def main() -> None:
     """One rank."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--data", required=True, help="folder; tiny, tiny:tar or tiny:tfrecord: made here")
     parser.add_argument("--checkpoints", required=True)
     parser.add_argument("--epochs", type=int, required=True)
-    parser.add_argument("--batch", type=int, required=True)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--checkpoint-steps", type=int, default=0)
     parser.add_argument("--workers", type=int, default=-1, help="-1: by the cores where there are GPUs, else none")
-    parser.add_argument("--time-limit-s", type=int, required=True)
-    parser.add_argument("--model", choices=sorted(NETWORKS), default=SMALL)
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
-    parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
-    parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
-    parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
-    parser.add_argument("--transport", default="tcp")
-    parser.add_argument("--ends", default="")
     args = parser.parse_args()
-    # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    signal.alarm(args.time_limit_s)
-    if args.ends:
-        take_device(args.transport, args.ends)
-    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
-
-    # By name, for the controller that reads this file has it not.
-    torch: Any = importlib.import_module("torch")
-    torch.set_num_threads(1)
+    torch = begin_rank(args)
     world = join(torch, args.framework, args.meet, args.time_limit_s)
     say_who(world)
     report = train(args, torch, world)

@@ -6,9 +6,13 @@ for the others and for the network after its own part was done. Read on the cont
 
 from __future__ import annotations
 
+import argparse
+import ctypes
 import importlib
 import importlib.util
 import os
+import platform
+import signal
 import socket
 import time
 from datetime import timedelta
@@ -16,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import rdma
+from validation.probes.train_networks import NETWORKS, PRECISIONS, SMALL
 
 TEXT_BYTES = 320
 NCCL_CONF = Path("/etc/nccl.conf")
+PR_SET_PDEATHSIG = 1
 
 
 class Clock:
@@ -283,3 +289,53 @@ def take_device(transport: str, ends: str) -> None:
             os.environ["UCX_IB_GID_INDEX"] = str(device.gid_index)
         return
     raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """What every training program is asked."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--time-limit-s", type=int, required=True)
+    parser.add_argument("--model", choices=sorted(NETWORKS), default=SMALL)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32")
+    parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
+    parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
+    parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
+    parser.add_argument("--transport", default="tcp")
+    parser.add_argument("--ends", default="")
+    return parser
+
+
+def begin_rank(args: argparse.Namespace) -> Any:
+    """Bind this rank to its job and its node's port; torch, before the rank meets the others."""
+    # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    signal.alarm(args.time_limit_s)
+    if args.ends:
+        take_device(args.transport, args.ends)
+    os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+    torch: Any = importlib.import_module("torch")  # by name, for the controller that reads this file has it not
+    torch.set_num_threads(1)
+    return torch
+
+
+def about(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
+    """What every report of a training says of its job."""
+    return {
+        "world_size": world.size,
+        "model": args.model,
+        "precision": args.precision,
+        "batch": args.batch,
+        "framework": world.name,
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "horovod": world.version if world.name == "horovod" else "",
+    }
+
+
+def agree(torch: Any, world: Alone, parameters: Any) -> bool:
+    """Whether all ranks ended with the same parameters, by the sum of each of them."""
+    checks = world.gather(torch, [float(p.detach().double().sum()) for p in parameters])
+    most = 1e-6 * max(map(abs, checks[0]))
+    return all(abs(value - first) <= most for row in checks for value, first in zip(row, checks[0]))

@@ -4,34 +4,25 @@ Runs on the launching node as the short training does, with the same launchers, 
 checkpoint that is in its folder, so that a training which was ended, by whatever, loses what came after the last one.
 
 `stdout`: the launcher's output, in it one line of JSON from rank 0 (train_long.py): world_size, hosts, devices, model,
-precision, batch, epochs, seed, framework, format, images, val_images, classes, steps (of an epoch), curve (a line for
-each epoch: rate, loss, train_top1, train_top5, val_loss, val_top1, val_top5, images, train_s, input_s, val_s,
-images_per_s), predicted (step_s, images_per_s, input_images_per_s, hours), resumed (where it went on, each time),
-seconds, checkpoint_steps, workers, parameters, ranks_agree, threads, python, torch, horovod. `cannot` where it could
-not train at all, and why. `facts`: the same, and mpi.
+precision, batch, epochs, seed, framework, format, storage (the file system of the pictures), images, val_images,
+classes, steps (of an epoch), curve (a line for each epoch: rate, loss, train_top1, train_top5, val_loss, val_top1,
+val_top5, images, train_s, input_s, val_s, images_per_s), predicted (step_s, images_per_s, input_images_per_s, hours),
+resumed (where it went on, each time), seconds, checkpoint_steps, workers, parameters, ranks_agree, threads, python,
+torch, horovod. `cannot` where it could not train at all, and why. `facts`: the same, and mpi.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc
-from validation.probes.tool import Ran, document, run_tool
-from validation.probes.training_short import (
-    MIN_PATH,
-    command_for,
-    explained,
-    in_container,
-    mpi_version,
-    report_of,
-    version,
-)
+from validation.probes.tool import Ran, document
 from validation.probes.training_short import Asked as Job
+from validation.probes.training_short import explained, train, version, with_mpi
 
 PROGRAM = Path(__file__).with_name("train_long.py")
 
@@ -79,18 +70,7 @@ def probe(args: Asked) -> ProbeDoc:
     """Train all epochs, or those that are left."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        command = command_for(args, lambda framework: program(args, framework))
-        command = in_container(args.enter, command) if args.enter else command
-        ran = run_tool(command, env={"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")})
-        if ran.returncode != 0:
-            return ran, {}, None
-        try:
-            facts = report_of(ran.stdout)
-            error = wrong(args, facts)
-        except (ValueError, KeyError, TypeError) as fault:
-            return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
-        if args.launcher == "mpirun":
-            facts["mpi"] = mpi_version(args)
-        return ran, facts, error
+        job = train(args, lambda framework: program(args, framework), lambda report: wrong(args, report))
+        return with_mpi(args, job)
 
     return explained(document("training-long", "horovod", measure, lambda ran: version(ran.stdout)))

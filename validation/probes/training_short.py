@@ -62,7 +62,7 @@ class Asked:
     ends: list[str] = field(default_factory=list)  # INTERFACE@ADDRESS: the fabric port of each host
     shared_cores: bool = False  # the nodes share cores: ranks yield when they wait
     images: Literal["synthetic", "real"] = "synthetic"  # real: of files, read and decoded while the job trains
-    data: str = ""  # folder of JPEG files for real images; "": files of the program's own
+    data: str = ""  # folder of pictures for real images; "": of the program's own
     cores: int = 0  # processors of each rank; 0: all that it may use
     variables: list[str] = field(default_factory=list)  # of NCCL: NAME=VALUE
     ssh_port: int = 50000
@@ -206,9 +206,17 @@ def _since(args: Asked, report: dict[str, Any]) -> str:
     return f" from step {step} of {args.warmup + args.steps} on" if step else ""
 
 
-def train(args: Asked) -> tuple[Ran, dict[str, Any], str | None]:
-    """How the job ended, what rank 0 reports, and what it did other than asked, in words."""
-    command = in_container(args.enter, command_for(args)) if args.enter else command_for(args)
+def train(
+    args: Asked,
+    words: Callable[[str], list[str]] | None = None,
+    faults: Callable[[dict[str, Any]], str | None] | None = None,
+) -> tuple[Ran, dict[str, Any], str | None]:
+    """How the job ended, what rank 0 reports, and what it did other than asked, in words.
+
+    `words`: another program with its arguments, by framework; `faults`: what its report says that was not asked for.
+    """
+    command = command_for(args, words)
+    command = in_container(args.enter, command) if args.enter else command
     # without a container its torch needs what whoever started this has set for it, as where CUDA's libraries are
     environment = dict(os.environ)
     if args.enter:
@@ -218,7 +226,7 @@ def train(args: Asked) -> tuple[Ran, dict[str, Any], str | None]:
         return ran, {}, None
     try:
         facts = report_of(ran.stdout)
-        return ran, facts, wrong(args, facts)
+        return ran, facts, faults(facts) if faults else wrong(args, facts)
     except (ValueError, KeyError, TypeError) as fault:
         return ran, {}, f"the training's report cannot be used: {type(fault).__name__}: {fault}"
 
@@ -230,19 +238,18 @@ def probe(args: Asked) -> ProbeDoc:
         looked, why = alike(args)
         if looked is not None:
             return looked, {}, why
-        ran, facts, error = train(args)
-        if facts and args.launcher == "mpirun":
-            facts["mpi"] = mpi_version(args)
-        return ran, facts, error
+        return with_mpi(args, train(args))
 
     return explained(document("training-short", "horovod", measure, lambda ran: version(ran.stdout)))
 
 
-def mpi_version(args: Asked) -> str:
-    """Of the container's Open MPI."""
-    return group(
-        r"\(Open MPI\)\s+(\S+)", run_tool([*([args.enter] if args.enter else []), "mpirun", "--version"]).stdout
-    )
+def with_mpi(args: Asked, trained: tuple[Ran, dict[str, Any], str | None]) -> tuple[Ran, dict[str, Any], str | None]:
+    """What `train` gives, with the version of the container's Open MPI in the report of a job that it launched."""
+    _, facts, _ = trained
+    if facts and args.launcher == "mpirun":
+        words = [*([args.enter] if args.enter else []), "mpirun", "--version"]
+        facts["mpi"] = group(r"\(Open MPI\)\s+(\S+)", run_tool(words).stdout)
+    return trained
 
 
 def explained(made: ProbeDoc) -> ProbeDoc:

@@ -18,7 +18,7 @@ OPTIONS = {
     "gpus": "numbers of ranks, one for each GPU",
     "precisions": f"number formats of a training: {', '.join(PRECISIONS)}",
     "tf_cnn_benchmarks": "where the operator's tf_cnn_benchmarks.py is in the training container",
-    "images": "a folder of JPEG files on the nodes, in the training container",
+    "images": "a folder of pictures on the nodes, in the training container",
 }
 """What can be asked for, as words with commas between them."""
 SMALL_BATCH = 16
