@@ -19,8 +19,12 @@ BTL = "[gpu1:7] mca: bml: Using tcp btl for send to [[1,1],2] on node gpu2\n"
 NCCL = "gpu1:7:9 [0] NCCL INFO Channel 00/0 : 0[0] -> {far}[0] [send] via NET/IB/0{gdr}\n"
 
 
-def rate_of(way: str) -> float:
-    """Images/s of a way on machines that are well."""
+def rate_of(way: str, ranks: int = 0) -> float:
+    """Images/s of a way on machines that are well; `ranks` of all nodes, where ways have different numbers."""
+    if ranks and (way == "torchrun" or LAYOUT.fullmatch(way)):
+        nodes, _, each = way.partition("x")
+        count = int(nodes) * int(each) if each else ranks
+        return BASE * (1.0 if count == 1 else 0.96 * count) * (1.0 if each else 1.02)
     if LAYOUT.fullmatch(way):
         return BASE if way.startswith("1x") else 0.97 * BASE
     if found := CORES.fullmatch(way):
@@ -46,7 +50,8 @@ def job(m: Measurement, way: str, rate: float, **changes: Any) -> str:
         "products": {kind: 10}, "tf32": precision == "tf32", "devices": on, "step_s": steps,
         "images_per_s": [round(batch * ranks / s, 6) for s in steps], "loss_first": 2.3, "loss_last": 0.2,
         "loss_finite": True, "ranks_agree": True, "parameters": 109698, "threads": 1, "python": "3.11.2",
-        "torch": "2.14.1", "horovod": "0.28.1", "framework": "horovod", "allreduce_s": [0.1 * s for s in steps],
+        "torch": "2.14.1", "horovod": "" if way == "torchrun" else "0.28.1",
+        "framework": "ddp" if way == "torchrun" else "horovod", "allreduce_s": [0.1 * s for s in steps],
         "allreduce_kernels": [], "compute_s": [0.8 * s for s in steps],
         "input_s": [(0.05 if real else 0.0) * s for s in steps], "cannot": "",
         "source": "256 JPEG pictures of its own, in the page cache, 110 kB each" if real else "", "workers": 4 * real,
@@ -73,11 +78,12 @@ def document(
 ) -> Any:
     """What the probe prints; `changes` of the report of a way."""
     turns = int(str(m.params["turns"]))
+    ranks = int(str(m.params["ranks"])) if m.params["label"] == "scale" else 0
     out, err = "", ""
     for turn in range(1, turns + 1):
         for way in names(m, "ways"):
             heading = f"== turn {turn} of {turns}: {way}\n"
-            out += heading + job(m, way, (rates or {}).get(way, rate_of(way)), **(changes or {}).get(way, {}))
+            out += heading + job(m, way, (rates or {}).get(way, rate_of(way, ranks)), **(changes or {}).get(way, {}))
             err += heading + said(m, way)
     return doc("training-turns", out, stderr=err, tool="horovod", **more)
 

@@ -37,8 +37,8 @@ def test_the_labs_plan():
     plan = plan_of(lab())
     counts = Counter(m.kind for m in plan.measurements)
     pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
-    assert counts == {"facts": 4, **pairs, "training-short": 3, "training-turns": 2, "collectives": 1}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 2 + 1
+    assert counts == {"facts": 4, **pairs, "training-short": 3, "training-turns": 3, "collectives": 1}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 3 + 1
     assert [left.why for left in plan.left_out] == [
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",

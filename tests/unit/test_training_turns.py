@@ -21,6 +21,7 @@ from validation.parsers.common import ParseError
 from validation.probes import training_short, training_turns
 from validation.probes.asked import make
 from validation.probes.tool import Ran
+from validation.probes.train_world import parser_of
 from validation.suites import make_plan
 from validation.suites.training_turns import layouts
 
@@ -79,6 +80,7 @@ def test_a_world_is_shared_by_as_many_nodes_as_divide_it() -> None:
 def test_on_gpus_with_rdma_everything_is_compared() -> None:
     found = turns(planned())
     assert {name: m.params["ways"] for name, m in found.items() if not name.endswith("input")} == {
+        "resnet50-b128-fp16.scale": ("1x1", "1x4", "2x4", "torchrun"),
         "resnet50-b128-fp16.outup": ("1x4", "2x2"),
         "vgg16-b128-fp16.rdma": ("rdma", "tcp"),
         "resnet50-b128-fp16.rdma": ("rdma", "tcp"),
@@ -94,11 +96,12 @@ def test_on_gpus_with_rdma_everything_is_compared() -> None:
 def test_the_lab_takes_few_steps_of_what_it_can() -> None:
     found = turns(plan_of(lab(), ALL))
     assert {name: m.params["ways"] for name, m in found.items()} == {
+        "scale": ("1x1", "1x2", "2x2", "torchrun"),
         "outup": ("1x2", "2x1"),
         "input": ("synthetic", "real", "cores-1", "cores-2"),
     }
     assert {m.params["steps"] for m in found.values()} == {20}
-    assert sum(m.estimated_s for m in found.values()) <= 75
+    assert sum(m.estimated_s for m in found.values()) <= 125
 
 
 def test_networks_that_were_chosen_are_the_only_ones() -> None:
@@ -112,9 +115,10 @@ def test_networks_that_were_chosen_are_the_only_ones() -> None:
         (gpus(rdma=False), "roce100", "tn.rdma", "the first fabric port of gpu1, gpu2 is TCP-only"),
         (gpus(rdma=False), "roce100", "tn.gdr", "the first fabric port of gpu1, gpu2 is TCP-only"),
         (hardware(("gpu1",), slots=4, bom=V100), "tcp10", "tn.outup", "there are no two GPU servers"),
+        (hardware(("gpu1",), slots=4, bom=V100), "tcp10", "tn.twin", "there are no two GPU servers"),
         (hardware(("gpu1", "gpu2"), slots=1), "tcp10", "tn.outup", "1 ranks of a server are not to be shared"),
     ],
-    ids=["tcp-only", "no direct", "alone", "one rank"],
+    ids=["tcp-only", "no direct", "alone", "no twin", "one rank"],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_left_out_with_its_reason(
     topology: Topology, fabric: str, id_: str, words: str
@@ -154,6 +158,20 @@ def test_each_way_changes_one_thing_of_the_job() -> None:
     assert "--images" not in command(args, "synthetic")
     assert "--images real" in command(args, "real")
     assert "--images real --cores 4" in command(args, "cores-4")
+
+
+def test_torchrun_starts_the_same_program_with_what_mpirun_would_export() -> None:
+    args = asked(turns(planned())["resnet50-b128-fp16.scale"], gpus())
+    words = training_short.command_for(training_turns.job_of(args, "torchrun"))
+    assert words[:2] == [args.python, "/etc/elastic-ai/training/torchrun.py"]
+    assert words[2:4] == ["-H", ",".join(args.hosts)]
+    assert words[6:8] == ["-I", str(training_short.PROGRAM)]
+    assert words[words.index("--framework") + 1] == "ddp"
+    assert "NCCL_IB_DISABLE=0" in words
+    assert words[words.index("--ends") + 1] == ",".join(args.ends)
+    assert "mpirun" not in words
+    parsed = parser_of("").parse_known_args(words[8:])[0]
+    assert parsed.set == training_short.nccl_variables(args)
 
 
 @pytest.mark.parametrize("way", ["3x1", "2x", "fast", "cores-0", "cores-x", ""])
@@ -292,6 +310,24 @@ def test_files_of_a_network_disk_are_told_where_the_rate_is() -> None:
     far = "50000 pictures of /data/imagenet (folders) on nfs4 of head:/data, over the network"
     found = verdict("tn.cpu", changes={"real": {"source": far}})
     assert far in str(found.judgements[0].text)
+
+
+def test_larger_worlds_are_held_against_one_rank_of_the_same_turns() -> None:
+    found = verdict("tn.turns")
+    assert {j.about.op.partition(",")[0]: round(j.value or 0, 2) for j in found.judgements} == {
+        "1x4 beside 1x1": 0.96, "2x4 beside 1x1": 0.96,
+    }  # fmt: skip
+    assert found.verdict == "not-applicable", "reported"
+    assert "/ 8 x 1x1 800 = " in str(found.judgements[1].text)
+
+
+def test_torchrun_stands_beside_mpirun_on_all_nodes() -> None:
+    (one,) = verdict("tn.twin").judgements
+    assert one.value == pytest.approx(1.02, rel=0.01)
+    assert "torchrun beside mpirun" in one.subject
+    lost = verdict("tn.twin", changes={"torchrun": {"cannot": "torch.distributed needs Gloo"}})
+    assert lost.verdict == "not-measured"
+    assert "torchrun: torch.distributed needs Gloo" in lost.reason
 
 
 def test_scale_out_is_reported_beside_scale_up() -> None:

@@ -56,6 +56,8 @@ from validation.judging.training_turns import (
     judge_input,
     judge_layouts,
     judge_over_tcp,
+    judge_twin,
+    judge_worlds,
 )
 from validation.judging.training_watch import judge_training_watch
 from validation.judging.tuning import judge_tuning
@@ -105,6 +107,8 @@ METHODS = {
     "long": Method(judge_long, "accuracy on the training data after the whole long test, by model", counts="jobs"),
     "path": Method(judge_path, "what MPI and NCCL say that they send with between nodes", counts="jobs"),
     "layouts": Method(judge_layouts, "one world on several nodes over the same on one, in turns", True, "jobs"),
+    "worlds": Method(judge_worlds, "larger worlds over one rank, in turns", True, "jobs"),
+    "twin": Method(judge_twin, "torchrun over mpirun, in turns", counts="jobs"),
     "over-tcp": Method(judge_over_tcp, "RDMA over TCP in turns, each proved by the logs", True, "jobs"),
     "gdr": Method(judge_gpudirect_turns, "with GPUDirect over without, in turns, proved by NCCL's log", True, "jobs"),
     "input": Method(judge_input, "images of files over synthetic ones, in turns", True, "jobs"),

@@ -20,6 +20,7 @@ from validation.kinds.record import names
 from validation.kinds.training import config_of, words_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.parsers.training_turns import metric_of
+from validation.probes.training_turns import LAYOUT
 
 KNEE = 0.95
 """Share of the fastest rate that is enough: from the knee on more processors bring less than the rest. Ours."""
@@ -78,8 +79,12 @@ def _ratio(
     proofs: tuple[Proof, Proof] = (_proved, _proved),
     judged: bool = True,
     more: str = "",
+    times: int = 1,
 ) -> Judgement:
-    """The first way over the second, against the criterion's bound where there is one and it is to be judged."""
+    """The first way over the second, against the criterion's bound where there is one and it is to be judged.
+
+    `times`: how many times the ranks of the second the first has.
+    """
     facts = _facts(case, criterion, job, subject)
     if isinstance(facts, Judgement):
         return facts
@@ -87,10 +92,11 @@ def _ratio(
     if isinstance(first, str) or isinstance(second, str):
         why = first if isinstance(first, str) else str(second)
         return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id])
-    found = efficiency(first, second, 1)
+    found = efficiency(first, second, times)
     count = min(len(first), len(second))
     summary = Summary(median=found.value, mad=0.0, low=found.low, high=found.high, count=count)
-    text = f"{ways[0]} {found.rate:.4g} images/s / {ways[1]} {found.single:.4g} = {found.value:.3f}"
+    count_of = f"{times} x " if times > 1 else ""
+    text = f"{ways[0]} {found.rate:.4g} images/s / {count_of}{ways[1]} {found.single:.4g} = {found.value:.3f}"
     text += f"; {more}" if more else ""
     if criterion.bound.value is None or not judged:
         why = f"reported, not judged: {text}"
@@ -120,6 +126,27 @@ def judge_layouts(case: Case, criterion: Criterion) -> list[Judgement]:
         one, *several = names(job, "ways")
         for way in several:
             found.append(_ratio(case, criterion, job, _subject(job, f"{way} beside {one}"), (way, one)))
+    return found
+
+
+def judge_worlds(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Scaling efficiency of each larger world over one rank, of jobs that were taken in turns."""
+    found = []
+    for job in case.serving(criterion):
+        one, *larger = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)]
+        for way in larger:
+            nodes, _, each = way.partition("x")
+            subject = _subject(job, f"{way} beside {one}")
+            found.append(_ratio(case, criterion, job, subject, (way, one), times=int(nodes) * int(each)))
+    return found
+
+
+def judge_twin(case: Case, criterion: Criterion) -> list[Judgement]:
+    """torchrun and torch's own all-reduce over mpirun and what the image has with it, on all nodes."""
+    found = []
+    for job in case.serving(criterion):
+        whole = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)][-1]
+        found.append(_ratio(case, criterion, job, _subject(job, "torchrun beside mpirun"), ("torchrun", whole)))
     return found
 
 

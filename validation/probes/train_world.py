@@ -301,6 +301,7 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
     parser.add_argument("--framework", choices=("auto", "horovod", "ddp", "none"), default="auto")
     parser.add_argument("--meet", default="", help="of ddp: tcp://ADDRESS:PORT of rank 0; without it torchrun's")
+    parser.add_argument("--set", action="append", default=[], help="NAME=VALUE of the environment, before torch loads")
     parser.add_argument("--transport", default="tcp")
     parser.add_argument("--ends", default="")
     return parser
@@ -311,6 +312,7 @@ def begin_rank(args: argparse.Namespace) -> Any:
     # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
+    os.environ.update(word.split("=", 1) for word in args.set)
     if args.ends:
         take_device(args.transport, args.ends)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"

@@ -56,7 +56,8 @@ class Asked:
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     device: Literal["any", "cpu", "gpu"] = "any"
     framework: Literal["auto", "horovod", "ddp"] = "auto"  # auto: Horovod where the container has it
-    launcher: Literal["mpirun", "torchrun"] = "mpirun"  # torchrun: torch's own, on this node alone
+    launcher: Literal["mpirun", "torchrun"] = "mpirun"  # torchrun: torch's own
+    torchrun: str = "/etc/elastic-ai/training/torchrun.py"  # which starts it on several hosts
     meet_port: int = 29542  # of ddp: where rank 0 waits for the others
     transport: Literal["tcp", "roce", "ib", "pvrdma"] = "tcp"  # what carries the training between nodes
     ends: list[str] = field(default_factory=list)  # INTERFACE@ADDRESS: the fabric port of each host
@@ -90,6 +91,8 @@ def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) ->
     if args.launcher == "torchrun":
         if args.ranks == 1:
             return [args.python, "-I", *words("none")]
+        if len(args.hosts) > 1:
+            return _torchrun(args, words("ddp"))
         run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
         return [args.python, *run, *words("ddp")]
     networks = ",".join(args.networks)
@@ -114,6 +117,14 @@ def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) ->
     return command
 
 
+def _torchrun(args: Asked, words: list[str]) -> list[str]:
+    """The training role's launcher, torchrun on every host; what mpirun would export is given to the program."""
+    run = [args.python, args.torchrun, "-H", ",".join(args.hosts), "--port", str(args.meet_port)]
+    given = [word for variable in nccl_variables(args) for word in ("--set", variable)]
+    told = ["--transport", args.transport] if args.transport != "tcp" else []
+    return [*run, "-I", *words, *given, *told, "--ends", ",".join(args.ends)]
+
+
 def mpi_transport(args: Asked, networks: str) -> list[str]:
     """What Open MPI carries messages with. `any`: without it UCX is turned down on cards that are not Mellanox's."""
     if args.transport == "tcp":
@@ -124,12 +135,17 @@ def mpi_transport(args: Asked, networks: str) -> list[str]:
     return [*command, "-x", f"UCX_TLS={UCX_TRANSPORTS}", "-x", "UCX_LOG_LEVEL=info"]
 
 
-def nccl_environment(args: Asked) -> list[str]:
-    """NCCL's variables, for training on GPUs. Each rank names its own node's device: train_cnn.py."""
+def nccl_variables(args: Asked) -> list[str]:
+    """NCCL's, NAME=VALUE, for training on GPUs. Each rank names its own node's device: train_world.py."""
     interfaces = dict.fromkeys(end.partition("@")[0] for end in args.ends)
     given = [f"NCCL_IB_DISABLE={int(args.transport == 'tcp')}", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET,ENV"]
     given += [f"NCCL_SOCKET_IFNAME=={','.join(interfaces)}"] if interfaces else []
-    return [word for variable in (*given, *args.variables) for word in ("-x", variable)]
+    return [*given, *args.variables]
+
+
+def nccl_environment(args: Asked) -> list[str]:
+    """The same as mpirun takes them."""
+    return [word for variable in nccl_variables(args) for word in ("-x", variable)]
 
 
 def in_container(enter: str, command: list[str]) -> list[str]:

@@ -3,7 +3,7 @@
 Ways are words, of which each changes one thing of the job: `2x4` (nodes x ranks of each, on the first of the hosts),
 `rdma` and `tcp` (what carries the training between nodes), `gdr-on` and `gdr-off` (whether NCCL may move data between
 adapter and GPU directly), `synthetic` and `real` (images made on the device, or files that are read and decoded),
-`cores-4` (real images, with 4 processors for each rank).
+`cores-4` (real images, with 4 processors for each rank), `torchrun` (torch's own launcher and all-reduce).
 
 `stdout` and `stderr`: of each job what training_short has, under a line `== turn 1 of 2: 2x4`. No facts. A way that
 cannot be taken on these nodes (`cannot` in its report) is taken no second time.
@@ -53,6 +53,7 @@ def job_of(args: Asked, way: str) -> training_short.Asked:
         "gdr-off": {"variables": [*args.variables, NO_GPUDIRECT]},
         "synthetic": {"images": "synthetic"},
         "real": {"images": "real"},
+        "torchrun": {"launcher": "torchrun", "framework": "ddp"},
     }
     if way not in changes:
         raise ValueError(f"unknown way {way!r}; known: 2x4, cores-4, {', '.join(changes)}")

@@ -40,6 +40,7 @@ def turns_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure,
         return [job for job in jobs if job[0].params.get("label") == name]
 
     return (
+        _worlds(of("scale"), verdict),
         _outup(documents, of("outup"), verdict),
         _compared([*of("rdma"), *of("gdr"), *of("input")], verdict),
         _cores(of("input"), verdict),
@@ -54,6 +55,30 @@ def _why(verdict: VerdictDoc, id_: str) -> str:
 
 def _trained(m: Measurement) -> str:
     return words_of(m) or "small network"
+
+
+def _worlds(jobs: Jobs, verdict: VerdictDoc) -> Figure:
+    caption = "Numbers of ranks in turns, and torchrun beside mpirun on all nodes."
+    rows = []
+    for m, facts in jobs:
+        base = facts.rates("1x1")
+        for way in facts.ways():
+            rates, last = facts.rates(way), [turn for turn in facts.turns if turn.way == way][-1]
+            if not rates or not base:
+                rows.append((_trained(m), way, NONE, NONE, last.cannot or NONE))
+                continue
+            found = efficiency(rates, base, last.ranks)
+            shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
+            rows.append((_trained(m), way, str(last.ranks), number(found.rate), shown))
+    ids = ("tn.turns", "tn.twin")
+    if not rows:
+        return Figure("worlds", caption, empty=_why(verdict, "tn.turns"), criteria=ids)
+    table = DataTable(
+        "Rates by all images over all the time of all turns; nodes x ranks by mpirun.",
+        ("Trained", "Nodes x ranks", "Ranks", "Images/s", "Efficiency (95 % interval)"),
+        tuple(rows),
+    )
+    return Figure("worlds", caption, None, table, None, ids)
 
 
 def _outup(documents: RunDocuments, jobs: Jobs, verdict: VerdictDoc) -> Figure:

@@ -1,4 +1,4 @@
-"""Training in several ways, in turns: scale-up against scale-out, RDMA against TCP, GPUDirect, files and processors."""
+"""Training in several ways, in turns: worlds, torchrun, scale-up and scale-out, transports, files, processors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ MOST_NODES = 8  # of a layout: the whitepaper's world is 8 GPUs
 CORES, VIRTUAL_CORES = (1, 2, 4, 8, 16), (1, 2)  # of each rank
 SHOWS = {"rdma": "vgg16", "input": "alexnet"}
 """Networks that show it where ResNet-50 hardly does: horovod pull request 44; Dell whitepaper 2019, section 7.4.2."""
-CRITERIA = {"outup": ("tn.outup",), "rdma": ("tn.rdma",), "gdr": ("tn.gdr",), "input": ("tn.cpu", "tn.cores")}
+CRITERIA = {
+    "scale": ("tn.turns", "tn.twin"),
+    "outup": ("tn.outup",),
+    "rdma": ("tn.rdma",),
+    "gdr": ("tn.gdr",),
+    "input": ("tn.cpu", "tn.cores"),
+}
 JOB_S, VIRTUAL_JOB_S = 45.0, 6.0  # one job of one turn; only estimates of the plan
 
 
@@ -34,6 +40,7 @@ def plan(
             part.leave_out("training in turns: only where the run is not to be quick", *every)
         return
     ways: dict[str, tuple[str, ...]] = {
+        "scale": worlds(each, len(several)),
         "outup": layouts(each, len(several)),
         "rdma": ("rdma", "tcp") if several and transport_of(request, several) != "tcp" else (),
         "input": ("synthetic", "real", *(f"cores-{n}" for n in (VIRTUAL_CORES if first.virtual else CORES))),
@@ -59,12 +66,22 @@ def layouts(each: int, nodes: int) -> tuple[str, ...]:
     return tuple(f"{n}x{each // n}" for n in counts) if len(counts) > 1 else ()
 
 
+def worlds(each: int, nodes: int) -> tuple[str, ...]:
+    """One rank, all of a node, all of all nodes by mpirun and by torchrun; none where one server trains alone.
+
+    `each`: ranks that fit on a node, `nodes`: how many there are.
+    """
+    found = ("1x1", f"1x{each}", f"{nodes}x{each}", "torchrun")
+    return tuple(dict.fromkeys(found)) if nodes > 1 else ()
+
+
 def _why_not(request: Request, several: Sequence[Node], each: int, rdma: bool) -> dict[str, str]:
     """Why each of them is not planned, where it is not."""
     alone = "there are no two GPU servers of different hosts"
     bare = ", ".join(n.name for n in several if not n.ports[0].rdma)
     no_port = f"the first fabric port of {bare} is TCP-only" if bare else f"{request.fabric.name} has no RDMA"
     return {
+        "scale": f"numbers of ranks in turns (tn.turns), and torchrun beside mpirun (tn.twin): {alone}",
         "outup": "scale-up against scale-out (tn.outup): "
         + (alone if not several else f"{each} ranks of a server are not to be shared by two"),
         "rdma": "training over RDMA beside TCP (tn.rdma): " + (no_port if several else alone),
