@@ -92,6 +92,14 @@ def test_every_figure_is_whole_described_and_has_its_numbers(everything: RunDocu
     assert len([f for f in figures(everything) if f.svg]) >= 11
 
 
+def test_todays_public_rates_stand_beside_those_of_the_documents(bare: RunDocuments) -> None:
+    table = next(f for f in figures(bare) if f.id == "throughput").table
+    column = {row[0]: row[table.head.index("Today's, public")] for row in table.rows}
+    assert column["ResNet-50"].replace("\u2009", "") == "56113 (XE9680, 8 x H100 SXM); 28623 (XE8640, 4 x H100 SXM)"
+    assert column["AlexNet"] == "\u2013"
+    assert "of MXNet with a batch of its own on ImageNet, not judged: MLPerf Training, 3.0" in table.caption
+
+
 def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:
     empty = {f.id: f.empty for f in figures(bare) if f.empty}
     expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning", "accuracy"}

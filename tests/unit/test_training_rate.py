@@ -72,6 +72,14 @@ def test_of_another_machine_a_server_is_held_to_the_others() -> None:
     assert "the same job on 1 other server: median 99" in str(failed[0].text)
 
 
+def test_rates_of_another_program_hold_no_server_to_account() -> None:
+    eight = OTHER.model_copy(update={"gpu_count": 8})
+    assert any(claim.machines == ("xe9680-h100",) for claim in packaged().claims.values())
+    found = rated(eight, {1: 3000.0, 4: 11000.0, 8: 21000.0})
+    assert "MLPerf" not in str([j.text for j in found.judgements])
+    assert found.verdict == "pass", "held against its peers"
+
+
 def test_another_batch_or_precision_is_not_the_published_one() -> None:
     found = rated(K, {1: 300.0, 4: 1200.0, 8: 2300.0}, precisions="fp32")
     assert {j.verdict for j in found.judgements} == {"pass", "not-applicable"}

@@ -56,6 +56,17 @@ def throughput(reference: Reference) -> dict[str, tuple[float, ...]]:
     }
 
 
+def today(reference: Reference) -> dict[str, tuple[Claim, ...]]:
+    """Model -> public rates of today's machines, of others' programs; none in runs that began without them."""
+    found: dict[str, tuple[Claim, ...]] = {}
+    for claim in reference.claims.values():
+        name = NAMES.get(str(claim.conditions.get("model")), "")
+        rated = claim.published is not None and claim.published.unit == "images/s"
+        if name and rated and not reference.document(claim).founding:
+            found[name] = (*found.get(name, ()), claim)
+    return found
+
+
 def conditions(reference: Reference) -> str:
     """What all of `scaling` and `throughput` was measured with, in words."""
     claims = [c for machine in (*_SCALED, *_COMPARED) for c in _rates(reference, machine)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model import VerdictDoc
-from validation.reference import Reference
+from validation.reference import Claim, Reference
 from validation.report import published
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
@@ -88,13 +88,14 @@ def _throughput(jobs: Training | None, reference: Reference) -> Figure:
         ):
             best[row.model] = row
     names = {published.NAMES[model]: row for model, row in best.items()}
-    rows = []
+    rows, today = [], published.today(reference)
     for model, rates in published.throughput(reference).items():
         mine = names.get(model)
         rows.append(
             (
                 model,
                 *(f"{number(rate)} ({rate / rates[0]:.3f})" for rate in rates),
+                "; ".join(_of_today(reference, claim) for claim in today.get(model, ())) or NONE,
                 _beside(mine, rates[0]),
                 f"{mine.ranks} GPUs, {mine.trained}" if mine else NONE,
             )
@@ -102,8 +103,9 @@ def _throughput(jobs: Training | None, reference: Reference) -> Figure:
     table = DataTable(
         f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; in brackets over that of "
         f"{published.throughput_systems(reference)[0]}, the one base of all columns (the document's tables have two); "
-        f"source: {published.whitepaper(reference)}; {published.assumed(reference)}.",
-        ("Model", *published.throughput_systems(reference), "This run", "with"),
+        f"source: {published.whitepaper(reference)}; {published.assumed(reference)}."
+        + _sources(reference, [claim for claims in today.values() for claim in claims]),
+        ("Model", *published.throughput_systems(reference), "Today's, public", "This run", "with"),
         tuple(rows),
     )
     words = "Throughput by model against the published."
@@ -112,6 +114,18 @@ def _throughput(jobs: Training | None, reference: Reference) -> Figure:
     ran = "this run's short test trained a small network" if jobs and jobs.rows else "this run trained nothing"
     why = f"Not measured: {ran}, none of the published. The table has what is published."
     return Figure("throughput", words, None, table, why, ("tn.short",))
+
+
+def _of_today(reference: Reference, claim: Claim) -> str:
+    return f"{number(claim.value)} ({', '.join(reference.machines[key].short for key in claim.machines)})"
+
+
+def _sources(reference: Reference, claims: list[Claim]) -> str:
+    """Of today's public figures, which are of another program, on pictures of ImageNet, and hold nothing to account."""
+    if not claims:
+        return ""
+    said = "; ".join(dict.fromkeys(reference.source(claim) for claim in claims))
+    return f" Today's public figures are of MXNet with a batch of its own on ImageNet, not judged: {said}."
 
 
 def _beside(mine: TrainingRow | None, base: float) -> str:
