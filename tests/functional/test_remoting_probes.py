@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
+from validation.probes.tool import Ran
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here, which builds the reference engine"),
@@ -130,3 +132,44 @@ def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:
     )
     assert "gpu1: GPU 0 is not free" in str(doc["error"])
     pool_stand_in.release("1")
+
+
+def test_a_token_that_lies_in_the_environment_is_taken_away_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an engine whose client has no file for it; without this its token would never be tried."""
+    seen: list[str] = []
+
+    def offer(_tenant: object, _folder: Path) -> dict[str, Any]:
+        return {"environment": {"SESSION": "right"}, "secret": "", "secret_variable": "SESSION"}
+
+    def bare(_tenant: object, given: dict[str, Any]) -> dict[str, Any]:
+        seen.append(given["environment"]["SESSION"])
+        return {"devices": [{}]} if seen[-1] == "right" else {"code": 46}
+
+    monkeypatch.setattr(remoting_isolate.Tenant, "offer", offer)
+    monkeypatch.setattr(remoting_isolate.Tenant, "bare", bare)
+    tenant = remoting_isolate.Tenant(1, remoting_isolate.Asked(server="gpu1"))
+    tenant.tokens(tenant.offer(tmp_path), tmp_path)
+    assert seen == ["right", "", "0" * 64]
+    tried = [(one["name"], one["breach"], one["promised"]) for one in tenant.tried]
+    assert tried == [("no token", False, True), ("a wrong token", False, True)]
+
+
+def test_a_client_that_looks_long_for_its_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lupine's tries for 62 s; what is cut off before it has said so would be no attempt."""
+    patience: dict[str, float] = {}
+
+    def run_tool(argv: list[str], timeout_s: float, _env: object = None) -> Ran:
+        what = "connect" if "connect" in argv else "device"
+        patience.setdefault(what, timeout_s)
+        said = {"how": "refused", "why": ""} if what == "connect" else {"code": 46}
+        return Ran(argv, 0, json.dumps(said), "")
+
+    monkeypatch.setattr(remoting_isolate, "run_tool", run_tool)
+    monkeypatch.setattr(remoting_isolate.remoting, "release", lambda _lease: None)
+    monkeypatch.setattr(remoting_isolate.Tenant, "run", lambda *_words, **_more: Ran([], 75, "", "error: it has ended"))
+    tenant = remoting_isolate.Tenant(1, remoting_isolate.Asked(server="gpu1"))
+    tenant.after_the_end({"environment": {}, "servers": ["10.0.0.1:21000"]})
+    assert patience["device"] > 2 * 62 > patience["connect"]
+    assert [one["breach"] for one in tenant.tried] == [False] * 3
