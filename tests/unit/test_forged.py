@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.support.damage_runs import expired_run, lost_run, wobbly_run
+from validation.consistency import read_evidence
 from validation.judging.times import day_of, moment
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files
+from validation.runfiles import RunFiles
 
 JOB = "training-short.1"
 
@@ -221,3 +223,45 @@ def test_raw_logs_of_another_day_are_those_of_another_run(run: Path, day: str) -
     after = judge_files(run)
     assert after.missing == ("facts.gpu1",)
     assert any("are of another time" in j.reason for c in after.criteria for j in c.judgements)
+
+
+# --- logs that are no files of the run -------------------------------------------------------------------------
+
+
+def _outside(run: Path) -> Path:
+    """The raw logs of gpu2's facts, moved out of the run."""
+    away = run.parent / "away"
+    shutil.move(run / "raw/facts.gpu2", away)
+    return away
+
+
+def _linked_folder(run: Path) -> None:
+    (run / "raw/facts.gpu2").symlink_to(_outside(run))
+
+
+def _linked_files(run: Path) -> None:
+    away = _outside(run)
+    (run / "raw/facts.gpu2").mkdir()
+    for path in away.iterdir():
+        (run / "raw/facts.gpu2" / path.name).symlink_to(path)
+
+
+def _linked_raw(run: Path) -> None:
+    shutil.move(run / "raw", run.parent / "raw")
+    (run / "raw").symlink_to(run.parent / "raw")
+
+
+@pytest.mark.parametrize("run", ["wobbly"], indirect=True)
+@pytest.mark.parametrize("change", [_linked_folder, _linked_files, _linked_raw])
+def test_a_link_to_logs_outside_the_run_is_no_evidence(run: Path, change: Callable[[Path], None]) -> None:
+    assert "facts.gpu2" not in read_evidence(RunFiles(run)).faults
+    change(run)
+    assert "evidence is missing: raw/facts.gpu2/" in read_evidence(RunFiles(run)).faults["facts.gpu2"]
+
+
+@pytest.mark.parametrize("run", ["wobbly"], indirect=True)
+def test_a_link_inside_the_run_leads_to_its_log(run: Path) -> None:
+    log = run / "raw/facts.gpu2/gpu2.probe.json"
+    log.rename(run / "kept")
+    log.symlink_to(run / "kept")
+    assert "facts.gpu2" not in read_evidence(RunFiles(run)).faults
