@@ -44,7 +44,7 @@ CLIENT = (
 )
 DRIVER = (
     *(f"devices/{n}.c" for n in ("cuda", "memory", "peer", "stream", "config", "state")),
-    *(f"devices/{n}.c" for n in ("image", "code", "launch", "grid", "limits")),
+    *(f"devices/{n}.c" for n in ("image", "code", "launch", "grid", "queue", "limits")),
     *SHARED,
 )
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))

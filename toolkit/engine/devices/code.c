@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "code.h"
 #include "grid.h"
+#include "queue.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -155,6 +156,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path) {
 
 CUresult cuModuleUnload(CUmodule module) {
     TRY(current_check());
+    queue_wait_context(current());
     pthread_mutex_lock(&lock);
     struct code *code = find(module, MODULE);
     bool may = code && !code->library; /* a library's goes with the library */
@@ -218,9 +220,14 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, int *options, 
 }
 
 CUresult cuLibraryUnload(CUlibrary library) {
+    const struct context *users[MAX_GPUS];
+    int count = 0;
     pthread_mutex_lock(&lock);
     struct code *code = find(library, LIBRARY);
+    for (struct code *c = codes; c && code && count < MAX_GPUS; c = c->next)
+        if (c->library == code) users[count++] = c->context;
     pthread_mutex_unlock(&lock);
+    for (int i = 0; i < count; i++) queue_wait_context(users[i]);
     return code && drop(NULL, code, NULL) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 

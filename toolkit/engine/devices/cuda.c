@@ -1,8 +1,8 @@
-/* libcuda.so.1 of emulated devices: start, devices, contexts, streams, events. Work is done in the call that asks for
- * it, so whatever was asked for is complete; streams keep their handles and their order for free. */
+/* libcuda.so.1 of emulated devices: start, devices, contexts. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include "grid.h"
+#include "queue.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -208,6 +208,7 @@ static bool context_begin(struct context *c) {
 
 static void context_end(struct context *c) {
     c->alive = false; /* it stays: other threads may have it current */
+    queue_end(c);
     code_forget(c);
     memory_forget(c);
     limits_end(c);
@@ -320,8 +321,4 @@ CUresult cuCtxGetDevice(CUdevice *device) {
     if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
     *device = current()->device;
     return CUDA_SUCCESS;
-}
-
-CUresult cuCtxSynchronize(void) {
-    return current_check();
 }

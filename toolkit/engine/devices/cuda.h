@@ -16,8 +16,8 @@ struct context {
     enum kind kind;
     int gpu; /* of the node */
     CUdevice device; /* of this process */
-    bool alive;
-    CUresult fault; /* of a kernel: what all calls return from then on */
+    volatile bool alive;
+    volatile CUresult fault; /* of a kernel: what all calls return from then on */
     int streams, events; /* of it, for the accounts of objects */
     unsigned life; /* how often it has begun: a primary context that has ended begins anew */
     struct { const struct context *context; unsigned life; } peers[MAX_PEERS]; /* to whose memory it has access */
@@ -39,5 +39,7 @@ void limits_end(struct context *context);
 void code_forget(const struct context *context);
 CUresult stream_check(CUstream stream);
 extern CUresult ended; /* of an error that leaves no context of this process usable, what every call then says */
+CUresult stream_settle(CUstream stream); /* and waits for what comes before its next work */
+struct context *stream_context(CUstream stream);
 
 #endif

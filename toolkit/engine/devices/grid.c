@@ -46,7 +46,7 @@ static struct sigaction before[NSIG];
 
 static void on_signal(int number, siginfo_t *about, void *context) {
     struct runner *r = mine;
-    if (r && r->in_kernel) siglongjmp(r->escape, number);
+    if (r && r->in_kernel && (number != GRID_STOP || *r->grid->stop)) siglongjmp(r->escape, number);
     const struct sigaction *old = &before[number];
     if (old->sa_flags & SA_SIGINFO) {
         old->sa_sigaction(number, about, context);

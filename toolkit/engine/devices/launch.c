@@ -2,9 +2,11 @@
 #define _GNU_SOURCE
 #include "code.h"
 #include "grid.h"
+#include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define PARAMS_AT 64 /* the parameters of a launch begin at such an address */
 
@@ -158,11 +160,45 @@ static CUresult pack(const struct host_kernel *k, void **params, void **extra, u
     return CUDA_SUCCESS;
 }
 
-/* Whether the description says that this launch, which counts, meets an illegal address. */
-static bool planted(int gpu) {
+/* A launch under way. */
+struct launched {
+    struct task task;
+    struct grid grid;
+    unsigned char *params;
+};
+
+/* A kernel that ends when its context does. */
+static void endless(int gpu, volatile bool *stop) {
+    const struct timespec step = {.tv_nsec = 5000000};
+    while (!*stop) {
+        uint64_t began = state_now_ns();
+        nanosleep(&step, NULL);
+        state_busy(gpu, state_now_ns() - began);
+    }
+}
+
+static void perform(struct task *task, volatile bool *stop, bool skip) {
     static uint64_t launches[MAX_GPUS];
-    int64_t after = gpus[gpu].health.illegal_after;
-    return __atomic_fetch_add(&launches[gpu], 1, __ATOMIC_RELAXED) >= (uint64_t)after && after != UNSAID;
+    struct launched *l = (struct launched *)task;
+    struct context *c = task->context;
+    const struct health *h = &gpus[c->gpu].health;
+    if (!skip) {
+        int64_t number = (int64_t)__atomic_fetch_add(&launches[c->gpu], 1, __ATOMIC_RELAXED);
+        uint64_t began = state_now_ns();
+        l->grid.stop = stop;
+        CUresult broken = memory_broken(c->gpu);
+        if (broken) c->fault = broken;
+        else if (h->illegal_after != UNSAID && number >= h->illegal_after) c->fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+        else if (h->endless_after != UNSAID && number >= h->endless_after) endless(c->gpu, stop), began = state_now_ns();
+        else {
+            CUresult fault = grid_run(&l->grid);
+            if (fault) c->fault = fault; /* how the kernel fared the next call says */
+        }
+        memory_slow(c->gpu, began);
+        state_busy(c->gpu, state_now_ns() - began);
+    }
+    free(l->params);
+    free(l);
 }
 
 static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned block[3], unsigned shared, CUstream stream,
@@ -171,27 +207,28 @@ static CUresult launch(CUfunction handle, const unsigned grid[3], const unsigned
     struct function *f;
     TRY(function_of(handle, &f));
     TRY(stream_check(stream));
+    struct context *c = current();
+    if (stream_context(stream) != c) return CUDA_ERROR_INVALID_HANDLE;
     uint64_t threads = (uint64_t)block[0] * block[1] * block[2], blocks = (uint64_t)grid[0] * grid[1] * grid[2];
     if (!threads || !blocks || block[0] > MAX_BLOCK_THREADS || block[1] > MAX_BLOCK_THREADS || block[2] > MAX_BLOCK_Z ||
         threads > MAX_BLOCK_THREADS || grid[0] > 0x7fffffff || grid[1] > MAX_GRID_YZ || grid[2] > MAX_GRID_YZ ||
         shared > (unsigned)f->most_shared)
         return CUDA_ERROR_INVALID_VALUE;
-    struct context *c = current();
     if (together && blocks > (uint64_t)fitting(f, threads, shared) * (unsigned)gpus[c->gpu].sm_count)
         return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    struct launched *l = malloc(sizeof *l);
     unsigned char *packed = aligned_alloc(PARAMS_AT, (f->kernel->param_bytes / PARAMS_AT + 1) * PARAMS_AT);
-    if (!packed) return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult status = pack(f->kernel, params, extra, packed);
-    if (!status) {
-        struct grid g = {f->kernel, packed, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, &never};
-        uint64_t began = state_now_ns();
-        c->fault = memory_broken(c->gpu);
-        if (!c->fault) c->fault = planted(c->gpu) ? CUDA_ERROR_ILLEGAL_ADDRESS : grid_run(&g);
-        memory_slow(c->gpu, began);
-        state_busy(c->gpu, state_now_ns() - began);
-    }
-    free(packed);
-    return status; /* how the kernel fared the next call says */
+    CUresult status = l && packed ? pack(f->kernel, params, extra, packed) : CUDA_ERROR_OUT_OF_MEMORY;
+    if (status) return free(l), free(packed), status;
+    *l = (struct launched){.task = {.context = c, .run = perform},
+                           .grid = {f->kernel, packed, {grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, &never},
+                           .params = packed};
+    if (queue_add(stream, &l->task, NULL)) return CUDA_SUCCESS;
+    free(l->task.needs); /* where there is no thread, the caller does it */
+    l->task.needs = NULL;
+    queue_wait(stream, true);
+    perform(&l->task, &never, c->fault != CUDA_SUCCESS);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuLaunchKernel(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

@@ -3,7 +3,7 @@
  * module on the memory is at its device addresses, for that is what kernels use. */
 #define _GNU_SOURCE
 #include "../shared/pinned.h"
-#include "cuda.h"
+#include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +140,10 @@ static void drop(const struct block *b) {
 CUresult cuMemFree_v2(CUdeviceptr pointer) {
     CUresult status = CUDA_ERROR_INVALID_VALUE;
     if (!pointer) return CUDA_SUCCESS;
-    if (current() && current()->fault) return current()->fault;
+    if (current()) {
+        queue_wait_context(current()); /* its kernels may use what goes */
+        TRY(current_check());
+    }
     pthread_rwlock_wrlock(&lock);
     struct block *b = find(pointer, 0);
     if (b && b->at == pointer && !b->lent) {
@@ -211,7 +214,7 @@ void memory_slow(int gpu, uint64_t began) {
 
 /* One of host and device pointer is given for each side; the devices' time counts as busy. */
 static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdeviceptr from, size_t bytes, CUstream s) {
-    CUresult status = stream_check(s);
+    CUresult status = stream_settle(s);
     if (status || !bytes) return status;
     uint64_t began = state_now_ns();
     pthread_rwlock_rdlock(&lock);
@@ -234,7 +237,7 @@ static CUresult move(void *to_host, CUdeviceptr to, const void *from_host, CUdev
 }
 
 static CUresult set(CUdeviceptr to, unsigned value, size_t count, size_t width, CUstream s) {
-    CUresult status = stream_check(s);
+    CUresult status = stream_settle(s);
     if (count > SIZE_MAX / 4 || to % width) return CUDA_ERROR_INVALID_VALUE;
     if (status || !count) return status;
     uint64_t began = state_now_ns();
