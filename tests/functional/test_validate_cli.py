@@ -151,7 +151,7 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
     assert "NOT a verdict" in done.stdout
     assert not re.search(r"\b(ACCEPTED|REHEARSAL|PASS|passed)\b", done.stdout)
     planned = toolkit(site, *TCP10, "--plan", "--json", REFUSE="gpu1,gpu2")
-    assert len(Plan.model_validate_json(planned.stdout).measurements) == 12
+    assert len(Plan.model_validate_json(planned.stdout).measurements) == 13
     assert runs(site) == []
 
 
