@@ -67,7 +67,7 @@ from toolkit.lease import LeaseError, endpoint, host, ranks, step
 end = endpoint.LeaseEndpoint(**json.loads(sys.argv[1]))
 ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.environ.get("SERVERS", 1)))]
 step._LOOK = os.environ.get("ELASTIC_AI_TEST_LOOK", "") + step._LOOK
-ranks.FirstFailure.__init__.__defaults__ = (1.0,)
+ranks.FirstFailure.__init__.__defaults__ = (3.0,)
 synced = Path(os.environ["SYNCED"]) if "SYNCED" in os.environ else None
 how = step.How(synced=synced, start=os.environ.get("START", "server"))
 say = lambda words: print(words, file=sys.stderr, flush=True)

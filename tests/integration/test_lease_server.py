@@ -70,10 +70,13 @@ def test_what_is_not_for_a_program_on_the_server_is_one_sentence(pool: Lab) -> N
         ("--where client -- true", "could compute nothing on its GPUs"),
         ("--where server -n 5 -- true", "equal numbers on each"),
         ("--where server --image no-such:1 -- true", "has no image no-such:1"),
+        ("--where server -n 8 -- no-such-program", "gpu1 has no program no-such-program; gpu2 has no program"),
         ("--where server -t -- true", "no terminal here"),
     ):
         code, out = run_as(pool, "alice", f"toolkit run {words}")
         assert (code, said in out) == (2, True), out
+    code, out = run_as(pool, "alice", f"{HERE} -n 2 --mpi pmix7 -- true")
+    assert (code, "Invalid MPI type 'pmix7'" in out) == (75, True), out
     code, out = run_as(pool, "alice", f"sh -c 'cd /tmp && {HERE} -- true'")
     assert (code, "has another folder /tmp than this machine" in out) == (2, True), out
 
@@ -163,7 +166,14 @@ def test_a_program_in_a_container_has_the_folder_the_gpus_and_its_users_rights(p
             until(lambda: pool.processes("gpu1", "^sleep 3145").count("sleep"), 1, 60)
             shell(pool, "client1", "pkill -KILL -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
             assert running.result(60)[0] == 137
-        until(lambda: pool.processes("gpu1", "^sleep 314") + shell(pool, "gpu1", "docker ps -aq"), "", 30)
+        until(
+            lambda: (
+                pool.processes("gpu1", "^sleep 314")
+                + shell(pool, "gpu1", "docker ps -aq --filter label=elastic-ai-lease")
+            ),
+            "",
+            30,
+        )
         assert (
             shell(pool, "gpu1", "ls /run/elastic-ai/lease-folders 2>/dev/null; grep lease-folders /proc/mounts; true")
             == ""

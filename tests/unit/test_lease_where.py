@@ -135,7 +135,7 @@ def test_a_program_on_the_server_has_one_job_with_its_share_of_the_server(host: 
     """Without any engine on this machine."""
     _request, parts = wish(host, 2)
     assert len(parts) == 1
-    assert {"--gres=gpu:2", "--cpus-per-task=2", f"--mem={2 * (int(22784 * 0.9) // 4)}"} <= set(parts[0])
+    assert {"--gres=gpu:2", "--cpus-per-task=1", f"--mem={2 * (int(22784 * 0.9) // 4)}"} <= set(parts[0])
     comment = next(word.removeprefix("--comment=") for word in parts[0] if word.startswith("--comment="))
     assert parse_comment(comment).where == "server"
     assert wish(host, 1)[1][0][-1] == "--gres=shard:140"  # all parts of a GPU, which Slurm counts right
@@ -145,9 +145,10 @@ def test_more_gpus_than_a_server_has_are_equal_numbers_of_the_fewest_servers(hos
     """In one job, so that all begin and end together."""
     _request, parts = wish(host, 6)
     assert len(parts) == 1
-    assert {"--nodes=2", "--ntasks=2", "--gres=gpu:3", "--cpus-per-task=3", f"--mem={3 * (int(22784 * 0.9) // 4)}"} <= (
+    assert {"--nodes=2", "--ntasks=2", "--gres=gpu:3", "--cpus-per-task=1", f"--mem={3 * (int(22784 * 0.9) // 4)}"} <= (
         set(parts[0])
     )
+    assert {"--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"} <= set(wish(host, 8)[1][0])  # which is all that they have
     for count, apart, gpus, servers in (
         (8, False, [8, 8], 1), (16, False, [8, 8], 2), (6, False, [4, 4, 2], 2), (6, False, [2, 2, 2], 3),
         (2, True, [4, 4], 2), (12, False, [8, 4, 4], 3),
@@ -261,8 +262,15 @@ def end_of(host: FakeHost) -> endpoint.LeaseEndpoint:
     ("answer", "words"),
     [
         ((1, "srun: error: Unable to contact slurm controller"), "Unable to contact"),
-        ((1, "has another folder /home/alice than this machine"), "gpu1 has another folder .*copy it there by --sync"),
-        ((1, "has no program train"), "^gpu1 has no program train$"),
+        (
+            (1, "gpu1 has another folder /home/alice than this machine"),
+            "gpu1 has another folder .*copy it there by --sync",
+        ),
+        ((1, "gpu1 has no program train"), "^gpu1 has no program train$"),
+        (
+            (1, "gpu2 has no program train\ngpu1 has no program train"),
+            "^gpu1 has no program train; gpu2 has no .* train$",
+        ),
     ],
 )
 def test_a_folder_that_is_not_the_servers_is_no_place_to_run(
@@ -280,7 +288,7 @@ def test_a_folder_that_is_not_the_servers_is_no_place_to_run(
 
     monkeypatch.setattr(host.slurm, "run", said)
     with pytest.raises((LeaseError, SlurmError), match=words):
-        step.look(host, end, tmp_path, "train")
+        step.look(host, [end], tmp_path, "train")
 
 
 def test_the_step_has_the_leases_gpus_by_name(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -225,6 +225,7 @@ def run(
             found, servers = on_servers(host, image, servers, gpu_class)
             how = replace(how, image=found)
         request, parts = make_request(host, count, part, None, servers, gpu_class, hours, "run", apart, "server")
+        how = replace(how, crowded=how.start == "gpu" and request.on_each > request.cpus)
         if told:
             say(told)
         sys.exit(running.run(host, request, parts, program, say, chosen, partial(step.start_and_wait, how=how)))

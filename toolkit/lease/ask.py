@@ -40,7 +40,7 @@ class LeaseRequest:
     """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
 
     host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
-    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` for each device.
+    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each.
     """
 
     count: int
@@ -177,8 +177,9 @@ def _large(request: LeaseRequest, nodes: Sequence[PoolNode]) -> list[PoolNode]:
 
 
 def cpus_for(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
-    """Processors for each device of a program on the server: its share of the smallest that may take it."""
-    return max(min((node.cpus // node.gpus for node in _large(request, nodes)), default=1), 1)
+    """Processors of a program on the server on each of its servers: the GPUs' share of the smallest that may take it;
+    of a server with fewer processors than GPUs no more than it has."""
+    return max(min((node.cpus * request.on_each // node.gpus for node in _large(request, nodes)), default=1), 1)
 
 
 def options(
@@ -213,7 +214,7 @@ def options(
         _COMMENT + comment.text(),
         f"--nodes={servers}",
         f"--ntasks={servers}",
-        f"--cpus-per-task={request.cpus * (request.on_each if request.where == 'server' else 1)}",
+        f"--cpus-per-task={request.cpus}",
         "--no-requeue",
         "--oversubscribe",
         "--chdir=/",

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -32,10 +32,10 @@ _STEP = (*_SHARED, "--nodes=1", "--ntasks=1", "--mpi=none")
 #: Arguments: folder, what it is known by ("-": its name; a file in it; inode and time of change), program. One sentence
 #: where the program cannot run in it.
 _LOOK = """
-cd -- "$1" 2>/dev/null || { echo "has no folder $1, or not for you"; exit 1; }
-[ "$2" = - ] || [ -e "./$2" ] || [ "$(stat -L -c "%i %Y" .)" = "$2" ] ||
-    { echo "has another folder $1 than this machine"; exit 1; }
-command -v "$3" >/dev/null || { echo "has no program $3"; exit 1; }
+no() { echo "$SLURMD_NODENAME has $1"; exit 1; }
+cd -- "$1" 2>/dev/null || no "no folder $1, or not for you"
+[ "$2" = - ] || [ -e "./$2" ] || [ "$(stat -L -c "%i %Y" .)" = "$2" ] || no "another folder $1 than this machine"
+command -v "$3" >/dev/null || no "no program $3"
 """
 
 
@@ -43,7 +43,8 @@ command -v "$3" >/dev/null || { echo "has no program $3"; exit 1; }
 class How:
     """How a program runs there. folder: on the server; None: this one. synced: a folder that is copied there, to run
     in, and back. label: each line says whose it is. mpi: Slurm's kind of MPI, for processes that it starts. image: of a
-    container that it runs in, with these of the user's variables."""
+    container that it runs in, with these of the user's variables. crowded: its processes are more than the lease's
+    processors."""
 
     terminal: bool = False
     folder: Path | None = None
@@ -53,6 +54,7 @@ class How:
     mpi: str = "none"
     image: str = ""
     variables: tuple[str, ...] = ()
+    crowded: bool = False
 
 
 #: In this folder, without anything special.
@@ -89,25 +91,39 @@ def _on(endpoint: LeaseEndpoint, among: Sequence[LeaseEndpoint]) -> list[str]:
 
 def look(
     host: Host,
-    endpoint: LeaseEndpoint,
+    endpoints: Sequence[LeaseEndpoint],
     folder: Path,
     program: str,
     named: bool = False,
-    among: Sequence[LeaseEndpoint] = (),
+    how: How = HERE,
 ) -> None:
-    """That the server has the folder that is meant, the same as here (/ is everywhere; `named`: whatever is here), and
-    the program in it. among: all servers of the lease."""
-    words = [*_on(endpoint, among), "--gres=none", "--chdir=/", "--quiet", "--input=none"]
+    """That each server has the folder that is meant, the same as here (/ is everywhere; `named`: whatever is here), and
+    the program in it. As a step of the program's own kind: what Slurm has against it is heard here, and with the
+    program itself it says nothing."""
+    everywhere = replace(how, start="server" if how.start == "once" else how.start, label=False)
+    words = [*_shape(endpoints, everywhere), "--gres=none", "--chdir=/", "--quiet", "--input=none"]
     with ExitStack() as stack:
         mark = "-" if named or folder == Path("/") else _known_by(folder, stack)
         done = host.slurm.run([*words, "sh", "-c", _LOOK, "sh", str(folder), mark, program], timeout_s=60)
-    if done.returncode and done.stdout.strip():
-        why = done.stdout.strip().splitlines()[-1]
+    against = sorted({line for line in done.stdout.splitlines() if line})
+    if done.returncode and against:
         hint = "; copy it there by --sync, or name one of the server's by --folder"
-        hint = "" if named or " program " in why else hint
-        raise LeaseError(f"{endpoint.node} {why}{hint}")
+        hint = "" if named or " program " in against[0] else hint
+        raise LeaseError("; ".join(against) + hint)
     if done.returncode:
         raise SlurmError(said(done), Exit.RETRY)
+
+
+def _shape(endpoints: Sequence[LeaseEndpoint], how: How) -> list[str]:
+    """srun's options for the program's processes on the lease's servers."""
+    servers = 1 if how.start == "once" else len(endpoints)
+    each = ranks.processes(endpoints, how.start)
+    first = [f"--nodelist={endpoints[0].node}"] if servers < len(endpoints) else []
+    words = ["srun", f"--jobid={endpoints[0].job}", *_SHARED, f"--nodes={servers}", f"--ntasks={servers * each}"]
+    words += [*first, f"--ntasks-per-node={each}", f"--mpi={how.mpi}", *(["--overcommit"] if how.crowded else [])]
+    if servers * each > 1:  # who fails first is our matter
+        words += ["--kill-on-bad-exit=0", "--wait=0", "--distribution=block", *(["--label"] if how.label else [])]
+    return words
 
 
 def command(
@@ -119,22 +135,9 @@ def command(
     mark: str = "",
 ) -> list[str]:
     """srun's command line. The GPUs by their UUIDs: Slurm's own numbers may begin anew in a step. deaf: no input."""
-    servers = 1 if how.start == "once" else len(endpoints)
-    each = ranks.processes(endpoints, how.start)
-    first = [f"--nodelist={endpoints[0].node}"] if servers < len(endpoints) else []
-    words = [
-        "srun",
-        f"--jobid={endpoints[0].job}",
-        *_SHARED,
-        f"--nodes={servers}",
-        f"--ntasks={servers * each}",
-        *first,
-    ]
-    words += [f"--ntasks-per-node={each}", f"--mpi={how.mpi}", f"--chdir={folder}", "-Q", "-Q"]
-    if servers * each > 1:  # who fails first is our matter, and the first alone has the input
-        words += ["--kill-on-bad-exit=0", "--wait=0", "--distribution=block", *(["--label"] if how.label else [])]
-    heard = ["--input=none"] if deaf else ["--input=0"] if servers * each > 1 else []
-    words += ["--pty"] if how.terminal else heard
+    words = [*_shape(endpoints, how), f"--chdir={folder}", "-Q", "-Q"]
+    first = [] if ranks.alone(endpoints, how.start) else ["--input=0"]  # it alone has the input
+    words += ["--pty"] if how.terminal else ["--input=none"] if deaf else first
     plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables)
     return [*words, "python3", "-I", "-c", ranks.HOLD, plan, *argv]
 
@@ -226,8 +229,7 @@ def start_and_wait(
             named, folder = True, Path(copies.there)
             say(f"{how.synced} is on {', '.join(end.node for end in endpoints)} in {folder} until it is back")
         try:
-            for endpoint in endpoints:
-                look(host, endpoint, folder, "sh" if how.image else argv[0], named, endpoints)
+            look(host, endpoints, folder, "sh" if how.image else argv[0], named, how)
         except BaseException:
             if copies is not None:
                 copies.remove()
