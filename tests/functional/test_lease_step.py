@@ -102,10 +102,10 @@ def lease(start: Start) -> Running:
 def test_input_output_folder_gpus_and_exit_code_are_passed_on(lease: Running) -> None:
     (lease.folder / "words").write_text("in the folder\n")
     program = run(lease, "sh", "-c", "cat words -; echo $CUDA_VISIBLE_DEVICES $ELASTIC_AI_LEASE; echo no >&2; exit 7")
-    assert program.communicate("given\n", timeout=30) == ("in the folder\ngiven\nGPU-0 41\n", "no\n")
+    assert program.communicate("given\n", timeout=90) == ("in the folder\ngiven\nGPU-0 41\n", "no\n")
     assert program.returncode == 7
     program = run(lease, "sh", "-c", "kill -9 $$")
-    program.communicate(timeout=30)
+    program.communicate(timeout=90)
     assert program.returncode == 128 + 9
 
 
@@ -136,7 +136,7 @@ def test_a_lease_that_ends_takes_its_program_with_it_and_says_why(lease: Running
     assert program.stdout is not None
     assert program.stdout.readline() == "here\n"
     lease.process.terminate()
-    assert "lease 41 has ended: it was taken back" in program.communicate(timeout=30)[1]
+    assert "lease 41 has ended: it was taken back" in program.communicate(timeout=90)[1]
     assert program.returncode == 128 + 15
 
 
@@ -160,7 +160,7 @@ def test_a_folder_of_the_same_name_is_not_the_same_folder(lease: Running, tmp_pa
         assert run(lease, "true", cwd=folder).wait(30) == 0
     moves = f"cd() {{ command cd {other}; }}\n"
     program = run(lease, "true", cwd=mine, ELASTIC_AI_TEST_LOOK=moves)
-    assert "gpu1 has another folder" in program.communicate(timeout=30)[1]
+    assert "gpu1 has another folder" in program.communicate(timeout=90)[1]
     assert list(mine.iterdir()) == []
 
 
@@ -168,14 +168,14 @@ def test_a_folder_that_is_not_there_starts_nothing(lease: Running) -> None:
     gone = lease.folder / "gone"
     gone.mkdir()
     program = run(lease, "no-such-program", cwd=gone)
-    assert "gpu1 has no program no-such-program" in program.communicate(timeout=30)[1]
+    assert "gpu1 has no program no-such-program" in program.communicate(timeout=90)[1]
     assert not (lease.folder / "pids").exists()
 
 
 def test_a_program_that_cannot_start_leaves_no_copy_of_the_folder(lease: Running, tmp_path: Path) -> None:
     before = copies()
     program = run(lease, "no-such-program", SYNCED=str(tmp_path))
-    assert "gpu1 has no program no-such-program" in program.communicate(timeout=30)[1]
+    assert "gpu1 has no program no-such-program" in program.communicate(timeout=90)[1]
     assert copies() == before
 
 
@@ -230,17 +230,35 @@ TELLS = (
 def test_processes_on_several_servers_find_each_other(lease: Running) -> None:
     """As torchrun and MPI read it; torchrun needs no options."""
     program = run(lease, "sh", "-c", f"{TELLS}; cat $ELASTIC_AI_HOSTFILE", SERVERS="2")
-    out, err = program.communicate("", timeout=30)
+    out, err = program.communicate("", timeout=90)
     assert (program.returncode, err) == (0, "")
     hosts = ["127.0.0.1 slots=1"] * 2
     assert sorted(out.splitlines()) == sorted(
         ["0 2 127.0.0.1 1 2 2 0 1 24041", "1 2 127.0.0.1 1 2 2 1 1 24041", *hosts * 2]
     )
     program = run(lease, "sh", "-c", TELLS, SERVERS="3", START="gpu")
-    out, _err = program.communicate("", timeout=30)
+    out, _err = program.communicate("", timeout=90)
     assert sorted(out.splitlines()) == [f"{n} 3 127.0.0.1 1 3 {n} 0 3" for n in range(3)]
     program = run(lease, "sh", "-c", "echo once; wc -l < $OMPI_MCA_orte_default_hostfile", SERVERS="3", START="once")
-    assert program.communicate("", timeout=30)[0].split() == ["once", "3"]
+    assert program.communicate("", timeout=90)[0].split() == ["once", "3"]
+
+
+def test_mpirun_is_told_all_servers_and_no_bridge_of_docker(lease: Running, tmp_path: Path) -> None:
+    """Of a step of one process Slurm's own variables say that it is for one. The bridge has one address everywhere."""
+    slurms = "$SLURM_NODELIST $SLURM_TASKS_PER_NODE $SLURM_OVERLAP"
+    tells = f"echo {slurms} ${{OMPI_MCA_btl_tcp_if_exclude-}} ${{OMPI_MCA_oob_tcp_if_exclude-}}"
+    networks = ["127.0.0.0/8,docker0"] * 2
+    program = run(lease, "sh", "-c", tells, SERVERS="3", START="once")
+    assert program.communicate("", timeout=90)[0].split() == ["gpu1,gpu2,gpu3", "1(x3)", "1", *networks]
+    assert run(lease, "sh", "-c", tells).communicate("", timeout=90)[0].split() == ["gpu1", "1(x1)", "1"]
+    program = run(lease, "sh", "-c", tells, SERVERS="2", START="gpu", SLURM_OVERLAP="")
+    assert program.communicate("", timeout=90)[0].split() == networks * 2
+    program = run(lease, "sh", "-c", tells, SERVERS="2", START="gpu", OMPI_MCA_btl_tcp_if_include="ib0")
+    assert program.communicate("", timeout=90)[0].split() == []
+    (tmp_path / ".openmpi").mkdir()
+    (tmp_path / ".openmpi" / "mca-params.conf").write_text("# a file of the user's\nbtl_tcp_if_include = ib0\n")
+    program = run(lease, "sh", "-c", tells, SERVERS="2", START="gpu", HOME=str(tmp_path))
+    assert program.communicate("", timeout=90)[0].split() == []
 
 
 def test_the_first_process_that_fails_ends_the_others_and_its_exit_code_is_that_of_all(lease: Running) -> None:
@@ -262,14 +280,14 @@ def test_the_first_process_that_fails_ends_the_others_and_its_exit_code_is_that_
 
 def test_signals_and_input_of_several_processes(lease: Running) -> None:
     """A signal is everybody's, the input the first one's."""
-    assert run(lease, "cat", SERVERS="3").communicate("once\n", timeout=30)[0] == "once\n"
+    assert run(lease, "cat", SERVERS="3").communicate("once\n", timeout=90)[0] == "once\n"
     program = run(
         lease, "bash", "-c", 'trap "echo got; exit 3" USR1; echo here; while :; do sleep 0.1; done', SERVERS="2"
     )
     assert program.stdout is not None
     assert [program.stdout.readline() for _ in range(2)] == ["here\n"] * 2
     program.send_signal(signal.SIGUSR1)
-    out, _err = program.communicate(timeout=30)
+    out, _err = program.communicate(timeout=90)
     assert (program.returncode, out.split()) == (3, ["got", "got"])
 
 

@@ -25,11 +25,27 @@ EOF
 """
 
 
+#: As site.yml tells the clients of it.
+POOL = "/etc/elastic-ai/remoting/pool.json"
+TELL = f"""
+set -e
+cp -p {POOL} /root/pool.json
+python3 - <<'EOF'
+import json
+pool = json.load(open("{POOL}"))
+pool["servers"]["gpu2"]["enforcement"] = "mig"
+json.dump(pool, open("{POOL}", "w"))
+EOF
+"""
+
+
 @pytest.fixture
 def divided(pool: Lab) -> Iterator[Lab]:
     """gpu2's GPUs have instances of 1, 1, 2 and 3 slices of seven."""
     shell(pool, "gpu2", DIVIDE)
+    shell(pool, "client1", TELL)
     yield pool
+    shell(pool, "client1", f"mv /root/pool.json {POOL}")
     shell(pool, "gpu2", f"mv /root/gpus.json {GPUS}; mv /root/server.json {CONF}")
 
 

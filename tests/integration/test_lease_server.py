@@ -114,7 +114,7 @@ def test_an_administrators_grace_reaches_a_program_on_the_server(pool: Lab) -> N
 @pytest.mark.usefixtures("nothing_left")
 def test_a_program_on_two_servers_is_one_program(pool: Lab) -> None:
     """Its processes find each other, and the first that fails is its exit code."""
-    tells = "echo $NODE_RANK $NNODES $(hostname) $MASTER_ADDR; sort $ELASTIC_AI_HOSTFILE | tr '\\n' ' '"
+    tells = "echo $NODE_RANK $NNODES $(hostname) $MASTER_ADDR $(sort $ELASTIC_AI_HOSTFILE)"
     code, out = run_as(pool, "alice", f"{HERE} -n 8 -- sh -c {shlex.quote(tells)}")
     hosts = [pool.ssh(node, "hostname -I").split() for node in ("gpu1", "gpu2")]
     lines = sorted(line for line in out.splitlines() if line[:3] in ("0 2", "1 2"))

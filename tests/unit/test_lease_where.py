@@ -328,3 +328,42 @@ def test_an_engine_of_its_own_client_is_given_what_it_can_honour_and_nothing_els
     assert passed == []
     assert CliRunner().invoke(run.run, ["-n", "2", "-p", "1/3", "-l", "10.0.0.9", "--", "true"]).exit_code == 0
     assert passed == [["bitfusion", "run", "-n", "2", "-p", "0.333333", "-l", "10.0.0.9:56001", "--", "true"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mpi", "pmix"], "--mpi: a container does not reach Slurm's MPI"),
+        (["--start", "once", "-n", "8"], "--start once: these are 2 servers"),
+    ],
+)
+def test_what_a_container_cannot_reach_is_refused_before_anything_is_leased(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+) -> None:
+    """It would be the same program as often, each alone."""
+    wish(host, 1)
+    monkeypatch.setattr(run, "this_host", lambda: host)
+    monkeypatch.setattr(run, "ready", lambda: None)
+    monkeypatch.setattr(run, "on_servers", lambda *_: ("sha256:1", None))
+    monkeypatch.setattr(run.running, "run", lambda *_: 0)
+    done = CliRunner().invoke(run.run, ["--where", "server", "--image", "train:3", *words, "--", "true"])
+    assert isinstance(done.exception, LeaseError)
+    assert said in str(done.exception)
+    assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+
+
+def test_more_processes_than_processors_are_one_step_all_the_same(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And otherwise Slurm goes on counting."""
+    hows: list[step.How] = []
+    wish(host, 1)
+    host.serve()
+    prolog(host, monkeypatch, "gpu:v100:4(IDX:0-3)")
+    monkeypatch.setattr(run, "this_host", lambda: host)
+    monkeypatch.setattr(run, "ready", lambda: None)
+    monkeypatch.setattr(run.running, "run", lambda *args: hows.append(args[-1].keywords["how"]) or 0)
+    for words in (["-n", "4", "--start", "gpu"], ["-n", "1", "--start", "gpu"], ["-n", "4"]):
+        assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+    assert [how.crowded for how in hows] == [True, False, False]
+    assert "--overcommit" in step.command([end_of(host)], Path("/"), ["sh"], hows[0])

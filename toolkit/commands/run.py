@@ -211,6 +211,10 @@ def run(
             raise LeaseError("--sync and --folder both say where the program runs; give one of them")
         if mpi and not re.fullmatch(r"[a-z0-9_]+", mpi):
             raise LeaseError(f"--mpi {mpi}: no kind of MPI; srun --mpi=list on a server lists them")
+        if image is not None and mpi:
+            raise LeaseError(
+                "--mpi: a container does not reach Slurm's MPI; --start gpu starts one process for each GPU"
+            )
         how = step.How(
             terminal=terminal,
             folder=Path(folder) if folder else None,
@@ -225,6 +229,11 @@ def run(
             found, servers = on_servers(host, image, servers, gpu_class)
             how = replace(how, image=found)
         request, parts = make_request(host, count, part, None, servers, gpu_class, hours, "run", apart, "server")
+        if image is not None and how.start == "once" and request.servers_there > 1:
+            raise LeaseError(
+                f"--start once: these are {request.servers_there} servers, and a container reaches no other one; "
+                "--start server or gpu starts processes on each"
+            )
         how = replace(how, crowded=how.start == "gpu" and request.on_each > request.cpus)
         if told:
             say(told)

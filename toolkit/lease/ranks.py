@@ -52,6 +52,14 @@ if plan["hosts"] and not plan["helper"]:
     os.write(keep[0], plan["hosts"].encode())
     path = "/proc/%d/fd/%d" % (os.getpid(), keep[0])
     env.update({key: path for key in plan["host_files"]})
+for path in ("/etc/openmpi/openmpi-mca-params.conf", os.path.expanduser("~/.openmpi/mca-params.conf")):
+    try:
+        chosen = any("tcp_if_" in line.split("#")[0] for line in open(path))
+    except OSError:
+        chosen = False
+    for key in plan["networks"] if chosen else ():
+        env.pop(key, None)
+env.update(plan["job"])
 words = sys.argv[2:]
 if plan["helper"]:
     told = {key: env[key] for key in (*nodes[name], "RANK", "LOCAL_RANK", *plan["variables"]) if key in env}
@@ -77,6 +85,10 @@ while True:
         break
 sys.exit(code)
 """
+#: Open MPI on several servers would take Docker's bridge, which has the same address on each, for a network between
+#: them, and wait for ever (seen with 4.1.4). What a user or a file of Open MPI's chooses goes before; include and
+#: exclude together are an error of its.
+NETWORKS = {f"OMPI_MCA_{kind}_tcp_if_exclude": "127.0.0.0/8,docker0" for kind in ("btl", "oob")}
 #: Variables by which launchers find a file with the lease's servers: ours, Open MPI 4 and 5, MPICH.
 HOST_FILES = (
     "ELASTIC_AI_HOSTFILE",
@@ -118,10 +130,23 @@ def _of_server(
         return told | ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"} if start == "gpu" else {})
     told |= {"NNODES": str(count), "MASTER_ADDR": address, "MASTER_PORT": port, "LOCAL_WORLD_SIZE": str(each)}
     told |= {"ELASTIC_AI_WORLD_SIZE": str(count * each)}
+    if count > 1 and not any("tcp_if_" in name for name in mine):
+        told |= NETWORKS
     if start == "gpu":
         return told | {"WORLD_SIZE": str(count * each)}
     meets = {"NNODES": count, "NODE_RANK": number, "NPROC_PER_NODE": each, "MASTER_ADDR": address, "MASTER_PORT": port}
     return told | {f"PET_{key}": str(value) for key, value in meets.items() if start == "server"}
+
+
+def _as_a_job(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> dict[str, str]:
+    """What a program that starts the others is told by Slurm's own variables, by which mpirun knows its servers and how
+    many processes each of them is for. Of a step of one process Slurm itself would say that it is for one."""
+    if start == "gpu" or mpi != "none" or (start == "server" and len(endpoints) > 1):
+        return {}
+    nodes, each = ",".join(end.node for end in endpoints), len(endpoints[0].devices)
+    told = {"SLURM_NODELIST": nodes, "SLURM_JOB_NODELIST": nodes, "SLURM_NNODES": str(len(endpoints))}
+    told |= {"SLURM_TASKS_PER_NODE": f"{each}(x{len(endpoints)})", "SLURM_NTASKS": str(each * len(endpoints))}
+    return told | {"SLURM_OVERLAP": "1", "SLURM_MEM_PER_NODE": "0"}  # its steps are beside its own
 
 
 def plan(
@@ -131,6 +156,7 @@ def plan(
     image: str = "",
     variables: Sequence[str] = (),
     mine: Mapping[str, str] = os.environ,
+    mpi: str = "none",
 ) -> str:
     """HOLD's first argument. Slots of hosts are GPUs, in the form of MPI's files of hosts. image: the program runs in a
     container of it, with these variables of the user's."""
@@ -140,6 +166,8 @@ def plan(
         "nodes": {end.node: _of_server(endpoints, number, start, mine) for number, end in enumerate(endpoints)},
         "hosts": hosts if len(endpoints) > 1 else "",
         "host_files": HOST_FILES,
+        "networks": list(NETWORKS),
+        "job": _as_a_job(endpoints, start, mpi),
         "mark": mark,
         "helper": [*HELPER, "run", endpoints[0].job, image] if image else [],
         "variables": list(variables),

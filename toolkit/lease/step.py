@@ -138,7 +138,7 @@ def command(
     words = [*_shape(endpoints, how), f"--chdir={folder}", "-Q", "-Q"]
     first = [] if ranks.alone(endpoints, how.start) else ["--input=0"]  # it alone has the input
     words += ["--pty"] if how.terminal else ["--input=none"] if deaf else first
-    plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables)
+    plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables, mpi=how.mpi)
     return [*words, "python3", "-I", "-c", ranks.HOLD, plan, *argv]
 
 
