@@ -360,6 +360,11 @@ def read_inventory(inventory: Path) -> Topology:
     return read_site(inventory).topology
 
 
+def declared(inventory: Path, host: str, variable: str) -> object:
+    """A host's variable as it stands in the inventory, templates not resolved; None where it has none."""
+    return _run(inventory).get("_meta", {}).get("hostvars", {}).get(host, {}).get(variable)
+
+
 def read_site(inventory: Path) -> Site:
     """As `read_inventory`, what of the inventory may be kept with a run (nothing secret), and its fabric.
 

@@ -242,6 +242,7 @@ class Way:
         monkeypatch.setattr(join, "read_site", lambda inventory: type("S", (), {"topology": GROWN, "record": record})())
         monkeypatch.setattr(join, "Head", lambda topology: self.head)
         monkeypatch.setattr(join, "answers", lambda node: True)
+        monkeypatch.setattr(checks, "declared", lambda *_: None)
         monkeypatch.setattr(join.accept, "measure_node", self._measure)
         monkeypatch.setattr(playbooks, "run", self._playbook)
         self.inventory = tmp_path / "inventory"
@@ -334,6 +335,30 @@ def test_refusals_come_before_anything_is_done(tmp_path, monkeypatch):
         way.join()
     assert way.done == []
     assert way.updates == []
+
+
+def test_another_engine_than_the_site_has_is_refused_while_leases_run(tmp_path, monkeypatch):
+    """All others would get it as they learn of the node, and every program on it would lose its lease."""
+    wanted, there = "ab" * 32, "cd" * 32
+    way = Way(tmp_path, monkeypatch)
+    monkeypatch.setattr(checks, "declared", lambda *_: wanted)
+    run, mark = way.head.run, {"sha256": there, "code": 0}
+
+    def answered(words, timeout_s=0.0):
+        if words[0] == "cat":
+            return subprocess.CompletedProcess(words, mark["code"], mark["sha256"].encode() + b"\n", b"")
+        return run(words, timeout_s)
+
+    monkeypatch.setattr(way.head, "run", answered)
+    busy, way.head.jobs = [answer(slurm_job(41) + slurm_job(42, node="gpu2"))], [answer([])]
+    checks.engine_stays(way.inventory, way.head)  # nobody loses anything
+    way.head.jobs = busy
+    with pytest.raises(UsageFault, match=r"site has the engine cdcdcdcdcdcd…; to exchange it would end 2 leases"):
+        way.join()
+    assert [one for one in way.done if one.startswith("site.yml")] == []
+    for sha256, code in ((wanted, 0), ("", 1)):  # the same, and none
+        mark.update(sha256=sha256, code=code)
+        checks.engine_stays(way.inventory, way.head)
 
 
 @NEEDS_SSH

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
+from toolkit.inventory import declared
 from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
+from toolkit.node.head import Head
 from toolkit.pool_policy import POOL_FILE, load_pool
 from validation.addendum import ADDENDUM, SUITES
 from validation.load import ConfigError
@@ -17,6 +20,7 @@ from validation.suites import DEFAULT
 
 NEEDED = tuple(suite for suite in DEFAULT if suite in SUITES)
 """Of the suites that sites are accepted by, those that a node shows too."""
+_SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 OURS = "toolkit node"
 """How the reason of a drain begins that these commands made."""
 
@@ -75,6 +79,22 @@ def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode],
         where = locate(inventory, None, ("slurm_pool",)) or str(POOL_FILE)
         raise UsageFault(
             f"{where}: class {mine.gpu_class} has no server but {name}; take the class out of the policy first"
+        )
+
+
+def engine_stays(inventory: Path, head: Head) -> None:
+    """UsageFault where the inventory names another engine than the site has, and leases run: all others would get it
+    as they learn of a node, and programs whose engine is exchanged lose their leases."""
+    wanted = declared(inventory, head.node.name, "remoting_engine_sha256")
+    there = head.engine()
+    if not isinstance(wanted, str) or not _SHA256.fullmatch(wanted) or not there or wanted.lower() == there:
+        return
+    if leases := head.leases():
+        where = locate(inventory, None, ("remoting_engine_sha256",)) or str(inventory)
+        raise UsageFault(
+            f"{where}: remoting_engine_sha256 is {wanted[:12]}…, and the site has the engine {there[:12]}…; to "
+            f"exchange it would end {leases} lease{'' if leases == 1 else 's'}. Run toolkit deploy when no lease "
+            "runs, or name the engine that is there"
         )
 
 

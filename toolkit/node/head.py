@@ -7,11 +7,14 @@ import subprocess
 from collections.abc import Sequence
 
 from toolkit.errors import UsageFault
+from toolkit.lease.pool import is_lease
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
 from validation.model import Node, SshTarget, Topology
 
 TIMEOUT_S = 90.0
+ENGINE_MARK = "/opt/elastic-ai/engine/current/.sha256"
+"""Where an installed engine says which archive it came from (plugins/modules/engine_artefact.py)."""
 _PLAIN = ("env", "LC_ALL=C", "SLURM_TIME_FORMAT=%s")
 
 
@@ -77,6 +80,16 @@ class Head:
         """What runs on a server, leases and native jobs, those that are ending too."""
         jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
         return [job for job in jobs if name in job.nodes and not job.ended and job.state != "PENDING"]
+
+    def leases(self) -> int:
+        """How many leases run in the whole pool; an array's parts are one."""
+        jobs = parse_jobs(self._asked(["squeue", "--json", "--all", "--states=all"]))
+        return len({job.lease for job in jobs if is_lease(job) and not job.ended and job.state != "PENDING"})
+
+    def engine(self) -> str:
+        """SHA-256 of the archive of which the site has its remoting engine; "" where the head has none."""
+        done = self.run(["cat", ENGINE_MARK])
+        return done.stdout.decode("ascii", "replace").strip().lower() if done.returncode == 0 else ""
 
     def drain(self, name: str, reason: str) -> None:
         """No new work there; what runs goes on."""

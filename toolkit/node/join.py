@@ -59,6 +59,7 @@ class Joining:
         if verb == "replace" and self.short not in pool:
             raise UsageFault(f"{name} is not in the pool, so nothing is to be replaced: toolkit node add {name}")
         checks.joinable(pool, name, verb == "replace" or earlier is not None)
+        checks.engine_stays(inventory, self.head)
         servers = [node.name for node in site.topology.nodes if "gpu_servers" in node.groups and node.name != name]
         jobs = {one: self.head.jobs_on(checks.short(one)) for one in servers}
         self.peers = checks.peers_of(site.topology, name, asked.peers, jobs)

@@ -29,6 +29,7 @@ def remove(name: str, inventory: Path, grace_s: int | None, without_teardown: bo
         node = checks.node_of(topology, inventory, name)
         pool = head.nodes()
         checks.removable(topology, inventory, pool, name)
+        checks.engine_stays(inventory, head)
         place = listing(inventory, name)
         if not without_teardown and not answers(node):
             raise UsageFault(
