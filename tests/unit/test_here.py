@@ -164,8 +164,8 @@ def test_a_container_is_a_rehearsal_here_too() -> None:
 
 
 def test_one_machine_cannot_do_what_takes_two() -> None:
-    with pytest.raises(PlanError, match="cannot do suite training; it can do preflight, transport, compute"):
-        plan_of_one(one(), "training")
+    with pytest.raises(PlanError, match="cannot do suite remoting; it can do preflight, transport, compute"):
+        plan_of_one(one(), "remoting")
 
 
 @pytest.mark.parametrize(
