@@ -38,6 +38,8 @@ def test_parts_share_a_gpu_where_the_least_is_left_that_suffices() -> None:
     assert outcome.waits_s == (0, 0, 0, 0, 6)
     # 1/4 goes to the 1/4 that is left of the first, not to the empty one: the whole GPU need not wait
     assert replay([quarter[0], quarter[1], asked(1, 1)], 2, GPU).waits_s == (0, 0, 0)
+    # 3/4 and 1/2 have a GPU each; 1/4 goes beside the 3/4, so that another 1/2 finds its place beside the 1/2
+    assert replay([asked(0, 10, part) for part in (0.75, 0.5, 0.25, 0.5)], 2, GPU).waits_s == (0, 0, 0, 0)
     # one GPU and a half take two, and leave half of one
     assert replay([asked(0, 9, 1.5), asked(0, 9, 0.5), asked(0, 1, 0.25)], 2, GPU).waits_s == (0, 0, 9)
 
