@@ -132,3 +132,18 @@ def test_a_node_that_was_taken_out_of_the_inventory_is_not_listed_again_by_the_n
     assert _hosts(lab)["gpu_servers"] == ["gpu2", "gpu3"]
     members.add(lab, "gpu1", print)  # the machine is made anew
     assert _hosts(lab)["gpu_servers"] == ["gpu2", "gpu3", "gpu1"]
+
+
+def test_the_engine_of_a_lab_stays_when_a_node_joins_for_leases_may_run_on_it(lab: str, monkeypatch):
+    monkeypatch.setattr(members, "_start", _start)
+    hosts = inventory_dir(lab) / "hosts.yml"
+    archive = inventory_dir(lab) / ".lab/elastic-ai-reference-0.1.0-older.tar.gz"
+    archive.parent.mkdir(exist_ok=True)
+    archive.write_bytes(b"an archive")
+    named = {"remoting_engine_artifact": str(archive), "remoting_engine_sha256": "ab" * 32}
+    tree = yaml.safe_load(hosts.read_text())
+    tree["all"]["vars"] |= named
+    hosts.write_text(yaml.safe_dump(tree))
+    members.add(lab, "gpu3", print)
+    assert named.items() <= yaml.safe_load(hosts.read_text())["all"]["vars"].items()
+    assert archive.read_bytes() == b"an archive"

@@ -99,10 +99,22 @@ def engine_variables(built: Emulation, artefact: Path) -> dict[str, Any]:
     return {"remoting_engine_artifact": str(artefact), "remoting_engine_sha256": built.sha256}
 
 
-def write_inventory(spec: LabSpec, folder: Path, served: Served, built: Emulation | None = None) -> Path:
+def standing_engine(hosts: Path) -> dict[str, Any] | None:
+    """The variables of the engine that an inventory of a lab names and has; None where there is none."""
+    if not hosts.is_file():
+        return None
+    named = yaml.safe_load(hosts.read_text())["all"]["vars"]
+    found = {key: named[key] for key in ("remoting_engine_artifact", "remoting_engine_sha256") if key in named}
+    return found if len(found) == 2 and Path(found["remoting_engine_artifact"]).is_file() else None
+
+
+def write_inventory(
+    spec: LabSpec, folder: Path, served: Served, built: Emulation | None = None, keep_engine: bool = False
+) -> Path:
     """Write hosts.yml, and beside it in .lab/ the lab's key, known_hosts, the keys of the vendors' stand-ins and the
     reference engine.
 
+    `keep_engine`: the one that is there stays, although the sources may be others now: leases may run on it.
     All of it is readable for the user who called sudo.
     """
     private = folder / ".lab"
@@ -117,10 +129,11 @@ def write_inventory(spec: LabSpec, folder: Path, served: Served, built: Emulatio
         handle.write((spec.dir / "id_ed25519").read_text())
     lines = [f"{spec.management_address(n)} {host_public_key(spec, n)}\n" for n in spec.nodes]
     known_hosts.write_text("".join(lines))
-    engine = None
+    engine = standing_engine(hosts) if keep_engine else None
     for old in private.glob("elastic-ai-*.tar.gz"):
-        old.unlink()
-    if built is not None:
+        if engine is None:
+            old.unlink()
+    if built is not None and engine is None:
         name = f"elastic-ai-{built.info.engine}-{built.info.release}.tar.gz"
         copies.append(Path(shutil.copyfile(built.artefact, private / name)))
         engine = engine_variables(built, copies[-1].absolute())

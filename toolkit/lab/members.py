@@ -145,7 +145,7 @@ def _renew_inventory(spec: LabSpec, built: Emulation | None, say: Say, copy: Pat
         there = (folder / HOSTS).is_file()
         kept = tuple(n for n in spec.nodes if not there or n.name == new or _listed(folder, n.name))
         with _same_age(folder / HOSTS):
-            write_inventory(replace(spec, nodes=kept), folder, served, built)
+            write_inventory(replace(spec, nodes=kept), folder, served, built, keep_engine=True)
 
 
 @contextlib.contextmanager
