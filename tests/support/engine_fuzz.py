@@ -272,7 +272,8 @@ class Hostile:
         flags = self.chance.choices((1, 3, 0, 2), (60, 25, 10, 5))[0]
         fields = [flags, size, self._one(self.known.contexts) if self.chance.random() < 0.9 else 0, *arguments]
         for _ in range(self.chance.choices((0, 1, 3), (75, 20, 5))[0]):
-            at = self.chance.randrange(min(len(fields), REFUSED_FIELDS))
+            # A launch keeps its shape: a grid of 2^30 blocks is no attack, but a program that computes for hours.
+            at = self.chance.randrange(min(len(fields), 5 if op == LAUNCH else REFUSED_FIELDS))
             if at != 1:  # the payload's size
                 old = fields[at]
                 fields[at] = self.chance.choice((old ^ 1 << self.chance.randrange(64), self.chance.choice(EVIL)))
