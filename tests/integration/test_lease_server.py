@@ -130,6 +130,32 @@ def test_a_program_on_two_servers_is_one_program(pool: Lab) -> None:
     assert (code, [f"{n}: rank {n} of 4, {n} here" in out for n in range(4)]) == (0, [True] * 4), out
 
 
+@pytest.mark.usefixtures("nothing_left")
+def test_a_folder_goes_there_and_comes_back_and_a_kill_loses_nothing(pool: Lab) -> None:
+    shell(pool, "client1", "install -d -o alice /home/alice/s; echo given > /home/alice/s/in")
+    there = f"cd /home/alice/s && {HERE} --sync ."
+    program = "cat in > made-$NODE_RANK; sleep 2; exit 3"
+    code, out = run_as(pool, "alice", f"sh -c {shlex.quote(f'{there} -n 2 --apart -- sh -c {shlex.quote(program)}')}")
+    assert (code, "/home/alice/s is on gpu1, gpu2 in /var/tmp/elastic-ai-" in out) == (3, True), out
+    made = "cd /home/alice/s; cat made-0 made-1; stat -c %U made-0"
+    assert shell(pool, "client1", made).split() == ["given", "given", "alice"]
+    with ThreadPoolExecutor(1) as worker:
+        waits = "echo late > late; exec sleep 3146"
+        words = f"{there} -l gpu1 -- sh -c {shlex.quote(waits)}"
+        running = worker.submit(run_as, pool, "alice", f"sh -c {shlex.quote(words)}")
+        until(lambda: pool.processes("gpu1", "^sleep 3146").count("sleep"), 1, 60)
+        shell(pool, "client1", "pkill -KILL -u alice -f '^/usr/bin/python3 /usr/bin/toolkit run'")
+        code, out = running.result(60)
+    (copy,) = {word for word in out.split() if word.startswith("/var/tmp/elastic-ai-")}
+    until(lambda: pool.processes("gpu1", "^sleep 314"), "", 30)
+    fetch = f"cd /home/alice/s && {HERE} -l gpu1 --folder {copy} -- tar -c . | tar -x && cat late"
+    assert "late" in run_as(pool, "alice", f"sh -c {shlex.quote(fetch)}")[1].splitlines()
+    assert shell(pool, "client1", "touch /home/alice/s/mine; chmod 600 /home/alice/s/mine; ls /home/alice/s").split()
+    code, out = run_as(pool, "alice", f"sh -c {shlex.quote(f'{there} -- true')}")
+    assert (code, out) == (2, "error: --sync .: you may not read mine"), out
+    shell(pool, "gpu1", f"rm -rf {copy}")
+
+
 #: An image of what the node itself has.
 IMAGE = """
 tar -C / -ch usr/bin/dash usr/bin/id usr/bin/ls usr/bin/cat usr/bin/sleep $(ldd /usr/bin/dash /usr/bin/ls |
