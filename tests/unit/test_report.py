@@ -99,7 +99,7 @@ def test_clean_run_has_no_finding(pages):
 def test_incomplete_run_names_what_is_missing_and_why(pages):
     text = pages["dead"].text
     assert "Outcome: INCOMPLETE" in text
-    assert "22 of 46 planned measurements have no usable result" in text
+    assert "23 of 47 planned measurements have no usable result" in text
     assert "tcp-bandwidth.gpu2-fab0.head-fab0" in text
     assert "No route to host" in text
     assert "No facts were collected from: gpu2." in text
@@ -112,7 +112,7 @@ def test_run_without_verdict_is_incomplete_and_nothing_passes(pages):
     text = pages["unjudged"].text
     assert "INCOMPLETE" in text
     assert "verdict.json is missing" in text
-    assert "20 of 46 planned measurements have a usable result" in text
+    assert "20 of 47 planned measurements have a usable result" in text
     assert f"0 of {len(load_criteria())} criteria passed" in text
     assert "training-short.inter" in text
     assert 'v-pass"' not in " ".join(attributes.get("class", "") for _, attributes in pages["unjudged"].tags)
@@ -205,7 +205,7 @@ def test_last_of_several_results_counts_and_all_are_shown(tmp_path):
     lines[-1] |= {"status": "timeout", "error": "took too long", "samples": []}
     (run / "results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*lines, again]))
     page = Page(write_html(run).read_text())
-    assert "46 of 46 planned measurements have a usable result" in page.text
+    assert "47 of 47 planned measurements have a usable result" in page.text
     assert "took too long" in page.text
     assert page.text.count("superseded by a later attempt") == 1
     assert "1 010" in page.text
