@@ -48,7 +48,7 @@ class AnsweringLab(benchmark.StandingLab):
             return json.dumps(self.client)
         if line.startswith("sacct"):
             return f"7|wrap|COMPLETED|\n41|elastic-ai-lease|CANCELLED by 2002|gres/shard={GPU // 2}\n"
-        return {"sbatch": "7\n", "sinfo": "idle\nidle\n"}.get(line.split()[0], "")
+        return {"sbatch": "7\n", "sinfo": "idle none\nidle none\n"}.get(line.split()[0], "")
 
     def policy(self, *words: str) -> float:
         self.ran.append(("", " ".join(["pool.yml", *words[:1]])))

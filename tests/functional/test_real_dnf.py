@@ -170,7 +170,7 @@ def of_roles() -> tuple[dict[str, str], ...]:
         *(name for names in slurm.values() for name in names),
         *role_vars("roce")["__roce_systems"]["el9"],
         *role_vars("remoting_client")["__remoting_client_systems"]["RedHat"],
-        *role_vars("remoting_server")["__remoting_server_packages"],
+        *role_vars("remoting_server")["__remoting_server_own_packages"],
         *role_vars("acceptance")["__acceptance_systems"]["RedHat"],
     ]
     wanted = {
