@@ -234,7 +234,9 @@ def test_every_truncation_is_refused_or_means_the_same(name, share):
     assert cut_at(name, int(share * len(TEXTS[name][0]["stdout"]))) in (None, WHOLE[name])
 
 
-@pytest.mark.parametrize("name", [n for n in TEXTS if n.startswith(("sockperf", "ping", "training", "ib-fabric e"))])
+@pytest.mark.parametrize(
+    "name", [n for n in TEXTS if n.startswith(("sockperf", "ping", "training", "ib-fabric e", "pool-use"))]
+)
 def test_every_single_truncation_of_the_short_ones(name):
     length = len(TEXTS[name][0]["stdout"])
     found = [cut_at(name, end) for end in range(length)]

@@ -70,7 +70,7 @@ def watched(busy_h: float, seen_h: float) -> dict[str, float]:
 def document(rows: list[str] = ROWS, **facts: Any) -> ProbeDoc:
     found = {
         "from_s": FROM, "until_s": UNTIL, "nodes": pool_use.nodes(NODES.splitlines()), "emulated": False,
-        "unwatched": "", "used": {"gpu1": watched(3, 20), "gpu2": watched(1, 5)},
+        "unwatched": "", "used": {"gpu1": watched(3, 20), "gpu2": watched(1, 5)}, "lines": len(rows),
     }  # fmt: skip
     return {
         "kind": "pool-use", "tool": "sacct", "tool_version": "", "command": pool_use.sacct(30), "returncode": 0,
@@ -147,6 +147,7 @@ def test_the_first_of_a_list_of_hosts(hosts: str, first: str) -> None:
         ([row(1, "COMPLETED", 0, 4, "gres/gpu=1", Start="2026-11-23T10:00:00")], {}, "no time in seconds"),
         ([*ROWS, row(1, "COMPLETED", 4, -1, "gres/gpu=1")], {}, "in this order"),
         (ROWS[2:3], {}, "begins before the first job"),
+        (ROWS[:-1], {"lines": len(ROWS)}, f"{len(ROWS) - 1} rows of sacct, not the {len(ROWS)}"),
         (ROWS, {"nodes": []}, "no node with GPUs"),
         (ROWS, {"until_s": FROM}, "a time ends"),
         (ROWS, {"used": {"gpu1": {"busy_s": 2.0, "seen_s": 1.0}}}, "2.0 GPU-seconds busy of 1.0 seen"),

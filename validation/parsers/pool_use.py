@@ -88,6 +88,9 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     from_s, until_s = (int(count(facts[key], f"pool-use: {key}")) for key in ("from_s", "until_s"))
     nodes, parts_per_gpu = _nodes(facts["nodes"])
     rows = doc["stdout"].splitlines()
+    # sacct's output has no end of its own: with a row fewer it would be another pool's
+    if count(facts["lines"], "pool-use: lines") != doc["stdout"].count("\n") or doc["stdout"][-1:] not in ("", "\n"):
+        raise ParseError(f"pool-use: {len(rows)} rows of sacct, not the {facts['lines']} that it printed")
     first = first_s(rows)
     if first is not None and from_s < min(first, until_s - 1):
         raise ParseError("pool-use: the time begins before the first job")

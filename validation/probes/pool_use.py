@@ -1,10 +1,10 @@
 """Who held how much of the pool, and for how long: the jobs with GPUs in Slurm's accounting, on the head.
 
-`stdout`: rows as sacct printed them, fields FIELDS, times in seconds since 1970; no field holds a user's own words, and
-no user is named. `facts`: until_s (now, seconds since 1970), from_s (so far back as was asked, or when the first job
-came), nodes (name, class, gpus, shards; as Slurm has them now), used (node -> busy_s and seen_s, GPU-seconds in which a
-kernel ran, and for which there is a reading), unwatched (why there is nothing of it, ""), emulated (None: nobody
-says).
+`stdout`: rows as sacct printed them, fields FIELDS, times in seconds since 1970; no field holds a user's own words,
+and no user is named. `facts`: lines (how many), until_s (now, seconds since 1970), from_s (so far back as was asked,
+or when the first job came), nodes (name, class, gpus, shards; as Slurm has them now), used (node -> busy_s and seen_s,
+GPU-seconds in which a kernel ran, and for which there is a reading), unwatched (why there is nothing of it, ""),
+emulated (None: nobody says).
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def probe(args: Asked) -> ProbeDoc:
         asked = until - round(args.days * 86400)
         since = min(max(first_s(ran.stdout.splitlines()) or asked, asked), until - 1)
         facts: dict[str, Any] = {"from_s": since, "until_s": until, "used": {}, "unwatched": "", "emulated": None}
+        facts["lines"] = ran.stdout.count("\n")
         facts["nodes"] = nodes(shown.stdout.splitlines())
         try:
             facts["used"] = used(args.url, until - since)
