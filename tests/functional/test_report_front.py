@@ -12,7 +12,7 @@ import weasyprint
 
 from tests.support.page import Page
 from tests.support.raw_case import judged_as_it_stands
-from tests.support.report_fixture import make_run, topology
+from tests.support.report_fixture import make_run, planned_on, topology
 from tests.support.site import provenance, result
 from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, Subject, WaiverUse
 from validation.report import criteria, write_html
@@ -40,17 +40,18 @@ def front_of(run: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "44 of 44", "accepts no hardware")),
+        ("clean", ("4 nodes of lab (1 head, 1 client, 2 GPU servers)", "{all} of {all}", "accepts no hardware")),
         ("slow", ("over virtual links of 1 Gbit/s", "1 failed, 0 were waived", "correct what failed")),
-        ("dead", ("preflight, network transport, training", "23 of 44", "an incomplete one")),
+        ("dead", ("preflight, network transport, training", "{alive} of {all}", "an incomplete one")),
         ("real", ("on 10 Gbit/s Ethernet, TCP: ", "were waived, 0 were not measured", "both sides sign")),
         ("unjudged", ("On 2026-11-21", "0 passed", "verdict.json is missing")),
     ],
 )
 def test_three_sentences_say_what_was_tested_what_came_out_and_what_it_means(site_runs, name, words):
     sentences = front_of(site_runs[name]).sentences
+    lost, planned = planned_on(site_runs[name], "gpu2")
     for sentence, part in zip(sentences, words, strict=True):
-        assert part in sentence
+        assert part.format(all=planned, alive=planned - lost) in sentence
         assert sentence.endswith(".")
         assert "{" not in sentence
 
@@ -103,7 +104,8 @@ def test_share_of_the_line_rate_leaves_out_what_goes_both_ways(site_runs):
 
 def test_page_one_names_what_keeps_a_run_incomplete(tmp_path, site_runs):
     lines = front_of(site_runs["dead"]).missing
-    assert lines[0] == "21 of 44 planned measurements have no usable result."
+    lost, planned = planned_on(site_runs["dead"], "gpu2")
+    assert lines[0] == f"{lost} of {planned} planned measurements have no usable result."
     assert lines[1].startswith("These criteria could not be decided: pf.bom, pf.stack, ")
     assert "pf.rdmaport" not in lines[1]  # not applicable on this fabric
     assert front_of(site_runs["clean"]).missing == front_of(site_runs["slow"]).missing == ()

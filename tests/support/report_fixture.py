@@ -27,6 +27,7 @@ from tests.support.site import (
     write_run,
 )
 from validation.model import REPORT, Bom, Measurement, Plan, Result, Sample, Topology
+from validation.report.documents import read_run
 from validation.waiver import Waiver
 
 RUN = "2026-11-21T10-15-00Z-tcp10"
@@ -173,6 +174,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "unjudged": {"judged": False, "cut_after": 20},
     "unstarted": {"judged": False, "cut_after": 0},
 }
+
+
+def planned_on(run: Path, node: str) -> tuple[int, int]:
+    """Measurements of a run's plan that need the node, and all."""
+    measurements = read_run(run).plan.measurements
+    return sum(node in m.nodes for m in measurements), len(measurements)
 
 
 class MadeRuns(dict[str, Path]):

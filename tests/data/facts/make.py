@@ -24,6 +24,9 @@ SYSTEMS: dict[str, tuple[str, str, str, str, str]] = {
     "el9": ("Rocky", "9.6", "Blue Onyx", "5.14.0-570.58.1.el9_6.x86_64", "3.9.21"),
 }
 
+# The C library that each comes with.
+GLIBC = {"debian12": "2.36", "debian13": "2.41", "ubuntu2204": "2.35", "ubuntu2404": "2.39", "el9": "2.34"}
+
 
 # What stands in inventories/: system, management network, fabric ports by hardware.
 RAILS = [f"ens{slot}np0" for slot in range(31, 39)]
@@ -288,6 +291,7 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "disks": {path: {**root, "existing": path} for path in ("/opt", "/var")}
         | {"/boot": {"device": 64769, "existing": "/boot", "free_mib": 800}},
         "drivers": {},
+        "glibc": GLIBC[system],
         "headers": "installable",
         "hostname": name,
         "hostname_resolves": True,
