@@ -30,12 +30,20 @@ ROOT = Path(__file__).parents[2]
 SRUN = """#!{python}
 import os, signal, subprocess, sys
 words = sys.argv[1:]
+groups = [[]]
+for word in words:  # servers of their own numbers of GPUs are groups
+    groups.append([]) if word == ":" else groups[-1].append(word)
+places = []
+for group in groups:
+    options = dict(w.split("=", 1) for w in group if w.startswith("--") and "=" in w)
+    each, server = int(options.get("--ntasks-per-node", 1)), len(dict(places))
+    places += [(server + n // each, n % each) for n in range(int(options["--ntasks"]))]
+words, count, processes = groups[0], len(places), []
 options = dict(w.split("=", 1) for w in words if w.startswith("--") and "=" in w)
 first = next(i for i, w in enumerate(words) if w in ("python3", "sh", "tar", "rm"))
-each, count, processes = int(options.get("--ntasks-per-node", 1)), int(options["--ntasks"]), []
 everybodys = count > 1 and options.get("--input", "all") == "all" and sys.stdin.buffer.read()
-for number in range(count):
-    node = {{"SLURMD_NODENAME": "gpu%d" % (number // each + 1), "SLURM_LOCALID": str(number % each)}}
+for number, (server, local) in enumerate(places):
+    node = {{"SLURMD_NODENAME": "gpu%d" % (server + 1), "SLURM_LOCALID": str(local)}}
     heard = None if number == 0 else subprocess.DEVNULL
     how = {{"cwd": options["--chdir"], "start_new_session": True, "env": dict(os.environ, **node), "stdin": heard}}
     if everybodys is not False:
@@ -66,6 +74,8 @@ from pathlib import Path
 from toolkit.lease import LeaseError, endpoint, host, ranks, step
 end = endpoint.LeaseEndpoint(**json.loads(sys.argv[1]))
 ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.environ.get("SERVERS", 1)))]
+for n, gpus in enumerate(os.environ.get("GPUS", "").split()):
+    ends[n] = dataclasses.replace(ends[n], devices=end.devices * int(gpus))
 step._LOOK = os.environ.get("ELASTIC_AI_TEST_LOOK", "") + step._LOOK
 ranks.FirstFailure.__init__.__defaults__ = (3.0,)
 synced = Path(os.environ["SYNCED"]) if "SYNCED" in os.environ else None
@@ -241,6 +251,30 @@ def test_processes_on_several_servers_find_each_other(lease: Running) -> None:
     assert sorted(out.splitlines()) == [f"{n} 3 127.0.0.1 1 3 {n} 0 3" for n in range(3)]
     program = run(lease, "sh", "-c", "echo once; wc -l < $OMPI_MCA_orte_default_hostfile", SERVERS="3", START="once")
     assert program.communicate("", timeout=90)[0].split() == ["once", "3"]
+
+
+def test_servers_of_unequal_numbers_of_gpus_are_one_program(lease: Running) -> None:
+    """Ranks go on from server to server, torchrun and MPI's hosts file are told the number of each."""
+    program = run(lease, "sh", "-c", f"{TELLS}; cat $ELASTIC_AI_HOSTFILE", SERVERS="2", GPUS="2 1")
+    out, err = program.communicate("", timeout=90)
+    assert (program.returncode, err) == (0, "")
+    told = ["0 2 127.0.0.1 2 3 2 0 2 24041", "1 2 127.0.0.1 1 3 2 1 1 24041"]
+    assert sorted(out.splitlines()) == sorted([*told, *["127.0.0.1 slots=2", "127.0.0.1 slots=1"] * 2])
+    program = run(lease, "sh", "-c", TELLS, SERVERS="3", GPUS="1 3 2", START="gpu")
+    out, _err = program.communicate("", timeout=90)
+    assert sorted(out.splitlines()) == [
+        "0 3 127.0.0.1 1 6 0 0 6", *(f"1 3 127.0.0.1 3 6 {1 + n} {n} 6" for n in range(3)),
+        *(f"2 3 127.0.0.1 2 6 {4 + n} {n} 6" for n in range(2)),
+    ]  # fmt: skip
+    tells = "echo $SLURM_TASKS_PER_NODE $SLURM_NTASKS $SLURM_GPUS"
+    program = run(lease, "sh", "-c", tells, SERVERS="2", GPUS="2 1", START="once")
+    assert program.communicate("", timeout=90)[0].split() == ["2(x1),1(x1)", "3", "1"]
+
+
+def test_a_lone_colon_is_the_programs(lease: Running) -> None:
+    """To srun it is the end of one program and the beginning of another."""
+    program = run(lease, "sh", "-c", 'echo "$@"', "sh", ":", "=:", "a:", "=")
+    assert program.communicate("", timeout=90)[0] == ": =: a: =\n"
 
 
 def test_mpirun_is_told_all_servers_and_no_bridge_of_docker(lease: Running, tmp_path: Path) -> None:

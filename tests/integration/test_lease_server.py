@@ -67,8 +67,8 @@ def test_what_is_not_for_a_program_on_the_server_is_one_sentence(pool: Lab) -> N
     for words, said in (
         ("--where server -p 1/2 -- true", "no server can hold a program there to a part"),
         ("-p 1/2 -- true", "can run neither here nor on the server"),
-        ("--where client -- true", "could compute nothing on its GPUs"),
-        ("--where server -n 5 -- true", "equal numbers on each"),
+        ("--where client -- true", "by which it would find no GPU"),
+        ("--where server -n 9 -- true", "the pool has 8 GPUs"),
         ("--where server --image no-such:1 -- true", "has no image no-such:1"),
         ("--where server -n 8 -- no-such-program", "gpu1 has no program no-such-program; gpu2 has no program"),
         ("--where server -t -- true", "no terminal here"),
@@ -128,6 +128,26 @@ def test_a_program_on_two_servers_is_one_program(pool: Lab) -> None:
     ranks = "echo rank $RANK of $WORLD_SIZE, $LOCAL_RANK here"
     code, out = run_as(pool, "alice", f"{HERE} -n 4 -l gpu1 --start gpu --label -- sh -c {shlex.quote(ranks)}")
     assert (code, [f"{n}: rank {n} of 4, {n} here" in out for n in range(4)]) == (0, [True] * 4), out
+
+
+@pytest.mark.usefixtures("nothing_left")
+def test_five_gpus_of_two_servers_of_four_are_one_program(pool: Lab) -> None:
+    """Their numbers are Slurm's choice; each process is told those of all, and sees its own GPUs."""
+    tells = "echo it $NODE_RANK $LOCAL_WORLD_SIZE $PET_NPROC_PER_NODE $(grep -o 'slots=.' $ELASTIC_AI_HOSTFILE)"
+    sees = 'python3 -c \'import ctypes as c; d, n = c.CDLL("libcuda.so.1"), c.c_int(); d.cuInit(0); ' + (
+        'd.cuDeviceGetCount(c.byref(n)); print("sees", n.value)\''
+    )
+    code, out = run_as(pool, "alice", f"{HERE} -n 5 -- sh -c {shlex.quote(f'{tells}; {sees}')}")
+    told = sorted(line.split()[1:] for line in out.splitlines() if line.startswith("it "))
+    gpus = [int(line[1]) for line in told]
+    assert (code, [line[0] for line in told], sum(gpus)) == (0, ["0", "1"], 5), out
+    assert all(line[1] == line[2] and line[3:] == [f"slots={n}" for n in gpus] for line in told), out
+    assert sorted(int(line.split()[1]) for line in out.splitlines() if line.startswith("sees ")) == sorted(gpus), out
+    ranks = "echo rank $RANK of $WORLD_SIZE; exit 7"
+    code, out = run_as(pool, "alice", f"{HERE} -n 5 --start gpu -- sh -c {shlex.quote(ranks[:-8])}")
+    assert (code, [f"rank {n} of 5" in out for n in range(5)]) == (0, [True] * 5), out
+    code, out = run_as(pool, "alice", f"{HERE} -n 5 --start gpu -- sh -c {shlex.quote(ranks)}")
+    assert (code, "ended with exit code 7; the others are ended" in out, "srun" in out) == (7, True, False), out
 
 
 @pytest.mark.usefixtures("nothing_left")

@@ -23,6 +23,7 @@ WISHES = (
     ["-n", "1"], ["-p", "1/7"], ["-p", "1/2"], ["-n", "2", "-p", "1/4"], ["-n", "3", "-p", "1/7"], ["-p", "5/20"],
     ["-n", "2"], ["-m", "100"],
     ["--where", "server", "-n", "1"], ["--where", "server", "-n", "2"], ["--where", "server", "-n", "2", "--apart"],
+    ["--where", "server", "-n", "5"],
 )  # fmt: skip
 #: What happens to it while it runs; `none` is half of all.
 DEATHS = (

@@ -29,6 +29,7 @@ WISHES = {
     "-n 1": (1, GPU), "-p 1/7": (1, GPU // 7), "-p 1/2": (1, GPU // 2), "-n 2 -p 1/4": (2, GPU // 4),
     "-n 3 -p 1/7": (3, GPU // 7), "-p 5/20": (1, GPU // 4), "-n 2": (2, GPU), "-m 100": (1, -(-100 * GPU // 256)),
     "--where server -n 1": (1, GPU), "--where server -n 2": (2, GPU), "--where server -n 2 --apart": (2, GPU),
+    "--where server -n 5": (5, GPU),
 }  # fmt: skip
 #: A client hears of an end a moment after its server, so two clients' words may overlap by so much, seconds.
 HEARS_S = 1.0

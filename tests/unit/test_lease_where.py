@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -151,15 +152,85 @@ def test_more_gpus_than_a_server_has_are_equal_numbers_of_the_fewest_servers(hos
     assert {"--nodes=2", "--gres=gpu:4", "--cpus-per-task=2"} <= set(wish(host, 8)[1][0])  # which is all that they have
     for count, apart, gpus, servers in (
         (8, False, [8, 8], 1), (16, False, [8, 8], 2), (6, False, [4, 4, 2], 2), (6, False, [2, 2, 2], 3),
-        (2, True, [4, 4], 2), (12, False, [8, 4, 4], 3),
+        (2, True, [4, 4], 2), (12, False, [8, 4, 4], 3), (9, False, [8, 8, 8], 3),
     ):  # fmt: skip
-        assert servers_for(count, apart, gpus) == servers
+        assert servers_for(count, apart, gpus) == (servers, False)
+    for count, gpus, servers in (
+        (3, [2, 2], 2), (5, [4, 4], 2), (6, [2, 4], 2), (7, [4] * 7, 2), (9, [8, 8], 2), (11, [8] * 20, 2),
+    ):  # fmt: skip
+        assert servers_for(count, False, gpus) == (servers, True)
     for count, apart, gpus, words in (
-        (5, False, [4, 4], "5 GPUs .* equal numbers on each.* 4, 4"), (3, True, [4, 4], "--apart: 3 GPUs"),
-        (2, False, [], "none"),
+        (9, False, [4, 4], "do not have 9 GPUs .*4, 4"), (3, True, [4, 4], "--apart: 3 GPUs"), (2, False, [], "none"),
     ):  # fmt: skip
         with pytest.raises(LeaseError, match=words):
             servers_for(count, apart, gpus)
+
+
+def test_an_odd_number_of_gpus_is_one_job_whose_numbers_slurm_chooses(host: FakeHost) -> None:
+    """Memory and processors go by the GPU, for no server's share is known before."""
+    request, parts = wish(host, 5)
+    assert len(parts) == 1
+    assert {"--nodes=2", "--ntasks=2", "--gpus=5", "--cpus-per-task=1", f"--mem-per-gpu={int(22784 * 0.9) // 4}"} <= (
+        set(parts[0])
+    )
+    assert not [word for word in parts[0] if word.startswith(("--gres", "--mem=", "--cpus-per-gpu"))]
+    assert request.crowded  # two processors for four GPUs
+    text = (node_text("gpu1") + node_text("gpu2")).replace("CPUTot=2", "CPUTot=9").replace("CPUEfctv=2", "CPUEfctv=9")
+    host.slurm.node_text = text
+    request, parts = wish(host, 5)
+    assert {"--gpus=5", "--cpus-per-gpu=2"} <= set(parts[0])
+    assert not [word for word in parts[0] if word.startswith("--cpus-per-task")]
+    assert not request.crowded
+
+
+def test_unequal_servers_are_parts_of_one_step_each_with_its_own_gpus(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step of 22.05 over both has one GPU of the first, whatever the job has there."""
+    host.serve()
+    prolog(host, monkeypatch, "gpu:v100:2(IDX:1-2)")
+    two = end_of(host)
+    ends = [two, replace(two, node="gpu2", devices=two.devices[:1])]
+
+    def said(start: Any, **more: Any) -> list[list[str]]:
+        found: list[list[str]] = [[]]
+        for word in step.command(ends, Path("/home/alice"), ["echo", ":", "=:"], step.How(start=start, **more)):
+            found.append([]) if word == ":" else found[-1].append(word)
+        return found
+
+    for start, tasks in (("server", ("1", "1")), ("gpu", ("2", "1"))):
+        first, second = said(start)
+        assert {"--jobid=41", "--nodelist=gpu1", "--gpus=2", f"--ntasks={tasks[0]}", "--input=0"} <= set(first)
+        assert {"--nodelist=gpu2", "--gpus=1", f"--ntasks={tasks[1]}", "--input=none", "--chdir=/home/alice"} <= (
+            set(second)
+        )
+        assert (first.count("-Q"), second.count("-Q")) == (2, 0)  # more than two are none
+        assert first[-3:] == second[-3:] == ["echo", "=:", "==:"]
+    (once,) = said("once")
+    assert {"--nodes=1", "--nodelist=gpu1", "--gpus=2", "--ntasks=1"} <= set(once)
+    job = json.loads(once[-4])["job"]
+    assert (job["SLURM_TASKS_PER_NODE"], job["SLURM_NTASKS"], job["SLURM_GPUS"]) == ("2(x1),1(x1)", "3", "1")
+    looked: list[list[str]] = []
+    monkeypatch.setattr(
+        host.slurm, "run", lambda words, **_: looked.append(words) or CompletedProcess(words, 0, "", "")
+    )
+    step.look(host, ends, Path("/"), "train", how=step.How(start="gpu"))
+    assert (looked[0].count(":"), looked[0].count("--gres=none"), looked[0].count("--quiet")) == (1, 2, 1)
+    assert not [word for word in looked[0] if word.startswith("--gpus")]
+
+
+def test_a_launcher_of_its_own_steps_gets_no_unequal_numbers_of_three_servers(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.slurm.node_text = "".join(node_text(name) for name in ("gpu1", "gpu2", "gpu3"))
+    wish(host, 1)
+    monkeypatch.setattr(run, "this_host", lambda: host)
+    monkeypatch.setattr(run, "ready", lambda: None)
+    monkeypatch.setattr(run.running, "run", lambda *_: 0)
+    done = CliRunner().invoke(run.run, ["--where", "server", "-n", "11", "--start", "once", "--", "mpirun"])
+    assert "--start once: 3 servers would give 11 GPUs in unequal numbers" in str(done.exception)
+    for words in (["-n", "11"], ["-n", "5", "--start", "once"], ["-n", "12", "--start", "once"]):
+        assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
 
 
 def test_a_lease_of_a_program_on_the_server_has_an_agent_and_lets_its_owner_in(
@@ -281,8 +352,6 @@ def test_a_folder_that_is_not_the_servers_is_no_place_to_run(
     end = end_of(host)
 
     def said(args: list[str], **_: Any) -> Any:
-        from subprocess import CompletedProcess
-
         out, err = ("", answer[1]) if answer[1].startswith("srun") else (answer[1] + "\n", "")
         return CompletedProcess(args, answer[0], out, err)
 

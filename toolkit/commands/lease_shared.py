@@ -144,8 +144,9 @@ def make_request(
     request = ask.LeaseRequest(count, share, named, gpu_class, seconds, mode, apart=apart, where=where)
     ask.refuse_impossible(request, nodes)
     if where == "server":
-        request = replace(request, servers_there=servers_for(count, apart, [node.gpus for node in nodes]))
-        request = replace(request, cpus=ask.cpus_for(request, nodes))
+        there, unequal = servers_for(count, apart, [node.gpus for node in nodes])
+        request = replace(request, servers_there=there, unequal=unequal)
+        request = replace(request, cpus=ask.cpus_for(request, nodes), cpus_per_gpu=ask.cpus_per_gpu(request, nodes))
     request = replace(request, host_mib=ask.host_mib(host, request, nodes, known))
     if share.note:
         say(share.note)

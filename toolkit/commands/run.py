@@ -234,7 +234,12 @@ def run(
                 f"--start once: these are {request.servers_there} servers, and a container reaches no other one; "
                 "--start server or gpu starts processes on each"
             )
-        how = replace(how, crowded=how.start == "gpu" and request.on_each > request.cpus)
+        if how.start == "once" and request.unequal and request.servers_there > 2:
+            raise LeaseError(
+                f"--start once: {request.servers_there} servers would give {count} GPUs in unequal numbers, which a "
+                "launcher's own steps do not get (Slurm); ask for a multiple of the servers, or give --start gpu"
+            )
+        how = replace(how, crowded=how.start == "gpu" and request.crowded)
         if told:
             say(told)
         sys.exit(running.run(host, request, parts, program, say, chosen, partial(step.start_and_wait, how=how)))

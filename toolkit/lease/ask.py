@@ -40,7 +40,8 @@ class LeaseRequest:
     """What a user asks for: `count` devices, each `part` of a GPU, for so many seconds (None: what the pool allows).
 
     host_mib: host memory on the server for each device. apart: no two parts on one GPU. where: whether the program runs
-    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each.
+    here, by an engine, or on the server itself, in one job on `servers_there` servers with `cpus` on each. unequal:
+    their numbers of GPUs are as Slurm finds them free; `cpus_per_gpu` then goes before `cpus`, where it is not 0.
     """
 
     count: int
@@ -55,11 +56,18 @@ class LeaseRequest:
     where: Literal["client", "server"] = "client"
     cpus: int = 1
     servers_there: int = 1
+    unequal: bool = False
+    cpus_per_gpu: int = 0
 
     @property
     def on_each(self) -> int:
-        """Devices of a program on the server itself, on each of its servers."""
+        """Devices of a program on the server itself, on each of its servers; of unequal numbers one in between."""
         return self.count // self.servers_there
+
+    @property
+    def crowded(self) -> bool:
+        """Whether a process for each device may be more than one for each processor."""
+        return not self.cpus_per_gpu and (self.unequal or self.on_each > self.cpus)
 
     @property
     def spread(self) -> bool:
@@ -128,7 +136,7 @@ def _each(request: LeaseRequest) -> list[str]:
     A whole GPU is asked for as all its shards: Slurm 22.05 counts shards right, but takes a GPU for free of them as
     soon as one of several jobs on it has ended, and would then give it out as a whole.
     """
-    if request.where == "server" and request.on_each > 1:
+    if request.where == "server" and (request.unequal or request.on_each > 1):
         return [f"gpu:{request.on_each}"]
     one = f"shard:{request.part.shards}" if request.part.of > 1 else "gpu:1"
     return [one] if request.spread or request.where == "server" else [one] * request.count
@@ -149,7 +157,10 @@ def _resources(request: LeaseRequest, gpus: Sequence[PoolGpu]) -> list[str]:
 
 
 def _given(request: LeaseRequest, resource: str) -> list[str]:
-    """--mem and --gres of a job: host memory for each of its devices, of which a whole GPU may be several."""
+    """--mem and --gres of a job: host memory for each of its devices, of which a whole GPU may be several. In unequal
+    numbers on several servers: that of the job, and memory by the GPU."""
+    if request.unequal:
+        return [f"--mem-per-gpu={max(request.host_mib, JOB_MEMORY_MIB)}", f"--gpus={request.count}"]
     kind, _, count = resource.partition(":")
     devices = int(count) if kind == "gpu" else 1
     return [f"--mem={max(request.host_mib * devices, JOB_MEMORY_MIB)}", f"--gres={resource}"]
@@ -180,6 +191,12 @@ def cpus_for(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
     """Processors of a program on the server on each of its servers: the GPUs' share of the smallest that may take it;
     of a server with fewer processors than GPUs no more than it has."""
     return max(min((node.cpus * request.on_each // node.gpus for node in _large(request, nodes)), default=1), 1)
+
+
+def cpus_per_gpu(request: LeaseRequest, nodes: Sequence[PoolNode]) -> int:
+    """Processors for each GPU, where a server's share is not known before Slurm has chosen; 0 where a server has fewer
+    processors than GPUs, or the numbers are equal."""
+    return min((node.cpus // node.gpus for node in nodes), default=0) if request.unequal else 0
 
 
 def options(
@@ -214,7 +231,7 @@ def options(
         _COMMENT + comment.text(),
         f"--nodes={servers}",
         f"--ntasks={servers}",
-        f"--cpus-per-task={request.cpus}",
+        f"--cpus-per-gpu={request.cpus_per_gpu}" if request.cpus_per_gpu else f"--cpus-per-task={request.cpus}",
         "--no-requeue",
         "--oversubscribe",
         "--chdir=/",

@@ -30,20 +30,23 @@ def on_server(job: SlurmJob) -> bool:
         return False
 
 
-def servers_for(count: int, apart: bool, gpus: Sequence[int]) -> int:
-    """On how many servers a program gets so many whole GPUs: the fewest that can give equal numbers, because launchers
-    start as many processes on each; with `apart` on as many as GPUs. gpus: those of each server that may be chosen.
-    LeaseError where no number of servers can."""
-    for servers in [count] if apart else range(1, len(gpus) + 1):
-        if count % servers == 0 and sum(has >= count // servers for has in gpus) >= servers:
-            return servers
-    have = ", ".join(map(str, gpus)) or "none"
-    if apart:
+def servers_for(count: int, apart: bool, gpus: Sequence[int]) -> tuple[int, bool]:
+    """On how many servers a program gets so many whole GPUs, and whether in unequal numbers: on the fewest that have
+    them, or on one more where their numbers are equal then; with `apart` on as many as GPUs. gpus: those of each server
+    that may be chosen. LeaseError where no number of servers can."""
+    if apart and count > len(gpus):
         raise LeaseError(f"--apart: {count} GPUs on servers of their own, and there are {len(gpus)} servers with GPUs")
-    raise LeaseError(
-        f"{count} GPUs for a program on the servers themselves are equal numbers on each, and no servers here can give "
-        f"these (their GPUs: {have}); ask for another number"
-    )
+    if apart:
+        return count, False
+    most = sorted(gpus, reverse=True)
+    fewest = next((servers for servers in range(1, len(most) + 1) if sum(most[:servers]) >= count), 0)
+    if not fewest:
+        have = ", ".join(map(str, gpus)) or "none"
+        raise LeaseError(f"the servers do not have {count} GPUs (their GPUs: {have}); ask for fewer")
+    for servers in range(fewest, min(fewest + 1, len(most)) + 1):
+        if count % servers == 0 and most[servers - 1] >= count // servers:
+            return servers, False
+    return fewest, True
 
 
 _NOT_HELD = {

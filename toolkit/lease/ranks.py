@@ -13,6 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from signal import SIGTERM
 from typing import IO, Any, Literal, Protocol
 
@@ -43,8 +44,8 @@ name = name if name in nodes else next(iter(nodes))
 env = dict(os.environ, **nodes[name])
 rank = int(env["NODE_RANK"])
 if plan["start"] == "gpu":
-    local, each = int(os.environ.get("SLURM_LOCALID", 0)), int(env["LOCAL_WORLD_SIZE"])
-    rank = rank * each + local
+    local = int(os.environ.get("SLURM_LOCALID", 0))
+    rank = plan["ranks"][name] + local
     env.update(RANK=str(rank), LOCAL_RANK=str(local))
 keep = ()
 if plan["hosts"] and not plan["helper"]:
@@ -60,7 +61,7 @@ for path in ("/etc/openmpi/openmpi-mca-params.conf", os.path.expanduser("~/.open
     for key in plan["networks"] if chosen else ():
         env.pop(key, None)
 env.update(plan["job"])
-words = sys.argv[2:]
+words = [word[1:] if word.lstrip("=") == ":" else word for word in sys.argv[2:]]
 if plan["helper"]:
     told = {key: env[key] for key in (*nodes[name], "RANK", "LOCAL_RANK", *plan["variables"]) if key in env}
     keep = (os.memfd_create("environment", 0),)
@@ -103,14 +104,25 @@ def new_mark() -> str:
     return f"\0elastic-ai-{secrets.token_hex(8)}"
 
 
-def processes(endpoints: Sequence[LeaseEndpoint], start: Start) -> int:
-    """How many there are on each server."""
-    return len(endpoints[0].devices) if start == "gpu" else 1
+def processes(endpoint: LeaseEndpoint, start: Start) -> int:
+    """How many there are on a server."""
+    return len(endpoint.devices) if start == "gpu" else 1
 
 
 def alone(endpoints: Sequence[LeaseEndpoint], start: Start) -> bool:
     """Whether the program is one process."""
-    return start == "once" or len(endpoints) * processes(endpoints, start) == 1
+    return start == "once" or sum(processes(endpoint, start) for endpoint in endpoints) == 1
+
+
+def unequal(endpoints: Sequence[LeaseEndpoint]) -> bool:
+    """Whether the servers have different numbers of GPUs."""
+    return len({len(endpoint.devices) for endpoint in endpoints}) > 1
+
+
+def kept(argv: Sequence[str]) -> list[str]:
+    """A program's words for srun, which takes a lone colon for the end of one program and the beginning of another;
+    HOLD gives them back."""
+    return ["=" + word if word.lstrip("=") == ":" else word for word in argv]
 
 
 def _of_server(
@@ -119,6 +131,7 @@ def _of_server(
     """What the processes of one server are told. mine: the user's own environment, which goes before a chosen port."""
     endpoint, first = endpoints[number], endpoints[0]
     each, count = len(endpoint.devices), len(endpoints)
+    world = sum(len(end.devices) for end in endpoints)
     address, port = first.address, mine.get("MASTER_PORT") or str(MEET_PORT + first.lease % MEET_PORTS)
     told = {
         "CUDA_VISIBLE_DEVICES": ",".join(device["uuid"] for device in endpoint.devices),
@@ -126,14 +139,14 @@ def _of_server(
         "ELASTIC_AI_GPUS": gpus_text([endpoint]),
         "NODE_RANK": str(number),
     }
-    if count * each == 1:
+    if world == 1:
         return told | ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"} if start == "gpu" else {})
     told |= {"NNODES": str(count), "MASTER_ADDR": address, "MASTER_PORT": port, "LOCAL_WORLD_SIZE": str(each)}
-    told |= {"ELASTIC_AI_WORLD_SIZE": str(count * each)}
+    told |= {"ELASTIC_AI_WORLD_SIZE": str(world)}
     if count > 1 and not any("tcp_if_" in name for name in mine):
         told |= NETWORKS
     if start == "gpu":
-        return told | {"WORLD_SIZE": str(count * each)}
+        return told | {"WORLD_SIZE": str(world)}
     meets = {"NNODES": count, "NODE_RANK": number, "NPROC_PER_NODE": each, "MASTER_ADDR": address, "MASTER_PORT": port}
     return told | {f"PET_{key}": str(value) for key, value in meets.items() if start == "server"}
 
@@ -143,9 +156,12 @@ def _as_a_job(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> dic
     many processes each of them is for. Of a step of one process Slurm itself would say that it is for one."""
     if start == "gpu" or mpi != "none" or (start == "server" and len(endpoints) > 1):
         return {}
-    nodes, each = ",".join(end.node for end in endpoints), len(endpoints[0].devices)
+    nodes, gpus = ",".join(end.node for end in endpoints), [len(end.devices) for end in endpoints]
     told = {"SLURM_NODELIST": nodes, "SLURM_JOB_NODELIST": nodes, "SLURM_NNODES": str(len(endpoints))}
-    told |= {"SLURM_TASKS_PER_NODE": f"{each}(x{len(endpoints)})", "SLURM_NTASKS": str(each * len(endpoints))}
+    each = ",".join(f"{number}(x{len(list(servers))})" for number, servers in groupby(gpus))
+    told |= {"SLURM_TASKS_PER_NODE": each, "SLURM_NTASKS": str(sum(gpus))}
+    if unequal(endpoints):  # a step on fewer servers that asks for no number would ask for all of the job's GPUs
+        told["SLURM_GPUS"] = str(sum(gpus[1:]))
     return told | {"SLURM_OVERLAP": "1", "SLURM_MEM_PER_NODE": "0"}  # its steps are beside its own
 
 
@@ -164,6 +180,7 @@ def plan(
     told: dict[str, Any] = {
         "start": start,
         "nodes": {end.node: _of_server(endpoints, number, start, mine) for number, end in enumerate(endpoints)},
+        "ranks": {end.node: sum(len(before.devices) for before in endpoints[:n]) for n, end in enumerate(endpoints)},
         "hosts": hosts if len(endpoints) > 1 else "",
         "host_files": HOST_FILES,
         "networks": list(NETWORKS),

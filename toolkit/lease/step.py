@@ -101,10 +101,11 @@ def look(
     the program in it. As a step of the program's own kind: what Slurm has against it is heard here, and with the
     program itself it says nothing."""
     everywhere = replace(how, start="server" if how.start == "once" else how.start, label=False)
-    words = [*_shape(endpoints, everywhere), "--gres=none", "--chdir=/", "--quiet", "--input=none"]
     with ExitStack() as stack:
         mark = "-" if named or folder == Path("/") else _known_by(folder, stack)
-        done = host.slurm.run([*words, "sh", "-c", _LOOK, "sh", str(folder), mark, program], timeout_s=60)
+        words = ["sh", "-c", _LOOK, "sh", str(folder), mark, *ranks.kept([program])]
+        options = ["--chdir=/", "--input=none"]
+        done = host.slurm.run(_steps(endpoints, everywhere, ["--quiet"], options, words, bare=True), timeout_s=60)
     against = sorted({line for line in done.stdout.splitlines() if line})
     if done.returncode and against:
         hint = "; copy it there by --sync, or name one of the server's by --folder"
@@ -114,15 +115,39 @@ def look(
         raise SlurmError(said(done), Exit.RETRY)
 
 
-def _shape(endpoints: Sequence[LeaseEndpoint], how: How) -> list[str]:
-    """srun's options for the program's processes on the lease's servers."""
-    servers = 1 if how.start == "once" else len(endpoints)
-    each = ranks.processes(endpoints, how.start)
-    first = [f"--nodelist={endpoints[0].node}"] if servers < len(endpoints) else []
-    words = ["srun", f"--jobid={endpoints[0].job}", *_SHARED, f"--nodes={servers}", f"--ntasks={servers * each}"]
-    words += [*first, f"--ntasks-per-node={each}", f"--mpi={how.mpi}", *(["--overcommit"] if how.crowded else [])]
-    if servers * each > 1:  # who fails first is our matter
+def _shape(group: Sequence[LeaseEndpoint], endpoints: Sequence[LeaseEndpoint], how: How, bare: bool) -> list[str]:
+    """srun's options for the program's processes on a group of the lease's servers. bare: they have no GPUs."""
+    each = ranks.processes(group[0], how.start)
+    words = [*_SHARED, f"--nodes={len(group)}", f"--ntasks={len(group) * each}"]
+    words += [f"--nodelist={','.join(end.node for end in group)}"] if len(group) < len(endpoints) else []
+    words += [f"--ntasks-per-node={each}", f"--mpi={how.mpi}", *(["--overcommit"] if how.crowded else [])]
+    if bare:
+        words.append("--gres=none")
+    elif ranks.unequal(endpoints):  # if nothing is said, all of the job's
+        words.append(f"--gpus={sum(len(end.devices) for end in group)}")
+    if not ranks.alone(endpoints, how.start):  # who fails first is our matter
         words += ["--kill-on-bad-exit=0", "--wait=0", "--distribution=block", *(["--label"] if how.label else [])]
+    return words
+
+
+def _steps(
+    endpoints: Sequence[LeaseEndpoint],
+    how: How,
+    once: Sequence[str],
+    options: Sequence[str],
+    program: Sequence[str],
+    bare: bool = False,
+    others: Sequence[str] | None = None,
+) -> list[str]:
+    """srun's command line: one group of servers, and where their numbers of GPUs differ one for each, as parts of one
+    step: Slurm 22.05 gives such servers of a step one GPU each, and the last the rest. once: what is said once, for
+    every -Q counts; options: of each group; others: of those after the first, if they have their own."""
+    servers = endpoints[:1] if how.start == "once" else endpoints
+    groups = [[end] for end in servers] if ranks.unequal(endpoints) else [servers]
+    words = ["srun", f"--jobid={endpoints[0].job}", *once]
+    for number, group in enumerate(groups):
+        own = options if number == 0 or others is None else others
+        words += [*([":"] if number else []), *_shape(group, endpoints, how, bare), *own, *program]
     return words
 
 
@@ -135,11 +160,12 @@ def command(
     mark: str = "",
 ) -> list[str]:
     """srun's command line. The GPUs by their UUIDs: Slurm's own numbers may begin anew in a step. deaf: no input."""
-    words = [*_shape(endpoints, how), f"--chdir={folder}", "-Q", "-Q"]
     first = [] if ranks.alone(endpoints, how.start) else ["--input=0"]  # it alone has the input
-    words += ["--pty"] if how.terminal else ["--input=none"] if deaf else first
+    heard = ["--pty"] if how.terminal else ["--input=none"] if deaf else first
+    where = f"--chdir={folder}"
     plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables, mpi=how.mpi)
-    return [*words, "python3", "-I", "-c", ranks.HOLD, plan, *argv]
+    words = ["python3", "-I", "-c", ranks.HOLD, plan, *ranks.kept(argv)]
+    return _steps(endpoints, how, ["-Q", "-Q"], [where, *heard], words, others=[where, "--input=none"])
 
 
 def _beside(endpoint: LeaseEndpoint, among: Sequence[LeaseEndpoint], program: Sequence[str]) -> list[str]:
