@@ -22,7 +22,19 @@ from toolkit.cli import cli
 from toolkit.exits import Exit
 from validation.catalogue import load_criteria
 from validation.compare import Comparison, NotComparable, as_html, as_text, compare
-from validation.compare.noise import LEAST, SMALL, shift_of_intervals, shift_of_samples
+from validation.compare.noise import (
+    ALPHA,
+    EQUALS,
+    LEAST,
+    SMALL,
+    Shift,
+    chance,
+    holm,
+    qn,
+    settled,
+    shift_of_intervals,
+    shift_of_samples,
+)
 from validation.load import ConfigError
 
 AFTER = "2026-12-01T09-00-00Z-tcp10"
@@ -68,6 +80,55 @@ def test_the_same_results_are_the_same(site_runs, runs):
     assert len(found.figures) > 30
     assert found.headline == "no criterion got worse; 0 differences in the stack"
     assert (found.stack, found.rules, found.notes) == ((), (), ())
+
+
+def jittered(kind: str, between: float, within: float, seed: int, slow: str = "", factor: float = 1.0):
+    """Latencies or rates of a site on another day: each measurement has a level of its own, and samples around it."""
+    draw = random.Random(seed)
+
+    def edit(line: dict) -> None:
+        if line["measurement"].startswith(kind):
+            level = (1 + draw.gauss(0, between)) * (factor if slow and slow in line["measurement"] else 1)
+            line["samples"] = [s | {"value": s["value"] * level * (1 + draw.gauss(0, within))} for s in line["samples"]]
+
+    return edit
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_another_run_of_an_unchanged_site_raises_no_alarm(site_runs, runs, seed):
+    """Of twelve latencies one or another is beyond what its samples show, each time somebody looks."""
+    after = runs(edit=jittered("tcp-latency", 0.03, 0.03, seed))
+    found = compare(site_runs["clean"], after)
+    alone = [f for f in found.figures if f.criterion == "tr.netlat" and f.change and abs(f.change) >= SMALL]
+    assert any(not f.change_low <= 0 <= f.change_high for f in alone), "no figure to be taken for a change"
+    assert (found.exit_code, found.worse) == (0, ())
+    assert {f.verdict for f in found.figures} == {"same"}
+    assert found.tested >= 12
+
+
+def test_one_slow_pair_among_those_that_only_differ_by_runs_is_found(site_runs, runs):
+    edit = jittered("tcp-latency", 0.01, 0.01, 1, slow="gpu1-fab0.gpu2-fab0", factor=1.3)
+    found = compare(site_runs["clean"], runs(edit=edit))
+    worse = [f for f in found.figures if f.verdict == "worse"]
+    assert {f.criterion for f in worse} == {"tr.netlat"}
+    assert all("gpu1/fab0" in f.subject and "gpu2/fab0" in f.subject for f in worse)
+    assert found.exit_code == 1
+    assert all(f.p < ALPHA and 0 < f.between < 0.05 for f in worse)
+
+
+def test_half_of_the_equals_may_be_slower_without_passing_for_noise(site_runs, runs):
+    edit = jittered("tcp-latency", 0.005, 0.01, 1, slow="gpu2", factor=1.15)
+    found = compare(site_runs["clean"], runs(edit=edit))
+    worse = [f.subject for f in found.figures if f.verdict == "worse"]
+    latencies = [f.subject for f in found.figures if f.criterion == "tr.netlat"]
+    assert worse
+    assert worse == [s for s in latencies if "gpu2" in s]
+
+
+def test_a_run_against_itself_has_nothing_to_report(site_runs):
+    found = compare(site_runs["clean"], site_runs["clean"])
+    assert (found.exit_code, {f.verdict for f in found.figures}) == (0, {"same"})
+    assert found.notes == (f"Before and after are the same run, {found.a.run}: nothing can differ.",)
 
 
 def test_a_criterion_that_fails_now_is_worse_and_back_again_better(site_runs, runs):
@@ -274,7 +335,7 @@ def test_fabrics_rehearsals_and_labs_that_differ_are_refused(site_runs, runs):
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("clean", "clean"), 2, "are the same run"),
+        (("clean", "clean"), 0, "no criterion got worse; 0 differences in the stack"),
         (("clean", "real"), 2, "not comparable"),
         (("clean", "none"), 2, "no such run"),
         (("clean", "slow"), 1, "worse: tr.tcpbw"),
@@ -376,3 +437,49 @@ def test_interval_of_the_difference_holds_the_difference(ratio, a, b, c, d):
     shift = shift_of_intervals(old, new)
     if shift.low is not None and shift.high is not None:
         assert shift.low - 1e-9 <= shift.change <= shift.high + 1e-9
+
+
+def test_few_of_many_comparisons_of_an_unchanged_site_raise_an_alarm():
+    """Twelve figures of which each has a level of its own in each run: at most one comparison in fifty, where the
+    intervals of single figures raise an alarm in nearly all."""
+    draw = random.Random(5)
+    by_intervals = corrected = 0
+    for _ in range(100):
+        shifts = []
+        for _ in range(12):
+            levels = [40 * (1 + draw.gauss(0, 0.03)) for _ in range(2)]
+            old, new = ([level * (1 + draw.gauss(0, 0.02)) for _ in range(12)] for level in levels)
+            shifts.append(("equals", shift_of_samples(old, new)))
+        by_intervals += any(s.noise == "beyond" for _, s in shifts)
+        corrected += any(s.noise == "beyond" for s in settled(shifts))
+    assert by_intervals > 90
+    assert corrected <= 2
+
+
+def test_holm_corrects_as_by_hand():
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_scatter_of_equals_is_a_standard_deviation_and_bears_half_of_them_elsewhere():
+    draw = random.Random(3)
+    for count in (EQUALS, 7, 8, 9, 12, 41):
+        found = [qn([draw.gauss(5, 2) for _ in range(count)]) for _ in range(400)]
+        assert sum(found) / len(found) == pytest.approx(2, rel=0.1), count
+    assert qn([draw.gauss(0, 0.01) for _ in range(6)] + [draw.gauss(-0.9, 0.01) for _ in range(6)]) < 0.03
+    with pytest.raises(ValueError, match="6 do"):
+        qn([1.0] * (EQUALS - 1))
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "p"), [(2.776, 4, 0.05), (4.604, 4, 0.01), (3.169, 10, 0.01), (2.576, 1e6, 0.01)]
+)
+def test_chance_of_a_t_is_that_of_the_tables(t, freedom, p):
+    assert chance(t, freedom) == chance(-t, freedom) == pytest.approx(p, rel=0.06)
+
+
+def test_what_was_not_tested_is_left_as_it_was():
+    exact, few = Shift(-0.83, None, None, "beyond"), Shift(0.5, None, None, "unknown")
+    assert settled([("a", exact), ("b", few)]) == [exact, few]
+    assert settled([]) == []

@@ -14,7 +14,7 @@ from validation.compare.model import (
     NotComparable,
     Side,
 )
-from validation.compare.noise import LEAST, Shift, shift_of_intervals, shift_of_samples
+from validation.compare.noise import ALPHA, LEAST, Shift, settled, shift_of_intervals, shift_of_samples
 from validation.criterion import Criterion
 from validation.model import CriterionVerdict, Judgement, Node, Result, VerdictDoc
 from validation.report.documents import RunDocuments, read_run
@@ -55,6 +55,7 @@ def compare(a: Path, b: Path) -> Comparison:
         subjects_new=fresh,
         findings=tuple(map(named, after.findings)),
         notes=_notes(old, new),
+        level=ALPHA,
     )
 
 
@@ -175,6 +176,8 @@ def _rules(old: RunDocuments, new: RunDocuments, before: VerdictDoc, after: Verd
 
 def _notes(old: RunDocuments, new: RunDocuments) -> tuple[str, ...]:
     notes = []
+    if old.info.run == new.info.run:
+        notes.append(f"Before and after are the same run, {new.info.run}: nothing can differ.")
     if old.info.site != new.info.site:
         notes.append(f"The inventories have different names: {old.info.site} and {new.info.site}.")
     for documents in (old, new):
@@ -198,13 +201,13 @@ def _figures(
     """Figures of subjects with a value in both runs; subjects that only one run has, old and new."""
     one, two = _judged(before), _judged(after)
     results = old.latest, new.latest
-    figures = []
-    for key, now in two.items():
-        was = one.get(key)
-        if was is None or was.value is None or now.value is None:
-            continue
-        entry = new.catalogue.get(key[0])
-        figures.append(_figure(entry, was, now, _shift(results, entry, was, now)))
+    both = [(new.catalogue.get(key[0]), one[key], now) for key, now in two.items() if key in one]
+    both = [(entry, was, now) for entry, was, now in both if was.value is not None and now.value is not None]
+    # equals: the same criterion of the same sort of things, of which the same was done
+    shifts = settled(
+        ((now.criterion, now.about.kind, now.about.op), _shift(results, entry, was, now)) for entry, was, now in both
+    )
+    figures = [_figure(*each, shift) for each, shift in zip(both, shifts, strict=True)]
     gone = tuple(f"{id_}: {subject}" for id_, subject in one if (id_, subject) not in two)
     fresh = tuple(f"{id_}: {subject}" for id_, subject in two if (id_, subject) not in one)
     return tuple(figures), gone, fresh
@@ -225,9 +228,10 @@ def _shift(results: tuple[Latest, Latest], entry: Criterion | None, was: Judgeme
     before, after = _samples(results[0], entry, was), _samples(results[1], entry, now)
     if before and after:
         return shift_of_samples(before, after)
-    if min(was.samples, now.samples) < LEAST:
+    fewer = min(was.samples, now.samples)
+    if fewer < LEAST:
         return Shift(now.value / was.value - 1 if was.value else None, None, None, "unknown")
-    return shift_of_intervals((was.value, was.low, was.high), (now.value, now.low, now.high))
+    return shift_of_intervals((was.value, was.low, was.high), (now.value, now.low, now.high), fewer)
 
 
 def _exact(entry: Criterion) -> bool:
@@ -265,6 +269,8 @@ def _figure(entry: Criterion | None, was: Judgement, now: Judgement, shift: Shif
         change_low=shift.low,
         change_high=shift.high,
         noise=shift.noise,
+        p=shift.p,
+        between=shift.between,
         verdict=_direction(entry, was, now, shift),
     )
 

@@ -14,8 +14,8 @@ Change = Literal["same", "better", "worse", "changed"]
 """`changed`: different, and neither better nor worse can be said of it."""
 
 NoiseName = Literal["beyond", "within", "small", "unknown"]
-"""`beyond` noise; `within` noise; `small`: beyond the samples' noise, but under SMALL, which runs differ by anyway;
-`unknown`: too few samples for an interval."""
+"""`beyond` noise, corrected for the number of figures that were looked at; `within` noise; `small`: beyond the samples'
+noise, but under SMALL, which runs differ by anyway; `unknown`: too few samples for an interval."""
 
 
 class NotComparable(ToolkitError):
@@ -50,7 +50,10 @@ class Figure(Model):
     """A measured quantity of one subject in both runs.
 
     `change` is new / old - 1, with its 95 % interval `change_low` to `change_high` (bootstrap of the difference, where
-    both runs have samples; None where there is none). None as well where the old value is 0.
+    both runs have samples; None where there is none). None as well where the old value is 0. The interval is that of
+    the samples alone; `p` is the chance of such a change in a comparison of this many figures though nothing changed
+    (Holm), and `between` what runs differ by beside their samples, one standard deviation (noise.py). None where
+    nothing was tested, and `between` where there are too few equals to say.
     """
 
     criterion: str
@@ -69,6 +72,8 @@ class Figure(Model):
     change_high: float | None
     noise: NoiseName
     verdict: Change
+    p: float | None = None
+    between: float | None = None
 
 
 class CriterionChange(Model):
@@ -89,7 +94,10 @@ class CriterionChange(Model):
 
 
 class Comparison(Model):
-    """Run `a` (before) against run `b` (after). `findings` are those of `b`: who is at fault now, and what to do."""
+    """Run `a` (before) against run `b` (after). `findings` are those of `b`: who is at fault now, and what to do.
+
+    `level`: the chance of any false alarm among the figures with a `p`.
+    """
 
     schema_: Literal["elastic-ai-compare/1"] = Field(default="elastic-ai-compare/1", alias="schema")
     a: Side
@@ -107,6 +115,12 @@ class Comparison(Model):
     subjects_new: tuple[str, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    level: float
+
+    @property
+    def tested(self) -> int:
+        """Figures of which it was tested whether they changed."""
+        return sum(f.p is not None for f in self.figures)
 
     @property
     def worse(self) -> tuple[CriterionChange, ...]:

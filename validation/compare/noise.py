@@ -1,11 +1,26 @@
-"""Whether two sets of samples differ by more than noise. Pure."""
+"""Whether two runs differ by more than noise: one figure by its samples, and many figures at once. Pure.
+
+A comparison has dozens of figures or thousands, and each by itself would be called changed once in twenty times though
+nothing changed. So two things are added to what the samples say:
+
+- What runs differ by. Equals of a criterion (the pairs of a fabric) are measured anew, and their changes scatter by
+  more than the samples of one run show. That scatter is estimated from the changes themselves, by Qn (Rousseeuw and
+  Croux, Alternatives to the median absolute deviation, 1993), which half of the equals may leave without harm: those
+  behind a port that became slow are not taken for noise.
+- How many figures were looked at. Holm's correction (1979) holds the chance of any false alarm in the whole comparison
+  at ALPHA, however the figures depend on each other, and pairs that share a port do. Benjamini and Hochberg's would
+  find more, and bounds only the share of false ones among the alarms: one alarm here ends a maintenance window.
+
+A change that all equals share alike is not called noise by this: two runs cannot tell it from an upgrade's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import hypot
-from statistics import median
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import copysign, hypot, log1p, sqrt
+from statistics import NormalDist, median
 
 from validation.analysis.stats import bootstrap_medians, interval
 from validation.compare.model import NoiseName
@@ -18,15 +33,38 @@ allows."""
 LEAST = 5
 """Samples that each side needs for an interval."""
 
+ALPHA = 0.01
+"""Chance of any false alarm among all figures of a comparison in which nothing changed. Project default: a site that is
+validated every night hears of nothing once in a hundred nights."""
+
+EQUALS = 6
+"""Changes of equals from which it is estimated what runs differ by; fewer do not show it. Project default."""
+
+MOST = 200
+"""Of more equals than that every n-th is taken: the estimate looks at all pairs of them."""
+
+_QN = 2.2219
+_QN_SMALL = {6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
+_QN_EFFICIENCY = 0.82
+"""Of Qn at the normal distribution, all three: Rousseeuw and Croux (1993), and Croux and Rousseeuw (1992) of few."""
+
 
 @dataclass(frozen=True)
 class Shift:
-    """Relative change (0.1 = 10 % more) with its 95 % interval, and what that means."""
+    """Relative change (0.1 = 10 % more) with the 95 % interval that the samples give it, and what that means.
+
+    `samples` is the number of the side that has fewer. Of many figures at once also `p`, the chance of such a change
+    though nothing changed, corrected for their number, and `between`, what runs differ by (one standard deviation; 0:
+    not more than the samples show; None: there are too few equals to say).
+    """
 
     change: float | None
     low: float | None
     high: float | None
     noise: NoiseName
+    samples: int = 0
+    p: float | None = None
+    between: float | None = None
 
 
 def _name(change: float, low: float, high: float) -> NoiseName:
@@ -48,14 +86,14 @@ def shift_of_samples(old: Sequence[float], new: Sequence[float]) -> Shift:
     pairs = zip(bootstrap_medians(new, stream=1), bootstrap_medians(old, stream=2), strict=True)
     ratios = [a / b - 1 for a, b in pairs if b]
     low, high = interval(ratios)
-    return Shift(change, low, high, _name(change, low, high))
+    return Shift(change, low, high, _name(change, low, high), min(len(old), len(new)))
 
 
 Value = tuple[float, float | None, float | None]
 """A value with the ends of its interval."""
 
 
-def shift_of_intervals(old: Value, new: Value) -> Shift:
+def shift_of_intervals(old: Value, new: Value, samples: int = LEAST) -> Shift:
     """The same from two values and their intervals, for what is computed from several measurements.
 
     The interval of the difference is the one of Zou and Donner (2008, MOVER), divided by the old value.
@@ -73,4 +111,90 @@ def shift_of_intervals(old: Value, new: Value) -> Shift:
     difference = after - before
     low = (difference - hypot(after - new[1], old[2] - before)) / abs(before)
     high = (difference + hypot(new[2] - after, before - old[1])) / abs(before)
-    return Shift(change, low, high, _name(change, low, high))
+    return Shift(change, low, high, _name(change, low, high), samples)
+
+
+# --- many figures at once --------------------------------------------------------------------------------------
+
+
+def qn(values: Sequence[float]) -> float:
+    """Standard deviation of at least EQUALS values by the distances between them: a quarter of these count, the small
+    ones. ValueError for fewer values.
+    """
+    count = len(values)
+    if count < EQUALS:
+        raise ValueError(f"{count} values say nothing of how they scatter; {EQUALS} do")
+    half = count // 2 + 1
+    distances = sorted(abs(a - b) for a, b in combinations(values, 2))
+    few = _QN_SMALL.get(count) or count / (count + (1.4 if count % 2 else 3.8))
+    return _QN * few * distances[half * (half - 1) // 2 - 1]
+
+
+def _error(shift: Shift) -> float:
+    """Standard error of a change by its interval, of the side that looks towards no change."""
+    assert shift.change is not None
+    near = shift.low if shift.change > 0 else shift.high
+    assert near is not None
+    return abs(shift.change - near) / NormalDist().inv_cdf(0.975)
+
+
+def chance(t: float, freedom: float) -> float:
+    """Chance of a Student t as far from 0 as this, on either side; Wallace's normal deviate (1959) in its place."""
+    z = (8 * freedom + 1) / (8 * freedom + 3) * sqrt(freedom * log1p(t * t / freedom))
+    return 2 * NormalDist().cdf(-copysign(z, 1))
+
+
+def _p(shift: Shift, between: float | None, typical: float, equals: int) -> float:
+    """Chance of this change by itself. `between` and `typical` error are those of its equals."""
+    assert shift.change is not None
+    own, added = _error(shift), 0.0
+    if between is not None:
+        added = sqrt(max(0.0, between**2 - typical**2))
+    error = hypot(own, added)
+    if error == 0:
+        return 0.0 if shift.change else 1.0
+    # Welch and Satterthwaite: what is known of either part, by its weight
+    parts = own**4 / (shift.samples - 1) + (added**4 / (_QN_EFFICIENCY * (equals - 1)) if added else 0.0)
+    return chance(shift.change / error, error**4 / parts if parts else float(shift.samples))
+
+
+def holm(chances: Sequence[float]) -> list[float]:
+    """The chances corrected for their number, in the same order (Holm 1979): below a level in any of them no oftener
+    than that level says."""
+    found, worst = [0.0] * len(chances), 0.0
+    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
+        worst = max(worst, min(1.0, (len(chances) - rank) * chances[index]))
+        found[index] = worst
+    return found
+
+
+def settled(shifts: Iterable[tuple[Hashable, Shift]]) -> list[Shift]:
+    """All figures of a comparison, each with the group of equals that it belongs to: what is beyond noise now that all
+    are looked at. What has no interval stays as it is.
+    """
+    pairs = list(shifts)
+    groups: dict[Hashable, list[Shift]] = {}
+    for group, shift in pairs:
+        if _tested(shift):
+            groups.setdefault(group, []).append(shift)
+    scatter = {group: _scatter(equals) for group, equals in groups.items()}
+    tested = [(index, group, shift) for index, (group, shift) in enumerate(pairs) if _tested(shift)]
+    chances = holm([_p(shift, *scatter[group], len(groups[group])) for _, group, shift in tested])
+    found = [shift for _, shift in pairs]
+    for (index, group, shift), p in zip(tested, chances, strict=True):
+        assert shift.change is not None
+        noise: NoiseName = "within" if p >= ALPHA else "small" if abs(shift.change) < SMALL else "beyond"
+        found[index] = replace(shift, noise=noise, p=p, between=scatter[group][0])
+    return found
+
+
+def _tested(shift: Shift) -> bool:
+    return shift.change is not None and shift.low is not None and shift.high is not None
+
+
+def _scatter(equals: Sequence[Shift]) -> tuple[float | None, float]:
+    """How far the changes of equals scatter, None of few; and the error that is typical of one of them."""
+    typical = median(map(_error, equals))
+    if len(equals) < EQUALS:
+        return None, typical
+    return qn([shift.change or 0.0 for shift in equals[:: -(-len(equals) // MOST)]]), typical

@@ -35,12 +35,22 @@ def noise_text(figure: Figure) -> str:
         return "the same"
     if figure.change_low is None and figure.noise == "beyond":
         return "exact"
+    if figure.between and figure.noise == "within":
+        return f"within noise; runs of its equals differ by {figure.between * 100:.1f} %"
     return {
         "beyond": "beyond noise",
         "within": "within noise",
         "small": "small",
         "unknown": "too few samples to say",
     }[figure.noise]
+
+
+def tested_text(comparison: Comparison) -> str:
+    """How many figures were tested, and how often that raises a false alarm."""
+    return (
+        f"{numbers.plural(comparison.tested, 'figure')}, corrected for their number (Holm): a comparison in which "
+        f"nothing changed calls any of them changed in {comparison.level * 100:g} % of all cases"
+    )
 
 
 def notable(comparison: Comparison) -> tuple[Figure, ...]:
@@ -98,6 +108,7 @@ def as_text(comparison: Comparison) -> str:
     same = len(c.figures) - len(figures)
     lines += ["", f"the same: {numbers.plural(len(c.criteria) - len(changed), 'criterion', 'criteria')}, "
               f"{numbers.plural(same, 'figure')} within noise or small"]  # fmt: skip
+    lines += [f"tested: {tested_text(c)}"] * bool(c.tested)
     lines += [f"only before: {', '.join(c.subjects_gone[:5])}{', …' if len(c.subjects_gone) > 5 else ''}"] * bool(
         c.subjects_gone
     )
@@ -135,7 +146,7 @@ def bar(figure: Figure, widest: float) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    return environment("validation.compare", change_text=change_text, noise_text=noise_text)
+    return environment("validation.compare", change_text=change_text, noise_text=noise_text, tested_text=tested_text)
 
 
 def as_html(comparison: Comparison) -> str:
