@@ -20,6 +20,7 @@ COMMANDS = {
     "fabrics": ("toolkit.commands.fabrics", "fabrics"),
     "gpus": ("toolkit.commands.gpus", "gpus"),
     "inventory": ("toolkit.commands.inventory", "inventory"),
+    "judge": ("toolkit.commands.judge", "judge"),
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
     "node": ("toolkit.commands.node", "node"),

@@ -90,6 +90,13 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "judge": {
+        Exit.OK: "by these rules everything that is judged passes; nobody signs that",
+        Exit.FAILED: "by these rules a criterion fails",
+        Exit.USAGE: f"{_USAGE}: a damaged run, or rules that cannot be used; nothing was written",
+        Exit.INCOMPLETE: "by these rules something owed could not be judged, or a planned measurement is missing",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "trace": {
         Exit.OK: "the trace was written, or the jobs that have one were listed",
         Exit.USAGE: f"{_USAGE}: no such job, no trace of it, or a raw log that changed",

@@ -1,0 +1,56 @@
+"""`toolkit judge`: a finished run judged by other rules, beside its own verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from toolkit import judged, rundir
+from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.exits import Exit, epilogue
+
+
+@click.command(epilog=epilogue("judge"))
+@click.argument("name", metavar="[RUN]", required=False)
+@click.option(
+    "--criteria",
+    metavar="FILE",
+    help="Its criteria in place of those of the same id; a folder of files, or packaged (this release's): in place of "
+    "all.  [default: the run's own]",
+)
+@click.option("--profile", metavar="NAME|FILE", help="What would be owed by it.  [default: the run's own]")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write there.  [default: RUN-judged beside the run, with a number where there is one]",
+)
+@json_option
+@runs_dir_option
+def judge(
+    name: str | None, criteria: str | None, profile: str | None, out: Path | None, as_json: bool, runs_dir: Path
+) -> None:
+    """Judge a finished run (default: the newest) by other rules, from its files: what would they say?
+
+    No node is touched, and nothing is written into the run: its verdict, and what somebody signed, stay as they are.
+    The new verdict.json goes into a folder beside it, with the rules that were given and judged.json, which says what
+    is different, criterion by criterion and subject by subject. Nobody signs such a verdict: to have a run judged anew
+    for good, by this release: toolkit validate --rejudge.
+
+    \b
+    toolkit judge RUN --profile network                  would this delivery have passed?
+    toolkit judge RUN --criteria stricter.yml            one bound raised: who falls below it?
+    toolkit judge RUN --criteria packaged                what does this release say of an old run?
+    toolkit judge RUN --json | jq -r '.changes[] | [.id, .old, .new] | @tsv'
+
+    A file of criteria looks like those in RUN/criteria: copy an entry, change its bound.
+    """
+    run_dir = rundir.find(runs_dir, name)
+    made = judged.make(run_dir, criteria, profile, out)
+    if as_json:
+        click.echo(made.document())
+    else:
+        click.echo(made.text(), nl=False)
+        click.echo(str(made.folder))
+    raise SystemExit(Exit(made.verdict.exit_code))
