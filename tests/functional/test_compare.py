@@ -20,21 +20,10 @@ from tests.support.raw_case import judged_as_it_stands
 from tests.support.site import FACTS
 from toolkit.cli import cli
 from toolkit.exits import Exit
+from validation.analysis.many import EQUALS, chance, holm, qn, quantile
 from validation.catalogue import load_criteria
 from validation.compare import Comparison, NotComparable, as_html, as_text, compare
-from validation.compare.noise import (
-    ALPHA,
-    EQUALS,
-    LEAST,
-    SMALL,
-    Shift,
-    chance,
-    holm,
-    qn,
-    settled,
-    shift_of_intervals,
-    shift_of_samples,
-)
+from validation.compare.noise import ALPHA, LEAST, SMALL, Shift, settled, shift_of_intervals, shift_of_samples
 from validation.load import ConfigError
 
 AFTER = "2026-12-01T09-00-00Z-tcp10"
@@ -477,6 +466,11 @@ def test_scatter_of_equals_is_a_standard_deviation_and_bears_half_of_them_elsewh
 )
 def test_chance_of_a_t_is_that_of_the_tables(t, freedom, p):
     assert chance(t, freedom) == chance(-t, freedom) == pytest.approx(p, rel=0.06)
+
+
+@pytest.mark.parametrize(("one_sided", "freedom", "t"), [(0.05, 4, 2.132), (0.01, 10, 2.764), (0.0005, 24, 3.745)])
+def test_quantile_of_t_is_that_of_the_tables(one_sided, freedom, t):
+    assert quantile(one_sided, freedom) == pytest.approx(t, rel=0.02)
 
 
 def test_what_was_not_tested_is_left_as_it_was():

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
-from math import copysign, hypot, log1p, sqrt
+from math import hypot, sqrt
 from statistics import NormalDist, median
 
+from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn
 from validation.analysis.stats import bootstrap_medians, interval
 from validation.compare.model import NoiseName
 
@@ -37,16 +37,8 @@ ALPHA = 0.01
 """Chance of any false alarm among all figures of a comparison in which nothing changed. Project default: a site that is
 validated every night hears of nothing once in a hundred nights."""
 
-EQUALS = 6
-"""Changes of equals from which it is estimated what runs differ by; fewer do not show it. Project default."""
-
 MOST = 200
 """Of more equals than that every n-th is taken: the estimate looks at all pairs of them."""
-
-_QN = 2.2219
-_QN_SMALL = {6: 0.611, 7: 0.857, 8: 0.669, 9: 0.872}
-_QN_EFFICIENCY = 0.82
-"""Of Qn at the normal distribution, all three: Rousseeuw and Croux (1993), and Croux and Rousseeuw (1992) of few."""
 
 
 @dataclass(frozen=True)
@@ -117,31 +109,12 @@ def shift_of_intervals(old: Value, new: Value, samples: int = LEAST) -> Shift:
 # --- many figures at once --------------------------------------------------------------------------------------
 
 
-def qn(values: Sequence[float]) -> float:
-    """Standard deviation of at least EQUALS values by the distances between them: a quarter of these count, the small
-    ones. ValueError for fewer values.
-    """
-    count = len(values)
-    if count < EQUALS:
-        raise ValueError(f"{count} values say nothing of how they scatter; {EQUALS} do")
-    half = count // 2 + 1
-    distances = sorted(abs(a - b) for a, b in combinations(values, 2))
-    few = _QN_SMALL.get(count) or count / (count + (1.4 if count % 2 else 3.8))
-    return _QN * few * distances[half * (half - 1) // 2 - 1]
-
-
 def _error(shift: Shift) -> float:
     """Standard error of a change by its interval, of the side that looks towards no change."""
     assert shift.change is not None
     near = shift.low if shift.change > 0 else shift.high
     assert near is not None
     return abs(shift.change - near) / NormalDist().inv_cdf(0.975)
-
-
-def chance(t: float, freedom: float) -> float:
-    """Chance of a Student t as far from 0 as this, on either side; Wallace's normal deviate (1959) in its place."""
-    z = (8 * freedom + 1) / (8 * freedom + 3) * sqrt(freedom * log1p(t * t / freedom))
-    return 2 * NormalDist().cdf(-copysign(z, 1))
 
 
 def _p(shift: Shift, between: float | None, typical: float, equals: int) -> float:
@@ -154,18 +127,8 @@ def _p(shift: Shift, between: float | None, typical: float, equals: int) -> floa
     if error == 0:
         return 0.0 if shift.change else 1.0
     # Welch and Satterthwaite: what is known of either part, by its weight
-    parts = own**4 / (shift.samples - 1) + (added**4 / (_QN_EFFICIENCY * (equals - 1)) if added else 0.0)
+    parts = own**4 / (shift.samples - 1) + (added**4 / (QN_EFFICIENCY * (equals - 1)) if added else 0.0)
     return chance(shift.change / error, error**4 / parts if parts else float(shift.samples))
-
-
-def holm(chances: Sequence[float]) -> list[float]:
-    """The chances corrected for their number, in the same order (Holm 1979): below a level in any of them no oftener
-    than that level says."""
-    found, worst = [0.0] * len(chances), 0.0
-    for rank, index in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        worst = max(worst, min(1.0, (len(chances) - rank) * chances[index]))
-        found[index] = worst
-    return found
 
 
 def settled(shifts: Iterable[tuple[Hashable, Shift]]) -> list[Shift]:
