@@ -15,6 +15,7 @@ from toolkit.errors import LabError, UsageFault
 from toolkit.lab.rehearsable import needs_machines
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
+from validation.baseline import NAME as BASELINE
 from validation.catalogue import load_criteria, read_criteria
 from validation.consistency import check_documents, read_evidence
 from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
@@ -28,7 +29,7 @@ from validation.model import Call, Node, Plan, Result, Topology, VerdictDoc
 from validation.parsers.common import ParseError, as_facts
 from validation.rejudge import judge_files
 from validation.release import release
-from validation.runfiles import FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
+from validation.runfiles import CRITERIA, FABRIC, PROFILE, RESULTS, RUN, VERDICT, WAIVERS, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -278,6 +279,8 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
     Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
     """
     run, sources = RunFiles(run_dir), read_criteria()
+    if (run_dir / CRITERIA / BASELINE).is_file():  # the site's own, which has no successor in this release
+        sources = (*sources, run.source(f"{CRITERIA}/{BASELINE}"))
     info, criteria = run.info, load_criteria(sources)
     # Only what came from this package has a successor in it: a site's own profile stays the copy in the run.
     ours = info.origins.get(FABRIC) == "packaged" and info.fabric in fabric_names()

@@ -12,6 +12,7 @@ from validation.release import release
 
 #: command -> (module, attribute); imported when used, so that `toolkit lab` does not wait for the engine
 COMMANDS = {
+    "baseline": ("toolkit.commands.baseline", "baseline"),
     "bundle": ("toolkit.commands.bundle", "bundle"),
     "check": ("toolkit.commands.check", "check"),
     "compare": ("toolkit.commands.compare", "compare"),

@@ -90,6 +90,11 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "baseline": {
+        Exit.OK: "the baseline was written",
+        Exit.USAGE: f"{_USAGE}: a run that is damaged or was not accepted, or runs that bound nothing together",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "judge": {
         Exit.OK: "by these rules everything that is judged passes; nobody signs that",
         Exit.FAILED: "by these rules a criterion fails",

@@ -14,9 +14,13 @@ from validation.kinds import KINDS
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
 from validation.model import Model
 from validation.reference import Reference, packaged
+from validation.since import BaselineOf
 
 
-class _CriteriaFile(Model):
+class CriteriaFile(Model):
+    """A file of criteria. `baseline`: of which runs they were made, where they are what those reached."""
+
+    baseline: BaselineOf | None = None
     criteria: tuple[Criterion, ...] = Field(min_length=1)
 
 
@@ -48,7 +52,7 @@ def load_criteria(
     seen: dict[str, Path] = {}
     criteria: list[Criterion] = []
     for file in files:
-        for position, criterion in enumerate(load_yaml(file, _CriteriaFile, claims).criteria):
+        for position, criterion in enumerate(load_yaml(file, CriteriaFile, claims).criteria):
             if criterion.id in seen:
                 raise ConfigError(f"{file.path}:1: {criterion.id} stands in {seen[criterion.id].name} too; remove one")
             for key, name, known in (("method", criterion.method, METHODS), ("kind", criterion.kind, KINDS)):

@@ -18,6 +18,7 @@ from validation.floors import Floors
 from validation.model import Model
 from validation.platform import QUANTITIES
 from validation.reference import Reference
+from validation.since import Since
 
 Suite = Literal["preflight", "as-built", "transport", "compute", "burn-in", "training", "remoting", "operations"]
 
@@ -91,11 +92,12 @@ class Limit(Model):
     `kind`: `fabric` = derived from the fabric profile's key `fabric_key`, `minimum`/`maximum` = `value` in the
     criterion's unit, `exact` = equality with what is declared, `report` = no bound, the value is reported, `platform` =
     between `value` (a share) and the whole of what the node's declared platform can do of `platform_key`
-    (validation/platform.py), `floors` = no version below those of `floors` (validation/floors.py). `provisional` = our
-    judgement, to be calibrated, not a published figure.
+    (validation/platform.py), `floors` = no version below those of `floors` (validation/floors.py), `baseline` = what
+    each subject reached in earlier runs, `since` (validation/since.py). `provisional` = our judgement, to be
+    calibrated, not a published figure.
     """
 
-    kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report", "floors"]
+    kind: Literal["fabric", "platform", "minimum", "maximum", "exact", "report", "floors", "baseline"]
     words: str = Field(min_length=1)
     value: float | None = None
     claim: str | None = None
@@ -104,6 +106,7 @@ class Limit(Model):
     fabric_key: str | None = None
     platform_key: str | None = None
     floors: Floors | None = None
+    since: Since | None = None
     provisional: bool = False
 
     @model_validator(mode="before")
@@ -141,6 +144,8 @@ class Limit(Model):
             raise ValueError(f"kind platform, and no other, has a platform_key: one of {', '.join(QUANTITIES)}")
         if (self.kind == "floors") != (self.floors is not None):
             raise ValueError("kind floors, and no other, has floors")
+        if (self.kind == "baseline") != (self.since is not None):
+            raise ValueError("kind baseline, and no other, has since: what was reached before")
         if self.kind == "platform" and not 0 < (self.value or 0) < 1:
             raise ValueError("value is the share of what the platform can do: between 0 and 1")
         return self
@@ -206,6 +211,10 @@ class Criterion(Model):
 
     @model_validator(mode="after")
     def _complete(self) -> Criterion:
+        if (self.method == "baseline") != (self.bound.kind == "baseline"):
+            raise ValueError("method baseline and a bound of kind baseline go together")
+        if self.bound.since is not None and (self.required or self.direction not in ("higher", "lower")):
+            raise ValueError("a baseline is never required, and of figures of which more, or less, is better")
         if (self.kind is None) != (self.no_probe is not None):
             raise ValueError("either kind (what measures it) or no_probe (why nothing does yet), and not both")
         if self.kind is not None and self.bound.kind in ("minimum", "maximum") and self.bound.value is None:

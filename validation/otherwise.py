@@ -12,11 +12,12 @@ from typing import Literal
 
 from pydantic import Field
 
-from validation.catalogue import load_criteria, read_criteria
+from validation.baseline import unfit
+from validation.catalogue import CriteriaFile, load_criteria, read_criteria
 from validation.consistency import check_documents, read_evidence
 from validation.criterion import Criterion
 from validation.judge import judge
-from validation.load import ConfigError, Source, load_json, read_source
+from validation.load import ConfigError, Source, load_json, load_yaml, read_source
 from validation.model import Model, SignOff, VerdictDoc, VerdictName
 from validation.parsers.common import place
 from validation.profile import Profile, load_profile, profile_path
@@ -110,6 +111,11 @@ def rules_of(run: Path | RunFiles, criteria: str | Path | None, profile: str | N
         reference = None if str(criteria) == PACKAGED else run.reference
         own = _with(own, load_criteria(read if read else path, reference), whole)
         sources += [(f"criteria/{source.path.name}", source) for source in read]
+        for source in read:
+            of = None if str(criteria) == PACKAGED else load_yaml(source, CriteriaFile, run.reference).baseline
+            why = unfit(of, run.topology, run.fabric.name) if of is not None else ""
+            if why:
+                raise ConfigError(f"{source.path}: {why}; it says nothing of {run.info.run}")
         words.append(f"{named}: " + ("all criteria" if whole else "its criteria, and beside them the run's others"))
     agreed = None
     if profile is not None:

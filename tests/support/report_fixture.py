@@ -6,7 +6,8 @@ The numbers are invented. They are shaped like a lab's with 1 Gbit/s links; noth
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+import random
+from collections.abc import Iterable, Mapping
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,23 @@ def plan(topo: Topology, suites: Iterable[str] = ALL, fabric: str = "tcp10", run
     return plan_of(topo, suites, fabric, run)
 
 
-def _samples(m: Measurement, slow: str | None, virtual: bool, lab_gbps: float = 1.0) -> tuple[Sample, ...]:
+def _day(m: Measurement, day: int, drift: Mapping[str, float]) -> float:
+    """What a measurement's level is on another day than the first, over its level then; and what drifted since."""
+    factor = next((by for begin, by in drift.items() if m.id.startswith(begin)), 1.0)
+    if not day or m.kind == "path-mtu":
+        return factor
+    chance = random.Random(f"{day} {m.id}")
+    return factor * (1 + chance.gauss(0, 0.02) if m.kind == "tcp-latency" else 1 - abs(chance.gauss(0, 0.002)))
+
+
+def _samples(
+    m: Measurement,
+    slow: str | None,
+    virtual: bool,
+    lab_gbps: float = 1.0,
+    day: int = 0,
+    drift: Mapping[str, float] = {},
+) -> tuple[Sample, ...]:
     spread = (sum(map(ord, m.id)) % 17) / 17  # the same every time, different for every pair
     sick = slow in m.nodes
     if m.kind == "tcp-bandwidth":
@@ -71,7 +88,7 @@ def _samples(m: Measurement, slow: str | None, virtual: bool, lab_gbps: float = 
         values, metric, unit = [rate * (1 + 0.002 * ((i * 7) % 11 - 5)) for i in range(100)], "images_per_s", "images/s"
     else:
         return ()
-    found = tuple(Sample(metric=metric, value=v, unit=unit) for v in values)
+    found = tuple(Sample(metric=metric, value=v * _day(m, day, drift), unit=unit) for v in values)
     if m.kind == "training-short" and m.params["ranks"] != 1:
         found += tuple(Sample(metric="allreduce_ratio", value=0.2, unit="ratio") for _ in values)
     return found
@@ -104,6 +121,8 @@ def results(
     error: str,
     virtual: bool,
     lab_gbps: float = 1.0,
+    day: int = 0,
+    drift: Mapping[str, float] = {},
 ) -> list[Result]:
     out = []
     for index, m in enumerate(planned.measurements):
@@ -112,7 +131,7 @@ def results(
         at = f"2026-11-21T10:{15 + index // 12:02d}"
         made = result(
             m,
-            () if failed else _samples(m, slow, virtual, lab_gbps),
+            () if failed else _samples(m, slow, virtual, lab_gbps, day, drift),
             run=planned.run,
             status="unreachable" if failed else "ok",
             error=error if failed else None,
@@ -152,17 +171,21 @@ def make_run(
     lab_gbps: float = 1.0,
     names: Iterable[str] = NAMES,
     site: str = "lab",
+    day: int = 0,
+    drift: Mapping[str, float] = {},
     **planned_as: Any,
 ) -> Path:
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
     `cut_after` results with a torn last line. `waive` waives what is not measured, so that real hardware is accepted.
-    `lab_gbps` is what the lab's links are shaped to, `planned_as` suites, fabric and the run's name, as of `plan`.
+    `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and by `drift`
+    (begin of a measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's name, as of
+    `plan`.
     """
     topo = topology(virtual, names, site=site)
     if topo.lab_link is not None:
         topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
     planned = plan(topo, **planned_as)
-    measured = results(run_dir, planned, slow, dead, error, virtual, lab_gbps)
+    measured = results(run_dir, planned, slow, dead, error, virtual, lab_gbps, day, drift)
     return write_run(run_dir, topo, planned, measured, _waivers(planned) if waive else (), judged, cut_after)
 
 

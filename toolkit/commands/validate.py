@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from toolkit import acceptance, campaigns, rundir
 from toolkit.agreement import find_agreement, up_front
+from toolkit.baselines import measured_by, with_baseline
 from toolkit.commands.formats import format_option
 from toolkit.commands.options import inventory_option, runs_dir_option, training_options
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
@@ -82,6 +83,13 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
     metavar="FILE",
     help="report.yml: customer, logo, language, own text.  [default: report.yml beside the inventory, if there]",
 )
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="What earlier runs reached, as bounds beside the criteria's: toolkit baseline.  [default: baseline.yml beside "
+    "the inventory, if there]",
+)
 @training_options
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
@@ -104,6 +112,7 @@ def validate(
     profile: str | None,
     waivers: Path | None,
     branding: Path | None,
+    baseline: Path | None,
     models: str | None,
     batch: str | None,
     gpus: str | None,
@@ -135,6 +144,7 @@ def validate(
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
+    toolkit validate --fabric roce40 -i inventories/site --baseline good.yml  no worse than its own good runs
     toolkit validate --fabric tcp10 --json | jq .sign_off
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
@@ -150,6 +160,10 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
     if (resume or rejudge) and (suites or soak or dry_run):
         raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
+    if baseline and (resume or rejudge):
+        raise UsageFault(
+            "--baseline is for a new run; a run that has one keeps it; of an old one: toolkit judge --criteria"
+        )
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
     if sum(given is not None for given in (minutes, hours, soak)) > 1:
@@ -185,7 +199,7 @@ def validate(
     else:
         options = trained if minutes is None else {**trained, "minutes": minutes}
         agreed = (profile, waivers)
-        begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir)
+        begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir, baseline)
 
 
 def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
@@ -194,7 +208,7 @@ def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
         raise UsageFault("--anyway goes with --here; on a site's nodes nobody else may work while they are measured")
     if not here:
         raise UsageFault("--quick goes with --here; of a site, profiles have a quick test: toolkit profiles")
-    for name in ("fabric_name", "inventory", "profile", "waivers", "branding", "resume", "rejudge"):
+    for name in ("fabric_name", "inventory", "profile", "waivers", "branding", "baseline", "resume", "rejudge"):
         if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             said = next(p.opts[-1] for p in ctx.command.params if p.name == name)
             raise UsageFault(f"--here is this machine by itself, of which nothing is declared; omit {said}")
@@ -229,13 +243,15 @@ def begin(
     formats: tuple[str, ...],
     as_json: bool,
     runs_dir: Path,
+    baseline: Path | None = None,
 ) -> None:
     """A new run of one fabric, or one after the other of several. Ends with the verdict's exit code."""
     named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
     several = [
-        _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1) for one in named
+        _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1, baseline)
+        for one in named
     ]
     if len(several) == 1:
         _one(several[0], dry_run, formats, as_json, runs_dir)
@@ -255,15 +271,18 @@ def _asked(
     branding: Path | None,
     options: dict[str, Scalar],
     named: bool,
+    baseline: Path | None,
 ) -> Asked:
     """`named`: the fabric is said with what has to be known up front, for it is one of several."""
     topology, record, declared = site
-    loaded, criteria = choose_fabric(asked, inventory, declared), load_criteria(sources)
+    loaded = choose_fabric(asked, inventory, declared)
     fabric = loaded.fabric
+    sources = with_baseline(sources, baseline, inventory, topology, fabric.name)
+    criteria = load_criteria(sources)
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)
-    plan = make_plan("plan", topology, fabric, criteria, suites, options)
+    plan = make_plan("plan", topology, fabric, measured_by(criteria), suites, options)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
     return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)

@@ -66,7 +66,11 @@ def decide(
     if _lost(case, debt, deciding, missing):
         return "incomplete", []
     figures = {c.id for c in case.criteria if METHODS[c.method].figures}
+    # what was not measured withholds a pass by the criterion behind the baseline, if at all
+    baselines = {c.id for c in case.criteria if c.bound.since is not None}
     for verdict in deciding:
+        if verdict.id in baselines:
+            continue
         for judgement in verdict.judgements:
             if judgement.verdict == "not-measured" and not _excused(
                 case, judgement, verdict.owed, verdict.id in figures

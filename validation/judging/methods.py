@@ -9,6 +9,7 @@ from validation.criterion import Criterion
 from validation.judging.acs import judge_acs
 from validation.judging.adapters import judge_adapters
 from validation.judging.asbuilt import judge_as_built, judge_converged
+from validation.judging.baseline import judge_baseline
 from validation.judging.burn_in import judge_burn_events, judge_burn_exact, judge_burn_rate
 from validation.judging.case import Case
 from validation.judging.collectives import judge_collectives
@@ -189,6 +190,9 @@ METHODS = {
     ),
     "training-watch": Method(
         judge_training_watch, "what a sampler beside a training saw of each GPU's clocks, power and heat", counts="GPUs"
+    ),
+    "baseline": Method(
+        judge_baseline, "figures of another criterion against what the same subject reached in earlier runs", True
     ),
     "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }

@@ -23,6 +23,7 @@ FAMILIES = {
     "tn": "Training",
     "rm": "Remoting and fractions",
     "op": "Operation",
+    "bl": "Against the baseline of this site",
 }
 
 

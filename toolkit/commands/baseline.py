@@ -1,0 +1,45 @@
+"""`toolkit baseline`: accepted runs of a site become the bounds of the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from toolkit import baselines, rundir
+from toolkit.commands.options import runs_dir_option
+from toolkit.exits import epilogue
+
+
+@click.command(epilog=epilogue("baseline"))
+@click.argument("names", nargs=-1, required=True, metavar="RUN RUN...")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write there.  [default: stdout]"
+)
+@runs_dir_option
+def baseline(names: tuple[str, ...], out: Path | None, runs_dir: Path) -> None:
+    """What accepted runs of a site reached, as bounds of its next ones.
+
+    The criteria say what is good enough; a baseline says what each pair, port, node and job of this site has shown that
+    it can. Its criteria (bl.*) stand beside the others, never in their place: a link that carried 9.8 Gbit/s in five
+    runs and carries 9.5 now still passes its criterion, and fails here. The margin is what the runs differ by: a
+    further run of an unchanged site falls behind any of the bounds in one of a hundred cases.
+
+    Only accepted runs become bounds; of a lab, rehearsals that passed, and the file says so. At least two, better five,
+    of one site over one fabric. Nothing is written into the runs.
+
+    \b
+    toolkit baseline RUN1 RUN2 RUN3 --out inventories/site/baseline.yml    found there by toolkit validate
+    toolkit validate --fabric roce40 -i inventories/site --baseline good.yml
+    toolkit judge RUN --criteria good.yml                                  a run that was made before
+    """
+    made = baselines.make([rundir.find(runs_dir, name) for name in names])
+    for id_, why in made.left_out.items():
+        click.echo(f"{id_}: left out: {why}", err=True)
+    kind = "rehearsals: no acceptance" if made.of.rehearsal else "accepted runs"
+    click.echo(f"{made.figures} figures of {made.of.site}, {made.of.fabric}, by {len(names)} {kind}", err=True)
+    if out is None:
+        click.echo(made.text, nl=False)
+    else:
+        rundir.write_text(out, made.text)
+        click.echo(str(out))
