@@ -18,7 +18,7 @@ from validation.consistency import check_documents, read_evidence
 from validation.criterion import Criterion
 from validation.judge import judge
 from validation.load import ConfigError, Source, load_json, load_yaml, read_source
-from validation.model import Model, SignOff, VerdictDoc, VerdictName
+from validation.model import Model, Plan, SignOff, VerdictDoc, VerdictName
 from validation.parsers.common import place
 from validation.profile import Profile, load_profile, profile_path
 from validation.runfiles import VERDICT, RunFiles
@@ -146,11 +146,12 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
     evidence = replace(found, notes=(*remarks, *((run.torn,) if run.torn else ()), *found.notes))
 
     def by(criteria: Sequence[Criterion], profile: Profile | None) -> VerdictDoc:
+        known = {c.id for c in criteria}
+        # a waiver of what is no longer judged has nothing to lift, and is no reason not to judge
+        waivers = [w for w in run.waivers([*criteria, *run.criteria]) if w.criterion in known]
+        plan = _served(run.plan, [c for c in criteria if c.id not in {mine.id for mine in run.criteria}])
         try:
-            waivers = run.waivers(criteria)
-            return judge(
-                run.info, run.topology, run.plan, run.fabric, criteria, run.results, waivers, profile, evidence
-            )
+            return judge(run.info, run.topology, plan, run.fabric, criteria, run.results, waivers, profile, evidence)
         except ConfigError:
             raise
         except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
@@ -177,6 +178,18 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
         same=len({c.id for c in (*old.criteria, *new.criteria)}) - len(changes),
         notes=_notes(run, old),
     )
+
+
+def _served(plan: Plan, criteria: Sequence[Criterion]) -> Plan:
+    """The plan with criteria that it was not made by: what was measured for others of their kind serves them, too."""
+    kinds: dict[str, tuple[str, ...]] = {}
+    for c in criteria:
+        if c.kind is not None and c.bound.since is None:
+            kinds[c.kind] = (*kinds.get(c.kind, ()), c.id)
+    if not kinds:
+        return plan
+    served = [m.model_copy(update={"criteria": (*m.criteria, *kinds.get(m.kind, ()))}) for m in plan.measurements]
+    return plan.model_copy(update={"measurements": tuple(served)})
 
 
 def _changes(run: RunFiles, old: VerdictDoc, new: VerdictDoc, rules: Rules) -> tuple[RuleChange, ...]:

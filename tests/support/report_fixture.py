@@ -19,6 +19,7 @@ from tests.support.site import (
     FACTS,
     NAMES,
     REAL_FACTS,
+    created,
     hardware,
     lab,
     plan_of,
@@ -128,7 +129,7 @@ def results(
     for index, m in enumerate(planned.measurements):
         tool, version = TOOLS[m.kind]
         failed = dead in m.nodes
-        at = f"2026-11-21T10:{15 + index // 12:02d}"
+        at = f"{created(planned.run)[:11]}10:{15 + index // 12:02d}"
         made = result(
             m,
             () if failed else _samples(m, slow, virtual, lab_gbps, day, drift),

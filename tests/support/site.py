@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -255,7 +256,7 @@ def results_of(plan: Plan, spoil: Callable[[Measurement], Result | None] | None 
 
 def run_info(topology: Topology, plan: Plan, **changes: Any) -> RunInfo:
     values: dict[str, Any] = {
-        "run": plan.run, "created": "2026-11-21T10:15:00Z", "toolkit_version": "0.1.0", "site": topology.site,
+        "run": plan.run, "created": created(plan.run), "toolkit_version": "0.1.0", "site": topology.site,
         "inventory": f"inventories/{topology.site}", "fabric": plan.fabric, "suites": plan.suites,
         "command": ("toolkit", "validate", "--fabric", plan.fabric), "documents": {},
     }  # fmt: skip
@@ -268,6 +269,12 @@ def write_results(run_dir: Path, results: Iterable[Result], cut_after: int | Non
     if cut_after is not None:
         lines = [*lines[:cut_after], lines[cut_after][:40]]
     (run_dir / "results.jsonl").write_text("".join(lines))
+
+
+def created(run: str) -> str:
+    """When a run of this name began; of one whose name says nothing, always the same moment."""
+    found = re.match(r"(\d{4}-\d\d-\d\dT)(\d\d)-(\d\d)-(\d\d)Z", run)
+    return "{}{}:{}:{}Z".format(*found.groups()) if found else "2026-11-21T10:15:00Z"
 
 
 def write_run(
