@@ -37,6 +37,7 @@ NAMED = {
     "throttled": f"GPU 3 ({LAST}): the hardware lowers its clock", "pcie-x8": f"GPU 3 ({LAST}): its PCIe link has 8",
     "nvlink-missing": f"1 between {BEFORE} and {LAST}", "no-persistence": f"GPU 3 ({LAST}): persistence mode is off",
     "gpu-exclusive": f"GPU 3 ({LAST}): its compute mode is exclusive-process", "wrong-result": "its data were wrong",
+    "gpu-illegal": "an empty kernel on GPU 3: ", "gpu-hang": "GPU 3 of CUDA: an empty kernel had not ended after 10 s",
     "slow-gpu": "GPU 3", "gpu-lost": "GPU 3", "gpu-xid": "GPU 3",
     "fabric-unready": f"GPU {LAST}: fabric state in progress",
 }  # fmt: skip

@@ -55,9 +55,8 @@ def usual(cell: Mapping[str, Any]) -> float:
 
 def latency(wait: Mapping[str, Any]) -> float:
     """Microseconds of the same."""
-    return {"h2d": 6.5, "d2h": 6.9, "local": 5.2, "peer": 9.5 if wait.get("access") else 16.0, "sync": 1.9}[
-        wait["what"]
-    ]
+    return {"h2d": 6.5, "d2h": 6.9, "local": 5.2, "peer": 9.5 if wait.get("access") else 16.0, "sync": 1.9,
+            "kernel": 5.6}[wait["what"]]  # fmt: skip
 
 
 def report(
@@ -97,6 +96,7 @@ def report(
         late(what="d2h", source=i, target=None)
         late(what="local", source=i, target=i)
         late(what="sync", source=i, target=i)
+        late(what="kernel", source=i, target=i, started=True)
         for j in range(count):
             if i == j:
                 continue

@@ -42,6 +42,16 @@ GPU_FAULTS = {
         ("pf.gpuhealth", "tr.matrix"),
         {"xid_after": 400},
     ),
+    "gpu-illegal": GpuFault(
+        "the last emulated GPU's kernels meet an illegal address from a process's 20th launch on",
+        ("tr.matrix",),
+        {"illegal_after": 20},
+    ),
+    "gpu-hang": GpuFault(
+        "a kernel of the last emulated GPU never ends, after a process's 20th launch",
+        ("tr.matrix",),
+        {"endless_after": 20},
+    ),
     "ecc": GpuFault(
         "the last emulated GPU has uncorrectable memory errors, and a page that is to be retired",
         ("pf.gpuhealth",),

@@ -12,8 +12,9 @@ from validation.facts.nvlink import NvGpu
 from validation.facts.pci import PciCard
 from validation.model_base import Model
 
-What = Literal["h2d", "d2h", "both", "local", "peer", "sync"]
-"""Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU; a synchronisation with nothing to wait for."""
+What = Literal["h2d", "d2h", "both", "local", "peer", "sync", "kernel"]
+"""Host to GPU, GPU to host, both at once, inside a GPU, GPU to GPU; a synchronisation with nothing to wait for; an
+empty kernel."""
 
 
 class CopyGpu(Model):
@@ -57,6 +58,8 @@ class GpuCell(Model):
         """`H to GPU 0`, `inside GPU 0`."""
         if self.what == "sync":
             return f"synchronisation of GPU {self.target}"
+        if self.what == "kernel":
+            return f"an empty kernel on GPU {self.target}"
         if self.what == "local":
             return f"inside GPU {self.target}"
         if self.what == "both":
@@ -82,12 +85,16 @@ class GpuCopy(GpuCell):
 
 
 class GpuWait(GpuCell):
-    """Latency of 4 bytes, or of a synchronisation: median and its 95 % interval in microseconds, 0 where it failed."""
+    """Latency of 4 bytes, a synchronisation or a kernel: median and 95 % interval in microseconds, 0 where it failed.
+
+    `started`: of a kernel, whether the GPU took its code.
+    """
 
     us: float = Field(default=0, ge=0, allow_inf_nan=False)
     low_us: float = Field(default=0, ge=0, allow_inf_nan=False)
     high_us: float = Field(default=0, ge=0, allow_inf_nan=False)
     samples: Count = 0
+    started: bool = True
 
 
 class GpuPeer(Model):
@@ -186,6 +193,8 @@ class GpuCopyFacts(Model):
                     found.append(f"{cell}: nothing was measured")
                 elif fault := copy.fault or wait.error:
                     found.append(f"{cell}: {fault}")
+        kernels = [w for w in self.waits if w.what == "kernel" and w.error and w.started and w.target in ends]
+        found = [*(f"{w.words}: {w.error}" for w in kernels), *found]  # what follows in its context is its error, too
         wrong = [c for c in self.copies if c.fault and not any(c.words in words for words in found)]
         wrong = [c for c in wrong if {c.source, c.target} <= set(ends)]
         return [*found, *(f"{c.words}, {c.bytes} bytes: {c.fault}" for c in wrong)]

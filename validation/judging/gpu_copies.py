@@ -100,6 +100,16 @@ def local_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]
             yield Figure(wait.words, summary, bound, "", (number,), wait.error)
 
 
+def call_figures(criterion: Criterion, facts: GpuCopyFacts) -> Iterator[Figure]:
+    """A synchronisation of each GPU with nothing to wait for, and an empty kernel there."""
+    emulated = "emulated" if facts.emulated else ""
+    for number in range(len(facts.gpus)):
+        for wait in (facts.wait_of("sync", number, number), facts.wait_of("kernel", number, number)):
+            if wait is not None:
+                summary = Summary(wait.us, 0.0, wait.low_us, wait.high_us, wait.samples) if wait.samples else None
+                yield Figure(wait.words, summary, None, "", (number,), wait.error, emulated)
+
+
 def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement]:
     """One judgement for each figure of each node."""
     found: list[Judgement] = without_gpus(case, criterion)
@@ -193,6 +203,11 @@ def judge_gpu_memory(case: Case, criterion: Criterion) -> list[Judgement]:
 def judge_gpu_host(case: Case, criterion: Criterion) -> list[Judgement]:
     """Host to GPU and back."""
     return judged(case, criterion, host_figures)
+
+
+def judge_gpu_calls(case: Case, criterion: Criterion) -> list[Judgement]:
+    """Latency of a synchronisation and of an empty kernel."""
+    return judged(case, criterion, call_figures)
 
 
 def judge_gpu_local(case: Case, criterion: Criterion) -> list[Judgement]:

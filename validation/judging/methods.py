@@ -22,7 +22,13 @@ from validation.judging.dcgm import judge_dcgm
 from validation.judging.exact_products import judge_exact_products
 from validation.judging.gpu_agree import judge_gpu_agree
 from validation.judging.gpu_container import judge_gpu_container
-from validation.judging.gpu_copies import judge_gpu_host, judge_gpu_local, judge_gpu_matrix, judge_gpu_memory
+from validation.judging.gpu_copies import (
+    judge_gpu_calls,
+    judge_gpu_host,
+    judge_gpu_local,
+    judge_gpu_matrix,
+    judge_gpu_memory,
+)
 from validation.judging.gpu_health import judge_gpu_health
 from validation.judging.gpu_load import judge_gpu_affinity, judge_gpu_all
 from validation.judging.gpu_pairs import (
@@ -167,6 +173,7 @@ METHODS = {
         judge_gpu_host, "copies between host memory and each GPU against its PCI Express link", True, "directions"
     ),
     "gpu-local": Method(judge_gpu_local, "latency inside each GPU against the bound", True, "GPUs"),
+    "gpu-calls": Method(judge_gpu_calls, "latency of a synchronisation and an empty kernel on each GPU", True, "GPUs"),
     "gpu-memory": Method(judge_gpu_memory, "copies inside each GPU against its data sheet", True, "GPUs"),
     "gpu-pairs": Method(judge_gpu_pairs, "copies of each pair of GPUs against the link between them", True, "pairs"),
     "gpu-pair-latency": Method(judge_gpu_pair_latency, "latency of each pair of GPUs", True, "pairs"),

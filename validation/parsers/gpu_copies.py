@@ -119,6 +119,8 @@ def _waits(waits: Any, params: Mapping[str, Scalar]) -> list[dict[str, Any]]:
     for wait in waits:
         mine = {key: wait[key] for key in ("what", "source", "target")}
         mine["access"] = wait.get("access", False)
+        if mine["what"] == "kernel":
+            mine["started"] = flag(wait["started"], f"{_WHAT}: a kernel that started")
         if "error" in wait:
             found.append({**mine, "error": short(str(wait["error"]) or "it failed")})
             continue
@@ -145,6 +147,8 @@ def _complete(copies: list[dict[str, Any]], waits: list[dict[str, Any]], peers: 
         wanted.add(("both", None, gpu, "pinned", False, largest))
         slow |= {("h2d", None, gpu, False), ("d2h", gpu, None, False), ("local", gpu, gpu, False)}
         slow.add(("sync", gpu, gpu, False))
+        if any(w["what"] == "kernel" for w in waits):  # of a run before probes had kernels there is none
+            slow.add(("kernel", gpu, gpu, False))
     of_pairs = {c["bytes"] for c in copies if c["what"] == "peer"}
     if len(of_pairs) > 1:
         raise ParseError(f"{_WHAT}: copies between GPUs are of {len(of_pairs)} sizes")
@@ -174,4 +178,5 @@ def _samples(facts: GpuCopyFacts) -> list[Sample]:
                 found.append(Sample(metric=name, value=summarize(copy.gb_s).median, unit="GB/s"))
             if wait is not None and not wait.error:
                 found.append(Sample(metric=f"gpu_{wait.what}_us", value=wait.us, unit="us"))
-    return found
+    calls = [wait for wait in facts.waits if wait.what in ("sync", "kernel") and not wait.error]
+    return found + [Sample(metric=f"gpu_{wait.what}_us", value=wait.us, unit="us") for wait in calls]

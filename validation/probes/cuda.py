@@ -1,6 +1,7 @@
 """The CUDA driver API by ctypes, as probes need it: devices with their contexts, memory, streams, events, copies.
 
-No kernel is ever started, so any libcuda.so.1 will do: the driver's of real GPUs, or the emulated one of a lab.
+Any libcuda.so.1 will do: the driver's of real GPUs, or the emulated one of a lab. The only kernel that is ever started
+is an empty one (gpu_kernel.py).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ HINTS = {
     999: "look at dmesg for NVRM and Xid",
 }
 """CUresult (cuda.h) -> what an operator looks at."""
+NOT_READY = 600  # CUDA_ERROR_NOT_READY: its stream has work left
 HELD = -2  # no CUresult: somebody works on it, by NVML
 HOLDERS = (HELD, 2, 46)  # and with CUDA_ERROR_OUT_OF_MEMORY and _DEVICE_UNAVAILABLE somebody has it or its memory
 
@@ -40,7 +42,10 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """The driver API: `cuda.cuMemAlloc_v2(...)` raises CudaError unless it succeeds."""
+    """The driver API: `cuda.cuMemAlloc_v2(...)` raises CudaError unless it succeeds.
+
+    `stuck`: a kernel does not end, and what gives memory back would wait for it: all is left to the process's end.
+    """
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Load and start it; CudaError where it is not there or has no device."""
@@ -49,6 +54,7 @@ class Cuda:
         except OSError:
             raise CudaError(f"no {library}: the GPU driver is not installed") from None
         self.emulated = hasattr(self.library, EMULATED)
+        self.stuck = False
         self.cuInit(0)
 
     def __getattr__(self, name: str) -> Any:
@@ -92,7 +98,8 @@ class Cuda:
 
     def host_free(self, address: int) -> None:
         """Give it back."""
-        self.cuMemFreeHost(ctypes.c_void_p(address))
+        if not self.stuck:
+            self.cuMemFreeHost(ctypes.c_void_p(address))
 
 
 def _hint(code: int) -> str:
@@ -181,7 +188,7 @@ class Device:
 
     def close(self) -> None:
         """Give everything back; a device that no longer answers gives it back when the process ends."""
-        if not self.context:
+        if not self.context or self.cuda.stuck:
             return
         with contextlib.suppress(CudaError):
             self.cuda.cuCtxSetCurrent(self.context)

@@ -3,9 +3,10 @@
 For each GPU: from and to pinned and pageable host memory, both directions at once, inside the GPU; for each ordered
 pair of GPUs: with peer access and without, both directions at once. Each copy is timed by events of the GPU and by the
 clock, and its data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
-by the clock: about 1 us of them is Python's. Each GPU works for `warm_s` first, so that its clocks are up, and the
-process runs on the processors of the GPU's NUMA node, where its host memory therefore lies. What each GPU was doing
-during its turn is seen from beside (gpu_watch.py).
+by the clock: about 1 us of them is Python's. Beside them stand those of a synchronisation with nothing to wait for and
+of an empty kernel. Each GPU works for `warm_s` first, so that its clocks are up, and the process runs on the processors
+of the GPU's NUMA node, where its host memory therefore lies. What each GPU was doing during its turn is seen from
+beside (gpu_watch.py).
 
 `stdout`: every single time, as JSON; parsers make the figures. A call that fails costs its own cell, and is said there.
 A GPU that does not let itself be taken costs its own cells, too, and so does one that somebody works on, unless
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from validation.probes import ProbeDoc, nvlinks, pcie
+from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device
 from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
 from validation.probes.gpu_spoilt import Spoilt, again, guilty
@@ -186,6 +187,19 @@ class Bench:
         except CudaError as fault:
             self.latencies.append({**of, "error": str(fault)})
 
+    def kernel(self, number: int) -> None:
+        """Microseconds of an empty kernel. `started`: the GPU took its code. Spoilt where it never ends."""
+        of, gpu, started = {"what": "kernel", "source": number, "target": number}, self.devices[number], False
+        try:
+            launch = gpu_kernel.empty(gpu)
+            started = True
+            found: Cell = {"us": gpu_kernel.latencies_us(gpu, launch, self.asked.latency_count)}
+        except CudaError as fault:
+            found = {"error": str(fault)}
+        except gpu_kernel.Endless as fault:
+            raise Spoilt(gpu.uuid, str(fault)) from None
+        self.latencies.append({**of, "started": started, **found})
+
     def same(self, at: Device, block: Any, buffers: Buffers, size: int) -> bool:
         """Whether a block holds what `out` holds."""
         out, back = buffers.memory["pinned"]
@@ -251,6 +265,7 @@ class Bench:
             ("sync", number, number, lambda: None),
         ):
             self.latency({"what": what, "source": source, "target": target}, gpu, issue)
+        self.kernel(number)
 
     def both_ways(self, number: int, buffers: Buffers) -> None:
         """Pinned memory, to and from the GPU at once, on two streams; both are counted."""
