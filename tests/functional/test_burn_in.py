@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -27,6 +28,7 @@ from validation.facts import BurnFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
 from validation.probes import burn_copies, torch_burn
+from validation.probes.supervise import descendants
 from validation.report.burn_in import burn_figures
 from validation.report.documents import read_run
 from validation.suites import PlanError
@@ -87,6 +89,38 @@ def test_wrong_bits_and_heat_that_are_planted_in_a_lab_are_found_and_nothing_els
         assert [j.verdict for j in found.judgements] == ["pass", "fail" if fault == "wrong-result" else "pass"]
         assert "the GPUs are emulated" in found.judgements[0].reason
         assert {j.reason_code for j in criterion(verdict, "bi.rate").judgements} == {"virtual"}
+
+
+@compiles
+def test_an_error_that_ends_its_process_is_one_gpus_and_the_others_come_to_their_end(tmp_path: Path) -> None:
+    devices = describe(tmp_path, ecc_enabled=1, ecc_uncorrected=0)
+    first, last = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": [{**first, "xid_after": 100}, last]}))
+    doc = probed(devices)
+    facts = parse("burn-in", doc, {"seconds": 2.0, "gpus": 2})[1]  # type: ignore[arg-type]
+    assert isinstance(facts, BurnFacts)
+    bad, good = facts.devices
+    assert "CUDA_ERROR_ECC_UNCORRECTABLE (214); an uncorrectable memory error" in bad.fault
+    assert (good.fault, good.wrong, good.products) == ("", 0, 2)
+    assert len(good.rates) >= 3
+    assert facts.failures == 1
+
+
+@compiles
+def test_a_process_that_dies_costs_its_gpu_alone(tmp_path: Path) -> None:
+    process = started(describe(tmp_path), seconds=4.0)
+    until, mine = time.monotonic() + 30, list[int]()
+    while not mine and time.monotonic() < until:
+        time.sleep(0.1)
+        for pid in descendants(process.pid):
+            with contextlib.suppress(OSError):
+                if b'"number": 1' in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    mine.append(pid)
+    os.kill(mine[0], signal.SIGKILL)
+    out, err = process.communicate(timeout=100)
+    facts = parse("burn-in", json.loads(out), {"seconds": 4.0, "gpus": 2})[1]
+    assert isinstance(facts, BurnFacts)
+    assert [one.fault for one in facts.devices] == ["", "its process ended with -9: no word"], err
 
 
 @compiles

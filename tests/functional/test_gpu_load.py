@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,9 @@ from validation.facts import GpuLoadFacts
 from validation.kinds import parse
 from validation.kinds.gpu import EMULATED_LOAD
 from validation.parsers.common import ParseError
+from validation.probes.cuda import CudaError
+from validation.probes.gpu_load import Loads
+from validation.probes.nvml import NvmlError
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 
@@ -62,3 +66,60 @@ def test_a_node_without_a_driver_says_so(tmp_path: Path) -> None:
     wanted = json.dumps({**EMULATED_LOAD, "gpus": 1})
     doc = json.loads(subprocess.run([*command[:-1], wanted], env=environment, capture_output=True, check=False).stdout)
     assert "the GPU driver is not installed" in doc["error"]
+
+
+def ended_by(tmp_path: Path, number: int, copies: int) -> GpuLoadFacts:
+    """The facts where a memory error of one of two GPUs ends its process after so many copies there."""
+    devices = describe(tmp_path, ecc_enabled=1, ecc_uncorrected=0)
+    gpus = json.loads((tmp_path / "gpus.json").read_text())["gpus"]
+    gpus[number] |= {"xid_after": copies}
+    (tmp_path / "gpus.json").write_text(json.dumps({"gpus": gpus}))
+    doc = probed(tmp_path, devices, gpus=2, warm_s=0.0)
+    assert doc["error"] is None, doc["error"]
+    facts = parse("gpu-load", doc, {**EMULATED_LOAD, "gpus": 2})[1]  # type: ignore[arg-type]
+    assert isinstance(facts, GpuLoadFacts)
+    assert local(tmp_path, devices).run(f"start({1 - number}); said(info())")[0] == [256 * MIB, 256 * MIB]
+    return facts
+
+
+def test_an_error_that_ends_its_process_is_one_gpus_and_the_other_is_measured(tmp_path: Path) -> None:
+    facts = ended_by(tmp_path, 0, 10)  # in its own turn, in which there are 19
+    assert {cell.gpu for cell in facts.cells if cell.fault} == {0}
+    assert {cell.gpu for cell in facts.cells if cell.gb_s} == {1}
+    for why in [cell.fault for cell in facts.cells if cell.gpu == 0] + [one.fault for one in facts.together]:
+        assert why.startswith("GPU 0 of CUDA: cuMem"), why
+        assert "CUDA_ERROR_ECC_UNCORRECTABLE (214)" in why
+        assert "; this ended all work of its process" in why
+
+
+def test_one_that_comes_while_all_work_is_named_and_what_was_measured_before_is_kept(tmp_path: Path) -> None:
+    facts = ended_by(tmp_path, 1, 25)
+    assert all(cell.gb_s and not cell.fault for cell in facts.cells)
+    assert {one.what for one in facts.together if one.fault} >= {"d2h"}
+    for one in facts.together:
+        if one.fault:
+            assert one.fault.startswith("GPU 1 of CUDA: ")
+            assert "; NVML counts 1 memory errors more of it; " in one.fault
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ([0, 3], "GPU 1 of CUDA: it failed; NVML counts 3 memory errors more of it"),
+        ([0, None], "GPU 1 of CUDA: it failed; NVML cannot read it any more"),
+        ([0, 0], "GPU 0 of CUDA, whose call was the first that failed: it failed"),
+        ([None, None], "GPU 0 of CUDA: it failed; NVML cannot read it any more"),
+    ],
+)
+def test_whose_error_it_was_is_what_nvml_counts_before_the_order_of_the_calls(
+    now: list[int | None], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def errors(number: int) -> int:
+        if now[number] is None:
+            raise NvmlError("it has fallen off the bus")
+        return now[number] or 0
+
+    monkeypatch.setattr("validation.probes.gpu_load.memory_errors", errors)
+    bench: Any = SimpleNamespace(cuda=None, largest=4096, devices=[SimpleNamespace(uuid=uuid) for uuid in "ab"])
+    found = Loads(bench, None, []).culprit(CudaError("it failed"), {"a": 0, "b": 0}, {"a": 0, "b": 1})  # type: ignore[arg-type]
+    assert found == f"{said}; this ended all work of its process"

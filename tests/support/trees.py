@@ -1,7 +1,9 @@
 """Servers as their sysfs shows them: PCI tree, NUMA nodes, network interfaces. Constructed, not recorded.
 
 How GPUs hang on the host is what public documents say of each server, named in SERVERS; what they do not tell
-(addresses, which switch an adapter is at) is chosen, and nothing here says anything of a real machine.
+(addresses, which switch an adapter is at) is chosen, and nothing here says anything of a real machine. No tree of sysfs
+of one of these servers was found in public; of GB200 there are matrices of nvidia-smi (sgl-project/sglang issue 11208,
+NVIDIA/k8s-test-infra issue 371), from which its NUMA nodes and NVLinks are.
 """
 
 from __future__ import annotations
@@ -67,6 +69,8 @@ class Server:
     nvswitches: int = 0
     link_mb_s: int = 25_781  # of an NVLink, as drivers tell it
     doubled: tuple[tuple[int, int], ...] = ()  # pairs of GPUs with one NVLink more
+    switch_trays: bool = False  # its NVSwitches stand in trays of their own, and not on its PCI bus
+    memory_nodes: tuple[int, ...] = ()  # NUMA nodes without processors: memory of a GPU
 
     @property
     def gpus(self) -> int:
@@ -124,6 +128,16 @@ SERVERS: dict[str, Server] = {
     "XE9680": Server("PowerEdge XE9680", "NVIDIA H100 80GB HBM3", 32.0,
                      (_hgx(0x15, 0, 0), _hgx(0x38, 0, 2), _hgx(0x97, 1, 4), _hgx(0xB7, 1, 6)),
                      nvlinks=18, nvswitches=4, link_mb_s=26_562),
+    # HGX H200: the same board by NVIDIA's data sheet
+    "XE9680-H200": Server("PowerEdge XE9680", "NVIDIA H200", 32.0,
+                          (_hgx(0x15, 0, 0), _hgx(0x38, 0, 2), _hgx(0x97, 1, 4), _hgx(0xB7, 1, 6)),
+                          nvlinks=18, nvswitches=4, link_mb_s=26_562),
+    # A tray of GB200 NVL72: two processors with two GPUs each, whose memory is in NUMA nodes 2, 10, 18 and 26; NICs
+    # are at other ports (in the matrices SYS from all GPUs)
+    "XE9712": Server("PowerEdge XE9712", "NVIDIA GB200", 32.0,
+                     (*_each((0x08, 0), (0x28, 0), (0x48, 1), (0x68, 1)), Root(0x30, 0, Nic("rail0")),
+                      Root(0x70, 1, Nic("rail1"))),
+                     nvlinks=18, nvswitches=9, link_mb_s=50_000, switch_trays=True, memory_nodes=(2, 10, 18, 26)),
 }  # fmt: skip
 
 
@@ -177,6 +191,9 @@ class _Writer:
             self.files[node / "distance"] = " ".join(map(str, row))
             cpu = self.sysfs / f"devices/system/cpu/cpu{8 * one}/topology/physical_package_id"
             self.files[cpu] = str(socket[one])
+        for one in self.server.memory_nodes:
+            node = self.sysfs / f"devices/system/node/node{one}"
+            self.files |= {node / "cpulist": "", node / "distance": " ".join(["80"] * count)}
 
 
 def space(acs: int | None) -> bytes:
@@ -195,7 +212,7 @@ def write(server: Server, sysfs: Path, acs: Mapping[str, int] | None = None, roo
         bridge = sysfs / f"devices/pci0000:{root.bus:02x}"
         made.plug(bridge / f"0000:{root.bus:02x}:00.0", root.numa, root.below, iter(range(root.bus + 1, 256)))
     made.numa()
-    for number in range(server.nvswitches):
+    for number in range(0 if server.switch_trays else server.nvswitches):
         switch = sysfs / f"devices/pci0000:04/0000:04:00.0/0000:05:{number:02x}.0"
         made.function(switch, 2, vendor="0x10de", **{"class": "0x068000"})
     for path, text in made.files.items():

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 
 from tests.support.site import FACTS
-from tests.support.trees import SERVERS, Gpu, Root, Server, with_gpu, without_link
+from tests.support.trees import SERVERS, Gpu, Root, Server, Switch, with_gpu, without_link
 from tests.unit.test_trees import read
 from validation.facts import NodeFacts
 from validation.layouts import Recognised, recognise
 from validation.report import topology_words
 
-#: Of NVIDIA's GB200 NVL72: two processors with two GPUs each; its NVSwitches stand in trays of their own.
-TRAY = Server("PowerEdge XE9712", "NVIDIA GB200", 32.0, tuple(Root(bus, bus // 0x40, Gpu()) for bus in
-              (0x08, 0x28, 0x48, 0x68)), nvlinks=18, nvswitches=1)  # fmt: skip
-ALL = {**SERVERS, "XE9712": TRAY}
+ALL = SERVERS
 NAMES = {
     "C4130-G": "C4130 configuration G",
     "C4130-K": "C4130 configuration K",
@@ -30,6 +27,7 @@ NAMES = {
     "R7525": "R7525 with three GPUs",
     "XE8545": "XE8545",
     "XE9680": "XE9680 with H100, H200",
+    "XE9680-H200": "XE9680 with H100, H200",
     "XE9712": "XE9712, a tray of GB200 NVL72",
 }
 
@@ -57,7 +55,8 @@ def test_a_card_of_eight_lanes_is_named(name: str, tmp_path: Path) -> None:
 
 
 #: Which of a server's GPUs is moved; of three in slots the tree looks the same mirrored, so it is one that tells.
-MOVED = {"C4130-G": 0, "C4140-M": 0, "C4140-G": 0, "R740": 2, "R7525": 0, "XE8545": 0, "XE9680": 0, "XE9712": 0}
+MOVED = {"C4130-G": 0, "C4140-M": 0, "C4140-G": 0, "R740": 2, "R7525": 0, "XE8545": 0, "XE9680": 0,
+         "XE9680-H200": 0, "XE9712": 0}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MOVED)
@@ -74,6 +73,18 @@ def test_a_gpu_on_the_other_socket_is_named(name: str, tmp_path: Path) -> None:
     moved = read(planted, tmp_path / "again")["pci"]
     assert any(str(card["address"]) in " ".join(mine.differences) for card in moved if card["what"] == "gpu")
     assert all("at its host ports" in words for words in mine.differences)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if name not in MOVED])
+def test_one_of_four_gpus_behind_a_switch_on_the_other_socket_is_named(name: str, tmp_path: Path) -> None:
+    first, *rest = ALL[name].roots
+    assert isinstance(first.below, Switch)
+    fewer = replace(first, below=replace(first.below, below=first.below.below[:-1]))
+    planted = replace(ALL[name], roots=(fewer, *rest, Root(0xC7, 1, Gpu())))
+    mine = found(planted, tmp_path)
+    assert mine is not None
+    assert mine.layout.server in planted.model
+    assert "GPU 0000:c8:00.0" in " ".join(mine.differences)
 
 
 @pytest.mark.parametrize("name", [name for name, server in ALL.items() if server.nvlinks])

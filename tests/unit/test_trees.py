@@ -40,7 +40,7 @@ def test_a_gpu_of_eight_lanes_is_named(name: str, tmp_path: Path) -> None:
     assert found.reason == f"GPU {address}: {gt_s:g} GT/s x8, rated {gt_s:g} GT/s x16"
 
 
-@pytest.mark.parametrize("name", ["C4130-G", "C4130-K", "C4140-K", "C4140-B", "C4140-G", "XE9680"])
+@pytest.mark.parametrize("name", ["C4130-G", "C4130-K", "C4140-K", "C4140-B", "C4140-G", "XE9680", "XE9680-H200"])
 def test_a_switch_that_lost_lanes_to_the_host_is_named_with_the_cards_below_it(name: str, tmp_path: Path) -> None:
     """Every card itself is trained as it should be."""
     first, *rest = SERVERS[name].roots
@@ -53,7 +53,7 @@ def test_a_switch_that_lost_lanes_to_the_host_is_named_with_the_cards_below_it(n
     assert found.reason.count("GPU ") == sum(isinstance(card, Gpu) for card in first.below.below)
 
 
-NEAR = {"C4130-K", "C4140-K", "C4140-B", "XE9680"}
+NEAR = {"C4130-K", "C4140-K", "C4140-B", "XE9680", "XE9680-H200", "XE9712"}
 """Servers of which each GPU has a fabric port on its NUMA node."""
 
 

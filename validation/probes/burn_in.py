@@ -1,9 +1,9 @@
 """Burn-in of this node: all its GPUs loaded at once for a given time, every result compared bit by bit.
 
 With torch that sees all GPUs matrix products (torch_burn.py); without it copies of the CUDA driver API to, inside and
-from each GPU, all GPUs at once, each read back and compared. Where the node has no GPU its processors work: by torch,
-else by the turns of exact_compute. A sampler looks at the GPUs meanwhile (gpu_watch.py), and what GPUs and kernel log
-say of errors is read before and after.
+from each GPU, all GPUs at once, each read back and compared. Either way each GPU has a process of its own. Where the
+node has no GPU its processors work: by torch, else by the turns of exact_compute. A sampler looks at the GPUs meanwhile
+(gpu_watch.py), and what GPUs and kernel log say of errors is read before and after.
 
 `stdout`: rates of windows, comparisons and digests of each device, as JSON; `watch` and its course; `before` and
 `after` as validation.facts.GpuHealthFacts. A GPU that somebody works on is refused, unless `anyway`. Everything on a
@@ -23,7 +23,6 @@ from typing import Any, Literal
 from validation.probes import ProbeDoc, exact_compute, gpu_health, kernel_log
 from validation.probes.burn_copies import COPY_BYTES, by_copies, device_document, window_s
 from validation.probes.cuda import CudaError
-from validation.probes.gpu_copies import Asked as Copying
 from validation.probes.gpu_copies import refusals
 from validation.probes.gpu_watch import Sampler
 from validation.probes.nvml import Nvml, NvmlError
@@ -92,7 +91,7 @@ def loaded(args: Asked, gpus: int, emulated: bool) -> tuple[str, list[Device], s
         if devices:
             return ("torch-cuda" if gpus else "torch-cpu"), devices, why
     if gpus:
-        return "copies", by_copies(args.seconds, Copying(args.copy_bytes, 1, 1, 0.0, args.gpus, args.anyway)), why
+        return "copies", by_copies(args.seconds, args.copy_bytes), why
     return "processors", by_processors(args), why
 
 

@@ -67,10 +67,14 @@ class Cuda:
         def call(*arguments: Any) -> None:
             code = int(function(*arguments))
             if code:
-                raise CudaError(f"{name}: {self.error_name(code)} ({code})" + _hint(code), code)
+                raise self.error(name, code)
 
         setattr(self, name, call)
         return call
+
+    def error(self, name: str, code: int) -> CudaError:
+        """What a function's CUresult says."""
+        return CudaError(f"{name}: {self.error_name(code)} ({code})" + _hint(code), code)
 
     def error_name(self, code: int) -> str:
         """CUDA_ERROR_..., or "unknown error"."""

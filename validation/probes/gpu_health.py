@@ -42,6 +42,11 @@ def _ecc(gpu: Gpu, kind: int, counter: int) -> int | None:
     return gpu.number("TotalEccErrors", kind, counter, of=ctypes.c_ulonglong)
 
 
+def memory_errors(gpu: Gpu) -> int | None:
+    """Uncorrectable ones since the driver was loaded; None: it does not say."""
+    return _ecc(gpu, UNCORRECTED, VOLATILE)
+
+
 def _retired(gpu: Gpu) -> int | None:
     """Pages retired, of both causes; None of a GPU that remaps rows instead."""
     query, total, said = gpu.function("RetiredPages"), 0, False
@@ -72,7 +77,7 @@ def one(gpu: Gpu) -> dict[str, Any]:
         "mig_pending": _on(mig[1]) if mig else None,
         "ecc": _on(ecc[0]) if ecc else None,
         "ecc_pending": _on(ecc[1]) if ecc else None,
-        "ecc_uncorrected": _ecc(gpu, UNCORRECTED, VOLATILE),
+        "ecc_uncorrected": memory_errors(gpu),
         "ecc_corrected": _ecc(gpu, CORRECTED, VOLATILE),
         "ecc_uncorrected_ever": _ecc(gpu, UNCORRECTED, AGGREGATE),
         "ecc_corrected_ever": _ecc(gpu, CORRECTED, AGGREGATE),

@@ -6,6 +6,10 @@ it really lies is read from /proc/self/numa_maps and told (`placed`), before it 
 with memory of its own node: `copies` copies in a row on each GPU's stream, issued in turns. A round is timed by the
 clock, from the first copy that is issued to the last that is done; each GPU's part by its own events.
 
+A GPU that does not let itself be taken costs its own figures and those of all GPUs at once, and so does one whose error
+ends all work of this process: a new one measures the others (gpu_spoilt.py). In a round of all it is the one that NVML
+counts an error of, or does not see any more, since; else the first whose call failed.
+
 `stdout`: every single time, as JSON; parsers make the figures. Nothing stays on a GPU, for all of it is the process's.
 """
 
@@ -18,15 +22,18 @@ import mmap
 import os
 import re
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc, gpu_copies
-from validation.probes.cuda import PORTABLE, Cuda, CudaError
+from validation.probes.cuda import PORTABLE, Cuda, CudaError, Device
 from validation.probes.gpu_copies import HOST_SHARE, LIBC, Bench
+from validation.probes.gpu_health import memory_errors
 from validation.probes.gpu_host import DEVICES, NODES, Buffers, available, pattern
+from validation.probes.gpu_spoilt import Spoilt, again
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document
 
@@ -44,6 +51,7 @@ class Asked:
     warm_s: float  # how long each GPU copies before it is measured
     gpus: int = 0  # how many the node is said to have; 0: nobody says, and there may be none
     anyway: bool = False  # measure a GPU that somebody works on
+    without: dict[str, str] = field(default_factory=dict)  # UUIDs of GPUs that are not taken, and why
 
 
 def spans(text: str) -> set[int]:
@@ -136,6 +144,17 @@ class Placed(Buffers):
                 self.cuda.cuMemHostUnregister(ctypes.c_void_p(address))
 
 
+def counted(nvml: dict[str, Any]) -> dict[str, int | None]:
+    """Uncorrectable memory errors of each GPU by UUID; None where NVML does not read them."""
+    found: dict[str, int | None] = {}
+    for uuid, gpu in nvml.items():
+        try:
+            found[uuid] = memory_errors(gpu)
+        except NvmlError:  # it has fallen off the bus
+            found[uuid] = None
+    return found
+
+
 class Loads:
     """All that is measured here, on the devices of a Bench."""
 
@@ -144,6 +163,7 @@ class Loads:
         self.bench, self.asked, self.cuda = bench, asked, bench.cuda
         self.size = bench.largest
         self.nodes = {node["number"]: node for node in nodes}
+        self.at = 0  # the GPU that the last call was for
 
     def issue(self, number: int, what: str, buffers: Buffers) -> None:
         """One copy on a GPU's stream; its context must be current."""
@@ -188,44 +208,63 @@ class Loads:
     def round(self, what: str, held: list[Placed]) -> Cell:
         """All GPUs at once: seconds by the clock of the whole, and of each GPU by its events."""
         began = time.perf_counter()
-        for number, gpu in enumerate(self.bench.devices):
-            gpu.use()
+        for number, gpu in self.each():
             self.cuda.cuEventRecord(gpu.start, gpu.stream)
             self.issue(number, what, held[number])
         for _ in range(1, self.asked.copies):
-            for number, gpu in enumerate(self.bench.devices):
-                gpu.use()
+            for number, _gpu in self.each():
                 self.issue(number, what, held[number])
-        for gpu in self.bench.devices:
-            gpu.use()
+        for _number, gpu in self.each():
             self.cuda.cuEventRecord(gpu.end, gpu.stream)
-        for gpu in self.bench.devices:
-            gpu.use()
+        for _number, gpu in self.each():
             gpu.wait()
         clock_s = round(time.perf_counter() - began, 9)
-        each = []
-        for gpu in self.bench.devices:
-            gpu.use()
-            each.append(round(gpu.elapsed_s(), 9))
-        return {"clock_s": clock_s, "event_s": each}
+        return {"clock_s": clock_s, "event_s": [round(gpu.elapsed_s(), 9) for _, gpu in self.each()]}
 
-    def together(self, held: list[Placed]) -> list[Cell]:
-        """Each direction: rounds of all GPUs."""
+    def each(self) -> Iterator[tuple[int, Device]]:
+        """All GPUs, each with its context current."""
+        for number, gpu in enumerate(self.bench.devices):
+            self.at = number
+            gpu.use()
+            yield number, gpu
+
+    def together(self, held: list[Placed], nvml: dict[str, Any]) -> list[Cell]:
+        """Each direction: rounds of all GPUs. `nvml`: GPUs by UUID."""
         found: list[Cell] = []
+        before, why = counted(nvml), ""
         for what in ("h2d", "d2h"):
             of: Cell = {"what": what, "bytes": self.size, "copies": self.asked.copies}
             try:
-                for number, buffers in enumerate(held):
+                for (number, _), buffers in zip(self.each(), held):
                     self.forget(number, buffers, what)
                 rounds = [self.round(what, held) for _ in range(self.asked.repeat + 1)][1:]
-                right = [self.right(number, buffers, what) for number, buffers in enumerate(held)]
+                right = [self.right(number, buffers, what) for (number, _), buffers in zip(self.each(), held)]
                 found.append({**of, "rounds": rounds, "verified": right})
             except CudaError as fault:
-                found.append({**of, "error": str(fault)})
+                found.append({**of, "error": why or f"GPU {self.at} of CUDA: {fault}"})
+                if not why and not any(map(self.bench.works, range(len(held)))):
+                    why = found[-1]["error"] = self.culprit(fault, before, nvml)
         return found
 
+    def culprit(self, fault: CudaError, before: dict[str, int | None], nvml: dict[str, Any]) -> str:
+        """In words, whose error has ended the work on all GPUs at once: by what NVML counts since `before`."""
+        now, ended = counted(nvml), "this ended all work of its process"
+        for number, gpu in enumerate(self.bench.devices):
+            had, has = before.get(gpu.uuid), now.get(gpu.uuid)
+            if had is not None and (has is None or has > had):
+                more = "cannot read it any more" if has is None else f"counts {has - had} memory errors more of it"
+                return f"GPU {number} of CUDA: {fault}; NVML {more}; {ended}"
+        return f"GPU {self.at} of CUDA, whose call was the first that failed: {fault}; {ended}"
+
+    def spoilt(self, number: int, cells: list[Cell]) -> None:
+        """Raise Spoilt where an error in the turn of a GPU has ended the work on all others."""
+        error, devices = next((cell["error"] for cell in cells if "error" in cell), ""), self.bench.devices
+        others = [n for n, one in enumerate(devices) if n != number and not one.broken]
+        if error and others and not any(map(self.bench.works, others)):
+            raise Spoilt(devices[number].uuid, f"GPU {number} of CUDA: {error}")
+
     def run(self, nvml: dict[str, Any]) -> dict[str, Any]:
-        """The report. `nvml`: GPUs by UUID."""
+        """The report; Spoilt where one GPU's error leaves the others nothing. `nvml`: GPUs by UUID."""
         nodes = [self.nodes[number] for number in sorted(self.nodes)]
         devices: list[Cell] = []
         cells: list[Cell] = []
@@ -235,7 +274,12 @@ class Loads:
             for number, gpu in enumerate(self.bench.devices):
                 own = own_node(gpu.address, nodes)
                 said: Cell = {}
-                for at in chosen(own, nodes):
+                if gpu.broken:
+                    why = why or str(gpu.broken)
+                    of = {"gpu": number, "node": chosen(own, nodes)[0], "bytes": self.size, "placed": None}
+                    cells += [{**of, "what": what, "error": str(gpu.broken)} for what in ("h2d", "d2h")]
+                had = len(cells)
+                for at in chosen(own, nodes) if not gpu.broken else ():
                     if not self.nodes[at]["cpus"]:
                         continue
                     try:
@@ -249,15 +293,16 @@ class Loads:
                         held.append(buffers)
                     else:
                         buffers.close()
+                self.spoilt(number, cells[had:])
                 keys = ("name", "uuid", "address")
                 silent = dict.fromkeys(("card", "generation", "lanes", "state"))
                 devices.append({**{key: getattr(gpu, key) for key in keys}, "numa": own, **silent, **said})
             if len(held) == len(devices):
-                whole = self.together(held)
+                whole = self.together(held, nvml)
             else:
                 why = why or "not every GPU has memory of its own node that this process may use"
-                of: Cell = {"bytes": self.size, "copies": self.asked.copies, "error": why}
-                whole = [{"what": what, **of} for what in ("h2d", "d2h")]
+                all_: Cell = {"bytes": self.size, "copies": self.asked.copies, "error": why}
+                whole = [{"what": what, **all_} for what in ("h2d", "d2h")]
         finally:
             for buffers in held:
                 buffers.close()
@@ -270,7 +315,8 @@ def probe(args: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         ran, facts = Ran(["gpu-load"], 0, "", ""), {"driver": "", "emulated": False}
-        asked = gpu_copies.Asked(args.largest_bytes, args.repeat, 0, args.warm_s, args.gpus, args.anyway)
+        of = (args.largest_bytes, args.repeat, 0, args.warm_s, args.gpus, args.anyway, args.without)
+        asked = gpu_copies.Asked(*of)
         try:
             with Nvml() as nvml:
                 facts |= {"driver": nvml.driver(), "emulated": nvml.emulated}
@@ -283,6 +329,8 @@ def probe(args: Asked) -> ProbeDoc:
                     report = loads.run({gpu.uuid: gpu for gpu in gpus})
                 finally:
                     bench.close()
+        except Spoilt as fault:
+            return again("gpu-load", args, fault)
         except (CudaError, NvmlError) as fault:
             if args.gpus == 0 and str(fault).startswith("no lib"):  # nobody says that there is one, and there is none
                 return ran._replace(stdout=json.dumps({"devices": [], "why": str(fault)})), facts, None
