@@ -31,6 +31,7 @@ COMMANDS = {
     "run": ("toolkit.commands.run", "run"),
     "sign": ("toolkit.commands.sign", "sign"),
     "train": ("toolkit.commands.train", "train"),
+    "trend": ("toolkit.commands.trend", "trend"),
     "trace": ("toolkit.commands.trace", "trace"),
     "validate": ("toolkit.commands.validate", "validate"),
     "verify": ("toolkit.commands.verify", "verify"),

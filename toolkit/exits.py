@@ -90,6 +90,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}, or the runs are not comparable",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
+    "trend": {
+        Exit.OK: "the trend was written; nothing drifted for the worse",
+        Exit.FAILED: "the trend was written; a figure drifted for the worse, and is named",
+        Exit.USAGE: f"{_USAGE}: a damaged run, runs that are no series, or a format that cannot be made here",
+        Exit.INTERRUPTED: _INTERRUPTED,
+    },
     "baseline": {
         Exit.OK: "the baseline was written",
         Exit.USAGE: f"{_USAGE}: a run that is damaged or was not accepted, or runs that bound nothing together",

@@ -1,0 +1,57 @@
+"""`toolkit trend`: many runs of a site, one after the other, and what drifted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from toolkit import rundir
+from toolkit.commands.formats import FORMATS, format_option
+from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
+
+
+@click.command(epilog=epilogue("trend"))
+@click.argument("names", nargs=-1, metavar="[RUN]...")
+@format_option()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write there.  [default: a folder beside the runs, named by the newest of them]",
+)
+@json_option
+@runs_dir_option
+def trend(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: Path) -> None:
+    """How a site's figures went over its runs (default: all of the newest run's site and fabric): a page with charts.
+
+    Nothing is judged by a bound. Each figure is held against its own past: the newest run against those before it, and
+    from eight runs on the slope over all of them, which finds what creeps too slowly for any single step. Corrected for
+    the number of figures (Holm), so that an unchanged site raises an alarm in one of a hundred trends. A run that is
+    damaged or was never judged is left out of a default trend, and that is told; one that is named is refused.
+
+    \b
+    toolkit trend                                   all runs of the newest one's site and fabric
+    toolkit trend RUN1 RUN2 RUN3 --out /srv/www/site
+    toolkit trend --format html --json | jq '.drifts[] | select(.worse) | [.criterion, .subject, .change]'
+    """
+    from toolkit import trends  # only here: templates are slow to load
+
+    without = [name for name in formats if name not in trends.FORMATS]
+    if without and formats != FORMATS:
+        raise UsageFault(f"{', '.join(without)}: is of one run; a trend is {', '.join(trends.FORMATS)}")
+    made = trends.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
+    for why in made.left_out.values():
+        click.echo(why, err=True)
+    if as_json:
+        click.echo(json.dumps(made.document()))
+    else:
+        click.echo(made.text, err=True)
+        for path in made.paths.values():
+            click.echo(str(path))
+    if made.left_out and formats != FORMATS:
+        raise SystemExit(Exit.USAGE)
+    raise SystemExit(Exit(made.trend.exit_code))

@@ -1,0 +1,88 @@
+"""The trend of a site: which of its runs make it, and where it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit import acceptance, rundir
+from toolkit.errors import UsageFault
+from validation.errors import ToolkitError
+from validation.runfiles import VERDICT, RunFiles
+from validation.trend import Trend, as_text, trend_of, write_formats
+from validation.trend.gather import Pair
+
+FORMATS = ("html", "pdf", "json")
+"""Of the formats of a report, those that a trend has."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What was written: format -> file, format -> one line why it could not be made; and the trend itself."""
+
+    paths: dict[str, Path]
+    left_out: dict[str, str]
+    trend: Trend
+
+    @property
+    def text(self) -> str:
+        """For a terminal."""
+        return as_text(self.trend).rstrip("\n")
+
+    def document(self) -> dict[str, Any]:
+        """For --json."""
+        paths = {name: str(path) for name, path in self.paths.items()}
+        return {
+            "report": paths.get("html"),
+            "files": paths,
+            "left_out": self.left_out,
+            **self.trend.model_dump(mode="json", by_alias=True),
+        }
+
+
+def make(folders: Sequence[Path], formats: Collection[str], out: Path | None, runs_dir: Path) -> Made:
+    """Write the trend of the runs in `folders` (none: all of the newest run's site and fabric), into `out` (None: a
+    folder of `runs_dir` named by the newest run).
+
+    ConfigError for a damaged run that was named, or one whose verdict does not follow from its files; a run that was
+    not named is left out then, and a note says so. NotOneSeries for runs that are none.
+    """
+    pairs, notes = ([_pair(folder) for folder in folders], []) if folders else _all(runs_dir)
+    trend = trend_of(pairs, notes)
+    where = out or runs_dir / f"{trend.runs[-1].run}-trend"
+    written = write_formats(trend, [name for name in FORMATS if name in formats], where)
+    return Made(written.paths, written.left_out, trend)
+
+
+def _pair(folder: Path) -> Pair:
+    if not (folder / VERDICT).is_file():
+        raise UsageFault(f"{folder}: was not judged; toolkit report judges it")
+    return RunFiles(folder), acceptance.standing(folder)
+
+
+def _all(runs_dir: Path) -> tuple[list[Pair], list[str]]:
+    """The judged runs of the newest judged one's site, fabric and lab, and notes on those that cannot be used."""
+    found: list[Pair] = []
+    notes = []
+    for folder in reversed(rundir.runs(runs_dir)):
+        try:
+            if found and not _alike(RunFiles(folder), found[0][0]):
+                continue
+            found.append(_pair(folder))
+        except ToolkitError as fault:
+            notes.append(f"Left out: {fault}.")
+    if not found:
+        raise UsageFault(
+            f"{runs_dir}: no judged run here{f' ({notes[0]})' if notes else ''}; toolkit validate makes one"
+        )
+    return found, notes
+
+
+def _alike(run: RunFiles, newest: RunFiles) -> bool:
+    """Whether a run is one of the same series."""
+    mine, other = (
+        (r.info.site, r.fabric.name, r.topology.virtual, r.topology.lab_link, r.topology.here) for r in (run, newest)
+    )
+    return mine == other

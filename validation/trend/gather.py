@@ -1,0 +1,261 @@
+"""From many runs of a site to its trend. Judges nothing by a bound: each figure is held against its own past.
+
+Two questions of each figure, and the chances of all of them corrected together (Holm), so that a site that did not
+change raises an alarm in LEVEL of all cases:
+
+- Step: is the newest run's value what the runs before it let expect? Their spread is pooled over the equals of a
+  criterion, as a baseline's is, and Student's t says how far a further run may lie.
+- Slope: did it creep over all runs, so slowly that no single step shows it? The test of Mann (1945) and Kendall, which
+  asks only for the order and is not deceived by one bad night; the size is the slope of Theil and Sen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import combinations
+from math import sqrt
+from statistics import NormalDist, fmean, median
+
+from validation.analysis.many import chance, holm
+from validation.criterion import Criterion
+from validation.judging.methods import METHODS
+from validation.model import VerdictDoc
+from validation.runfiles import RunFiles
+from validation.trend.model import Drift, Line, NotOneSeries, Quantity, Trend, TrendRun
+
+LEVEL = 0.01
+"""Chance of any false alarm in the trend of an unchanged site. Project default, as that of a comparison."""
+
+SMALL = 0.03
+"""A change of less than this share is no drift, as in a comparison. Project default."""
+
+LEAST_FREEDOM = 3
+"""Degrees of freedom from which a spread is known, as of a baseline. Project default."""
+
+LEAST_SLOPE = 8
+"""Runs from which a slope is asked for: with fewer the normal approximation of the test does not hold."""
+
+_JUDGED = ("pass", "fail", "waived")
+
+Pair = tuple[RunFiles, VerdictDoc]
+Key = tuple[str, str, str]
+
+
+def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = ()) -> Trend:
+    """The trend of runs with their verdicts, which the caller has held against the runs' files; in any order.
+
+    NotOneSeries, one line, for fewer than two runs, and for runs of different sites, fabrics or labs.
+    """
+    runs = sorted(pairs, key=lambda pair: (pair[0].info.created, pair[0].info.run))
+    _refuse(runs)
+    newest, last = runs[-1]
+    criteria = {c.id: c for c in newest.criteria}
+    series = _series(runs, criteria)
+    quantities, asked = [], []
+    for key, found in series.items():
+        spread = _spread(found)
+        criterion = criteria[key[0]]
+        quantities.append(_quantity(criterion, key, found, None if spread is None else spread[0]))
+        asked += _steps(criterion, found, spread) + _slopes(criterion, found, _days(runs))
+    drifts = _drifts(asked)
+    return Trend(
+        site=newest.info.site,
+        fabric=newest.fabric.name,
+        rehearsal=last.sign_off == "REHEARSAL",
+        headline=_headline(drifts, len(runs)),
+        runs=tuple(_told(run, verdict, day) for (run, verdict), day in zip(runs, _days(runs), strict=True)),
+        quantities=tuple(quantities),
+        drifts=tuple(drifts),
+        tested=len(asked),
+        level=LEVEL,
+        notes=(*notes, *_notes(runs)),
+    )
+
+
+def _refuse(runs: Sequence[Pair]) -> None:
+    if len(runs) < 2:
+        raise NotOneSeries("a trend is made of two runs of a site or more; one run alone: toolkit report RUN")
+    (first, said), *others = runs
+    names = [run.info.run for run, _ in runs]
+    for run, verdict in others:
+        for what, one, other in (
+            ("site", first.info.site, run.info.site),
+            ("fabric", first.fabric.name, run.fabric.name),
+            ("a rehearsal", said.sign_off == "REHEARSAL", verdict.sign_off == "REHEARSAL"),
+            ("lab link", first.topology.lab_link, run.topology.lab_link),
+        ):
+            if one != other:
+                raise NotOneSeries(
+                    f"{first.info.run} and {run.info.run} are no series: {what} differs; give runs of one site over "
+                    "one fabric"
+                )
+        if names.count(run.info.run) > 1:
+            raise NotOneSeries(f"{run.info.run}: is there twice; name each run once")
+
+
+def _days(runs: Sequence[Pair]) -> list[float]:
+    moments = [datetime.fromisoformat(run.info.created.replace("Z", "+00:00")) for run, _ in runs]
+    return [(moment - moments[0]).total_seconds() / 86400 for moment in moments]
+
+
+def _told(run: RunFiles, verdict: VerdictDoc, day: float) -> TrendRun:
+    info = run.info
+    return TrendRun(
+        run=info.run,
+        created=info.created,
+        day=round(day, 4),
+        sign_off=verdict.sign_off,
+        outcome=verdict.outcome,
+        headline=verdict.headline,
+        toolkit_version=info.toolkit_version,
+    )
+
+
+@dataclass(frozen=True)
+class _Value:
+    value: float
+    passed: bool
+
+
+_Subjects = dict[str, list["_Value | None"]]
+
+
+def _series(runs: Sequence[Pair], criteria: Mapping[str, Criterion]) -> dict[Key, _Subjects]:
+    """Criterion, kind and case -> subject -> what each run judged."""
+    found: dict[Key, _Subjects] = {}
+    for index, (_, verdict) in enumerate(runs):
+        for judged in verdict.criteria:
+            entry = criteria.get(judged.id)
+            if entry is None or entry.bound.since is not None or entry.direction not in ("higher", "lower"):
+                continue
+            if not METHODS[entry.method].figures or not entry.unit:
+                continue
+            for one in judged.judgements:
+                if one.verdict in _JUDGED and one.value is not None and one.value > 0:
+                    subjects = found.setdefault((judged.id, one.about.kind, one.about.op), {})
+                    line = subjects.setdefault(one.subject, [None] * len(runs))
+                    line[index] = _Value(one.value, one.verdict == "pass")
+    order = {id_: place for place, id_ in enumerate(criteria)}
+    return dict(sorted(found.items(), key=lambda item: order[item[0][0]]))
+
+
+def _past(line: Sequence[_Value | None]) -> list[float]:
+    """What the runs before the newest let expect: those that passed, for a fault is no scatter."""
+    return [v.value for v in line[:-1] if v is not None and v.passed]
+
+
+def _spread(subjects: _Subjects) -> tuple[float, int] | None:
+    """What runs of one subject differ by before the newest, as a share, and its degrees of freedom; None of too few."""
+    pasts = [past for line in subjects.values() if len(past := _past(line)) > 1]
+    freedom = sum(len(past) - 1 for past in pasts)
+    if freedom < LEAST_FREEDOM:
+        return None
+    return sqrt(sum((v / fmean(past) - 1) ** 2 for past in pasts for v in past) / freedom), freedom
+
+
+def _quantity(criterion: Criterion, key: Key, subjects: _Subjects, spread: float | None) -> Quantity:
+    return Quantity(
+        criterion=criterion.id,
+        statement=criterion.statement,
+        case=key[2],
+        unit=criterion.unit or "",
+        direction="higher" if criterion.direction == "higher" else "lower",
+        spread=spread,
+        lines=tuple(
+            Line(subject=subject, values=tuple(None if v is None else v.value for v in line))
+            for subject, line in subjects.items()
+        ),
+    )
+
+
+def _drift(criterion: Criterion, subject: str, kind: str, expected: float, value: float, p: float) -> Drift:
+    change = value / expected - 1
+    return Drift.model_validate(
+        {
+            "criterion": criterion.id,
+            "subject": subject,
+            "unit": criterion.unit or "",
+            "kind": kind,
+            "expected": expected,
+            "value": value,
+            "change": change,
+            "p": p,
+            "worse": (change < 0) == (criterion.direction == "higher"),
+        }
+    )
+
+
+def _steps(criterion: Criterion, subjects: _Subjects, spread: tuple[float, int] | None) -> list[Drift]:
+    """The newest run of each subject against its past; the chances are not corrected yet."""
+    found = []
+    for subject, line in subjects.items():
+        now, past = line[-1], _past(line)
+        if spread is None or now is None or not past:
+            continue
+        share, freedom = spread
+        expected = fmean(past)
+        error = share * sqrt(1 + 1 / len(past))
+        change = now.value / expected - 1
+        p = chance(change / error, freedom) if error else float(change == 0)
+        found.append(_drift(criterion, subject, "step", expected, now.value, p))
+    return found
+
+
+def _slopes(criterion: Criterion, subjects: _Subjects, days: Sequence[float]) -> list[Drift]:
+    """Each subject over all runs; a change from the first to the last day by the slope of Theil and Sen."""
+    found = []
+    for subject, line in subjects.items():
+        points = [(day, v.value) for day, v in zip(days, line, strict=True) if v is not None]
+        if len(points) < LEAST_SLOPE:
+            continue
+        slopes = [(b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(points, 2) if b[0] > a[0]]
+        if not slopes:
+            continue
+        slope = median(slopes)
+        middle = median(day for day, _ in points), median(value for _, value in points)
+        first, last = (middle[1] + slope * (day - middle[0]) for day in (points[0][0], points[-1][0]))
+        if first > 0 and last > 0:
+            p = _mann_kendall([value for _, value in points])
+            found.append(_drift(criterion, subject, "slope", first, last, p))
+    return found
+
+
+def _mann_kendall(values: Sequence[float]) -> float:
+    """Chance of as much order in values that have none: Mann (1945) and Kendall, with ties, normal approximation."""
+    n = len(values)
+    score = sum((b > a) - (b < a) for a, b in combinations(values, 2))
+    ties = [values.count(v) for v in set(values)]
+    variance = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
+    if not score or not variance:
+        return 1.0
+    return 2 * NormalDist().cdf(-(abs(score) - 1) / sqrt(variance))
+
+
+def _drifts(asked: Sequence[Drift]) -> list[Drift]:
+    """What is drift now that all chances are known, the worst first; of one figure its step before its slope."""
+    chances = holm([one.p for one in asked])
+    found = [
+        one.model_copy(update={"p": p})
+        for one, p in zip(asked, chances, strict=True)
+        if p < LEVEL and abs(one.change) >= SMALL
+    ]
+    return sorted(found, key=lambda d: (not d.worse, -abs(d.change), d.criterion, d.subject, d.kind))
+
+
+def _headline(drifts: Sequence[Drift], runs: int) -> str:
+    worse, better = ([d for d in drifts if d.worse == bad] for bad in (True, False))
+    figures = [len({(d.criterion, d.subject) for d in some}) for some in (worse, better)]
+    words = f"{figures[0]} of its figures drifted for the worse" if worse else "nothing drifted for the worse"
+    return f"{runs} runs: {words}" + (f", {figures[1]} for the better" if better else "")
+
+
+def _notes(runs: Sequence[Pair]) -> list[str]:
+    notes = []
+    releases = list(dict.fromkeys(run.info.toolkit_version for run, _ in runs))
+    if len(releases) > 1:
+        notes.append(f"Measured by several releases of this toolkit: {', '.join(releases)}; a step may be theirs.")
+    if len(runs) < LEAST_SLOPE:
+        notes.append(f"Slopes are asked for from {LEAST_SLOPE} runs on; here are {len(runs)}.")
+    return notes
