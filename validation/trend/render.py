@@ -8,6 +8,7 @@ from functools import cache
 from statistics import median
 
 from jinja2 import Environment
+
 from validation.report import numbers
 from validation.report.pages import environment
 from validation.report.svg.drawing import Figure
