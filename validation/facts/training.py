@@ -79,7 +79,8 @@ class TrainingFacts(Model):
     GPU's time NCCL's kernels take.
     `out_of_memory`: why nothing was measured, "" where something was. `watches`: of each rank's GPU, where a sampler
     looked at it; `courses` of them through the job. `trace`: None of older programs, and where none was asked for.
-    `source`: of real images, what was read and decoded, by as many `workers` of each rank.
+    `source`: of real images, what was read and decoded, by as many `workers` of each rank. `launcher`: mpirun or
+    torchrun, "" where a rank was started by neither.
     """
 
     type: Literal["training"] = "training"
@@ -100,6 +101,7 @@ class TrainingFacts(Model):
     model: str = "small"
     precision: str = "fp32"
     framework: str = "horovod"
+    launcher: str = ""
     tensorflow: str = ""
     devices: tuple[str, ...] = ()
     products: dict[str, Count] = Field(default={})
@@ -133,6 +135,7 @@ class Turn(Model):
     source: str = ""  # of real images: what was read and decoded
     workers: Count = 0  # processes of each rank that decode
     cannot: str = ""
+    launcher: str = ""
 
 
 class TurnsFacts(Model):

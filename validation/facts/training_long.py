@@ -67,6 +67,7 @@ class LongTrainingFacts(Model):
     epochs: Count
     seed: Count
     framework: str
+    launcher: str = ""  # mpirun or torchrun
     format: Literal["folders", "tar", "tfrecord"]
     storage: str = ""  # file system of the pictures, and its server where that is a network's
     images: Count

@@ -20,6 +20,7 @@ from validation.kinds.record import names
 from validation.kinds.training import config_of, words_of
 from validation.model import Bound, Judgement, Measurement, Subject
 from validation.parsers.training_turns import metric_of
+from validation.probes.training_short import NO_MPIRUN
 from validation.probes.training_turns import LAYOUT
 
 KNEE = 0.95
@@ -142,12 +143,19 @@ def judge_worlds(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def judge_twin(case: Case, criterion: Criterion) -> list[Judgement]:
-    """torchrun and torch's own all-reduce over mpirun and what the image has with it, on all nodes."""
+    """torchrun and torch's own all-reduce over mpirun and what the image has with it, on all nodes; of an image without
+    mpirun not measured.
+    """
     found = []
     for job in case.serving(criterion):
         whole = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)][-1]
-        found.append(_ratio(case, criterion, job, _subject(job, "torchrun beside mpirun"), ("torchrun", whole)))
+        subject, ways = _subject(job, "torchrun beside mpirun"), ("torchrun", whole)
+        found.append(_ratio(case, criterion, job, subject, ways, (_proved, _by_mpirun)))
     return found
+
+
+def _by_mpirun(turn: Turn) -> str:
+    return f"{NO_MPIRUN}, so torchrun launched it" if turn.launcher == "torchrun" else ""
 
 
 def _on_rdma(turn: Turn) -> str:

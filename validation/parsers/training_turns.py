@@ -83,6 +83,7 @@ def _turn(doc: ProbeDoc, params: Mapping[str, Scalar], turn: int, way: str) -> t
         input_s=facts.input_s,
         source=facts.source,
         workers=facts.workers,
+        launcher=facts.launcher,
     )
 
 

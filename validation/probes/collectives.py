@@ -13,14 +13,23 @@ from __future__ import annotations
 
 import os
 import posixpath
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from validation.probes import ProbeDoc
 from validation.probes.collectives_rank import OPS
 from validation.probes.tool import Ran, document, group, run_tool
-from validation.probes.training_short import ENTER, MIN_PATH, in_container, mpi_transport, nccl_environment
+from validation.probes.training_short import (
+    ENTER,
+    MIN_PATH,
+    NO_MPIRUN,
+    PYTHON,
+    in_container,
+    mpi_transport,
+    nccl_environment,
+    parts_of,
+)
 from validation.probes.training_short import Asked as Training
 
 RANK = Path(__file__).with_name("collectives_rank.py")
@@ -57,7 +66,7 @@ class Asked:
     ssh_port: int = 50000
     ssh_config: str = "/etc/elastic-ai/training/ssh_config"
     enter: str = ENTER  # runs a command in the training container
-    python: str = "/usr/bin/python3"  # the container's
+    python: str = PYTHON  # the container's; the default: the first python3 of its path
 
 
 def mpirun(args: Asked, time_limit_s: int) -> list[str]:
@@ -134,6 +143,11 @@ def probe(args: Asked) -> ProbeDoc:
     unknown = [op for op in args.ops if op not in OPS]
     if unknown or not args.sizes or not args.ends or args.ranks < 2:
         return document("collectives", "torch", lambda: (Ran([], 0, "", ""), {}, "nothing to do"), lambda _: "")
+    there = parts_of(args.enter)
+    if there and not there["mpirun"]:
+        why = f"{NO_MPIRUN}, which launches the collectives"
+        return document("collectives", "torch", lambda: (Ran([], 0, "", ""), {}, why), lambda _: "")
+    args = replace(args, python=there["python3"]) if there.get("python3") and args.python == PYTHON else args
     folder, suffix = nccl_tests(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:

@@ -18,7 +18,15 @@ from typing import Any, Literal
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.train_trouble import trouble
-from validation.probes.training_short import ENTER, MIN_PATH, in_container, mpi_transport, nccl_environment
+from validation.probes.training_short import (
+    ENTER,
+    MIN_PATH,
+    NO_MPIRUN,
+    in_container,
+    mpi_transport,
+    nccl_environment,
+    parts_of,
+)
 from validation.probes.training_short import Asked as Training
 
 RANK = Path(__file__).with_name("tf_rank.py")
@@ -104,6 +112,9 @@ def probe(args: Asked) -> ProbeDoc:
         if there is not None and there.returncode:
             words = f"{args.program} is not in the training container; horovod_volumes takes a folder of the node there"
             return Ran(there.command, 0, there.stdout, there.stderr), {}, words
+        parts = parts_of(args.enter) if args.enter else {}
+        if parts and not parts["mpirun"]:
+            return Ran([], 0, "", ""), {}, f"{NO_MPIRUN}, which launches tf_cnn_benchmarks"
         command = command_for(args)
         ran = run_tool(in_container(args.enter, command) if args.enter else command, env=environment)
         enter = [args.enter] if args.enter else []

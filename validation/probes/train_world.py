@@ -321,6 +321,12 @@ def begin_rank(args: argparse.Namespace) -> Any:
     return torch
 
 
+def launcher() -> str:
+    """What started this rank, by the environment that it has: torchrun, mpirun, or "" where nothing did."""
+    known = {"TORCHELASTIC_RUN_ID": "torchrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
+    return next((name for variable, name in known.items() if variable in os.environ), "")
+
+
 def about(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
     """What every report of a training says of its job."""
     return {
@@ -329,6 +335,7 @@ def about(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         "precision": args.precision,
         "batch": args.batch,
         "framework": world.name,
+        "launcher": launcher(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,

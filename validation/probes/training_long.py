@@ -22,7 +22,7 @@ from typing import Any
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document
 from validation.probes.training_short import Asked as Job
-from validation.probes.training_short import explained, train, version, with_mpi
+from validation.probes.training_short import explained, launched, train, version, with_mpi
 
 PROGRAM = Path(__file__).with_name("train_long.py")
 
@@ -70,7 +70,8 @@ def probe(args: Asked) -> ProbeDoc:
     """Train all epochs, or those that are left."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        job = train(args, lambda framework: program(args, framework), lambda report: wrong(args, report))
-        return with_mpi(args, job)
+        as_it_can = launched(args)
+        job = train(as_it_can, lambda framework: program(args, framework), lambda report: wrong(args, report))
+        return with_mpi(as_it_can, job)
 
     return explained(document("training-long", "horovod", measure, lambda ran: version(ran.stdout)))

@@ -5,14 +5,15 @@ of their own and reach the other nodes through that user's key and the training 
 
 Over TCP Open MPI is told so; over RDMA it has UCX and UCX no TCP, so that nothing can fall back to it unseen. What
 the libraries say of themselves at level *info* is in `stdout` and `stderr`, where the parser finds what they took.
-On one machine by itself there is no launcher but torch's own.
+On one machine by itself there is no launcher but torch's own. In an image without mpirun, as a vendor may deliver it,
+torchrun launches the job in its place, and the report says so (`launcher`).
 
 `stdout`: mpirun's output, in it one line of JSON from rank 0. `facts`: that line's fields, which train_cnn.py makes:
 world_size, hosts and devices (one per rank), model, precision, products (how many came out in which type), batch,
 warmup, steps, step_s (list of float, slowest rank's time of each step), images_per_s (list of float, whole job, one per
 measured step), input_s, compute_s and allreduce_s (list of float, mean of the ranks), losses (list of float, mean of
 the ranks, one per step with warm-up), loss_first, loss_last, loss_finite, parameters, threads, python, torch,
-framework, horovod, and mpi (mpirun's version). `cannot` alone where a batch does not fit into memory.
+framework, launcher, horovod, and mpi (mpirun's version). `cannot` alone where a batch does not fit into memory.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ import math
 import os
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from validation.probes import ProbeDoc
 from validation.probes.tool import Ran, document, group, run_tool
@@ -35,7 +36,10 @@ from validation.probes.train_trouble import trouble
 PROGRAM = Path(__file__).with_name("train_cnn.py")
 PARTS = Path(__file__).with_name("train_parts.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
+PYTHON = "/usr/bin/python3"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
+NO_MPIRUN = "the training container has no mpirun"
+HAS = "command -v python3; command -v mpirun; echo looked"
 UCX_TRANSPORTS = "rc,ud,sm,self"  # between nodes RDMA alone, within one shared memory
 NO_MEMORY = "out of memory"
 TOLD_RANKS = 64  # up to here each rank tells what it takes to each other over TCP: a line for each two of them
@@ -69,7 +73,10 @@ class Asked:
     ssh_port: int = 50000
     ssh_config: str = "/etc/elastic-ai/training/ssh_config"
     enter: str = ENTER  # runs a command in the training container
-    python: str = "/usr/bin/python3"  # the container's
+    python: str = PYTHON  # the container's; the default: the first python3 of its path
+
+
+Job = TypeVar("Job", bound=Asked)
 
 
 def program(args: Asked, framework: str) -> list[str]:
@@ -89,10 +96,10 @@ def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) ->
     """
     words = words or (lambda framework: program(args, framework))
     if args.launcher == "torchrun":
+        if args.enter:  # its first host may be another one than this
+            return _torchrun(args, words("ddp"))
         if args.ranks == 1:
             return [args.python, "-I", *words("none")]
-        if len(args.hosts) > 1:
-            return _torchrun(args, words("ddp"))
         run = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(args.ranks)]
         return [args.python, *run, *words("ddp")]
     networks = ",".join(args.networks)
@@ -157,18 +164,45 @@ def in_container(enter: str, command: list[str]) -> list[str]:
     return [enter, "setpriv", "--pdeathsig", "KILL", "--", *command]
 
 
+def parts_of(enter: str) -> dict[str, str]:
+    """Where the training container has python3 and mpirun, by name; empty where it cannot be entered.
+
+    Without mpirun: {"mpirun": ""}.
+    """
+    ran = run_tool([enter, "sh", "-c", HAS])
+    lines = ran.stdout.splitlines()
+    if ran.returncode or lines[-1:] != ["looked"]:
+        return {}
+    found = {line.rpartition("/")[2]: line for line in lines if line.startswith("/")}
+    return {name: found.get(name, "") for name in ("python3", "mpirun")}
+
+
+def launched(args: Job) -> Job:
+    """The job as the training container can launch it: by torchrun where it has no mpirun."""
+    if not args.enter or args.launcher != "mpirun":
+        return args
+    there = parts_of(args.enter)
+    python = there.get("python3") or args.python
+    job = replace(args, python=python if args.python == PYTHON else args.python)
+    return replace(job, launcher="torchrun") if there and not there["mpirun"] else job
+
+
 def alike(args: Asked) -> tuple[Ran | None, str | None]:
     """How it ended that the servers were asked what they have, and what is wrong; (None, None) where they can train.
 
     Without it ranks of Horovod and of torch would wait for each other until the job's time is over.
     """
-    if len(args.hosts) < 2 or args.launcher != "mpirun":
+    if args.launcher == "torchrun" and args.framework == "horovod":
+        return Ran([], 0, "", ""), f"Horovod is asked for, and {NO_MPIRUN} to launch it"
+    if len(args.hosts) < 2 or (args.launcher == "torchrun" and not args.enter):
         return None, None
     command = command_for(args)
-    head = command[: command.index(args.python)]
-    head[head.index("-np") + 1] = str(len(args.hosts))
+    last = "-I" if args.launcher == "torchrun" else args.python
+    head = command[: command.index(last)]
+    if args.launcher == "mpirun":
+        head[head.index("-np") + 1] = str(len(args.hosts))
     head[head.index("-H") + 1] = ",".join(f"{host.rpartition(':')[0]}:1" for host in args.hosts)
-    words = [*head, args.python, "-I", str(PARTS)]
+    words = [*head, *([args.python] if args.launcher == "mpirun" else []), "-I", str(PARTS)]
     environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
     ran = run_tool(in_container(args.enter, words) if args.enter else words, env=environment)
     if ran.returncode:
@@ -177,7 +211,7 @@ def alike(args: Asked) -> tuple[Ran | None, str | None]:
         told = [json.loads(line[len(MARK) :]) for line in ran.stdout.splitlines() if line.startswith(MARK)]
         if len(told) != len(args.hosts):
             return ran, f"{len(told)} of {len(args.hosts)} servers said what they train with"
-        why = mixed(told, args.framework)
+        why = mixed(told, "ddp" if args.launcher == "torchrun" else args.framework)
     except (ValueError, KeyError, TypeError) as fault:
         return ran, f"what the servers train with cannot be read: {type(fault).__name__}: {fault}"
     return (ran, why) if why else (None, None)
@@ -251,10 +285,11 @@ def probe(args: Asked) -> ProbeDoc:
     """Train for `warmup` + `steps` steps; images/s of the whole job for each measured step."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        looked, why = alike(args)
+        job = launched(args)
+        looked, why = alike(job)
         if looked is not None:
             return looked, {}, why
-        return with_mpi(args, train(args))
+        return with_mpi(job, train(job))
 
     return explained(document("training-short", "horovod", measure, lambda ran: version(ran.stdout)))
 

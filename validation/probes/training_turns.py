@@ -3,7 +3,8 @@
 Ways are words, of which each changes one thing of the job: `2x4` (nodes x ranks of each, on the first of the hosts),
 `rdma` and `tcp` (what carries the training between nodes), `gdr-on` and `gdr-off` (whether NCCL may move data between
 adapter and GPU directly), `synthetic` and `real` (images made on the device, or files that are read and decoded),
-`cores-4` (real images, with 4 processors for each rank), `torchrun` (torch's own launcher and all-reduce).
+`cores-4` (real images, with 4 processors for each rank), `torchrun` (torch's own launcher and all-reduce). In an image
+without mpirun torchrun launches all of them, and each report says so.
 
 `stdout` and `stderr`: of each job what training_short has, under a line `== turn 1 of 2: 2x4`. No facts. A way that
 cannot be taken on these nodes (`cannot` in its report) is taken no second time.
@@ -62,13 +63,16 @@ def job_of(args: Asked, way: str) -> training_short.Asked:
 
 def probe(args: Asked) -> ProbeDoc:
     """Each way once in each turn."""
-    jobs = {way: job_of(args, way) for way in args.ways}
+    for way in args.ways:
+        job_of(args, way)  # a word that is no way, before anything is run
     outputs: dict[str, list[str]] = {"stdout": [], "stderr": []}
     first: list[str] = []
     failed: list[str] = []  # the turn in which a job ended otherwise than asked
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
-        looked, why = training_short.alike(args)
+        able = training_short.launched(args)
+        jobs = {way: job_of(able, way) for way in args.ways}
+        looked, why = training_short.alike(able)
         if looked is not None:
             return looked, {}, why
         cannot: dict[str, str] = {}

@@ -16,6 +16,7 @@ from validation.facts import TrainingFacts
 from validation.kinds.record import names
 from validation.kinds.training import config_of, words_of
 from validation.model import Measurement, Result
+from validation.probes.training_short import NO_MPIRUN
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.charts import ScalingBar, scaling
@@ -49,6 +50,7 @@ class TrainingRow:
     problem: str | None
     model: str
     trained: str  # network, batch, precision in words; "" of the small network
+    launched: str = ""  # by what, where that is not the plan's mpirun
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,14 @@ def _problem(latest: Result | None) -> str:
         return "no result"
     facts = latest.facts_of(TrainingFacts)
     return latest.error or (facts.out_of_memory if facts else "") or f"{latest.status}, no {METRIC}"
+
+
+def launched(documents: RunDocuments, result: Result | None) -> str:
+    """What is to be said of who launched a job: torchrun, in an image that has no mpirun. Else ""."""
+    facts = result.facts_of(TrainingFacts) if result is not None else None
+    if facts is None or facts.launcher != "torchrun" or documents.topology.here is not None:
+        return ""
+    return f"launched by torchrun: {NO_MPIRUN}"
 
 
 def _positive(rates: list[float]) -> bool:
@@ -129,6 +139,7 @@ def training(documents: RunDocuments) -> Training | None:
                 problem=problem,
                 model=config_of(m)[0],
                 trained=words_of(m),
+                launched=launched(documents, latest),
             )
         )
     return Training(rows=tuple(rows), figure=scaling(bars) if len(bars) > 1 else None)

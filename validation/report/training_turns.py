@@ -11,6 +11,7 @@ from validation.analysis.scaling import average_rate, efficiency
 from validation.facts import TrainingFacts, TurnsFacts
 from validation.kinds.training import words_of
 from validation.model import Measurement, VerdictDoc
+from validation.probes.training_short import NO_MPIRUN
 from validation.probes.training_turns import LAYOUT
 from validation.report import published
 from validation.report.documents import RunDocuments
@@ -59,11 +60,13 @@ def _trained(m: Measurement) -> str:
 
 def _worlds(jobs: Jobs, verdict: VerdictDoc) -> Figure:
     caption = "Numbers of ranks in turns, and torchrun beside mpirun on all nodes."
-    rows = []
+    rows, by = [], "by mpirun"
     for m, facts in jobs:
         base = facts.rates("1x1")
         for way in facts.ways():
             rates, last = facts.rates(way), [turn for turn in facts.turns if turn.way == way][-1]
+            if last.launcher == "torchrun" and LAYOUT.fullmatch(way):
+                by = f"by torchrun, for {NO_MPIRUN}"
             if not rates or not base:
                 rows.append((_trained(m), way, NONE, NONE, last.cannot or NONE))
                 continue
@@ -74,7 +77,7 @@ def _worlds(jobs: Jobs, verdict: VerdictDoc) -> Figure:
     if not rows:
         return Figure("worlds", caption, empty=_why(verdict, "tn.turns"), criteria=ids)
     table = DataTable(
-        "Rates by all images over all the time of all turns; nodes x ranks by mpirun.",
+        f"Rates by all images over all the time of all turns; nodes x ranks {by}.",
         ("Trained", "Nodes x ranks", "Ranks", "Images/s", "Efficiency (95 % interval)"),
         tuple(rows),
     )
