@@ -14,6 +14,7 @@ from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.gpus import gpu_figures
 from validation.report.pool_use_figures import pool_use_figures
 from validation.report.remoting import remoting_figures
+from validation.report.scale_out import scale_out
 from validation.report.script import script
 from validation.report.topology_drawing import node_figures
 from validation.report.training import training
@@ -44,6 +45,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
             *turns_figures(documents, verdict),
             *collective_figures(documents, verdict),
         ),
+        "scale_out": scale_out(documents, verdict),
         "remoting_figures": remoting_figures(documents, verdict),
         "operation_figures": (utilisation_figure(documents),),
         "pool_figures": pool_use_figures(documents),
@@ -52,6 +54,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
             ("fabric", "Fabric"),
             ("gpus", "GPUs and host memory"),
             ("training", "Training"),
+            ("scale-out", "Scale-up and scale-out"),
             ("remoting", "Remoting and fractions"),
             ("operation", "Operation"),
             ("pool-use", "Use of the pool"),

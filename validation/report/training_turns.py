@@ -1,5 +1,5 @@
-"""Trainings in several ways, in turns: scale-up against scale-out, transports, images of files, processors; and ranks
-that lag behind the others.
+"""Trainings in several ways, in turns: numbers of ranks, transports, images of files, processors; and ranks that lag
+behind the others. Scale-up against scale-out has a page of its own: scale_out.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from validation.kinds.training import words_of
 from validation.model import Measurement, VerdictDoc
 from validation.probes.training_short import NO_MPIRUN
 from validation.probes.training_turns import LAYOUT
-from validation.report import published
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number, percent
 from validation.report.svg.drawing import DataTable, Figure
@@ -42,7 +41,6 @@ def turns_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure,
 
     return (
         _worlds(of("scale"), verdict),
-        _outup(documents, of("outup"), verdict),
         _compared([*of("rdma"), *of("gdr"), *of("input")], verdict),
         _cores(of("input"), verdict),
         _ranks(documents),
@@ -82,56 +80,6 @@ def _worlds(jobs: Jobs, verdict: VerdictDoc) -> Figure:
         tuple(rows),
     )
     return Figure("worlds", caption, None, table, None, ids)
-
-
-def _outup(documents: RunDocuments, jobs: Jobs, verdict: VerdictDoc) -> Figure:
-    caption = "Scale-up and scale-out: the same world on one node and on several, rate over that of one node."
-    rows, series = [], []
-    for m, facts in jobs:
-        points = []
-        base = facts.rates(facts.ways()[0])
-        for way in facts.ways():
-            layout, rates = LAYOUT.fullmatch(way), facts.rates(way)
-            if layout is None or not rates or not base:
-                continue
-            found = efficiency(rates, base, 1)
-            points.append((float(layout[1]), found.value))
-            shown = f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})"
-            nodes = f"{layout[1]} \u00d7 {layout[2]}"
-            rows.append((f"this run, {_trained(m)}", nodes, number(found.rate), shown, "measured, in turns"))
-        if len(points) > 1:
-            series.append(Series(_trained(m), tuple(points)))
-    whitepaper = published.whitepaper(documents.reference)
-    systems = published.throughput_systems(documents.reference)
-    relative: list[tuple[float, float]] = []
-    for model, printed in published.throughput(documents.reference).items():
-        for at, (system, rate) in enumerate(zip(systems, printed, strict=True)):
-            over = rate / printed[0]
-            nodes = "2 \u00d7 4" if at else "1 \u00d7 8"
-            rows.append((f"{system}, {model}", nodes, number(rate), f"{over:.3f}", whitepaper))
-            relative += [(2.0, over)] if at else []
-    table = DataTable(
-        f"One base for all: the rate of one node with as many GPUs. Published: {systems[0]}, of another maker than the "
-        "others, so that the published ratios compare machines and those of this run layouts.",
-        ("System", "Nodes \u00d7 GPUs", "Images/s", "Over one node (95 % interval)", "Source"),
-        tuple(rows),
-    )
-    if not series:
-        return Figure("outup", caption, None, table, _why(verdict, "tn.outup"), ("tn.outup",))
-    series.append(Series("published, of two makers", tuple(relative), hollow=True, line=False))
-    counts = sorted({x for one in series for x, _ in one.points})
-    top = max(y for one in series for _, y in one.points) * 1.08
-    svg = line_chart(
-        "outup-chart",
-        "Rate over that of one node",
-        "; ".join(
-            f"{s.label}: " + ", ".join(f"{y:.3f} on {x:g}" for x, y in s.points) for s in series[:-1]
-        ) + ".",
-        Axis("nodes that share the world", 0.0, max(counts) * 1.1, marks=tuple(counts)),
-        Axis("rate over that of one node", 0.0, top),
-        series,
-    )  # fmt: skip
-    return Figure("outup", caption, svg, table, None, ("tn.outup",))
 
 
 def _compared(jobs: Jobs, verdict: VerdictDoc) -> Figure:
