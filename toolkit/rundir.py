@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from toolkit.errors import UsageFault
+from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.fabric import LoadedFabric
 from validation.files import replace
@@ -20,6 +21,7 @@ from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
 from validation.reference import packaged
 from validation.runfiles import (
+    ACCEPTED,
     BUILT,
     CRITERIA,
     FABRIC,
@@ -113,11 +115,13 @@ def begin(
     inventory: BaseModel | None = None,
     built: HowBuilt | None = None,
     agreed: Mapping[str, str] | None = None,
+    accepted: AcceptedRates | None = None,
 ) -> None:
     """Write everything that is asked, before anything runs. run.json comes last: with it the run can be resumed.
 
     `fabric` and `criteria` are what was planned by, `inventory` is what may be kept of the inventory, `built` how the
-    site was built, `agreed` the acceptance profile and waivers, file name to text.
+    site was built, `agreed` the acceptance profile and waivers, file name to text, `accepted` what it trained at when
+    it was accepted.
     """
     for name, text in (agreed or {}).items():
         write_text(run_dir / name, text)
@@ -125,6 +129,8 @@ def begin(
         write_document(run_dir / INVENTORY, inventory)
     if built is not None:
         write_document(run_dir / BUILT, built)
+    if accepted is not None:
+        write_document(run_dir / ACCEPTED, accepted)
     copy_rules(run_dir, fabric, criteria)
     write_document(run_dir / TOPOLOGY, topology)
     write_document(run_dir / PLAN, plan)

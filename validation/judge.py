@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from validation.accepted import AcceptedRates
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
@@ -49,14 +50,15 @@ def judge(
     waivers: Sequence[Waiver] = (),
     profile: Profile | None = None,
     evidence: Evidence = Evidence(),  # noqa: B008 - frozen
+    accepted: AcceptedRates | None = None,
 ) -> VerdictDoc:
     """The verdict on a run. `results` may hold several lines of a measurement: judging/attempts.py says which count;
     none of them where `evidence` has something against one.
 
     Waivers are looked at as of the day on which the run was created, so that judging again changes nothing. Without a
-    profile everything that the criteria require is owed.
+    profile everything that the criteria require is owed. `accepted`: what the site trained at when it was accepted.
     """
-    case = make_case(topology, plan, fabric, criteria, results)
+    case = make_case(topology, plan, fabric, criteria, results, accepted)
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
     # a node that only claims to be virtual is no acceptance, and is no reason to judge by the bounds of rehearsals

@@ -24,7 +24,10 @@ def judge_files(run: Path | RunFiles) -> VerdictDoc:
     notes = (*remarks, *((run.torn,) if run.torn else ()), *evidence.notes)
     try:
         found = replace(evidence, notes=notes)
-        return judge(run.info, run.topology, run.plan, run.fabric, run.criteria, run.results, waivers, profile, found)
+        return judge(
+            run.info, run.topology, run.plan, run.fabric, run.criteria, run.results, waivers, profile, found,
+            run.accepted,
+        )  # fmt: skip
     except Exception as fault:  # an answer that nobody foresaw is an error of ours, and no verdict
         raise ConfigError(
             f"{run.folder}: cannot be judged: {place(fault)}; this is an error of the toolkit: report it with this run"

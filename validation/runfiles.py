@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
+from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
@@ -24,10 +25,12 @@ REFERENCE = "reference"
 """Folder of the claims of the reference architecture that the criteria point to."""
 BUILT = "built.json"
 """How the site was built, by the record of the machine that provisioned it; not every run has it."""
+ACCEPTED = "accepted.json"
+"""What the site trained at when it was accepted; not every run has it."""
 PROFILE, WAIVERS = "profile.yml", "waivers.yml"
 """What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
 
-TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, PROFILE, WAIVERS)
+TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, ACCEPTED, PROFILE, WAIVERS)
 """Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
 
 
@@ -69,6 +72,11 @@ class RunFiles:
     def built(self) -> HowBuilt | None:
         """built.json; None where the run has none."""
         return load_json(self.source(BUILT), HowBuilt) if (self.folder / BUILT).exists() else None
+
+    @cached_property
+    def accepted(self) -> AcceptedRates | None:
+        """accepted.json; None where the run has none."""
+        return load_json(self.source(ACCEPTED), AcceptedRates) if (self.folder / ACCEPTED).exists() else None
 
     @cached_property
     def fabric(self) -> Fabric:

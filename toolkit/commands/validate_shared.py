@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from toolkit import acceptance, rundir
+from toolkit.accepted import accepted_rates
 from toolkit.agreement import Agreement
 from toolkit.deploy.site_state import how_built
 from toolkit.exits import Exit
@@ -56,6 +57,7 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
     """Make a new run and measure it; the process ends where it is interrupted. `begun` is told the run's folder."""
     topology, fabric = asked.topology, asked.loaded.fabric
     built = None if asked.inventory is None else how_built(asked.inventory, topology)
+    accepted = accepted_rates(runs_dir, topology, fabric, asked.plan)
     run_dir: Path | None = None
 
     async def work(launcher: Launcher) -> None:
@@ -68,7 +70,7 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
             info = _info(run_dir, asked, named)
             rundir.begin(
                 run_dir, info, topology, named, asked.loaded, asked.sources, asked.record, built,
-                asked.agreement.files,
+                asked.agreement.files, accepted,
             )  # fmt: skip
             take_branding(asked.branding, run_dir)
             begun(run_dir)

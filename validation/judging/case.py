@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from validation.accepted import AcceptedRates
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.fabric import Fabric
@@ -46,7 +47,8 @@ CONTAINERS = frozenset(
 @dataclass(frozen=True)
 class Case:
     """Everything that a judgement may look at. `attempts` are all results of each measurement in their order, `latest`
-    the one that stands for it where a single one has to. `virtual` chooses the bounds of rehearsals.
+    the one that stands for it where a single one has to. `virtual` chooses the bounds of rehearsals. `accepted`: what
+    the site trained at when it was accepted.
     """
 
     topology: Topology
@@ -56,6 +58,7 @@ class Case:
     latest: dict[str, Result]
     virtual: bool
     attempts: dict[str, tuple[Result, ...]] = field(default_factory=dict)
+    accepted: AcceptedRates | None = None
 
     def serving(self, criterion: Criterion) -> list[Measurement]:
         """Planned measurements that serve the criterion, in the plan's order."""
@@ -133,7 +136,12 @@ def last_results(results: Iterable[Result]) -> dict[str, Result]:
 
 
 def make_case(
-    topology: Topology, plan: Plan, fabric: Fabric, criteria: Iterable[Criterion], results: Sequence[Result]
+    topology: Topology,
+    plan: Plan,
+    fabric: Fabric,
+    criteria: Iterable[Criterion],
+    results: Sequence[Result],
+    accepted: AcceptedRates | None = None,
 ) -> Case:
     """Plan and results brought together; results that are in no plan are left out."""
     attempts: dict[str, list[Result]] = {m.id: [] for m in plan.measurements}
@@ -149,6 +157,7 @@ def make_case(
         latest=latest,
         virtual=is_virtual(topology, plan, fabric, latest),
         attempts={id_: tuple(mine) for id_, mine in attempts.items() if mine},
+        accepted=accepted,
     )
 
 

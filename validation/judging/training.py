@@ -1,7 +1,8 @@
 """Judging how fast training is, and how long the whitepaper's 90 epochs take at that rate.
 
-A rate is held against what the whitepaper has of the declared machine; where it has nothing, against the same job on
-the other GPU servers. The published rates are of TensorFlow in 2018 and 2019, so they are a floor and confirm nothing.
+A rate is held against what the whitepaper has of the declared machine; where it has nothing, against the same job when
+the site was accepted; where it never was, against the same job on the other GPU servers. The published rates are of
+TensorFlow in 2018 and 2019, so they are a floor and confirm nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ EPOCHS, IMAGES = 90, 1_281_167
 
 
 def judge_rate(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Each job's average rate against the published one of its machine, else against its peers' median."""
+    """Each job's average rate against the published one of its machine, else the accepted, else its peers' median."""
     jobs = case.serving(criterion)
     rates = {job.id: _rate(case, criterion, job) for job in jobs}
     return [_judge_rate(case, criterion, job, jobs, rates) for job in jobs]
@@ -47,10 +48,17 @@ def _judge_rate(
         why = f"{criterion.rehearsal.why}: {found.median:.4g} images/s, not judged"
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=found)
     claim, peers = _published(case, packaged(), job), _peers(job, jobs, rates)
+    was = case.accepted.of(job) if case.accepted is not None else None
     if claim is not None:
         assert claim.published is not None
         source = f"{claim.id} ({claim.section}): {claim.published.printed} images/s, with TensorFlow"
         floor, lines = share * claim.value, (source, f"floor = {share:g} x {claim.value:g}")
+    elif was is not None:
+        floor = share * was.images_per_s
+        lines = (
+            f"accepted run {was.run}: {was.images_per_s:.5g} images/s of the same job on the same servers",
+            f"floor = {share:g} x {was.images_per_s:.5g} (project default)",
+        )
     elif peers:
         middle = statistics.median(peers)
         floor = share * middle
@@ -60,8 +68,8 @@ def _judge_rate(
         )
     else:
         why = (
-            f"reported: {found.median:.4g} images/s; nothing is published of this job on this machine, and no other "
-            "server did the same"
+            f"reported: {found.median:.4g} images/s; nothing is published of this job on this machine, no accepted "
+            "run of the site has it, and no other server did the same"
         )
         return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=found)
     bound = Bound(metric="images_per_s_average", unit=STEPS, floor=floor, derivation=lines, source=criterion.source)
