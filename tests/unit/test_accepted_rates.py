@@ -168,7 +168,8 @@ def test_it_is_part_of_the_run_and_may_not_change(tmp_path: Path, believed: list
     rates, topology, run = found(tmp_path / "old"), site(), tmp_path / SECOND
     run.mkdir()
     plan = plan_of(topology, SECOND)
-    rundir.begin(run, run_info(topology, plan), topology, plan, read_fabric("tcp10"), read_criteria(), accepted=rates)
+    info = run_info(topology, plan).model_copy(update={"created": "2026-06-01T10:00:00Z"})
+    rundir.begin(run, info, topology, plan, read_fabric("tcp10"), read_criteria(), accepted=rates)
     files = RunFiles(run)
     assert files.accepted == rates
     assert "accepted.json" in files.info.documents
