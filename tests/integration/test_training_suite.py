@@ -27,8 +27,10 @@ def test_every_table_and_chart_of_training_is_filled(provisioned: Provisioned, t
     said = {c["id"]: c for c in run.verdict["criteria"] if c["id"].startswith("tn.")}
     assert len(said) > 15
     assert not [id_ for id_, c in said.items() if c["reason_code"] == "no-probe"]
+    left = {id_: c["reason"] for id_, c in said.items() if c["reason_code"] == "not-selected"}
+    assert all(f"({id_})" in why for id_, why in left.items()), left
     measured = {id_ for id_, c in said.items() if any(j["value"] is not None for j in c["judgements"])}
-    assert {"tn.short", "tn.intra", "tn.inter", "tn.rate", "tn.hours", "tn.comm", "tn.cpu"} <= measured
+    assert {"tn.short", "tn.intra", "tn.inter", "tn.rate", "tn.comm", "tn.cpu"} <= measured
     assert {"tn.cores", "tn.turns", "tn.twin", "tn.outup"} <= measured
     documents = read_run(run.folder)
     context = figures_context(documents, verdict_of(documents))

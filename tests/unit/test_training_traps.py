@@ -1,6 +1,7 @@
 """What a training job may do in place of what was asked: each is refused, or named, on a log of it.
 
-The logs are made here, in the forms of Open MPI 4.1, NCCL 2.2x and this program; none was recorded.
+The logs are made here, in the forms of Open MPI 4.1, NCCL 2.2x and this program; those that a lab can record stand in
+test_training_recorded.py.
 """
 
 from __future__ import annotations

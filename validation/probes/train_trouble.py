@@ -38,7 +38,7 @@ KNOWN = (
         "ssh asks for a password; the training's key is not authorised on a node",
     ),
     (
-        r"accepted a TCP connection from what appears to be"
+        r"accepted a TCP connection from what appears to be|inbound MPI TCP connection request from a peer"
         r"|\b(?:docker0|virbr0|cni0)\b.*(?:tcp|connect)|(?:tcp|connect).*\b(?:docker0|virbr0|cni0)\b",
         "MPI went over an interface that every node has with the same address, as docker0; it must take the fabric's",
     ),

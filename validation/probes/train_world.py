@@ -288,7 +288,13 @@ def take_device(transport: str, ends: str) -> None:
         if transport != "ib":
             os.environ["UCX_IB_GID_INDEX"] = str(device.gid_index)
         return
-    raise SystemExit(f"none of the fabric ports {ends} is on {socket.gethostname()}")
+    raise SystemExit(f"{_who()}none of the fabric ports {ends} is on {socket.gethostname()}")
+
+
+def _who() -> str:
+    """What last words begin with before the ranks have met, by the launcher's word; "" without one."""
+    told = next((os.environ[name] for name in ("RANK", "OMPI_COMM_WORLD_RANK") if name in os.environ), "")
+    return f"[rank {told} on {socket.gethostname()}] " if told else ""
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:

@@ -70,11 +70,14 @@ def plan(request: Request) -> Part:
     batch = {"batches": str(request.options["batch"])} if "batch" in request.options else {}
     choice = training_choice.read({**batch, **request.words})
     chosen = training_choice.places(choice, servers, each)
-    for config in choice.configs(servers):
+    configs = choice.configs(servers)
+    for config in configs:
         _plan_config(request, part, config, head, servers, across, chosen)
+    if "tn.hours" in request.serving("training-short") and not any(map(tells_hours, {c.model for c in configs})):
+        part.leave_out("hours of the long test (tn.hours): no network of the document is trained", "tn.hours")
     counts = {1: 1, **(dict(chosen) or _whole(servers, across))}
     counts = {ranks: nodes for ranks, nodes in counts.items() if nodes == 1 or across}
-    training_tf.plan(request, part, choice.configs(servers), head, servers, counts, _steps(request))
+    training_tf.plan(request, part, configs, head, servers, counts, _steps(request))
     images = request.words.get("images", "")
     if images and not images.startswith("/"):
         raise PlanError(f"--images {images}: the whole path is wanted, as the nodes' training containers see it")

@@ -28,6 +28,9 @@ def plan(
     """
     program = request.words.get("tf_cnn_benchmarks", "")
     if not program:
+        if names := request.serving(KIND):
+            why = "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks"
+            part.leave_out(why, *names)
         return
     if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+\.py", program) or ".." in program:
         raise PlanError(
@@ -45,18 +48,18 @@ def plan(
         for ranks, nodes in sorted(counts.items(), key=lambda item: (item[1], item[0])):
             hosts = servers[:nodes]
             estimated = (90.0 + sum(steps) * 0.3) if gpus else (30.0 + sum(steps) * config.batch * 0.3)
-            names = tuple(n.name for n in hosts)
+            mine = tuple(n.name for n in hosts)
             made = Measurement(
                 id=f"{KIND}.{config.model}-b{config.batch}-{config.precision}.{ranks}",
                 suite="training",
                 kind=KIND,
-                nodes=tuple(dict.fromkeys((head.name, *names))),
+                nodes=tuple(dict.fromkeys((head.name, *mine))),
                 params={
                     "program": program,
                     "label": str(ranks),
                     "ranks": ranks,
                     "ranks_per_node": ranks // nodes,
-                    "hosts": names,
+                    "hosts": mine,
                     "warmup": steps[0],
                     "steps": steps[1],
                     "batch": config.batch,

@@ -1,0 +1,83 @@
+"""Traps and images of a vendor, on what mpirun, torchrun and the probes printed of them in a lab."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from validation.facts import TrainingFacts, TurnsFacts
+from validation.kinds import parse
+from validation.parsers.common import ParseError
+from validation.probes import train_world
+from validation.probes.train_trouble import trouble
+
+DATA = Path(__file__).parents[1] / "data" / "training"
+ASKED = {
+    "ranks": 4, "ranks_per_node": 2, "warmup": 3, "steps": 20, "batch": 16, "model": "small", "precision": "fp32",
+    "device": "cpu",
+}  # fmt: skip
+
+
+def recorded(name: str) -> Any:
+    return json.loads((DATA / name).read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("host-key", "ssh asks whether it knows a node's host key"),
+        ("denied", "ssh asks for a password"),
+        ("late", "the job did not end within its time"),
+        ("killed", "rank 3 on 10.78.1.14 was ended by signal 9 (Killed)"),
+        ("torchrun-killed", "rank 3 on gpu2 was ended by signal 9"),
+        ("exited", "rank 3 ended with exit status 1"),
+        ("docker0", "MPI went over an interface that every node has with the same address, as docker0"),
+    ],
+)
+def test_the_recorded_log_of_a_trap_is_explained(name: str, words: str) -> None:
+    assert words in trouble((DATA / f"{name}.log").read_text())
+
+
+def test_four_recorded_jobs_of_one_are_no_job_of_four() -> None:
+    document = {**recorded("vendor.json"), "stdout": (DATA / "jobs-of-one.out").read_text(), "facts": {}}
+    with pytest.raises(ParseError, match="4 reports from rank 0, exactly one is expected"):
+        parse("training-short", document, ASKED)
+
+
+def test_recorded_images_that_differ_are_named() -> None:
+    assert recorded("mixed.json")["error"].startswith(
+        "mixed frameworks: gpu1 has horovod 0.28.1, gpu2 has no horovod; every server needs the same image"
+    )
+
+
+def test_a_recorded_job_in_an_image_without_mpirun_is_read() -> None:
+    document = recorded("vendor.json")
+    assert "mpirun" not in " ".join(document["command"])
+    samples, facts = parse("training-short", document, ASKED)
+    assert isinstance(facts, TrainingFacts)
+    assert (facts.launcher, facts.framework, facts.horovod) == ("torchrun", "ddp", "")
+    assert facts.hosts == ("gpu1", "gpu1", "gpu2", "gpu2")
+    assert len([s for s in samples if s.metric == "images_per_s"]) == 20
+
+
+def test_recorded_turns_in_an_image_without_mpirun_are_read() -> None:
+    ways = ("1x1", "1x2", "2x2", "torchrun")
+    _, facts = parse("training-turns", recorded("vendor-turns.json"), {**ASKED, "ways": ways, "turns": 1})
+    assert isinstance(facts, TurnsFacts)
+    assert [(turn.way, turn.launcher, turn.ranks, turn.nodes) for turn in facts.turns] == [
+        ("1x1", "torchrun", 1, 1), ("1x2", "torchrun", 2, 1), ("2x2", "torchrun", 4, 2), ("torchrun", "torchrun", 4, 2),
+    ]  # fmt: skip
+
+
+def test_a_rank_that_ends_before_it_meets_the_others_says_which_one_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "3")
+    monkeypatch.setattr(train_world.socket, "gethostname", lambda: "gpu2")
+    with pytest.raises(SystemExit) as ended:
+        train_world.take_device("tcp", "fab0@203.0.113.7")
+    last = str(ended.value)
+    assert last == "[rank 3 on gpu2] none of the fabric ports fab0@203.0.113.7 is on gpu2"
+    log = (DATA / "exited.log").read_text().replace("none of the fabric ports fab0@10.78.1.13 is on gpu2", last)
+    assert trouble(log).startswith("rank 3 on gpu2 ended with exit status 1; its last lines: none of the fabric ports")
