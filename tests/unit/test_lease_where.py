@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -419,6 +420,36 @@ def test_what_a_container_cannot_reach_is_refused_before_anything_is_leased(
     assert isinstance(done.exception, LeaseError)
     assert said in str(done.exception)
     assert CliRunner().invoke(run.run, ["--where", "server", *words, "--", "true"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--sync", "gone"], "--sync gone: not a folder"),
+        (["--sync", "file"], "--sync file: not a folder"),
+        (["--sync", "broken"], "device is a device"),
+        (["--sync", "broken", "--folder", "/"], "--sync and --folder"),
+        (["--image", "no-such:1"], "--image no-such:1: gpu1 has no image no-such:1; gpu2 has no image no-such:1"),
+        (["--image", "-v"], "not the name of an image"),
+    ],
+)
+def test_bad_input_is_one_error_and_the_pool_is_as_before(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], said: str
+) -> None:
+    """Whatever else is right with the command."""
+    wish(host, 1)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").mkdir()
+    os.mknod(tmp_path / "broken" / "device", 0o666 | stat.S_IFCHR, os.makedev(0, 0))
+    asks = "srun --immediate=10 --nodelist={0} "
+    host.slurm.answers = {asks.format(name): (125, f"{name} has no image no-such:1") for name in ("gpu1", "gpu2")}
+    monkeypatch.setattr(run, "this_host", lambda: host)
+    monkeypatch.setattr(run, "ready", lambda: None)
+    done = CliRunner().invoke(run.run, ["--where", "server", "-n", "2", *words, "--", "true"])
+    assert isinstance(done.exception, LeaseError)
+    assert said in str(done.exception)
+    assert (host.slurm.submitted, host.slurm.cancelled) == ([], [])
 
 
 def test_more_processes_than_processors_are_one_step_all_the_same(
