@@ -61,6 +61,7 @@ class _FabricPort(_Model):
     bond_members: list[str] | None = None
     bond_mode: Literal["802.3ad", "active-backup"] = "802.3ad"
     rdma: bool = True
+    leaf: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")
 
     @field_validator("address")
     @classmethod
@@ -269,6 +270,7 @@ def _node(inventory: Path, host: str, groups: tuple[str, ...], given: _HostVars)
                 prefix=address.network.prefixlen,
                 rate_gbps=port.rate_gbps,
                 rdma=port.rdma,
+                leaf=port.leaf,
             )
         )
     try:

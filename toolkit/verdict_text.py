@@ -90,6 +90,8 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
             m = plan.measurement(id_)
             table.add_row(str(number) if position == 0 else "", id_, " ".join(m.criteria), f"{m.estimated_s:.0f} s")
     console.print(table)
+    for one in plan.coverage:
+        console.print(Text(f"covered: {one.text}"))
     for left in plan.left_out:
         console.print(Text(f"left out: {left.why}"))
     console.print()

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from validation.coverage import Coverage
 from validation.model_base import (
     Endpoint,
     Model,
@@ -59,6 +60,7 @@ __all__ = [
     "Bound",
     "Call",
     "Compared",
+    "Coverage",
     "CriterionVerdict",
     "Denied",
     "Endpoint",
@@ -113,7 +115,8 @@ class SshTarget(Model):
 class Port(Model):
     """A fabric port of a node. `rate_gbps` is what the inventory declares, None where it declares nothing.
 
-    `rdma` False: the port carries TCP only, whatever the fabric, and RDMA is neither measured nor asked of it.
+    `rdma` False: the port carries TCP only, whatever the fabric, and RDMA is neither measured nor asked of it. `leaf`:
+    the switch that it is connected to.
     """
 
     interface: str
@@ -121,6 +124,7 @@ class Port(Model):
     prefix: int
     rate_gbps: float | None = None
     rdma: bool = True
+    leaf: str | None = None
 
 
 class Bom(Model):
@@ -309,7 +313,7 @@ class Plan(Model):
     """Everything that is going to be measured, written before anything runs.
 
     `rounds` holds measurement ids; the measurements of one round run at the same time. `left_out`: what was not planned
-    and why.
+    and why. `coverage`: how much of the ports, pairs and leaf switches the pairs of fabric ports meet.
     """
 
     run: str
@@ -318,6 +322,7 @@ class Plan(Model):
     measurements: tuple[Measurement, ...]
     rounds: tuple[tuple[str, ...], ...]
     left_out: tuple[LeftOut, ...] = ()
+    coverage: tuple[Coverage, ...] = ()
     estimated_s: float
 
     def measurement(self, id_: str) -> Measurement:

@@ -48,29 +48,32 @@ class Model(BaseModel):
 M = TypeVar("M", bound=Model)
 
 
-class _Same(Generic[M]):
+class Same(Generic[M]):
     """A tuple as a key by which it is, not by what is in it: of a fleet that would take longer than any search."""
 
     __slots__ = ("things",)
 
     def __init__(self, things: tuple[M, ...]) -> None:
+        """The key of a tuple."""
         self.things = things
 
     def __hash__(self) -> int:
+        """By where the tuple stands in memory."""
         return id(self.things)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.things is other.things
+        """The very same tuple."""
+        return isinstance(other, Same) and self.things is other.things
 
 
 @lru_cache(maxsize=8)
-def _places(same: _Same[Any], key: str) -> Mapping[str, Any]:
+def _places(same: Same[Any], key: str) -> Mapping[str, Any]:
     return {getattr(thing, key): thing for thing in reversed(same.things)}
 
 
 def by_name(things: tuple[M, ...], key: str) -> Mapping[str, M]:
     """The things by their field `key`, of equal ones the first; made once for a tuple of a document."""
-    return _places(_Same(things), key)
+    return _places(Same(things), key)
 
 
 class Endpoint(Model):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 Pair = tuple[str, str]
+Name = TypeVar("Name")
 
 
 def tournament(names: Sequence[str]) -> list[list[Pair]]:
@@ -21,14 +23,16 @@ def tournament_rounds(count: int) -> int:
     return count - 1 + count % 2 if count > 1 else 0
 
 
-def tournament_round(names: Sequence[str], number: int) -> list[Pair]:
+def tournament_round(names: Sequence[Name], number: int) -> list[tuple[Name, Name]]:
     """One round of a tournament alone: of a fleet few are taken, and all would be a pair of every two nodes."""
     if len(set(names)) != len(names):
         raise ValueError("duplicate name in the schedule")
-    others: list[str | None] = [*names[1:], *([None] if len(names) % 2 else [])]
+    others: list[Name | None] = list(names[1:])
+    if len(names) % 2:
+        others.append(None)
     turn = number % len(others)
     # the first stands still, the others move on by one each round
-    circle: list[str | None] = [names[0], *others[len(others) - turn :], *others[: len(others) - turn]]
+    circle: list[Name | None] = [names[0], *others[len(others) - turn :], *others[: len(others) - turn]]
     half = len(circle) // 2
     met = zip(circle[:half], reversed(circle[half:]), strict=True)
     return [(a, b) for a, b in met if a is not None and b is not None]

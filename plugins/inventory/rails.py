@@ -40,7 +40,7 @@ options:
       - Group -> rules. I(ansible_host) is a range with an address for each host of the group, in their order.
         I(fabric_ports) has the keys of an entry of that list. Its I(interface) is a range, a port for each rail.
         In its I(address) C({rail}) is the number of the rail, from 0, and C({host}) the last number of
-        C(ansible_host).
+        C(ansible_host). In its I(leaf) C({rail}) is that number too.
     type: dict
     required: true
 """

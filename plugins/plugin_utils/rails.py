@@ -183,5 +183,8 @@ def _ports(rule: Rule, member: Member, address: str, path: str) -> list[dict[str
             words = f"{both} are both in {network}; each rail needs its own"
             raise RailsError(f"{where}: {words}")
         networks[network] = interface
-        found.append({**rule.fabric_ports, "interface": interface, "address": text})
+        one = {**rule.fabric_ports, "interface": interface, "address": text}
+        if isinstance(one.get("leaf"), str):
+            one["leaf"] = one["leaf"].replace(RAIL, str(rail))
+        found.append(one)
     return found

@@ -169,15 +169,44 @@ def test_options():
 
 
 def test_large_fleets_are_sampled_and_it_is_said():
-    plan = plan_of(lab([f"gpu{i}" for i in range(40)]), ("preflight", "transport"))
+    plan = plan_of(hardware([f"gpu{i}" for i in range(80)]), ("preflight", "transport"))
     pairs = kinds(plan, "tcp-bandwidth")
-    assert len(pairs) == 8 * 2 * 20
+    assert len(pairs) == 8 * 2 * 40
     assert len({m.id for m in pairs}) == len(pairs)
-    assert {m.nodes[0] for m in pairs} == {f"gpu{i}" for i in range(40)}
-    assert any("sampled 320 of 1560" in left.why for left in plan.left_out)
-    full = plan_of(lab([f"gpu{i}" for i in range(32)]), ("transport",))
-    assert len(kinds(full, "tcp-bandwidth")) == 32 * 31
+    assert {m.nodes[0] for m in pairs} == {f"gpu{i}" for i in range(80)}
+    (left,) = [left for left in plan.left_out if "not all are measured" in left.why]  # once, not for each kind
+    assert "sampled: 80 of 80 ports, 320 of 3160 pairs of ports" in left.why
+    assert "0 % between a port and its leaf switch, 89.9 % between two ports only" in left.why
+    (coverage,) = plan.coverage
+    assert (coverage.method, coverage.pairs, coverage.pairs_possible) == ("sampled", 320, 3160)
+    full = plan_of(lab([f"gpu{i}" for i in range(64)]), ("transport",))
+    assert len(kinds(full, "tcp-bandwidth")) == 64 * 63
     assert not full.left_out
+    assert full.coverage[0].whole
+
+
+def test_declared_leaf_switches_are_all_met_in_pairs():
+    def on_leaf(number, i):
+        port = Port(interface="fab0", address=f"10.78.0.{i + 1}", prefix=24, leaf=f"leaf{number}")
+        return node(f"gpu{i}", i + 1, ports=(port,), virtual=None)
+
+    topology = Topology(site="s", nodes=tuple(on_leaf(i // 16, i) for i in range(96)))
+    plan = plan_of(topology, ("preflight", "transport"))
+    (coverage,) = plan.coverage
+    assert (coverage.method, coverage.leaf_pairs, coverage.leaf_pairs_possible) == ("by leaf", 15, 15)
+    met = {frozenset(int(n.removeprefix("gpu")) // 16 for n in m.nodes) for m in kinds(plan, "tcp-bandwidth")}
+    assert len(met) == 15 + 6  # every two leaf switches, and each by itself
+    assert "15 of 15 pairs of leaf switches" in plan.left_out[0].why
+
+
+def test_rdma_over_fewer_ports_has_a_coverage_of_its_own():
+    topology = hardware()
+    plan = plan_of(topology, ("preflight", "transport"), "roce40")
+    assert [one.what for one in plan.coverage] == ["fabric ports"]
+    bare = topology.nodes[0].ports[0].model_copy(update={"rdma": False})
+    fewer = (topology.nodes[0].model_copy(update={"ports": (bare,)}), *topology.nodes[1:])
+    plan = plan_of(topology.model_copy(update={"nodes": fewer}), ("preflight", "transport"), "roce40")
+    assert [(one.what, one.ports) for one in plan.coverage] == [("fabric ports", 4), ("fabric ports with RDMA", 3)]
 
 
 def test_ports_meet_only_in_their_own_subnet():

@@ -21,6 +21,7 @@ from validation.model import (
     AgreedProfile,
     Bom,
     Bound,
+    Coverage,
     CriterionVerdict,
     Judgement,
     LabLink,
@@ -199,6 +200,7 @@ class ReportDoc(Model):
     notes: tuple[str, ...]
     limits: tuple[str, ...] = Field(description="what this run cannot show, in sentences")
     left_out: tuple[str, ...] = Field(description="what the plan did not cover, in words")
+    coverage: tuple[Coverage, ...] = Field(description="how many ports, pairs and leaf switches the plan meets")
     fabric: Fabric
     lab_link: LabLink | None
     nodes: tuple[NodeEntry, ...]
@@ -377,6 +379,7 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         notes=notes(documents, verdict),
         limits=limits(documents, verdict),
         left_out=tuple(left.why for left in documents.plan.left_out),
+        coverage=documents.plan.coverage,
         fabric=documents.fabric,
         lab_link=documents.topology.lab_link,
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),

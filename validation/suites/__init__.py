@@ -109,7 +109,7 @@ def make_plan(
         if not part.rounds and not (some and part.excused):
             why = "; ".join(left.why for left in part.left_out) or "no criterion of it applies to this fabric"
             raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
-    rounds = [r for _, part in parts for r in part.rounds]
+    rounds = [list(r) for _, part in parts for r in part.rounds]
     if "preflight" in chosen and len(chosen) > 1:
         rounds += preflight.closing(request)
     return Plan(
@@ -118,6 +118,7 @@ def make_plan(
         suites=tuple(chosen),
         measurements=tuple(m for r in rounds for m in r),
         rounds=tuple(tuple(m.id for m in r) for r in rounds),
-        left_out=tuple(left for _, part in parts for left in part.left_out),
+        left_out=tuple(dict.fromkeys(left for _, part in parts for left in part.left_out)),
+        coverage=tuple(dict.fromkeys(one for _, part in parts for one in part.coverage)),
         estimated_s=round(sum(max(m.estimated_s for m in r) for r in rounds), 1),
     )

@@ -80,19 +80,18 @@ def _fabric(request: Request, part: Part, seconds: float) -> None:
             "transport": request.fabric.transport if rdma else "tcp",
         }
         at = next(i for i, one in enumerate(part.rounds) if any(m.nodes == (source.node,) for m in one))
-        part.rounds[at].append(
-            Measurement(
-                id=pair_id("soak-fabric", source, destination),
-                suite="burn-in",
-                kind="soak-fabric",
-                nodes=(source.node, destination.node),
-                endpoints=(source, destination),
-                params=params,
-                criteria=criteria,
-                estimated_s=round(seconds + OWN_S / 4, 1),
-                timeout_s=round(seconds + 3 * session_s + 2 * OWN_S + 60, 1),
-            )
+        sent = Measurement(
+            id=pair_id("soak-fabric", source, destination),
+            suite="burn-in",
+            kind="soak-fabric",
+            nodes=(source.node, destination.node),
+            endpoints=(source, destination),
+            params=params,
+            criteria=criteria,
+            estimated_s=round(seconds + OWN_S / 4, 1),
+            timeout_s=round(seconds + 3 * session_s + 2 * OWN_S + 60, 1),
         )
+        part.rounds[at] = [*part.rounds[at], sent]
 
 
 def _rdma(node: Node, end: Endpoint) -> bool:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import overload
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.load import ConfigError
-from validation.model import Endpoint, LeftOut, Measurement, Node, Port, Topology
-from validation.schedule import directed_rounds, evenly, tournament_rounds
+from validation.model import Coverage, Endpoint, LeftOut, Measurement, Node, Port, Topology
+from validation.model_base import Same
+from validation.pairing import ALL_PAIRS_PORTS, End, Pairing, pair_up
 
-FULL_MESH_ENDPOINTS = 32
-"""Up to this many fabric ports every ordered pair is measured: 62 rounds of a few seconds. Project default."""
-
-SAMPLED_ROUNDS = 8
-"""Rounds (each in both directions) of a larger fleet: every node meets 8 partners. Project default."""
+PORTS = "fabric ports"
+RDMA_PORTS = "fabric ports with RDMA"
 
 
 class PlanError(ConfigError):
@@ -43,13 +42,14 @@ class Request:
 
 @dataclass
 class Part:
-    """A suite's share of the plan: rounds of measurements, and what was left out.
+    """A suite's share of the plan: rounds of measurements, what was left out, and what its pairs of ports cover.
 
     `excused`: nothing is planned because of what the nodes are, which is no mistake in the inventory.
     """
 
-    rounds: list[list[Measurement]] = field(default_factory=list)
+    rounds: list[Sequence[Measurement]] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
+    coverage: list[Coverage] = field(default_factory=list)
     excused: bool = False
 
     def leave_out(self, why: str, *criteria: str) -> None:
@@ -67,16 +67,6 @@ def _network(port: Port) -> str:
         raise PlanError(f"port {port.interface}: {e}; correct its address in the inventory") from None
 
 
-def _port_pairs(a: Node, b: Node) -> list[tuple[Endpoint, Endpoint]]:
-    """Ports of two nodes that stand in the same subnet: other combinations are different rails."""
-    return [
-        (Endpoint(node=a.name, port=p.interface), Endpoint(node=b.name, port=q.interface))
-        for p in a.ports
-        for q in b.ports
-        if _network(p) == _network(q)
-    ]
-
-
 def on_one_host(nodes: Iterable[Node], fabric: Fabric) -> str | None:
     """The host on which all of these virtual machines run, where the inventory declares it of all of them, else None.
 
@@ -91,13 +81,47 @@ def transport_of(request: Request, hosts: Iterable[Node]) -> str:
     return request.fabric.transport if all(host.ports[0].rdma for host in hosts) else "tcp"
 
 
-def pair_rounds(
-    topology: Topology, fabric: Fabric, what: str, make: Callable[[Endpoint, Endpoint], Measurement], part: Part
-) -> list[list[Measurement]]:
-    """Rounds over all ordered pairs of fabric ports, one measurement per node at a time; larger fleets are sampled.
+class PairRound(Sequence[Measurement]):
+    """A round of one kind of measurement, made one by one as they are looked at: of a fleet there are millions."""
 
-    Two virtual machines of one host are no pair: what they say to each other stays in their host. What is not measured
-    is said in `part.left_out`, each thing once.
+    __slots__ = ("make", "pairs")
+
+    def __init__(
+        self, pairs: Sequence[tuple[Endpoint, Endpoint]], make: Callable[[Endpoint, Endpoint], Measurement]
+    ) -> None:
+        """`make`: the measurement of a pair."""
+        self.pairs = pairs
+        self.make = make
+
+    @overload
+    def __getitem__(self, at: int) -> Measurement: ...
+    @overload
+    def __getitem__(self, at: slice) -> PairRound: ...
+    def __getitem__(self, at: int | slice) -> Measurement | PairRound:
+        """One of them, or a part of the round."""
+        return PairRound(self.pairs[at], self.make) if isinstance(at, slice) else self.make(*self.pairs[at])
+
+    def __len__(self) -> int:
+        """How many there are; none is made for it."""
+        return len(self.pairs)
+
+    def only(self, which: Callable[[Endpoint, Endpoint], bool]) -> PairRound:
+        """The round of those pairs that `which` picks."""
+        return PairRound([pair for pair in self.pairs if which(*pair)], self.make)
+
+
+def pair_rounds(
+    topology: Topology,
+    fabric: Fabric,
+    what: str,
+    make: Callable[[Endpoint, Endpoint], Measurement],
+    part: Part,
+) -> list[PairRound]:
+    """Rounds over ordered pairs of fabric ports, one measurement per node at a time: all of few, a part of many.
+
+    Two virtual machines of one host are no pair: what they say to each other stays in their host. What is covered is
+    said in `part.coverage`, `what` being what the ports are called there, and what is not measured in `part.left_out`;
+    each thing once.
     """
     nodes = [n for n in topology.nodes if n.ports]
     bare = sorted(n.name for n in topology.nodes if not n.ports)
@@ -106,34 +130,34 @@ def pair_rounds(
     if len(nodes) < 2:
         part.leave_out("pairs of fabric ports: fewer than two nodes have one")
         return []
-    names = [n.name for n in nodes]
-    ports = sum(len(n.ports) for n in nodes)
-    if ports > FULL_MESH_ENDPOINTS:
-        total = len(names) * (len(names) - 1)
-        matchings = directed_rounds(names, evenly(SAMPLED_ROUNDS, tournament_rounds(len(names))))
-        planned = sum(len(m) for m in matchings)
-        part.leave_out(
-            f"{what}: sampled {planned} of {total} ordered node pairs ({ports} fabric ports, above "
-            f"{FULL_MESH_ENDPOINTS} a full mesh is not measured)",
-        )
-    else:
-        matchings = directed_rounds(names)
-    rounds: list[list[Measurement]] = []
     inside = {n.hypervisor_host for n in nodes if fabric.hypervisors and n.hypervisor_host}
     for host in sorted(inside):
         mine = [n.name for n in nodes if n.hypervisor_host == host]
         if len(mine) > 1:
             part.leave_out(f"pairs of {', '.join(mine)}: virtual machines of one host, {host}, are no pair of a fabric")
-    for matching in matchings:
-        matching = [(a, b) for a, b in matching if not on_one_host((topology.node(a), topology.node(b)), fabric)]
-        combinations = [_port_pairs(topology.node(a), topology.node(b)) for a, b in matching]
-        for (a, b), found in zip(matching, combinations, strict=True):
-            if not found:
-                part.leave_out(f"{a} and {b}: no two ports in the same subnet")
-        # a node with several ports takes them one after another, so that no measurement disturbs another
-        for turn in range(max(map(len, combinations), default=0)):
-            rounds.append([make(*found[turn]) for found in combinations if turn < len(found)])
-    return rounds
+    found = _paired(Same(topology.nodes), bool(fabric.hypervisors), what)
+    for words in found.strangers:
+        part.leave_out(words)
+    if found.rounds and found.coverage not in part.coverage:
+        part.coverage.append(found.coverage)
+    if found.rounds and not found.coverage.whole:
+        part.leave_out(f"pairs of {what}, above {ALL_PAIRS_PORTS} of which not all are measured: {found.coverage.text}")
+    return [PairRound(pairs, make) for pairs in found.rounds]
+
+
+@lru_cache(maxsize=4)  # all kinds of measurements have the same pairs
+def _paired(nodes: Same[Node], hypervisors: bool, what: str) -> Pairing:
+    ends = [
+        End(
+            at=Endpoint(node=node.name, port=port.interface),
+            apart=f"host {node.hypervisor_host}" if hypervisors and node.hypervisor_host else f"node {node.name}",
+            network=_network(port),
+            leaf=port.leaf,
+        )
+        for node in nodes.things
+        for port in node.ports
+    ]
+    return pair_up(ends, what)
 
 
 def pair_id(kind: str, source: Endpoint, destination: Endpoint) -> str:

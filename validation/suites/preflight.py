@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.model import Endpoint, Found, Measurement, Node, Param
-from validation.suites.common import Part, Request, pair_id, pair_rounds
+from validation.suites.common import PORTS, Part, Request, pair_id, pair_rounds
 
 
 def plan(request: Request) -> Part:
@@ -52,7 +52,7 @@ def plan(request: Request) -> Part:
         )
 
     if mtu:
-        part.rounds += pair_rounds(request.topology, request.fabric, "path-mtu", path_mtu, part)
+        part.rounds += pair_rounds(request.topology, request.fabric, PORTS, path_mtu, part)
     return part
 
 

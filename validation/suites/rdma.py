@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from validation.kinds.gpu import gpus_of
 from validation.model import Endpoint, Measurement, Node, Param, Topology
-from validation.suites.common import Part, Request, pair_id, pair_rounds
+from validation.suites.common import PORTS, RDMA_PORTS, Part, Request, pair_id, pair_rounds
 
 CONTROL_PORT = 18515  # perftest's and ibv_rc_pingpong's own
 UCX_PORT = 13337  # ucx_perftest's own
@@ -89,6 +89,7 @@ class _Rounds:
         self.part = part
         self.pace = pace
         self.lab = pace is not HARDWARE
+        self.what = PORTS if topology.nodes == request.topology.nodes else RDMA_PORTS
 
     def all(self) -> None:
         """First light, bandwidth, both ways at once, sweep, latency, UCX."""
@@ -194,7 +195,7 @@ class _Rounds:
                 timeout_s=round(4 * estimated + (5 if kind == "rdma-first-light" else 15), 1),
             )
 
-        for measurements in pair_rounds(self.topology, self.request.fabric, "RDMA", make, self.part):
-            kept = [m for m in measurements if which is None or which(*m.endpoints)]
+        for one in pair_rounds(self.topology, self.request.fabric, self.what, make, self.part):
+            kept = one if which is None else one.only(which)
             if kept:
                 self.part.rounds.append(kept)

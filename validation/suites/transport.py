@@ -6,7 +6,7 @@ from validation.kinds import title
 from validation.kinds.gpu import TOOL_LIMIT_S, copies_asked, gpus_of, load_asked, tools_asked
 from validation.model import Endpoint, Measurement, Param
 from validation.suites import rdma
-from validation.suites.common import Part, Request, pair_id, pair_rounds
+from validation.suites.common import PORTS, Part, Request, pair_id, pair_rounds
 
 BANDWIDTH_SECONDS = 3
 OMIT_SECONDS = 1  # slow start; iperf3 takes whole seconds
@@ -64,7 +64,7 @@ def plan(request: Request) -> Part:
                 timeout_s=4 * estimated + 30,
             )
 
-        part.rounds += pair_rounds(request.topology, request.fabric, kind, measurement, part)
+        part.rounds += pair_rounds(request.topology, request.fabric, PORTS, measurement, part)
     rdma.plan(request, part)
     if part.rounds or sum(bool(node.ports) for node in request.topology.nodes) < 2:
         _gpu_copies(request, part)  # else the inventory has a mistake, which these would hide
@@ -106,7 +106,7 @@ def _gpu_copies(request: Request, part: Part) -> None:
 def _after_copies(request: Request, part: Part) -> None:
     """What follows our copies on the same nodes, where the run is not to be quick: all GPUs at once, NVIDIA's tools."""
     topology, quick = request.topology, bool(request.options.get("quick"))
-    nodes = [topology.node(m.nodes[0]) for one in part.rounds for m in one if m.kind == "gpu-copies"]
+    nodes = [topology.node(m.nodes[0]) for one in part.rounds if one[0].kind == "gpu-copies" for m in one]
     anyway: dict[str, Param] = {"anyway": True} if request.options.get("anyway") else {}
     for kind in ("gpu-load", "gpu-tools"):
         criteria, found = request.serving(kind), []
