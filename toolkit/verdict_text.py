@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -13,7 +14,9 @@ from rich.text import Text
 from validation.again import MAX_ATTEMPTS, budget_s
 from validation.kinds import KINDS
 from validation.model import CriterionVerdict, Plan, RunInfo, VerdictDoc
+from validation.outline import Outline
 
+LONGEST = 300  # characters of what is left out, in a plan of few lines: of a fleet it may name thousands of nodes
 _STYLES = {"pass": "green", "fail": "bold red", "waived": "yellow", "not-measured": "yellow", "not-applicable": "dim"}
 _OUTCOMES = {"passed": "bold green", "failed": "bold red", "incomplete": "bold yellow"}
 # Not measured because it was not asked for, or because no release can yet: counted, not listed one by one.
@@ -103,4 +106,30 @@ def print_plan(console: Console, plan: Plan, duration: str) -> None:
             console.print(
                 Text(f"{suite}: what cannot decide is measured again, {MAX_ATTEMPTS} attempts at most, {most} in all")
             )
+    console.print(Text("This is a plan and NOT a verdict: no node was touched and nothing was measured.", style="bold"))
+
+
+def print_outline(console: Console, outline: Outline, duration: Callable[[float], str]) -> None:
+    """Rounds, measurements and time of each kind, coverage, what is left out; `duration`: seconds in words."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("suite", "kind", "rounds", "measurements", "minutes"):
+        table.add_column(title, no_wrap=True, justify="left" if title in ("suite", "kind") else "right")
+    for step in outline.steps:
+        minutes = f"{step.predicted_s / 60:.1f}"
+        table.add_row(step.suite, step.kind, str(step.rounds), str(step.measurements), minutes)
+    console.print(table)
+    for one in outline.coverage:
+        console.print(Text(f"covered: {one.text}"))
+    for left in outline.left_out:
+        why = left.why if len(left.why) <= LONGEST else f"{left.why[:LONGEST]}... (--dry-run has all of it)"
+        console.print(Text(f"left out: {why}"))
+    console.print()
+    beside = outline.predicted_s - outline.measuring_s
+    console.print(
+        Text(
+            f"{outline.nodes} nodes, {outline.ports} fabric ports: {outline.measurements} measurements in "
+            f"{outline.rounds} rounds, predicted {duration(outline.predicted_s)} without repeats; of it "
+            f"{duration(beside)} are this machine's own work on {outline.cores} cores"
+        )
+    )
     console.print(Text("This is a plan and NOT a verdict: no node was touched and nothing was measured.", style="bold"))

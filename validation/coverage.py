@@ -63,6 +63,11 @@ class Coverage(Model):
         return f"chance that a single bad link escapes: {chances}"
 
     @property
+    def brief(self) -> str:
+        """What of the pairs is measured, where that is not all of them."""
+        return f"pairs of {self.what}: {self.pairs} of {self.pairs_possible} are measured ({self.method})"
+
+    @property
     def text(self) -> str:
         """Extent and chances."""
         return f"{self.extent}; {self.escapes}"

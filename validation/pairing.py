@@ -1,9 +1,8 @@
 """Which pairs of fabric ports are measured, in which rounds.
 
-All pairs of up to 64 ports. Of more: all pairs of each rail of up to 64 ports; of a larger rail whose leaf switches are
-declared all pairs of ports of one leaf switch, and so many rounds across that every pair of leaf switches is met; of a
-rail that is too large for that a sample of both. A node takes part in one measurement of a round, and so does each of
-its ports.
+All pairs of up to 64 ports. Of more the first of these that takes no more rounds than two such sites: all pairs of each
+rail; all pairs of ports of one leaf switch, and so many rounds across that every pair of leaf switches is met; a sample
+of both. A node takes part in one measurement of a round, and so does each of its ports.
 """
 
 from __future__ import annotations
@@ -20,13 +19,18 @@ from validation.schedule import directed_rounds, evenly, tournament_round, tourn
 
 ALL_PAIRS_PORTS = 64
 """Up to this many ports, of all or of a rail or a leaf switch, every pair is measured. Project default."""
+MOST_ROUNDS = 126
+"""Rounds (each in both directions) of all rails together, beyond which fewer pairs are measured: twice those of 64
+ports. Project default."""
 BY_LEAF_PORTS = 1024
 """Up to this many ports of a rail all pairs of each leaf switch are measured, of more a sample. Project default."""
 SAMPLED_ROUNDS = 8
-"""Rounds (each in both directions) of a rail without declared leaf switches, and partners of each port."""
+"""Rounds (each in both directions) of a sampled rail without declared leaf switches. Project default."""
 CROSS_ROUNDS = 6
 """At least so many rounds lead from each leaf switch to others: without oversubscription every uplink of p ports and
 uplinks is then met but for e^-6, 0.25 %. Project default."""
+FURTHER_ROUNDS = 64
+"""At most so many more, for leaf switches with fewer ports than others: one port meets one other switch in a round."""
 INSIDE_ROUNDS = 2
 """Rounds inside each leaf switch, where these are sampled."""
 
@@ -105,21 +109,46 @@ def _by_rails(ends: Sequence[End]) -> tuple[list[list[Couple]], Method]:
         nth[end.at.node, end.network] += 1
         rails[end.network, nth[end.at.node, end.network]].append(place)
     rounds: list[list[Couple]] = []
-    sparsest: Method = "by rail"
-    for rail in rails.values():
-        leaves: dict[str | None, list[int]] = defaultdict(list)
-        for place in rail:
-            leaves[ends[place].leaf].append(place)
-        if len(rail) <= ALL_PAIRS_PORTS:
-            rounds += _tournaments(ends, [rail])
-        elif len(leaves) < 2:
-            rounds += _kept(ends, rail, evenly(SAMPLED_ROUNDS, tournament_rounds(len(rail))))
-            sparsest = "sampled"
-        else:
-            whole = len(rail) <= BY_LEAF_PORTS and max(map(len, leaves.values())) <= ALL_PAIRS_PORTS
-            rounds += _by_leaves(ends, list(leaves.values()), None if whole else INSIDE_ROUNDS)
-            sparsest = "by leaf" if whole and sparsest != "sampled" else "sampled"
-    return _with_the_rest(ends, rounds), sparsest
+    methods: tuple[Method, ...] = ("by rail", "by leaf", "sampled")
+    for method in methods:
+        made: dict[tuple[object, ...], list[list[Couple]] | None] = {}
+        found: list[list[list[Couple]] | None] = []
+        for rail in rails.values():
+            shape = _shape([ends[place] for place in rail])
+            if shape not in made:  # rails are alike as a rule
+                made[shape] = _rail([ends[place] for place in rail], method)
+            alike = made[shape]
+            found.append(alike and [[(rail[a], rail[b]) for a, b in one] for one in alike])
+        if None in found:
+            continue
+        rounds = [one for some in found for one in some or ()]
+        if len(rounds) <= MOST_ROUNDS:
+            break
+    return _with_the_rest(ends, rounds), method
+
+
+def _shape(rail: Sequence[End]) -> tuple[object, ...]:
+    """Equal for two rails whose ports meet in the same way."""
+    leaves: dict[str | None, int] = {}
+    apart: dict[str, int] = {}
+    return tuple((leaves.setdefault(e.leaf, len(leaves)), apart.setdefault(e.apart, len(apart)), e.leaf is None)
+                 for e in rail)  # fmt: skip
+
+
+def _rail(rail: Sequence[End], method: Method) -> list[list[Couple]] | None:
+    """The rounds of a rail by a method, by places in it; None where the rail is too large for the method."""
+    leaves: dict[str | None, list[int]] = defaultdict(list)
+    for place, end in enumerate(rail):
+        leaves[end.leaf].append(place)
+    every = range(len(rail))
+    if method == "by rail" or (method == "by leaf" and len(rail) <= ALL_PAIRS_PORTS):
+        return _tournaments(rail, [every]) if len(rail) <= ALL_PAIRS_PORTS else None
+    if method == "by leaf":
+        small = len(rail) <= BY_LEAF_PORTS and max(map(len, leaves.values())) <= ALL_PAIRS_PORTS
+        return _by_leaves(rail, list(leaves.values()), None) if small and len(leaves) > 1 else None
+    if len(leaves) > 1 and len(rail) > SAMPLED_ROUNDS:
+        return _by_leaves(rail, list(leaves.values()), INSIDE_ROUNDS)
+    return _tournaments(rail, [every], SAMPLED_ROUNDS)
 
 
 def _kept(ends: Sequence[End], group: Sequence[int], numbers: Iterable[int]) -> list[list[Couple]]:
@@ -169,18 +198,16 @@ def _by_leaves(ends: Sequence[End], leaves: Sequence[Sequence[int]], inside: int
             found += [c for c in tournament_round(rest, turn) if _pair(ends, *c) and _sorted(*c) not in met]
         met |= {_sorted(*couple) for couple in found}
         rounds.append(found)
-    return rounds + _missing_leaves(ends, leaves, met, count)
+    return rounds + _missing_leaves(ends, leaves, met)
 
 
-def _missing_leaves(
-    ends: Sequence[End], leaves: Sequence[Sequence[int]], met: set[Couple], most: int
-) -> list[list[Couple]]:
-    """Further rounds for pairs of leaf switches that were not met, as where some have few ports; `most` of them."""
+def _missing_leaves(ends: Sequence[End], leaves: Sequence[Sequence[int]], met: set[Couple]) -> list[list[Couple]]:
+    """Further rounds for pairs of leaf switches that were not met, as where some have few ports."""
     number = {place: at for at, leaf in enumerate(leaves) for place in leaf}
     seen = {_sorted(number[a], number[b]) for a, b in met}
     left = [(one, other) for one in range(len(leaves)) for other in range(one) if (other, one) not in seen]
     rounds: list[list[Couple]] = []
-    while left and len(rounds) < most:
+    while left and len(rounds) < FURTHER_ROUNDS:
         busy: set[int] = set()
         found, later = [], []
         for one, other in left:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from validation.coverage import percent
 from validation.model_base import Endpoint
-from validation.pairing import ALL_PAIRS_PORTS, BY_LEAF_PORTS, CROSS_ROUNDS, SAMPLED_ROUNDS, End, pair_up
+from validation.pairing import ALL_PAIRS_PORTS, BY_LEAF_PORTS, MOST_ROUNDS, SAMPLED_ROUNDS, End, pair_up
 
 
 def ends(nodes: int, leaf: int = 0, rails: int = 1, flat: bool = False, hosts: int = 0) -> list[End]:
@@ -84,7 +84,7 @@ def test_sites_of_any_size(given):
     assert coverage.leaf_pairs_possible == len(leaves)
 
 
-@pytest.mark.parametrize("nodes", [65, 66, 97, 128, 129, 500, 1000, BY_LEAF_PORTS, BY_LEAF_PORTS + 1, 2000])
+@pytest.mark.parametrize("nodes", [65, 66, 97, 128, 129, 500, 1000, BY_LEAF_PORTS, BY_LEAF_PORTS + 8, 2000])
 @pytest.mark.parametrize("leaf", [8, 16, 32, 40])
 def test_every_port_and_every_pair_of_leaf_switches_is_met(nodes, leaf):
     found, pairs, directed = looked_at(ends(nodes, leaf))
@@ -93,10 +93,10 @@ def test_every_port_and_every_pair_of_leaf_switches_is_met(nodes, leaf):
     assert coverage.leaf_pairs == coverage.leaf_pairs_possible > 0
     assert (coverage.escape_port, coverage.escape_leaves) == (0, 0)
     assert coverage.escape_uplink is not None
-    assert 0 < coverage.escape_uplink < 0.01
+    assert 0 < coverage.escape_uplink < 0.03  # of leaf switches of one size 0.0025
     assert set(directed.values()) == {1}
     partners = Counter(end for pair in pairs for end in pair)
-    assert min(partners.values()) >= CROSS_ROUNDS / 2
+    assert min(partners.values()) >= 3
     assert coverage.method == ("by leaf" if nodes <= BY_LEAF_PORTS else "sampled")
     if coverage.method == "by leaf":
         inside = sum(n * (n - 1) // 2 for n in Counter(i // leaf for i in range(nodes)).values())
@@ -123,6 +123,26 @@ def test_above_64_ports_rails_are_measured_one_after_another(flat):
     assert all(len({end.port for end in pair}) == 1 for pair in pairs)
     assert found.coverage.pairs_possible == (66 * 64 if flat else 66 * 8)
     assert found.coverage.whole is not flat  # in one network a port could meet the others' other rails too
+
+
+def test_rails_that_would_take_too_long_are_sampled():
+    """64 nodes with 8 rails: all pairs of each rail would be 504 rounds, and of each leaf switch 31 and more."""
+    found, _, _ = looked_at(ends(64, leaf=32, rails=8))
+    assert found.coverage.method == "sampled"
+    assert len(found.rounds) == 2 * 8 * 8
+    assert found.coverage.leaf_pairs == found.coverage.leaf_pairs_possible == 8
+    fewer, _, _ = looked_at(ends(64, leaf=16, rails=5))
+    assert fewer.coverage.method == "sampled"
+    one, _, _ = looked_at(ends(64, leaf=32, rails=2))
+    assert one.coverage.method == "by rail"
+    assert len(one.rounds) == 2 * MOST_ROUNDS
+
+
+def test_rails_that_differ_are_each_planned_for_themselves():
+    """Storage nodes on the first rail alone: what holds of one rail is not taken for the others."""
+    given = [*ends(70, rails=2), *(End(Endpoint(node=f"s{i}", port="fab0"), f"s{i}", "net0") for i in range(9))]
+    found, _, _ = looked_at(given)
+    assert found.coverage.ports_measured == 149
 
 
 def test_virtual_machines_of_one_host_are_no_pair_but_all_are_met():

@@ -16,6 +16,7 @@ from toolkit.baselines import measured_by, with_baseline
 from toolkit.commands.formats import format_option
 from toolkit.commands.options import inventory_option, runs_dir_option, training_options
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
+from toolkit.commands.validate_outline import outline_here, outlines, print_outlines
 from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.errors import UsageFault
@@ -94,6 +95,7 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
+@click.option("--plan-only", is_flag=True, help="Print rounds and minutes of each kind alone, also of a large fleet.")
 @format_option(none=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout: the verdict, or the plan.")
 @runs_dir_option
@@ -124,6 +126,7 @@ def validate(
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
+    plan_only: bool,
     formats: tuple[str, ...],
     as_json: bool,
     runs_dir: Path,
@@ -141,6 +144,7 @@ def validate(
     toolkit validate --fabric tcp10 --suite remoting      GPUs over the network; wants the GPU servers to itself
     toolkit validate --suite training --models resnet50,vgg16 --batch 64,128 --gpus 1,8,16
     toolkit validate --fabric tcp10 --dry-run             what would be measured, how long it takes
+    toolkit validate --fabric roce400 -i fleet --plan-only  the same in a few lines, of thousands of nodes
     toolkit validate --resume runs/2026-11-21T10-15-00Z-tcp10
     toolkit validate --rejudge RUN --waivers waivers.yml  after the customer has decided
     toolkit validate --fabric tcp10,roce10,roce40         one run after the other, and a page with all side by side
@@ -158,12 +162,14 @@ def validate(
     ]
     if len(chosen) > 1:
         raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
-    if (resume or rejudge) and (suites or soak or dry_run):
-        raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite and --dry-run")
+    if (resume or rejudge) and (suites or soak or dry_run or plan_only):
+        raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite, --dry-run and --plan-only")
     if baseline and (resume or rejudge):
         raise UsageFault(
             "--baseline is for a new run; a run that has one keeps it; of an old one: toolkit judge --criteria"
         )
+    if dry_run and plan_only:
+        raise UsageFault("--dry-run and --plan-only exclude each other; --dry-run prints every measurement")
     if branding and (resume or rejudge):
         raise UsageFault("--branding is for a new run; for an old one: toolkit report RUN --branding FILE")
     if sum(given is not None for given in (minutes, hours, soak)) > 1:
@@ -195,10 +201,17 @@ def validate(
     elif resume:
         go_on(rundir.find(runs_dir, resume), formats, as_json)
     elif here:
-        _one(asked_here(_check_suites(suites), quick, anyway, minutes), dry_run, formats, as_json, runs_dir)
+        alone = asked_here(_check_suites(suites), quick, anyway, minutes)
+        if plan_only:
+            print_outlines([outline_here(alone)], as_json)
+            return
+        _one(alone, dry_run, formats, as_json, runs_dir)
     else:
         options = trained if minutes is None else {**trained, "minutes": minutes}
         agreed = (profile, waivers)
+        if plan_only:
+            print_outlines(outlines(fabric_name, inventory, _check_suites(suites), agreed, options), as_json)
+            return
         begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir, baseline)
 
 

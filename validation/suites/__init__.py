@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.model import Plan, Scalar, Topology
+from validation.model import Coverage, LeftOut, Measurement, Plan, Scalar, Topology
 from validation.suites import (
     asbuilt,
     burnin,
@@ -21,7 +22,20 @@ from validation.suites import (
 )
 from validation.suites.common import Part, PlanError, Request
 
-__all__ = ["ALONE", "DEFAULT", "SUITES", "UNASKED", "WORDS", "Part", "PlanError", "Request", "SuiteFunc", "make_plan"]
+__all__ = [
+    "ALONE",
+    "DEFAULT",
+    "SUITES",
+    "UNASKED",
+    "WORDS",
+    "Part",
+    "PlanError",
+    "Planned",
+    "Request",
+    "SuiteFunc",
+    "make_plan",
+    "plan_rounds",
+]
 
 SuiteFunc = Callable[[Request], Part]
 SUITES: dict[str, SuiteFunc] = {
@@ -58,6 +72,16 @@ OPTIONS: dict[str, str] = {
 WORDS: dict[str, str] = {**training_choice.OPTIONS, **training_long.WORDS}
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What all suites together plan. The measurements of a round of pairs are made only when they are looked at."""
+
+    suites: tuple[str, ...]
+    rounds: tuple[Sequence[Measurement], ...]
+    left_out: tuple[LeftOut, ...]
+    coverage: tuple[Coverage, ...]
+
+
 def make_plan(
     run: str,
     topology: Topology,
@@ -72,6 +96,28 @@ def make_plan(
     PlanError where a suite or option is unknown, or where a selected suite would measure nothing: a run of zero
     measurements cannot exist.
     """
+    planned = plan_rounds(topology, fabric, criteria, suites, options)
+    rounds = [list(one) for one in planned.rounds]
+    return Plan(
+        run=run,
+        fabric=fabric.name,
+        suites=planned.suites,
+        measurements=tuple(m for r in rounds for m in r),
+        rounds=tuple(tuple(m.id for m in r) for r in rounds),
+        left_out=planned.left_out,
+        coverage=planned.coverage,
+        estimated_s=round(sum(max(m.estimated_s for m in r) for r in rounds), 1),
+    )
+
+
+def plan_rounds(
+    topology: Topology,
+    fabric: Fabric,
+    criteria: Iterable[Criterion],
+    suites: Sequence[str],
+    options: Mapping[str, Scalar] | None = None,
+) -> Planned:
+    """As `make_plan`, with the same errors, without a measurement of each pair."""
     if not suites:
         raise PlanError(f"no suite selected; choose from {', '.join(SUITES)}")
     for suite in suites:
@@ -109,16 +155,12 @@ def make_plan(
         if not part.rounds and not (some and part.excused):
             why = "; ".join(left.why for left in part.left_out) or "no criterion of it applies to this fabric"
             raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
-    rounds = [list(r) for _, part in parts for r in part.rounds]
+    rounds = [r for _, part in parts for r in part.rounds]
     if "preflight" in chosen and len(chosen) > 1:
         rounds += preflight.closing(request)
-    return Plan(
-        run=run,
-        fabric=fabric.name,
+    return Planned(
         suites=tuple(chosen),
-        measurements=tuple(m for r in rounds for m in r),
-        rounds=tuple(tuple(m.id for m in r) for r in rounds),
+        rounds=tuple(rounds),
         left_out=tuple(dict.fromkeys(left for _, part in parts for left in part.left_out)),
         coverage=tuple(dict.fromkeys(one for _, part in parts for one in part.coverage)),
-        estimated_s=round(sum(max(m.estimated_s for m in r) for r in rounds), 1),
     )

@@ -13,7 +13,7 @@ from validation.fabric import Fabric
 from validation.load import ConfigError
 from validation.model import Coverage, Endpoint, LeftOut, Measurement, Node, Port, Topology
 from validation.model_base import Same
-from validation.pairing import ALL_PAIRS_PORTS, End, Pairing, pair_up
+from validation.pairing import End, Pairing, pair_up
 
 PORTS = "fabric ports"
 RDMA_PORTS = "fabric ports with RDMA"
@@ -141,7 +141,7 @@ def pair_rounds(
     if found.rounds and found.coverage not in part.coverage:
         part.coverage.append(found.coverage)
     if found.rounds and not found.coverage.whole:
-        part.leave_out(f"pairs of {what}, above {ALL_PAIRS_PORTS} of which not all are measured: {found.coverage.text}")
+        part.leave_out(found.coverage.brief)
     return [PairRound(pairs, make) for pairs in found.rounds]
 
 
