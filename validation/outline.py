@@ -14,10 +14,12 @@ from validation.model_base import Model
 from validation.suites import Planned
 from validation.suites.common import PairRound
 
-PROBE_CPU_S = 0.05
-"""CPU seconds of the controller for each probe that it starts over ssh. Measured: benchmarks/README.md."""
+PROBE_CPU_S = 0.012
+"""CPU seconds of the controller for each probe that it starts over ssh, its own and of the ssh program. Measured:
+benchmarks/controller.py."""
 RECORD_S = 0.03
-"""Seconds of the controller for each measurement that it writes down, one after another: files that are flushed."""
+"""Seconds of the controller for each measurement that it writes down, one after another: ten files and folders that are
+flushed, at 3 ms each (benchmarks/README.md)."""
 
 
 class Step(Model):

@@ -41,6 +41,11 @@ def test_each_host_gets_its_address_and_a_port_for_each_rail() -> None:
     }
 
 
+def test_a_leaf_switch_of_each_rail() -> None:
+    found = given(RULES + "      leaf: su1-leaf{rail}\n")
+    assert [port["leaf"] for port in found["gpu1"]["fabric_ports"]] == ["su1-leaf0", "su1-leaf1", "su1-leaf2"]
+
+
 def test_what_stands_at_the_host_stays_and_its_own_address_counts() -> None:
     found = given(gpu1={"fabric_ports": []}, gpu2={"ansible_host": "198.51.100.99"})
     assert found["gpu1"] == {"ansible_host": "198.51.100.31"}
