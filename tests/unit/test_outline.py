@@ -81,9 +81,9 @@ def test_what_is_printed_names_rounds_minutes_coverage_and_that_it_is_no_verdict
 
 
 def test_a_fleet_is_outlined_without_a_measurement_of_each_pair():
-    """Its plan would be 240,000 measurements: a minute and more than a gigabyte."""
-    nodes = hardware([f"gpu{i}" for i in range(5000)])
+    """Of 10,000 nodes the plan would be 240,000 measurements and more than a gigabyte."""
+    nodes = hardware([f"gpu{i}" for i in range(2000)])
     began = time.process_time()
     found = outline("tcp10", nodes, plan_rounds(nodes, load_fabric("tcp10"), CRITERIA, ("preflight", "transport")), 2)
-    assert found.measurements > 100_000
-    assert time.process_time() - began < 15  # measured: about 1 s
+    assert found.measurements > 45_000
+    assert time.process_time() - began < 10  # measured: below a second

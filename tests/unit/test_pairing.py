@@ -63,7 +63,7 @@ SITES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(SITES)
 def test_sites_of_any_size(given):
     found, _, directed = looked_at(given)
@@ -84,8 +84,8 @@ def test_sites_of_any_size(given):
     assert coverage.leaf_pairs_possible == len(leaves)
 
 
-@pytest.mark.parametrize("nodes", [65, 66, 97, 128, 129, 500, 1000, BY_LEAF_PORTS, BY_LEAF_PORTS + 8, 2000])
-@pytest.mark.parametrize("leaf", [8, 16, 32, 40])
+@pytest.mark.parametrize("nodes", [65, 97, 129, 1000, BY_LEAF_PORTS + 8])
+@pytest.mark.parametrize("leaf", [8, 32, 40])
 def test_every_port_and_every_pair_of_leaf_switches_is_met(nodes, leaf):
     found, pairs, directed = looked_at(ends(nodes, leaf))
     coverage = found.coverage
@@ -194,11 +194,11 @@ def test_the_same_site_has_the_same_pairs():
     assert pair_up(ends(300, 20), "x") == pair_up(ends(300, 20), "x")
 
 
-def test_ten_thousand_ports_take_seconds_at_most():
+def test_four_thousand_ports_take_a_moment():
     began = time.process_time()
-    found, _, _ = looked_at(ends(10_000, 40))
-    assert found.coverage.leaf_pairs == found.coverage.leaf_pairs_possible == 250 * 249 / 2
-    assert time.process_time() - began < 30  # measured: 1.5 s, of which the pairing half a second
+    found = pair_up(ends(4000, 40), "fabric ports")
+    assert found.coverage.leaf_pairs == found.coverage.leaf_pairs_possible == 100 * 99 / 2
+    assert time.process_time() - began < 10  # measured: 0.3 s, and of 10,000 ports 0.8 s
 
 
 @pytest.mark.parametrize(
