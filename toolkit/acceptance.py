@@ -17,7 +17,8 @@ from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
 from validation.baseline import NAME as BASELINE
 from validation.catalogue import load_criteria, read_criteria
-from validation.consistency import check_documents, read_evidence
+from validation.checked import known
+from validation.consistency import check_documents, known_evidence
 from validation.execute import HereLauncher, Launcher, SshLauncher, run_plan
 from validation.execute.measure import utc_now
 from validation.execute.store import Store
@@ -227,7 +228,7 @@ def refuse_contradictions(run_dir: Path) -> None:
 def finished(run_dir: Path) -> set[str]:
     """Ids of the measurements whose last result can be used; the others are measured again on resume."""
     run = RunFiles(run_dir)
-    faults = read_evidence(run).faults
+    faults = known_evidence(run, known(run)).faults
     last = {result.measurement: result.status for result in run.results}
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
 
@@ -256,7 +257,7 @@ def judge_run(run_dir: Path) -> VerdictDoc:
     """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json."""
     if not (run_dir / RESULTS).exists():
         Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
-    verdict = judge_files(run_dir)
+    verdict = judge_files(run_dir, again=True)
     rundir.write_document(run_dir / VERDICT, verdict)
     return verdict
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
+from validation import checked
 from validation.judging.documents import (
     Conflict,
     Evidence,
@@ -45,26 +46,61 @@ def _words(run_dir: Path, conflict: Conflict) -> str:
 
 
 def read_evidence(run: RunFiles) -> Evidence:
-    """What is wrong with the results of a run, by their raw logs."""
+    """What is wrong with the results of a run, by their raw logs, all of which are read."""
+    return _read(run, checked.State(), None)[0]
+
+
+def known_evidence(run: RunFiles, before: checked.Known | None, agree: bool = False) -> Evidence:
+    """The same, of the raw logs that changed since they were last read on this machine; what is found is remembered.
+
+    `before` is what was known of the run; `agree`: `check_documents` found nothing against it.
+    """
+    state = checked.look(run)
+    if before and before.evidence and before.whole and before.all_same(state, [m.id for m in run.plan.measurements]):
+        if before.results is not None:
+            run.take(before.results)
+        if agree and not before.documents:
+            checked.keep(run, state, before.found, frozenset(), before.evidence, agree)
+        return before.evidence
+    evidence, found, unsure = _read(run, state, before)
+    checked.keep(run, state, found, unsure, evidence, agree)
+    return evidence
+
+
+def _read(
+    run: RunFiles, state: checked.State, before: checked.Known | None
+) -> tuple[Evidence, dict[int, Sequence[str]], frozenset[str]]:
+    """What is wrong; the faults of each line that has some; measurements with logs outside of their own folder."""
     root = os.path.realpath(run.folder)
     folders = _folders(root)
     shared = shared_logs(run.results)
-    lines: dict[str, list[Result]] = defaultdict(list)
-    for result in run.results:
-        lines[result.measurement].append(result)
+    lines: dict[str, list[tuple[int, Result]]] = defaultdict(list)
+    for number, result in enumerate(run.results):
+        lines[result.measurement].append((number, result))
     faults: dict[str, str] = {}
     notes = out_of_order(run.results)
+    own: dict[int, Sequence[str]] = {}
+    unsure = set()
     for m in run.plan.measurements:
         mine = lines[m.id]
-        found = []
-        for result in mine:
-            raw = {log.path: _content(root, log.path, folders.get(m.id, {})) for log in result.provenance.raw}
-            found.append(line_faults(m, result, raw))
-        why, more = faults_of(run.info, m, mine, found, shared, _logs(run.folder, m.id, folders))
+        beside = folders.get(m.id, {})
+        found: list[Sequence[str]] = []
+        for number, result in mine:
+            if before is not None and number < before.lines and before.same(state, m.id):
+                found.append(before.found.get(number, ()))
+            else:
+                raw = {log.path: _content(root, log.path, beside) for log in result.provenance.raw}
+                found.append(line_faults(m, result, raw))
+            if found[-1]:
+                own[number] = found[-1]
+            if not all(beside.get(log.path) for log in result.provenance.raw):
+                unsure.add(m.id)
+        results = [result for _, result in mine]
+        why, more = faults_of(run.info, m, results, found, shared, _logs(run.folder, m.id, folders))
         notes += more
         if why:
             faults[m.id] = why
-    return Evidence(faults, tuple(notes))
+    return Evidence(faults, tuple(notes)), own, frozenset(unsure)
 
 
 _Folder = dict[str, bool]

@@ -147,12 +147,21 @@ def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
     elsewhere means that the file was edited or damaged, a line of another run that files were mixed up: ConfigError
     with its line.
     """
+    return parse_results(path, results_text(path), run)
+
+
+def results_text(path: Path) -> bytes:
+    """results.jsonl as it stands; nothing where it is not there."""
     try:
-        raw = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
-        return [], None
+        return b""
     except OSError as e:
         raise ConfigError(f"{path}: {e.strerror or e}") from None
+
+
+def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str | None]:
+    """As `read_results`, of the text `raw` of the file `path`."""
     lines = raw.split(b"\n")
     unfinished = lines.pop()  # b"" where the file ends with a newline
     results: list[Result] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeVar
 
 from pydantic import Field
@@ -109,6 +110,14 @@ class Result(Model):
     def values(self, metric: str) -> list[float]:
         """All samples of `metric`, in order."""
         return [s.value for s in self.samples if s.metric == metric]
+
+    def samples_in(self, metric: str) -> Mapping[str, Sequence[float]]:
+        """The samples of `metric` by their unit, of which a sound result has one."""
+        found: dict[str, list[float]] = {}
+        for s in self.samples:
+            if s.metric == metric:
+                found.setdefault(s.unit, []).append(s.value)
+        return found
 
     def facts_of(self, form: type[F]) -> F | None:
         """The facts where they are of that form, else None."""

@@ -5,23 +5,31 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from validation.consistency import check_documents, read_evidence
+from validation.checked import documents_of, known
+from validation.consistency import check_documents, known_evidence, read_evidence
 from validation.judge import judge
+from validation.judging.documents import remarks
 from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.parsers.common import place
+from validation.release import release
 from validation.runfiles import RunFiles
 
 
-def judge_files(run: Path | RunFiles) -> VerdictDoc:
-    """The verdict on a run by its directory; writes nothing. ConfigError with one line where a document is damaged, or
-    contradicts another.
+def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
+    """The verdict on a run by its directory; writes nothing there. ConfigError with one line where a document is
+    damaged, or contradicts another.
+
+    `again`: raw logs that this user's toolkit has read on this machine, and that did not change since, are not read
+    once more (docs/evidence.md). Whoever signs or verifies reads all.
     """
     run = RunFiles.of(run)
-    remarks = check_documents(run)
+    before = known(run) if again else None
+    agree = before is not None and before.documents == documents_of(run)
+    notes_on = remarks(run.info, release()) if agree else check_documents(run)
     waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
-    evidence = read_evidence(run)
-    notes = (*remarks, *((run.torn,) if run.torn else ()), *evidence.notes)
+    evidence = known_evidence(run, before, agree=True) if again else read_evidence(run)
+    notes = (*notes_on, *((run.torn,) if run.torn else ()), *evidence.notes)
     try:
         found = replace(evidence, notes=notes)
         return judge(

@@ -12,7 +12,7 @@ from validation.built import HowBuilt
 from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
-from validation.load import ConfigError, Source, load_json, read_results, read_source
+from validation.load import ConfigError, Source, load_json, parse_results, read_source, results_text
 from validation.model import Plan, Result, RunInfo, Topology
 from validation.profile import Profile, load_profile
 from validation.reference import Reference, load_reference, reference_files
@@ -101,7 +101,16 @@ class RunFiles:
 
     @cached_property
     def _recorded(self) -> tuple[list[Result], str | None]:
-        return read_results(self.folder / RESULTS, self.info.run)
+        return parse_results(self.folder / RESULTS, self.text, self.info.run)
+
+    @cached_property
+    def text(self) -> bytes:
+        """results.jsonl as it stands."""
+        return results_text(self.folder / RESULTS)
+
+    def take(self, results: list[Result]) -> None:
+        """Have `results` stand for those of `text`: they are the same, and were read before."""
+        self.__dict__["_recorded"] = (results, None)
 
     @property
     def results(self) -> list[Result]:

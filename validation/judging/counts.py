@@ -67,12 +67,12 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
             judged.append(gone)
             continue
         result = case.latest[m.id]
-        mine = [s for s in result.samples if s.metric == criterion.metric]
-        values = [s.value for s in mine]
+        mine = result.samples_in(criterion.metric or "")
+        values = [value for some in mine.values() for value in some]
         why = ""
         if not values or not all(math.isfinite(v) and v >= 0 for v in values) or bound is None:
             why = f"{m.id} has a result, but no usable {criterion.metric} in {criterion.unit} in it"
-        elif other := sorted({s.unit for s in mine} - {criterion.unit}):
+        elif other := sorted(mine.keys() - {criterion.unit}):
             why = f"{m.id}: {criterion.metric} in {', '.join(other)} instead of {criterion.unit}"
         elif unsaid := _CHECKS.get(m.kind, _nothing)(m, result, max(values)):
             why = f"{m.id}: {unsaid}"

@@ -107,13 +107,13 @@ def where(nodes: Sequence[str], op: str = "") -> Subject:
 
 def samples_of(criterion: Criterion, measurement: Measurement, result: Result | None) -> list[float] | str:
     """The usable samples of a result, or words that say why there are too few."""
-    mine = [s for s in result.samples if s.metric == criterion.metric] if result else []
+    mine = result.samples_in(criterion.metric or "") if result else {}
     if not mine:
         return f"{measurement.id} has a result, but no {criterion.metric} in it"
-    wrong = {s.unit for s in mine} - {_unit(criterion)}
+    wrong = mine.keys() - {_unit(criterion)}
     if wrong:
         return f"{measurement.id}: {criterion.metric} in {', '.join(sorted(wrong))} instead of {_unit(criterion)}"
-    values = [s.value for s in mine]
+    values = list(mine[_unit(criterion)])
     if not all(map(math.isfinite, values)):
         return f"{measurement.id}: a sample of {criterion.metric} is no finite number"
     asked = measurement.params.get(criterion.samples_asked or "")

@@ -1,0 +1,231 @@
+"""What is known of a run since its raw logs were last read on this machine, so that they need not be read each time.
+
+It stands in this user's cache folder, not in the run: whoever edits the run does not edit it, and a run that came from
+elsewhere has none. docs/evidence.md says when raw logs are not read once more, and why no damage gains by it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import platform
+import time
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from validation.columns import Columns, packed
+from validation.frames import Frame, cache_folder, read_frames, write_frames
+from validation.judging.documents import Evidence
+from validation.model import Result
+from validation.release import release
+from validation.runfiles import PLAN, RUN, RunFiles
+
+LEAST = 500
+"""Results of a run below which nothing is kept of it: reading all its raw logs takes a tenth of a second."""
+SETTLED_NS = 2_000_000_000
+"""How old a file's last change must be before its time can tell it from a later one: file systems count in steps of up
+to 2 s."""
+_SIZE = 16  # bytes of a folder's state
+_FORM = 1
+
+
+@dataclass(frozen=True)
+class State:
+    """Of the folders of raw logs, by measurement: a digest of names, sizes, places and times of all that is in each.
+
+    `settled`: those in which everything is old enough for its times to tell.
+    """
+
+    folders: Mapping[str, bytes] = field(default_factory=dict)
+    settled: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Known:
+    """What was found when all was read. `found`: line (from 0) of results.jsonl -> faults, for lines with some;
+    `lines`: how many were looked at; `whole`: these are all lines that the run has now; `folders`: the state in which each folder was read; `evidence`: what it came to,
+    None where something may have changed that no state shows.
+    """
+
+    documents: str
+    lines: int
+    whole: bool
+    found: Mapping[int, Sequence[str]]
+    folders: Mapping[str, bytes]
+    evidence: Evidence | None
+    results: list[Result] | None
+
+    def same(self, state: State, measurement: str) -> bool:
+        """True where the folder of a measurement is as it was when its logs were read."""
+        return self.folders.get(measurement) == state.folders.get(measurement) is not None
+
+    def all_same(self, state: State, measurements: Sequence[str]) -> bool:
+        """True where all of them are, or still have no folder."""
+        return all(self.folders.get(id_) == state.folders.get(id_) for id_ in measurements)
+
+
+def documents_of(run: RunFiles) -> str:
+    """One hash for the documents of a run and the toolkit that looks at them."""
+    return _hash(toolkit(), run.source(RUN).sha256, *(f"{name} {value}" for name, value in sorted(run.hashes.items())))
+
+
+def look(run: RunFiles) -> State:
+    """The state of all folders of raw logs, before any is read. A link instead of a folder has none that tells."""
+    raw = os.path.join(os.path.realpath(run.folder), "raw")  # noqa: PTH118
+    folders: dict[str, bytes] = {}
+    settled = set()
+    before = time.time_ns() - SETTLED_NS
+    with contextlib.suppress(OSError):
+        if os.path.islink(raw):  # noqa: PTH114
+            return State()
+        with os.scandir(raw) as found:
+            for folder in found:
+                folders[folder.name], newest = _state(folder)
+                if newest < before and folders[folder.name]:
+                    settled.add(folder.name)
+    return State(folders, frozenset(settled))
+
+
+def _state(folder: os.DirEntry[str]) -> tuple[bytes, int]:
+    """The digest of a folder, b"" where it has none, and when something in it was last changed, in ns."""
+    if not folder.is_dir(follow_symlinks=False):
+        return b"", 0
+    seen = []
+    newest = 0
+    try:
+        with os.scandir(folder.path) as logs:
+            for log in logs:
+                s = log.stat(follow_symlinks=False)
+                newest = max(newest, s.st_mtime_ns, s.st_ctime_ns)
+                seen.append((log.name, s.st_mode, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
+    except OSError:
+        return b"", 0
+    return hashlib.blake2b(repr(sorted(seen)).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest(), newest
+
+
+def known(run: RunFiles) -> Known | None:
+    """What is known of a run as its plan and its lines are now; None where that is nothing."""
+    try:
+        path = _path(run.folder)
+    except (OSError, RuntimeError):
+        return None
+    try:
+        (state,), _ = read_frames(path.with_suffix(".state"))
+        said, text = state.said, run.text
+        if said["identity"] != _identity(run) or len(text) < said["size"]:
+            return None
+        if hashlib.sha256(memoryview(text)[: said["size"]]).hexdigest() != said["sha256"]:
+            return None
+        digests = state.columns["folders"].tobytes()
+        folders = {id_: digests[at * _SIZE : (at + 1) * _SIZE] for at, id_ in enumerate(said["folders"])}
+        evidence = None
+        whole = len(text) == said["size"]
+        if said["evidence"] is not None and whole:
+            evidence = Evidence(said["evidence"]["faults"], tuple(said["evidence"]["notes"]))
+        frames = read_frames(path.with_suffix(".columns"))[0] if whole else []
+        return Known(
+            documents=said["documents"],
+            lines=said["lines"],
+            whole=whole,
+            found={int(line): faults for line, faults in said["found"].items()},
+            folders=folders,
+            evidence=evidence,
+            results=_results(run, frames, said["sha256"]),
+        )
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None  # not as this release writes it
+
+
+def _results(run: RunFiles, frames: Sequence[Frame], sha256: str) -> list[Result] | None:
+    if not frames or frames[-1].said["sha256"] != sha256:
+        return None
+    return [result for frame in frames for result in Columns(frame, run.info.run, run.text).results()]
+
+
+def keep(
+    run: RunFiles,
+    state: State,
+    found: Mapping[int, Sequence[str]],
+    unsure: frozenset[str],
+    evidence: Evidence,
+    agree: bool,
+) -> None:
+    """Remember what all lines of a run came to. `found`: line -> faults, of lines with some; `unsure`: measurements
+    whose logs lie where no state of a folder shows a change; `agree`: the documents of the run were looked at, and
+    contradict each other nowhere.
+    """
+    results = run.results
+    if len(results) < LEAST or run.torn:
+        return
+    folders = {id_: digest for id_, digest in state.folders.items() if id_ in state.settled and id_ not in unsure}
+    sure = not unsure and len(folders) == len(state.folders)
+    size, sha256 = len(run.text), hashlib.sha256(run.text).hexdigest()
+    said: dict[str, Any] = {
+        "identity": _identity(run),
+        "documents": documents_of(run) if agree else "",
+        "size": size,
+        "sha256": sha256,
+        "lines": len(results),
+        "found": {str(line): list(faults) for line, faults in found.items()},
+        "folders": list(folders),
+        "evidence": {"faults": dict(evidence.faults), "notes": list(evidence.notes)} if sure else None,
+    }
+    try:
+        path = _path(run.folder)
+    except (OSError, RuntimeError):
+        return
+    _grow(run, path.with_suffix(".columns"), sha256)
+    write_frames(path.with_suffix(".state"), [Frame(said, {"folders": array("B", b"".join(folders.values()))})])
+
+
+def _grow(run: RunFiles, path: Path, sha256: str) -> None:
+    """Append the columns of the lines that are not there yet; begin anew where others are there."""
+    frames, behind = read_frames(path)
+    if frames and frames[-1].said["sha256"] == sha256:
+        return
+    begin, lines = 0, 0
+    if frames:
+        begin, lines = frames[-1].columns["end"][-1], sum(len(frame.columns["end"]) for frame in frames)
+        if hashlib.sha256(memoryview(run.text)[:begin]).hexdigest() != frames[-1].said["sha256"]:
+            begin, lines, behind = 0, 0, 0
+    ends, at = [], begin
+    for _ in run.results[lines:]:
+        at = run.text.index(b"\n", at) + 1
+        ends.append(at)
+    made = packed(run.results[lines:], begin, ends)
+    if made is not None and at == len(run.text):
+        write_frames(path, [Frame({**made.said, "sha256": sha256}, made.columns)], behind)
+
+
+def _identity(run: RunFiles) -> str:
+    """What decides, beside lines and logs, what is wrong with a result."""
+    return _hash(str(_FORM), toolkit(), run.info.run, run.info.created, run.hashes.get(PLAN, ""))
+
+
+def _path(folder: Path) -> Path:
+    return cache_folder("checked") / _hash(os.path.realpath(folder))
+
+
+@cache
+def toolkit() -> str:
+    """This toolkit as it is installed: its release, its files by size and time, and what else reads with it."""
+    here = Path(__file__).resolve().parent
+    files = []
+    for folder, _, names in os.walk(here):
+        for name in names:
+            if name.endswith((".py", ".yml")):
+                path = os.path.join(folder, name)  # noqa: PTH118
+                status = os.stat(path)  # noqa: PTH116
+                files.append(f"{path} {status.st_size} {status.st_mtime_ns}")
+    return _hash(release(), platform.python_version(), pydantic.VERSION, *sorted(files))
+
+
+def _hash(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()
