@@ -34,6 +34,7 @@ SETTLED_NS = 2_000_000_000
 to 2 s."""
 _SIZE = 16  # bytes of a folder's state
 _FORM = 1
+"""Of what is written here: another one is not read."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,10 @@ class State:
 
 @dataclass(frozen=True)
 class Known:
-    """What was found when all was read. `found`: line (from 0) of results.jsonl -> faults, for lines with some;
-    `lines`: how many were looked at; `whole`: these are all lines that the run has now; `folders`: the state in which each folder was read; `evidence`: what it came to,
-    None where something may have changed that no state shows.
+    """What was found when all was read. `documents`: of which documents it is known that they agree; `lines`: how many
+    lines of results.jsonl were looked at; `whole`: the run has no more of them now; `found`: line (from 0) -> faults,
+    for lines with some; `folders`: the state in which each folder was read; `evidence`: what it came to, None where
+    something may have changed that no state shows; `results`: those of the lines, from their columns.
     """
 
     documents: str
@@ -144,7 +146,7 @@ def known(run: RunFiles) -> Known | None:
 
 
 def _results(run: RunFiles, frames: Sequence[Frame], sha256: str) -> list[Result] | None:
-    if not frames or frames[-1].said["sha256"] != sha256:
+    if not frames or frames[-1].said["sha256"] != sha256 or not _by_this_toolkit(frames):
         return None
     return [result for frame in frames for result in Columns(frame, run.info.run, run.text).results()]
 
@@ -185,23 +187,27 @@ def keep(
     write_frames(path.with_suffix(".state"), [Frame(said, {"folders": array("B", b"".join(folders.values()))})])
 
 
+def _by_this_toolkit(frames: Sequence[Frame]) -> bool:
+    return all(frame.said.get("toolkit") == toolkit() for frame in frames)
+
+
 def _grow(run: RunFiles, path: Path, sha256: str) -> None:
     """Append the columns of the lines that are not there yet; begin anew where others are there."""
     frames, behind = read_frames(path)
-    if frames and frames[-1].said["sha256"] == sha256:
-        return
     begin, lines = 0, 0
-    if frames:
+    if frames and _by_this_toolkit(frames):
+        if frames[-1].said["sha256"] == sha256:
+            return
         begin, lines = frames[-1].columns["end"][-1], sum(len(frame.columns["end"]) for frame in frames)
-        if hashlib.sha256(memoryview(run.text)[:begin]).hexdigest() != frames[-1].said["sha256"]:
-            begin, lines, behind = 0, 0, 0
+    if not begin or hashlib.sha256(memoryview(run.text)[:begin]).hexdigest() != frames[-1].said["sha256"]:
+        begin, lines, behind = 0, 0, 0
     ends, at = [], begin
     for _ in run.results[lines:]:
         at = run.text.index(b"\n", at) + 1
         ends.append(at)
     made = packed(run.results[lines:], begin, ends)
     if made is not None and at == len(run.text):
-        write_frames(path, [Frame({**made.said, "sha256": sha256}, made.columns)], behind)
+        write_frames(path, [Frame({**made.said, "sha256": sha256, "toolkit": toolkit()}, made.columns)], behind)
 
 
 def _identity(run: RunFiles) -> str:

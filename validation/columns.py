@@ -16,6 +16,7 @@ from typing import Any, get_args
 from validation.frames import Frame
 from validation.model import Denied, Result
 from validation.model_base import ResultStatus
+from validation.model_result import F
 
 _STATES: tuple[ResultStatus, ...] = get_args(ResultStatus)
 _HERE = ("run", "measurement", "attempt", "status", "error", "denied")
@@ -42,11 +43,13 @@ def packed(results: Sequence[Result], begin: int, ends: Sequence[int]) -> Frame 
     """
     found: dict[tuple[str, str], tuple[array[int], array[int], array[float]]] = {}
     names: dict[str, int] = {}
-    which, states = array("I"), array("B")
+    forms: dict[str, int] = {}
+    which, states, facts = array("I"), array("B"), array("H")
     told: dict[str, dict[str, Any]] = {"attempts": {}, "errors": {}, "denied": {}}
     for line, result in enumerate(results):
         which.append(names.setdefault(result.measurement, len(names)))
         states.append(_STATES.index(result.status))
+        facts.append(forms.setdefault(type(result.facts).__name__, len(forms)))
         if result.attempt != 1:
             told["attempts"][str(line)] = result.attempt
         if result.error is not None:
@@ -67,10 +70,11 @@ def packed(results: Sequence[Result], begin: int, ends: Sequence[int]) -> Frame 
             else:
                 lines.append(line)
                 stops.append(len(values))
-    columns: dict[str, array[Any]] = {"measurement": which, "status": states, "end": array("Q", ends)}
+    columns: dict[str, array[Any]] = {"measurement": which, "status": states, "facts": facts, "end": array("Q", ends)}
     for number, (lines, stops, values) in enumerate(found.values()):
         columns |= {f"lines.{number}": lines, f"ends.{number}": stops, f"values.{number}": values}
-    return Frame({"begin": begin, "metrics": list(found), "measurements": list(names), **told}, columns)
+    said = {"begin": begin, "metrics": list(found), "measurements": list(names), "forms": list(forms)}
+    return Frame({**said, **told}, columns)
 
 
 class Columns:
@@ -103,6 +107,10 @@ class Columns:
         """The samples of a metric in a line (from 0) by their unit; no unit without samples."""
         found = {column.unit: column.of(line) for column in self._metrics.get(metric, ())}
         return {unit: values for unit, values in found.items() if values}
+
+    def form(self, line: int) -> str:
+        """The name of the type of a line's facts: `dict` where they are plain."""
+        return str(self._said["forms"][self._columns["facts"][line]])
 
     def text(self, line: int) -> bytes:
         """A line (from 0) of results.jsonl."""
@@ -141,6 +149,16 @@ class Stored(Result):
         columns, line = mine["_of"]
         found: dict[str, list[float]] = columns.samples(metric, line)
         return found
+
+    def facts_of(self, form: type[F]) -> F | None:
+        """As of every result; the line is not read where its facts are of another form."""
+        mine = vars(self)
+        if "facts" not in mine:
+            columns, line = mine["_of"]
+            name = columns.form(line)
+            if name == dict.__name__ or (name != form.__name__ and not form.__subclasses__()):
+                return None
+        return super().facts_of(form)
 
     def values(self, metric: str) -> list[float]:
         """As of every result, from the columns: no line has a metric in two units there."""
