@@ -1,0 +1,276 @@
+"""Raw logs that did not change since this user's toolkit read them are not read once more; whatever changed is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.report_fixture import RUNS
+from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
+from validation import checked, consistency
+from validation.frames import read_frames
+from validation.load import ConfigError
+from validation.model import VerdictDoc
+from validation.rejudge import judge_files
+from validation.runfiles import RunFiles
+from validation.signing.again import judged_again
+
+Read = list[str]
+
+
+@pytest.fixture
+def run(site_runs: dict[str, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(site_runs["clean"], tmp_path / "run"))
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Read:
+    """The measurements whose logs were read, in their order. Small runs are remembered, too, and at once."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(checked, "LEAST", 1)
+    monkeypatch.setattr(checked, "SETTLED_NS", 0)
+    known: Read = []
+    faults = consistency.line_faults
+
+    def line_faults(m: Any, result: Any, raw: Any) -> list[str]:
+        known.append(m.id)
+        return faults(m, result, raw)
+
+    monkeypatch.setattr(consistency, "line_faults", line_faults)
+    return known
+
+
+def judged(run: Path, read: Read) -> VerdictDoc:
+    """The verdict, by what is known; `read` tells of this judging alone."""
+    time.sleep(0.01)  # more than a step of a file's times here
+    read.clear()
+    return judge_files(run, again=True)
+
+
+def all_of(run: Path) -> list[str]:
+    return sorted(result.measurement for result in RunFiles(run).results)
+
+
+def file_of(run: Path, end: str) -> Path:
+    return checked._path(run).with_suffix(end)
+
+
+def test_what_did_not_change_is_read_once(run: Path, read: Read) -> None:
+    first = judged(run, read)
+    assert sorted(read) == all_of(run)
+    second = judged(run, read)
+    assert read == []
+    assert first == second == judge_files(run)
+    assert first.outcome == "passed"
+
+
+def test_a_verdict_that_fails_is_the_same_from_the_columns(site_runs: dict[str, Path], run: Path, read: Read) -> None:
+    for name in RUNS:
+        other = Path(shutil.copytree(site_runs[name], run.parent / name))
+        assert judged(other, read) == judged(other, read) == judge_files(other), name
+
+
+def test_columns_hold_what_the_lines_say(run: Path, read: Read) -> None:
+    judged(run, read)
+    files = RunFiles(run)
+    before = checked.known(files)
+    assert before is not None
+    assert before.results is not None
+    assert len(before.results) == len(files.results) > 10
+    for kept, line in zip(before.results, files.results, strict=True):
+        for metric in {s.metric for s in line.samples}:
+            assert kept.values(metric) == line.values(metric)
+            assert kept.samples_in(metric) == line.samples_in(metric)
+            assert "samples" not in vars(kept)  # from the columns, not from the line
+        assert kept.values("no such metric") == []
+        assert kept.model_copy(update={"samples": ()}).values("tcp_bandwidth_gbps") == []
+        assert type(kept.facts) is type(line.facts)
+        assert {name: getattr(kept, name) for name in type(line).model_fields} == dict(line)
+
+
+def worse(path: Path) -> None:
+    """Other bytes of the same number, with the times that were there before."""
+    was = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"1", b"2"))
+    os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def linked(path: Path) -> None:
+    outside = path.parents[3] / "outside"
+    path.rename(outside)
+    path.symlink_to(outside)
+
+
+CHANGES: dict[str, Callable[[Path], Any]] = {
+    "changed behind its times": worse,
+    "cut": lambda path: os.truncate(path, 3),
+    "gone": Path.unlink,
+    "a link": linked,
+    "replaced by its copy, cut": lambda path: (path.unlink(), path.write_bytes(b"")),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_log_that_changed_is_read_again_and_no_other(run: Path, read: Read, how: str) -> None:
+    judged(run, read)
+    CHANGES[how](run / "raw" / BANDWIDTH / "gpu1.out")
+    after = judged(run, read)
+    assert read == [BANDWIDTH]
+    lost(after)
+    assert after == judge_files(run)
+    assert judged(run, read) == after  # by what is known of the damage
+
+
+def test_a_log_that_is_added_is_seen(run: Path, read: Read) -> None:
+    judged(run, read)
+    (run / "raw" / BANDWIDTH / "gpu1.2.out").write_text("")
+    assert "is of a later attempt" in lost(judged(run, read))
+
+
+def test_young_logs_are_read_again(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "SETTLED_NS", 3600 * 10**9)
+    for _ in range(2):
+        judged(run, read)
+        assert sorted(read) == all_of(run)
+
+
+def test_an_edited_line_makes_everything_be_read_again(run: Path, read: Read) -> None:
+    judged(run, read)
+
+    def better(line: Any) -> None:
+        line["samples"][0]["value"] += 0.01
+
+    edit_line(run, better)
+    assert "are not what its raw logs give" in lost(judged(run, read))
+    assert sorted(read) == all_of(run)
+
+
+def test_documents_are_held_against_each_other_again_once_one_changed(run: Path, read: Read) -> None:
+    judged(run, read)
+    edit(run / "plan.json", lambda plan: plan["measurements"].pop())
+    with pytest.raises(ConfigError, match="was changed since the run began"):
+        judged(run, read)
+
+
+def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run: Path, read: Read) -> None:
+    edit(run / "topology.json", lambda topology: topology.update(site="other"))
+    files = RunFiles(run)
+    consistency.known_evidence(files, checked.known(files))  # as when a run is continued
+    with pytest.raises(ConfigError, match="restore"):
+        judged(run, read)
+
+
+def test_lines_that_were_appended_are_read_and_the_columns_grow(run: Path, read: Read) -> None:
+    path = run / "results.jsonl"
+    whole = path.read_bytes()
+    lines = whole.splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-3]))
+    judged(run, read)
+    before = file_of(run, ".columns").read_bytes()
+    path.write_bytes(whole)
+    after = judged(run, read)
+    assert sorted(read) == sorted(result.measurement for result in RunFiles(run).results[-3:])
+    grown = file_of(run, ".columns").read_bytes()
+    assert grown[: len(before)] == before
+    assert len(grown) > len(before)
+    assert judged(run, read) == after == judge_files(run)
+
+
+def test_columns_that_were_cut_while_they_grew_are_made_anew(run: Path, read: Read) -> None:
+    path = run / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-3]))
+    judged(run, read)
+    path.write_bytes(whole)
+    judged(run, read)
+    columns = file_of(run, ".columns")
+    columns.write_bytes(columns.read_bytes()[:-40])
+    file_of(run, ".state").unlink()
+    judged(run, read)
+    assert len(read_frames(columns)[0]) == 2
+    assert judged(run, read) == judge_files(run)
+
+
+@pytest.mark.parametrize("end", [".state", ".columns"])
+@pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "gone", "writable by others", "a link"])
+def test_a_record_that_is_damaged_or_not_ours_is_not_believed(run: Path, read: Read, end: str, how: str) -> None:
+    good = judged(run, read)
+    path = file_of(run, end)
+    content = path.read_bytes()
+    if how == "gone":
+        path.unlink()
+    elif how == "writable by others":
+        path.chmod(0o666)
+    elif how == "a link":
+        linked(path)
+    else:
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        path.write_bytes({"cut": content[:-1], "flipped": flipped, "emptied": b""}[how])
+    assert judged(run, read) == good
+    if end == ".state":
+        assert sorted(read) == all_of(run)
+    before = checked.known(RunFiles(run))
+    assert before is not None
+
+
+def test_another_toolkit_reads_everything_itself(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged(run, read)
+    monkeypatch.setattr(checked, "toolkit", lambda: "another one")
+    judged(run, read)
+    assert sorted(read) == all_of(run)
+
+
+def test_a_copy_of_a_run_is_read_whole(run: Path, read: Read) -> None:
+    judged(run, read)
+    kept = run.with_name("kept")
+    run.rename(kept)
+    shutil.copytree(kept, run)  # times of change are new, those of the content are not
+    judged(run, read)
+    assert sorted(read) == all_of(run)
+
+
+def test_a_log_elsewhere_in_the_run_is_read_each_time(run: Path, read: Read) -> None:
+    path = run / "raw" / BANDWIDTH / "gpu1.out"
+    path.rename(run / "elsewhere")
+    path.symlink_to(run / "elsewhere")
+    for _ in range(2):
+        assert judged(run, read).outcome == "passed"
+        assert BANDWIDTH in read
+    worse(run / "elsewhere")  # which no folder of logs shows
+    lost(judged(run, read))
+
+
+def test_logs_behind_a_link_are_read_each_time(run: Path, read: Read) -> None:
+    outside = run.parent / "elsewhere"
+    (run / "raw").rename(outside)
+    (run / "raw").symlink_to(outside)
+    for _ in range(2):
+        judged(run, read)
+        assert sorted(read) == all_of(run)
+
+
+def test_whoever_signs_or_verifies_reads_everything(run: Path, read: Read) -> None:
+    judged(run, read)
+    judged(run, read)
+    assert read == []
+    assert judged_again(run)[1] is None
+    assert sorted(read) == all_of(run)
+
+
+def test_nothing_is_kept_of_a_small_run_or_without_a_home(
+    run: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checked, "LEAST", 10_000)
+    judged(run, read)
+    assert not file_of(run, ".state").exists()
+    monkeypatch.setattr(checked, "LEAST", 1)
+    monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")  # not absolute
+    assert judged(run, read).outcome == "passed"
+    assert sorted(read) == all_of(run)
