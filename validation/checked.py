@@ -139,15 +139,18 @@ def known(run: RunFiles) -> Known | None:
             found={int(line): faults for line, faults in said["found"].items()},
             folders=folders,
             evidence=evidence,
-            results=_results(run, frames, said["sha256"]),
+            results=_results(run, frames, said["sha256"], said["lines"]),
         )
     except (ValueError, KeyError, TypeError, IndexError):
         return None  # not as this release writes it
 
 
-def _results(run: RunFiles, frames: Sequence[Frame], sha256: str) -> list[Result] | None:
+def _results(run: RunFiles, frames: Sequence[Frame], sha256: str, lines: int) -> list[Result] | None:
     if not frames or frames[-1].said["sha256"] != sha256 or not _by_this_toolkit(frames):
         return None
+    begins, ends = [f.said["begin"] for f in frames], [f.columns["end"][-1] for f in frames]
+    if begins != [0, *ends[:-1]] or sum(len(f.columns["end"]) for f in frames) != lines:
+        return None  # two that wrote at a time
     return [result for frame in frames for result in Columns(frame, run.info.run, run.text).results()]
 
 

@@ -11,7 +11,8 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,9 @@ from tests.support.damage_runs import expired_run, lost_run, wobbly_run
 from tests.support.signing_case import FORMATS, NEEDS_SSH, make_key, sign
 from toolkit import acceptance
 from toolkit.cli import main
+from validation import checked, consistency
 from validation.load import ConfigError
-from validation.model import VerdictDoc
+from validation.model import Measurement, Result, VerdictDoc
 from validation.rejudge import judge_files
 from validation.report.formats import write_formats
 from validation.signing.verify import verify
@@ -43,6 +45,8 @@ from validation.signing.verify import verify
 PASSED = ("pf.ibfabric", "pf.rdmaport", "co.membw", "co.exact", "rm.isolate")
 STEP = {"pass": 2, "waived": 2, "not-applicable": 1, "fail": 0, "not-measured": 0}
 WAIVERS = "waivers:\n- {criterion: tr.tcpbw, who: A. Example, when: 2026-11-20, why: accepted, expires: 2027-01-01}\n"
+STEP_S = 0.01
+"""More than a step in which the kernel counts the times of files."""
 CALM = settings(
     derandomize=True,
     deadline=None,
@@ -160,6 +164,59 @@ def test_no_single_damage_makes_a_verdict_better(name: str, benches: dict[str, W
         assert error.startswith(str(bench.folder)), what
     else:
         no_better(bench.before, after)
+
+
+def said(folder: Path, again: bool) -> VerdictDoc | str:
+    """The verdict, or the error that there is instead."""
+    try:
+        return judge_files(folder, again)
+    except ConfigError as fault:
+        return str(fault)
+
+
+@pytest.fixture(scope="module")
+def remembered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """Runs of any size are remembered, at once; the measurements whose raw logs are read."""
+    read: list[str] = []
+    faults = consistency.line_faults
+
+    def line_faults(m: Measurement, result: Result, raw: Mapping[str, bytes | None]) -> list[str]:
+        read.append(m.id)
+        return faults(m, result, raw)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(checked, "LEAST", 1)
+        patch.setattr(checked, "SETTLED_NS", 0)
+        patch.setattr(consistency, "line_faults", line_faults)
+        yield read
+
+
+@pytest.mark.parametrize("name", ["lab", "slow", "agreed", "rdma", "wobbly", "kinds"])
+def test_no_damage_gains_by_what_was_read_before(
+    name: str, benches: dict[str, Workbench], remembered: list[str]
+) -> None:
+    """Judged by what is known from before the damage, a run says what it says when everything is read."""
+    bench, spared = benches[name], []
+
+    @settings(CALM, max_examples=20)
+    @given(data=st.data())
+    def damaged(data: st.DataObject) -> None:
+        assert said(bench.folder, again=True) == bench.before
+        what, files = data.draw(damages(bench.good, WAIVERS))
+        time.sleep(STEP_S)
+        try:
+            bench.put(files)
+            remembered.clear()
+            after, read = said(bench.folder, again=True), len(remembered)
+            remembered.clear()
+            assert after == said(bench.folder, again=False), what
+            spared.append(len(remembered) - read)
+        finally:
+            bench.put(bench.good)
+
+    damaged()
+    assert max(spared) > 1  # it was judged by what was known, in some of these cases
 
 
 def command_line(*arguments: str) -> int:

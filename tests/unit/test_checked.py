@@ -158,6 +158,18 @@ def test_documents_are_held_against_each_other_again_once_one_changed(run: Path,
         judged(run, read)
 
 
+def test_nothing_is_known_under_another_plan_or_another_beginning(run: Path, read: Read) -> None:
+    judged(run, read)
+    assert checked.known(RunFiles(run)) is not None
+    plan = (run / "plan.json").read_bytes()
+    (run / "plan.json").write_bytes(plan + b" ")
+    assert checked.known(RunFiles(run)) is None
+    (run / "plan.json").write_bytes(plan)
+    assert checked.known(RunFiles(run)) is not None
+    edit(run / "run.json", lambda info: info.update(created="2026-11-21T10:15:01Z"))
+    assert checked.known(RunFiles(run)) is None
+
+
 def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run: Path, read: Read) -> None:
     edit(run / "topology.json", lambda topology: topology.update(site="other"))
     files = RunFiles(run)
