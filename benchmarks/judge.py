@@ -1,6 +1,10 @@
 """How long judging takes: a run of 14,402 results, each with its raw logs, is read, held against them, and judged.
 
+Then the same run by the two ways in turns: with all raw logs read, and by what is known since they were last read.
+
     .venv/bin/python benchmarks/judge.py
+    .venv/bin/python benchmarks/judge.py --turns 5
+    .venv/bin/python benchmarks/judge.py --columns 1000 200     # nodes, metrics; judged from columns, without raw logs
     .venv/bin/python benchmarks/judge.py --nodes 64 --keep /tmp/run64
     .venv/bin/python benchmarks/judge.py --run runs/2026-11-21T10-15-00Z-tcp10
 
@@ -10,9 +14,11 @@ Seconds are of the processor, in a process of its own that reads from the page c
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -53,6 +59,70 @@ told("all", begin)
 print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}")
 """
 
+AGAIN = """
+import gc, hashlib, resource, sys
+from pathlib import Path
+from toolkit.entry import COLLECTOR
+from validation.rejudge import judge_files
+
+gc.set_threshold(*COLLECTOR)
+before = resource.getrusage(resource.RUSAGE_SELF)
+verdict = judge_files(Path(sys.argv[1]), again=sys.argv[2] == "known")
+after = resource.getrusage(resource.RUSAGE_SELF)
+used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+said = hashlib.sha256(verdict.model_dump_json().encode()).hexdigest()[:12]
+print(f"{sys.argv[2]:6} {used:6.2f} s   {after.ru_maxrss / 1024:5.0f} MB   verdict {said}", flush=True)
+"""
+
+COLUMNS = """
+import gc, resource, sys
+from pathlib import Path
+from toolkit.entry import COLLECTOR
+from validation.columns import Columns
+from validation.frames import read_frames
+from validation.judge import judge
+from validation.runfiles import RunFiles
+
+gc.set_threshold(*COLLECTOR)
+run = RunFiles(Path(sys.argv[1]))
+def used():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+def told(step, since):
+    now, most = used()
+    print(f"{step:34} {now - since:6.2f} s   {most:5.0f} MB so far", flush=True)
+    return now
+
+last = begin = used()[0]
+documents = run.info, run.topology, run.plan, run.fabric, run.criteria
+last = told("documents", last)
+results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).results()
+last = told(f"columns of {len(results)} results", last)
+verdict = judge(*documents, results)
+last = told("judged", last)
+told("all", begin)
+slow = {j.subject for c in verdict.criteria for j in c.judgements if j.verdict == "fail" and c.id.startswith("gn.")}
+print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}; slow: {', '.join(sorted(slow))}")
+"""
+
+
+def make_columns(run_dir: Path, nodes: int, metrics: int) -> Path:
+    """A run of so many nodes with so many metrics each, without raw logs, and the columns of its results."""
+    from array import array
+    from itertools import accumulate
+
+    from tests.support.report_large import in_memory
+    from validation.columns import packed
+    from validation.frames import Frame, write_frames
+
+    results, text = in_memory(run_dir, nodes, metrics)
+    ends = list(accumulate(len(line) + 1 for line in text.splitlines()))
+    frame = packed(results, 0, array("Q", ends))
+    assert isinstance(frame, Frame)
+    path = run_dir / "columns" / "own" / "results"
+    write_frames(path, [frame])
+    return path
+
 
 def make_run(run_dir: Path, nodes: int) -> Path:
     """A clean run of a lab of so many nodes; results follow from their raw logs; the last measurement has none."""
@@ -72,10 +142,23 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=NODES)
     parser.add_argument("--keep", type=Path, help="keep the generated run here")
     parser.add_argument("--run", type=Path, help="judge this run instead")
+    parser.add_argument("--turns", type=int, default=3, help="how often both ways of judging take turns")
+    parser.add_argument("--columns", type=int, nargs=2, metavar=("NODES", "METRICS"), help="judge from columns alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        if options.columns:
+            run = options.keep or Path(folder) / "run"
+            path = make_columns(run, *options.columns)
+            subprocess.run([sys.executable, "-c", COLUMNS, str(run), str(path)], check=True)
+            return
         run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)
         subprocess.run([sys.executable, "-c", PART, str(run)], check=True)
+        environment = {**os.environ, "XDG_CACHE_HOME": f"{folder}/cache"}
+        time.sleep(2)  # younger logs are read again
+        for turn in range(-1, options.turns):
+            print("first time, which is remembered" if turn < 0 else f"turn {turn + 1}", flush=True)
+            for way in ("known",) if turn < 0 else ("all", "known"):
+                subprocess.run([sys.executable, "-c", AGAIN, str(run), way], check=True, env=environment)
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def planned(topology: Topology, metrics: int) -> Plan:
     )
 
 
-def made(run_dir: Path, m: Measurement, index: int, slow: str) -> Result:
+def made(run_dir: Path, m: Measurement, index: int, slow: str, raw: bool = True) -> Result:
     if m.kind == KIND:
         metric = str(m.params["metric"])
         base = 90.0 if slow in m.nodes and metric.endswith("0") else 120.0 + index % 13
@@ -86,7 +86,7 @@ def made(run_dir: Path, m: Measurement, index: int, slow: str) -> Result:
             command=(tool.split()[0], "--metric", str(m.params.get("metric", m.kind)), "--json"),
             started=at,
             ended=at,
-            raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}),
+            raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if raw else (),
         ),
     )
 
@@ -101,3 +101,14 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
     results = [made(run_dir, m, i, topology.nodes[1].name) for i, m in enumerate(plan.measurements[:-1])]
     more = {"generated.yml": _criteria_file(metrics)} if metrics else {}
     return write_run(run_dir, topology, plan, results, criteria=more)
+
+
+def in_memory(run_dir: Path, nodes: int, metrics: int) -> tuple[list[Result], str]:
+    """As `make_large_run`, without raw logs: the documents of a run, its results, and the text of results.jsonl."""
+    topology = large(nodes)
+    plan = planned(topology, metrics)
+    slow = topology.nodes[1].name
+    results = [made(run_dir, m, i, slow, raw=False) for i, m in enumerate(plan.measurements[:-1])]
+    more = {"generated.yml": _criteria_file(metrics)} if metrics else {}
+    write_run(run_dir, topology, plan, results, criteria=more, judged=False)
+    return results, (run_dir / "results.jsonl").read_text()

@@ -286,3 +286,12 @@ def test_nothing_is_kept_of_a_small_run_or_without_a_home(
     monkeypatch.setenv("XDG_CACHE_HOME", "nowhere")  # not absolute
     assert judged(run, read).outcome == "passed"
     assert sorted(read) == all_of(run)
+
+
+def test_of_many_runs_the_oldest_are_forgotten(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "KEPT", 2)
+    for name in ("one", "two", "three"):
+        judged(Path(shutil.copytree(run, run.with_name(name))), read)
+    kept = [checked.known(RunFiles(run.with_name(name))) is not None for name in ("one", "two", "three")]
+    assert kept == [False, True, True]
+    assert len(list(file_of(run, ".state").parent.iterdir())) == 4
