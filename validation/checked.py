@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import marshal
 import os
 import platform
 import time
@@ -111,7 +112,9 @@ def _state(folder: os.DirEntry[str]) -> tuple[bytes, int]:
                 seen.append((log.name, s.st_mode, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
     except OSError:
         return b"", 0
-    return hashlib.blake2b(repr(sorted(seen)).encode("utf-8", "surrogatepass"), digest_size=_SIZE).digest(), newest
+    seen.sort()
+    # version 2 has no references: equal lists are equal bytes
+    return hashlib.blake2b(marshal.dumps(seen, 2), digest_size=_SIZE).digest(), newest
 
 
 def known(run: RunFiles) -> Known | None:
