@@ -24,6 +24,7 @@ import pydantic
 from validation.columns import Columns, packed
 from validation.frames import Frame, cache_folder, read_frames, write_frames
 from validation.judging.documents import Evidence
+from validation.load import ConfigError
 from validation.model import Result
 from validation.release import release
 from validation.runfiles import PLAN, RUN, RunFiles
@@ -146,6 +147,8 @@ def known(run: RunFiles) -> Known | None:
             evidence=evidence,
             results=_results(run, frames, said["sha256"], said["lines"]),
         )
+    except ConfigError:
+        return None  # whoever reads the documents in their order tells of it
     except (ValueError, KeyError, TypeError, IndexError):
         return None  # not as this release writes it
 
@@ -246,7 +249,11 @@ def toolkit() -> str:
         for name in names:
             if name.endswith((".py", ".yml")):
                 path = os.path.join(folder, name)  # noqa: PTH118
-                status = os.stat(path)  # noqa: PTH116
+                try:
+                    status = os.stat(path)  # noqa: PTH116
+                except OSError:
+                    files.append(path)  # gone meanwhile
+                    continue
                 files.append(f"{path} {status.st_size} {status.st_mtime_ns}")
     return _hash(release(), platform.python_version(), pydantic.VERSION, *sorted(files))
 

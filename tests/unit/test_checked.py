@@ -178,6 +178,18 @@ def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run
         judged(run, read)
 
 
+@pytest.mark.parametrize("name", ["run.json", "results.jsonl", "plan.json", "topology.json", "criteria/transport.yml"])
+def test_a_document_that_cannot_be_read_is_the_same_error_as_ever(run: Path, read: Read, name: str) -> None:
+    judged(run, read)
+    (run / name).unlink()
+    (run / name).mkdir()
+    with pytest.raises(ConfigError) as known:
+        judged(run, read)
+    with pytest.raises(ConfigError) as whole:
+        judge_files(run)
+    assert str(known.value) == str(whole.value)
+
+
 def test_lines_that_were_appended_are_read_and_the_columns_grow(run: Path, read: Read) -> None:
     path = run / "results.jsonl"
     whole = path.read_bytes()
