@@ -114,8 +114,10 @@ def _last_line_with(text: str, key: str) -> int:
     return text.count("\n", 0, text.rfind(json.dumps(key))) + 1
 
 
-def load_json(source: Path | Source, model: type[T]) -> T:
-    """Read a JSON file into `model`; ConfigError with file and line where it does not fit."""
+def load_json(source: Path | Source, model: type[T], known: bool = False) -> T:
+    """Read a JSON file into `model`; ConfigError with file and line where it does not fit. `known`: these very bytes
+    were read before, and repeat no key.
+    """
     source = _source(source)
     path, text = source.path, source.text
     try:
@@ -124,7 +126,7 @@ def load_json(source: Path | Source, model: type[T]) -> T:
         location, words = explain(e)
     else:
         # what the model itself would write repeats no key; any other text is looked through, which takes longer
-        repeated = None if text == document.model_dump_json(indent=2) + "\n" else _repeated_key(text)
+        repeated = None if known or text == document.model_dump_json(indent=2) + "\n" else _repeated_key(text)
         if repeated is None:
             return document
         raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")

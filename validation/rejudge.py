@@ -26,6 +26,7 @@ def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
     run = RunFiles.of(run)
     before = known(run) if again else None
     agree = before is not None and before.documents == documents_of(run)
+    run.known = agree
     notes_on = remarks(run.info, release()) if agree else check_documents(run)
     waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
     evidence = known_evidence(run, before, agree=True) if again else read_evidence(run)

@@ -40,6 +40,8 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         """`folder` is the run directory; nothing is read yet."""
         self.folder = folder
+        self.known = False
+        """Whether its documents are, byte for byte, those that were read and found to agree before."""
         self._read: dict[str, Source] = {}
 
     @classmethod
@@ -61,12 +63,12 @@ class RunFiles:
     @cached_property
     def topology(self) -> Topology:
         """topology.json."""
-        return load_json(self.source(TOPOLOGY), Topology)
+        return load_json(self.source(TOPOLOGY), Topology, self.known)
 
     @cached_property
     def plan(self) -> Plan:
         """plan.json."""
-        return load_json(self.source(PLAN), Plan)
+        return load_json(self.source(PLAN), Plan, self.known)
 
     @cached_property
     def built(self) -> HowBuilt | None:
