@@ -22,7 +22,8 @@ from typing import Any
 import pydantic
 
 from validation.columns import Columns, packed
-from validation.frames import Frame, cache_folder, read_frames, write_frames
+from validation.files import cache_folder
+from validation.frames import Frame, read_frames, write_frames
 from validation.judging.documents import Evidence
 from validation.load import ConfigError
 from validation.model import Result

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 from validation.errors import ConfigError
+
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def flush_folder(folder: Path) -> None:
@@ -36,3 +39,17 @@ def replace(target: Path, content: bytes, hint: str = "make room or choose anoth
             part.unlink(missing_ok=True)
         raise ConfigError(f"{target}: cannot be written: {fault.strerror or fault}; {hint}") from None
     return target
+
+
+def cache_folder(name: str) -> Path:
+    """A folder of this name in the user's cache. OSError or RuntimeError where this user has no home."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    if not cache.is_absolute():
+        raise FileNotFoundError(cache)
+    return cache / "elastic-ai-toolkit" / name
+
+
+def ours(*paths: Path) -> bool:
+    """True where nobody but this user (and root) can have written these. OSError where one is missing."""
+    found = [path.lstat() for path in paths]
+    return not any(one.st_uid != os.geteuid() or one.st_mode & _OTHERS or stat.S_ISLNK(one.st_mode) for one in found)

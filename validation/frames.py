@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import os
-import stat
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from validation.files import ours
+
 _MAGIC = b"EAFRAME1"
 _HASH = hashlib.sha256().digest_size
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,6 @@ class Frame:
 
     said: Mapping[str, Any]
     columns: Mapping[str, array[Any]]
-
-
-def cache_folder(name: str) -> Path:
-    """A folder of this name in the user's cache. OSError or RuntimeError where this user has no home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    if not cache.is_absolute():
-        raise FileNotFoundError(cache)
-    return cache / "elastic-ai-toolkit" / name
-
-
-def ours(*paths: Path) -> bool:
-    """True where nobody but this user (and root) can have written these. OSError where one is missing."""
-    found = [path.lstat() for path in paths]
-    return not any(one.st_uid != os.geteuid() or one.st_mode & _OTHERS or stat.S_ISLNK(one.st_mode) for one in found)
 
 
 def read_frames(path: Path) -> tuple[list[Frame], int]:

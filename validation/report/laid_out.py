@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import stat
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from validation.files import cache_folder, ours
 from validation.report.pdf import pdf_bytes
 
 _KEPT = 200
-_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def layout_unless(standing: bytes | None) -> Callable[[str], bytes]:
@@ -38,8 +36,7 @@ def made_here(html: str, pdf: bytes) -> bool:
     """True where this user's toolkit, by the same versions, made exactly these bytes of exactly this HTML."""
     try:
         folder = _folder()
-        of = [path.lstat() for path in (folder.parent, folder)]
-        if any(found.st_uid != os.geteuid() or found.st_mode & _OTHERS for found in of):
+        if not ours(folder.parent, folder):
             return False
         return (folder / _key(html)).read_text(encoding="ascii") == hashlib.sha256(pdf).hexdigest()
     except (OSError, RuntimeError, UnicodeDecodeError):
@@ -57,10 +54,7 @@ def _note(html: str, pdf: bytes) -> None:
 
 def _folder() -> Path:
     """OSError where this user has no home."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    if not cache.is_absolute():
-        raise FileNotFoundError(cache)
-    return cache / "elastic-ai-toolkit" / "pdf"
+    return cache_folder("pdf")
 
 
 def _key(html: str) -> str:
