@@ -106,8 +106,8 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 """
 
 
-def make_columns(run_dir: Path, nodes: int, metrics: int) -> Path:
-    """A run of so many nodes with so many metrics each, without raw logs, and the columns of its results."""
+def make_columns(run_dir: Path, nodes: int, metrics: int, each: int) -> Path:
+    """A run of so many nodes with so many metrics, `each` of one measurement, without raw logs; columns of its results."""
     from array import array
     from itertools import accumulate
 
@@ -115,7 +115,7 @@ def make_columns(run_dir: Path, nodes: int, metrics: int) -> Path:
     from validation.columns import packed
     from validation.frames import Frame, write_frames
 
-    results, text = in_memory(run_dir, nodes, metrics)
+    results, text = in_memory(run_dir, nodes, metrics, each)
     ends = list(accumulate(len(line) + 1 for line in text.splitlines()))
     frame = packed(results, 0, array("Q", ends))
     assert isinstance(frame, Frame)
@@ -144,11 +144,12 @@ def main() -> None:
     parser.add_argument("--run", type=Path, help="judge this run instead")
     parser.add_argument("--turns", type=int, default=3, help="how often both ways of judging take turns")
     parser.add_argument("--columns", type=int, nargs=2, metavar=("NODES", "METRICS"), help="judge from columns alone")
+    parser.add_argument("--each", type=int, default=1, help="metrics that one measurement gives, of --columns")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.columns:
             run = options.keep or Path(folder) / "run"
-            path = make_columns(run, *options.columns)
+            path = make_columns(run, *options.columns, options.each)
             subprocess.run([sys.executable, "-c", COLUMNS, str(run), str(path)], check=True)
             return
         run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)

@@ -10,6 +10,7 @@ from tests.support.raw_case import keep
 from tests.support.report_fixture import RUN, TOOLS, _facts, _samples, topology
 from tests.support.report_fixture import plan as usual
 from tests.support.site import provenance, result, write_run
+from validation.kinds.record import names
 from validation.model import Measurement, Plan, Result, Sample, Topology
 
 KIND = "memory-bandwidth"
@@ -39,20 +40,23 @@ def _criteria_file(metrics: int) -> str:
     return yaml.safe_dump({"criteria": entries}, sort_keys=False)
 
 
-def planned(topology: Topology, metrics: int) -> Plan:
+def planned(topology: Topology, metrics: int, each: int = 1) -> Plan:
+    """The usual plan, and measurements of `each` metrics on every node."""
     plan = usual(topology)
+    numbers = [f"{i:03d}" for i in range(metrics)]
+    blocks = [numbers[at : at + each] for at in range(0, metrics, each)]
     more = tuple(
         Measurement(
-            id=f"{KIND}.{i:03d}.{node.name}",
+            id=f"{KIND}.{block[0]}.{node.name}",
             suite="compute",
             kind=KIND,
             nodes=(node.name,),
-            params={"metric": f"metric_{i:03d}"},
-            criteria=(f"gn.m{i:03d}",),
+            params={"metrics": tuple(f"metric_{name}" for name in block)},
+            criteria=tuple(f"gn.m{name}" for name in block),
             estimated_s=1,
             timeout_s=10,
         )
-        for i in range(metrics)
+        for block in blocks
         for node in topology.nodes
     )
     rounds = tuple(
@@ -66,9 +70,9 @@ def planned(topology: Topology, metrics: int) -> Plan:
 
 def made(run_dir: Path, m: Measurement, index: int, slow: str, raw: bool = True) -> Result:
     if m.kind == KIND:
-        metric = str(m.params["metric"])
-        base = 90.0 if slow in m.nodes and metric.endswith("0") else 120.0 + index % 13
-        samples = tuple(Sample(metric=metric, value=base + i * 0.1, unit="GB/s") for i in range(3))
+        sick = slow in m.nodes
+        base = {name: 90.0 if sick and name.endswith("0") else 120.0 + index % 13 for name in names(m, "metrics")}
+        samples = tuple(Sample(metric=k, value=v + i * 0.1, unit="GB/s") for k, v in base.items() for i in range(3))
     else:
         samples = _samples(m, slow, virtual=True)
     tool, version = TOOLS.get(m.kind, ("generated", "1.0"))
@@ -83,7 +87,7 @@ def made(run_dir: Path, m: Measurement, index: int, slow: str, raw: bool = True)
             devices=tuple(str(e) for e in m.endpoints),
             tool=tool,
             tool_version=version,
-            command=(tool.split()[0], "--metric", str(m.params.get("metric", m.kind)), "--json"),
+            command=(tool.split()[0], "--metric", *(names(m, "metrics") or (m.kind,)), "--json"),
             started=at,
             ended=at,
             raw=keep(run_dir, m, {"out": f"output of {m.id}\n"}) if raw else (),
@@ -103,10 +107,10 @@ def make_large_run(run_dir: Path, nodes: int, metrics: int) -> Path:
     return write_run(run_dir, topology, plan, results, criteria=more)
 
 
-def in_memory(run_dir: Path, nodes: int, metrics: int) -> tuple[list[Result], str]:
+def in_memory(run_dir: Path, nodes: int, metrics: int, each: int) -> tuple[list[Result], str]:
     """As `make_large_run`, without raw logs: the documents of a run, its results, and the text of results.jsonl."""
     topology = large(nodes)
-    plan = planned(topology, metrics)
+    plan = planned(topology, metrics, each)
     slow = topology.nodes[1].name
     results = [made(run_dir, m, i, slow, raw=False) for i, m in enumerate(plan.measurements[:-1])]
     more = {"generated.yml": _criteria_file(metrics)} if metrics else {}
