@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 from validation.model_base import Endpoint, Model, ReasonCode, SignOff, VerdictName
@@ -53,8 +54,8 @@ class Subject(Model):
 
     @classmethod
     def node(cls, name: str, op: str = "") -> Subject:
-        """A whole node."""
-        return cls(kind="node", ends=(Endpoint(node=name),), op=op)
+        """A whole node. Of a fleet, whose nodes are named by each criterion, there is one for each node."""
+        return _node(name, op)
 
     @classmethod
     def port(cls, end: Endpoint) -> Subject:
@@ -82,6 +83,11 @@ class Subject(Model):
             return arrow.join(map(str, self.ends)) + how
         where = str(self.ends[0]) if self.ends else self.kind
         return f"{where}, {self.op}" if self.op else where
+
+
+@lru_cache(maxsize=20_000)
+def _node(name: str, op: str) -> Subject:
+    return Subject(kind="node", ends=(Endpoint(node=name),), op=op)
 
 
 CLUSTER = Subject(kind="cluster")
@@ -122,10 +128,41 @@ class Judgement(Model):
     compared: tuple[Compared, ...] = ()  # of criteria that hold a node against what is declared, part by part
     waived: Waived | None = None
 
+    @classmethod
+    def made(
+        cls,
+        criterion: str,
+        about: Subject,
+        verdict: VerdictName,
+        reason_code: ReasonCode,
+        reason: str,
+        value: float | None,
+        low: float | None,
+        high: float | None,
+        samples: int,
+        text: str | None,
+        bound: Bound | None,
+        evidence: tuple[str, ...],
+    ) -> Judgement:
+        """One of these very types, which are not looked at again: a fleet has hundreds of thousands."""
+        fields = locals()
+        del fields["cls"]
+        fields["compared"], fields["waived"] = (), None
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", fields)
+        object.__setattr__(made, "__pydantic_fields_set__", _GIVEN)
+        object.__setattr__(made, "__pydantic_extra__", None)
+        object.__setattr__(made, "__pydantic_private__", None)
+        return made
+
     @property
     def subject(self) -> str:
         """What it is about, in words."""
         return str(self.about)
+
+
+_GIVEN = set(Judgement.model_fields)
+"""Of all judgements that are made; pydantic copies it with a judgement."""
 
 
 class CriterionVerdict(Model):

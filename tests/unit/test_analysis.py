@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from fractions import Fraction
 from itertools import permutations
 from math import comb
@@ -24,6 +25,8 @@ def test_the_interval_encloses_the_median_and_stays_within_the_samples(values):
     assert min(values) <= s.low <= s.median <= s.high <= max(values)
     assert s == summarize(list(reversed(values)))
     assert s.count == len(values)
+    assert s.median == statistics.median(values)
+    assert s.mad == mad(values) == statistics.median(abs(v - s.median) for v in values)
 
 
 def test_known_values():

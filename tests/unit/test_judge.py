@@ -34,6 +34,17 @@ from validation.suites import SUITES
 # --- sign-off ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("real", [False, True])
+def test_a_verdict_is_what_its_own_text_gives(real):
+    """Judgements are made without a look at their types: so all of them are looked at here."""
+    verdict = verdict_of(REAL, plan_of(REAL), real_results(plan_of(REAL))) if real else judged(None)
+    text = verdict.model_dump_json()
+    again = type(verdict).model_validate_json(text, strict=True)
+    assert again == verdict
+    assert again.model_dump_json() == text
+    assert sum(len(c.judgements) for c in verdict.criteria) > 50
+
+
 def test_a_rehearsal_lists_all_criteria_and_says_why_most_are_not_measured():
     verdict = judged(None)
     assert len(verdict.criteria) == len(CRITERIA)

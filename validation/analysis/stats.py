@@ -51,8 +51,18 @@ def median_ranks(count: int) -> tuple[int, int]:
 
 def mad(values: Sequence[float]) -> float:
     """Median absolute deviation from the median, unscaled."""
-    middle = statistics.median(values)
-    return statistics.median([abs(v - middle) for v in values])
+    return _mad(values, statistics.median(values))
+
+
+def _mad(values: Sequence[float], middle: float) -> float:
+    # of ordered values these are one run down and one up, which the sort merges
+    return _middle(sorted([abs(v - middle) for v in values]))
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """The median of values in order."""
+    half, odd = divmod(len(ordered), 2)
+    return ordered[half] if odd else (ordered[half - 1] + ordered[half]) / 2
 
 
 @functools.lru_cache(maxsize=32)
@@ -92,4 +102,5 @@ def summarize(values: Sequence[float]) -> Summary:
         raise ValueError("no samples to summarize")
     ordered, count = sorted(values), len(values)
     low, high = median_ranks(count)
-    return Summary(statistics.median(ordered), mad(ordered), ordered[low], ordered[high], count)
+    middle = _middle(ordered)
+    return Summary(middle, _mad(ordered, middle), ordered[low], ordered[high], count)

@@ -28,6 +28,8 @@ class Attempt:
 def decide(attempts: Sequence[Attempt], judge: Callable[[list[float]], Judgement]) -> Judgement:
     """The judgement on at least one attempt; `judge` judges samples."""
     alone = [judge(list(attempt.values)) for attempt in attempts]
+    if len(attempts) == 1 and not attempts[0].loss.disturbs:
+        return alone[0]
     counted = [n for n, attempt in enumerate(attempts) if not explains(attempt.loss, alone[n])]
     aside = [n for n in range(len(attempts)) if n not in counted]
     if not counted:

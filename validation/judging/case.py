@@ -203,15 +203,15 @@ def judgement(
     """A Judgement with the criterion's id on a subject, or the node of that name; `summary` gives its value, interval
     and number of samples.
     """
-    return Judgement(
+    return Judgement.made(
         criterion=criterion.id,
         about=Subject.node(about) if isinstance(about, str) else about,
         verdict=verdict,
         reason_code=code,
         reason=reason,
-        value=summary.median if summary else None,
-        low=summary.low if summary else None,
-        high=summary.high if summary else None,
+        value=float(summary.median) if summary else None,
+        low=float(summary.low) if summary else None,
+        high=float(summary.high) if summary else None,
         samples=summary.count if summary else 0,
         text=text,
         bound=bound,

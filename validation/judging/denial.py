@@ -42,11 +42,14 @@ class Loss:
         return self.share >= DISTURBED
 
 
+_NOTHING = Loss()
+
+
 def loss_of(results: Iterable[Result]) -> Loss:
     """The worst of what the machines of some results were denied. What is not known counts as nothing: it explains
     nothing either."""
     losses = [_loss(denied, result.denied) for result in results for denied in result.denied]
-    return max(losses, key=lambda loss: loss.share, default=Loss())
+    return max(losses, key=lambda loss: loss.share) if losses else _NOTHING
 
 
 def _loss(denied: Denied, beside: Iterable[Denied]) -> Loss:
