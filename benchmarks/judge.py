@@ -59,7 +59,14 @@ told("all", begin)
 print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}")
 """
 
-AGAIN = """
+PEAK = """
+def peak_mb():
+    # not ru_maxrss: that of a new process begins with its parent's
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
+"""
+
+AGAIN = PEAK + """
 import gc, hashlib, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
@@ -70,11 +77,12 @@ before = resource.getrusage(resource.RUSAGE_SELF)
 verdict = judge_files(Path(sys.argv[1]), again=sys.argv[2] == "known")
 after = resource.getrusage(resource.RUSAGE_SELF)
 used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+most = peak_mb()
 said = hashlib.sha256(verdict.model_dump_json().encode()).hexdigest()[:12]
-print(f"{sys.argv[2]:6} {used:6.2f} s   {after.ru_maxrss / 1024:5.0f} MB   verdict {said}", flush=True)
+print(f"{sys.argv[2]:6} {used:6.2f} s   {most:5.0f} MB   verdict {said}", flush=True)
 """
 
-COLUMNS = """
+COLUMNS = PEAK + """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
@@ -87,13 +95,13 @@ gc.set_threshold(*COLLECTOR)
 run = RunFiles(Path(sys.argv[1]))
 def used():
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+    return usage.ru_utime + usage.ru_stime
 def told(step, since):
-    now, most = used()
+    now, most = used(), peak_mb()
     print(f"{step:34} {now - since:6.2f} s   {most:5.0f} MB so far", flush=True)
     return now
 
-last = begin = used()[0]
+last = begin = used()
 documents = run.info, run.topology, run.plan, run.fabric, run.criteria
 last = told("documents", last)
 results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).results()
