@@ -115,7 +115,7 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 
 
 def make_columns(run_dir: Path, nodes: int, metrics: int, each: int) -> Path:
-    """A run of so many nodes with so many metrics, `each` of one measurement, without raw logs; columns of its results."""
+    """A run of so many nodes with so many metrics, `each` of one measurement; columns of its results. No raw logs."""
     from array import array
     from itertools import accumulate
 

@@ -178,7 +178,10 @@ def test_what_was_found_without_a_look_at_the_documents_says_nothing_of_them(run
         judged(run, read)
 
 
-@pytest.mark.parametrize("name", ["run.json", "results.jsonl", "plan.json", "topology.json", "criteria/10-preflight.yml"])
+DOCUMENTS = ("run.json", "results.jsonl", "plan.json", "topology.json", "criteria/10-preflight.yml")
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
 def test_a_document_that_cannot_be_read_is_the_same_error_as_ever(run: Path, read: Read, name: str) -> None:
     judged(run, read)
     (run / name).unlink()
