@@ -66,7 +66,7 @@ def peak_mb():
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM:"))
 """
 
-AGAIN = PEAK + """
+AGAIN = """
 import gc, hashlib, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
@@ -82,7 +82,7 @@ said = hashlib.sha256(verdict.model_dump_json().encode()).hexdigest()[:12]
 print(f"{sys.argv[2]:6} {used:6.2f} s   {most:5.0f} MB   verdict {said}", flush=True)
 """
 
-COLUMNS = PEAK + """
+COLUMNS = """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
@@ -158,7 +158,7 @@ def main() -> None:
         if options.columns:
             run = options.keep or Path(folder) / "run"
             path = make_columns(run, *options.columns, options.each)
-            subprocess.run([sys.executable, "-c", COLUMNS, str(run), str(path)], check=True)
+            subprocess.run([sys.executable, "-c", PEAK + COLUMNS, str(run), str(path)], check=True)
             return
         run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)
         subprocess.run([sys.executable, "-c", PART, str(run)], check=True)
@@ -167,7 +167,7 @@ def main() -> None:
         for turn in range(-1, options.turns):
             print("first time, which is remembered" if turn < 0 else f"turn {turn + 1}", flush=True)
             for way in ("known",) if turn < 0 else ("all", "known"):
-                subprocess.run([sys.executable, "-c", AGAIN, str(run), way], check=True, env=environment)
+                subprocess.run([sys.executable, "-c", PEAK + AGAIN, str(run), way], check=True, env=environment)
 
 
 if __name__ == "__main__":
