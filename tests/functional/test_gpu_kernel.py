@@ -61,6 +61,16 @@ def test_the_probe_has_the_code_that_emulated_gpus_have() -> None:
     assert (hostcode.KERNELS / "empty.ptx").read_text() == gpu_kernel.PTX
 
 
+def test_what_the_driver_compiles_is_not_kept_in_the_users_home() -> None:
+    """CUDA C++ Programming Guide, environment variables: the driver reads it when it starts."""
+    code = "import os; from validation.probes.cuda import *\n"
+    code += "try: Cuda('libnone.so')\nexcept CudaError: print(os.environ['CUDA_CACHE_DISABLE'])"
+    bare = {key: os.environ[key] for key in os.environ if key != "CUDA_CACHE_DISABLE"}
+    for given, wanted in (({}, "1"), ({"CUDA_CACHE_DISABLE": "0"}, "0")):
+        done = subprocess.run([sys.executable, "-c", code], env={**bare, **given}, cwd=ROOT, capture_output=True)
+        assert done.stdout.decode().strip() == wanted, done.stderr
+
+
 @compiles
 def test_an_empty_kernel_of_each_gpu_is_timed_and_reported(tmp_path: Path) -> None:
     facts = probed(tmp_path)

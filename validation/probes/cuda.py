@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from typing import Any
 
 LIBRARY = "libcuda.so.1"
@@ -49,6 +50,7 @@ class Cuda:
 
     def __init__(self, library: str = LIBRARY) -> None:
         """Load and start it; CudaError where it is not there or has no device."""
+        os.environ.setdefault("CUDA_CACHE_DISABLE", "1")  # else the driver keeps code that it compiled in ~/.nv
         try:
             self.library = ctypes.CDLL(library)
         except OSError:
