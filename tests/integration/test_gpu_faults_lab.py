@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.rest, pytest.mark.skipif(bool(LACKS), reason=f"no comp
 NAME = "gpuf"
 WELL = "gpu1"
 NODES = 8  # a head, a client and six GPU servers
-#: Suites, and server -> fault. Suite compute takes minutes, and of emulated GPUs it measures nothing but that it does not.
+#: Suites, and server -> fault. Suite compute takes minutes, and no kernel of its own runs on emulated GPUs.
 TURNS = (
     (
         ("preflight", "transport", "compute"),
