@@ -122,3 +122,14 @@ def test_the_command_line_suggests_the_nearest_network(tmp_path: Any) -> None:
     found = CliRunner().invoke(cli, [*asked, "--dry-run"])
     assert found.exit_code != 0
     assert "did you mean vgg16" in found.output + str(found.exception)
+
+
+@pytest.mark.parametrize("topology", [lab(), hardware(("gpu1",), slots=1), site()], ids=["lab", "one", "gpus"])
+def test_what_is_not_planned_of_a_training_says_its_own_reason(topology: Any) -> None:
+    plan = planned({}, topology)
+    served = {id_ for m in plan.measurements for id_ in m.criteria}
+    fabric = load_fabric("tcp10")
+    for known in (c for c in CRITERIA if c.suite == "training" and c.id.startswith("tn.") and c.id not in served):
+        if known.applies is None or fabric.transport in known.applies.transports:
+            said = [left.why for left in plan.left_out if known.id in left.criteria]
+            assert any(f"({known.id})" in why or known.id in why for why in said), (known.id, said)

@@ -23,6 +23,7 @@ from validation.kinds import job_for, parse
 from validation.model import Measurement, Result
 from validation.probes import collectives, tf_cnn_benchmarks, training_long, training_short, training_turns
 from validation.probes.asked import make
+from validation.probes.collectives_rank import launched
 from validation.probes.train_parts import MARK
 from validation.probes.train_world import launcher
 from validation.report.documents import read_run
@@ -151,18 +152,42 @@ def test_the_long_test_is_launched_by_torchrun_too(vendor: Container) -> None:
     assert "train_long.py" in " ".join(vendor.launches[-1])
 
 
-@pytest.mark.parametrize(
-    ("kind", "probe", "given"),
-    [
-        (collectives.Asked, collectives.probe, {"sizes": [4, 8]}),
-        (tf_cnn_benchmarks.Asked, tf_cnn_benchmarks.probe, {"program": "/dev/null", "model": "resnet50"}),
-    ],
-)
-def test_what_mpirun_alone_can_launch_says_why_it_did_not(vendor: Container, kind: Any, probe: Any, given: Any) -> None:
-    (vendor.folder / "bin/test").symlink_to(str(shutil.which("test")))
+def other(there: Container, kind: Any, **given: Any) -> Any:
+    """What another probe is asked, of what it shares with a training."""
     fields = kind.__dataclass_fields__
-    base = {key: value for key, value in vars(vendor.asked(training_short.Asked)).items() if key in fields}
-    assert REASON in str(probe(make(kind, {**base, **given}))["error"])
+    base = {key: value for key, value in vars(there.asked(training_short.Asked)).items() if key in fields}
+    return make(kind, {**base, **given})
+
+
+def test_what_mpirun_alone_can_launch_says_why_it_did_not(vendor: Container) -> None:
+    (vendor.folder / "bin/test").symlink_to(str(shutil.which("test")))
+    asked = other(vendor, tf_cnn_benchmarks.Asked, program="/dev/null", model="resnet50")
+    assert REASON in str(tf_cnn_benchmarks.probe(asked)["error"])
+
+
+def test_collectives_are_launched_by_torchrun_and_measured_by_torch(vendor: Container) -> None:
+    asked = other(vendor, collectives.Asked, sizes=[4, 8], ops=["all_reduce"], variables=["NCCL_ALGO=Ring"])
+    made = collectives.probe(asked)
+    assert made["returncode"] == 0
+    assert made["facts"] == {"tool": "torch", "nccl_tests": ""}
+    (words,) = vendor.launches
+    assert words[:5] == ["-H", "10.0.0.1:2,10.0.0.2:2", "--port", str(asked.meet_port), "-I"]
+    given = {words[at + 1] for at, word in enumerate(words) if word == "--set"}
+    assert {"NCCL_IB_DISABLE=1", "NCCL_ALGO=Ring"} <= given
+    of_mpirun = collectives.torch_command(asked)
+    assert words[words.index("--device") :] == of_mpirun[of_mpirun.index("--device") :]
+
+
+def test_a_rank_of_the_collectives_knows_its_place_by_either_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
+    for name in (*names, *(f"OMPI_COMM_WORLD_{part}" for part in ("RANK", "SIZE", "LOCAL_RANK"))):
+        monkeypatch.delenv(name, raising=False)
+    assert launched("LOCAL_RANK", "0") == "0"
+    for name, value in names.items():
+        monkeypatch.setenv(name, value)
+    assert [launched(name) for name in ("RANK", "SIZE", "LOCAL_RANK")] == ["3", "4", "1"]
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
+    assert launched("SIZE") == "8", "mpirun started it"
 
 
 @pytest.mark.parametrize(

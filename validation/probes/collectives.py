@@ -1,6 +1,7 @@
 """Collective operations between GPUs, or processors where there are none: bus bandwidth over sizes, data verified.
 
-Runs on the launching node; mpirun starts one rank for each GPU in the nodes' training containers, as a training does.
+Runs on the launching node; mpirun starts one rank for each GPU in the nodes' training containers, as a training does,
+and in an image without mpirun torchrun, by torch alone.
 With nccl-tests where the container has them all with MPI, else by torch.distributed (collectives_rank.py), on GPUs by
 NCCL and on processors by Gloo. What NCCL says of itself is in `stdout` and `stderr`, where the parser finds what it
 took.
@@ -23,11 +24,12 @@ from validation.probes.tool import Ran, document, group, run_tool
 from validation.probes.training_short import (
     ENTER,
     MIN_PATH,
-    NO_MPIRUN,
     PYTHON,
+    TORCHRUN,
     in_container,
     mpi_transport,
     nccl_environment,
+    nccl_variables,
     parts_of,
 )
 from validation.probes.training_short import Asked as Training
@@ -65,14 +67,20 @@ class Asked:
     meet_port: int = 29541  # where rank 0 waits for the others
     ssh_port: int = 50000
     ssh_config: str = "/etc/elastic-ai/training/ssh_config"
+    torchrun: str = TORCHRUN  # the training role's, which starts it in an image without mpirun
     enter: str = ENTER  # runs a command in the training container
     python: str = PYTHON  # the container's; the default: the first python3 of its path
 
 
-def mpirun(args: Asked, time_limit_s: int) -> list[str]:
-    """mpirun as a training has it, up to the program; over the fabric alone."""
+def _training(args: Asked) -> Training:
     base = Training(ranks=args.ranks, hosts=args.hosts, networks=args.networks, warmup=0, steps=0, batch=0)
     base.transport, base.ends = args.transport, args.ends
+    return base
+
+
+def mpirun(args: Asked, time_limit_s: int) -> list[str]:
+    """mpirun as a training has it, up to the program; over the fabric alone."""
+    base = _training(args)
     networks = ",".join(args.networks)
     command = ["mpirun", "-np", str(args.ranks), "-H", ",".join(args.hosts), "--bind-to", "none", "--map-by", "slot"]
     command += ["--mca", "plm_rsh_args", f"-p {args.ssh_port} -F {args.ssh_config}"]
@@ -89,8 +97,20 @@ def torch_command(args: Asked) -> list[str]:
     """All operations in one job of torch."""
     address = args.ends[0].partition("@")[2]
     place = f"[{address}]" if ":" in address else address
-    command = mpirun(args, args.time_limit_s)
-    command += ["--meet", f"tcp://{place}:{args.meet_port}", "--device", args.device, "--ops", ",".join(args.ops)]
+    return [*mpirun(args, args.time_limit_s), "--meet", f"tcp://{place}:{args.meet_port}", *_measured(args)]
+
+
+def torchrun_command(args: Asked) -> list[str]:
+    """The same in an image without mpirun: by the training role's torchrun, with what mpirun would export."""
+    command = [args.python, args.torchrun, "-H", ",".join(args.hosts), "--port", str(args.meet_port), "-I", str(RANK)]
+    command += ["--ends", ",".join(args.ends), "--transport", args.transport, "--time-limit-s", str(args.time_limit_s)]
+    given = [*nccl_variables(_training(args)), *args.variables]
+    return [*command, *(word for variable in given for word in ("--set", variable)), *_measured(args)]
+
+
+def _measured(args: Asked) -> list[str]:
+    """What the ranks are to measure."""
+    command = ["--device", args.device, "--ops", ",".join(args.ops)]
     command += ["--sizes", ",".join(map(str, args.sizes)), "--iterations", str(args.iterations)]
     return [*command, "--repeats", str(args.repeats), "--budget-s", str(args.budget_s)]
 
@@ -144,16 +164,15 @@ def probe(args: Asked) -> ProbeDoc:
     if unknown or not args.sizes or not args.ends or args.ranks < 2:
         return document("collectives", "torch", lambda: (Ran([], 0, "", ""), {}, "nothing to do"), lambda _: "")
     there = parts_of(args.enter)
-    if there and not there["mpirun"]:
-        why = f"{NO_MPIRUN}, which launches the collectives"
-        return document("collectives", "torch", lambda: (Ran([], 0, "", ""), {}, why), lambda _: "")
     args = replace(args, python=there["python3"]) if there.get("python3") and args.python == PYTHON else args
-    folder, suffix = nccl_tests(args)
+    alone = bool(there) and not there["mpirun"]
+    folder, suffix = ("", "") if alone else nccl_tests(args)
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts = {"tool": "nccl-tests" if folder else "torch", "nccl_tests": folder}
         if not folder:
-            return run_tool(in_container(args.enter, torch_command(args)), env=environment), facts, None
+            command = torchrun_command(args) if alone else torch_command(args)
+            return run_tool(in_container(args.enter, command), env=environment), facts, None
         out, err = "", ""
         for op in args.ops:
             ran = run_tool(in_container(args.enter, tests_command(args, folder, op, suffix)), env=environment)

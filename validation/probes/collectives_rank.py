@@ -75,18 +75,22 @@ def take_ports(transport: str, ends: list[str]) -> str:
     return mine[0][0]
 
 
+def launched(name: str, without: str = "") -> str:
+    """RANK, SIZE or LOCAL_RANK by the launcher's word, mpirun's or torchrun's; `without`: where neither started it."""
+    of_torchrun = {"SIZE": "WORLD_SIZE"}.get(name, name)
+    return os.environ.get(f"OMPI_COMM_WORLD_{name}") or os.environ.get(of_torchrun) or without
+
+
 class Rank:
     """What a rank knows: torch, its place in the world, the group that is measured and the one to talk by."""
 
     def __init__(self, torch: Any, args: argparse.Namespace) -> None:
         """Join the world; `gloo` first, by which the ranks agree on what carries the rest."""
         self.torch, self.dist = torch, importlib.import_module("torch.distributed")
-        self.rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-        self.world = int(os.environ["OMPI_COMM_WORLD_SIZE"])
-        self.local = int(os.environ["OMPI_COMM_WORLD_LOCAL_RANK"])
+        self.rank, self.world, self.local = (int(launched(name)) for name in ("RANK", "SIZE", "LOCAL_RANK"))
         limit = timedelta(seconds=args.time_limit_s)
         self.dist.init_process_group(
-            "gloo", init_method=args.meet, rank=self.rank, world_size=self.world, timeout=limit
+            "gloo", init_method=args.meet or "env://", rank=self.rank, world_size=self.world, timeout=limit
         )
         self.talk = self.dist.group.WORLD
         self.group, self.backend, self.device = self.talk, "gloo", torch.device("cpu")
@@ -328,7 +332,8 @@ def main() -> None:
     parser.add_argument("--ends", required=True)
     parser.add_argument("--transport", default="tcp")
     parser.add_argument("--time-limit-s", type=int, required=True)
-    parser.add_argument("--meet", default="", help="tcp://ADDRESS:PORT of rank 0")
+    parser.add_argument("--meet", default="", help="tcp://ADDRESS:PORT of rank 0; without it torchrun's")
+    parser.add_argument("--set", action="append", default=[], help="NAME=VALUE of the environment, before torch loads")
     parser.add_argument("--device", choices=("any", "cpu", "gpu"), default="any")
     parser.add_argument("--ops", default=",".join(OPS))
     parser.add_argument("--sizes", default="")
@@ -340,8 +345,9 @@ def main() -> None:
     # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
+    os.environ.update(word.split("=", 1) for word in args.set)
     take_ports(args.transport, args.ends.split(","))
-    first = os.environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0") == "0"
+    first = launched("LOCAL_RANK", "0") == "0"
     if args.run and not first:
         os.execvp(args.run[0], args.run)
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are

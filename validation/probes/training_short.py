@@ -37,6 +37,7 @@ PROGRAM = Path(__file__).with_name("train_cnn.py")
 PARTS = Path(__file__).with_name("train_parts.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 PYTHON = "/usr/bin/python3"
+TORCHRUN = "/etc/elastic-ai/training/torchrun.py"
 MIN_PATH = "/usr/local/bin:/usr/bin:/bin"
 NO_MPIRUN = "the training container has no mpirun"
 HAS = "command -v python3; command -v mpirun; echo looked"
@@ -61,7 +62,7 @@ class Asked:
     device: Literal["any", "cpu", "gpu"] = "any"
     framework: Literal["auto", "horovod", "ddp"] = "auto"  # auto: Horovod where the container has it
     launcher: Literal["mpirun", "torchrun"] = "mpirun"  # torchrun: torch's own
-    torchrun: str = "/etc/elastic-ai/training/torchrun.py"  # which starts it on several hosts
+    torchrun: str = TORCHRUN  # which starts it on several hosts
     meet_port: int = 29542  # of ddp: where rank 0 waits for the others
     transport: Literal["tcp", "roce", "ib", "pvrdma"] = "tcp"  # what carries the training between nodes
     ends: list[str] = field(default_factory=list)  # INTERFACE@ADDRESS: the fabric port of each host

@@ -77,6 +77,8 @@ def plan(request: Request) -> Part:
         part.leave_out("hours of the long test (tn.hours): no network of the document is trained", "tn.hours")
     counts = {1: 1, **(dict(chosen) or _whole(servers, across))}
     counts = {ranks: nodes for ranks, nodes in counts.items() if nodes == 1 or across}
+    if "tn.comm" in request.serving("training-short") and max(counts) < 2:
+        part.leave_out("share of the all-reduce (tn.comm): no job has several ranks", "tn.comm")
     training_tf.plan(request, part, configs, head, servers, counts, _steps(request))
     images = request.words.get("images", "")
     if images and not images.startswith("/"):
