@@ -40,6 +40,8 @@ def test_the_labs_plan():
     assert counts == {"facts": 4, **pairs, "training-short": 3, "training-turns": 3, "collectives": 1}
     assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 3 + 1
     assert [left.why for left in plan.left_out] == [
+        "hours of the long test (tn.hours): no network of the document is trained",
+        "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
         "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long",
