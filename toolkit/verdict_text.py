@@ -59,6 +59,10 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     for finding in verdict.findings:
         console.print()
         console.print(Text(f"{finding.kind} {finding.subject}: {finding.text}", style="bold red"))
+        if finding.cause:
+            console.print(Text(f"  cause: {finding.cause}"))
+        if finding.confidence is not None:
+            console.print(Text(f"  confidence: {finding.confidence:.0%} that it is this part", style="dim"))
         console.print(Text(f"  what to do: {finding.remedy}"))
     for note in (*(f"left out of the plan: {left.why}" for left in verdict.left_out), *verdict.notes):
         console.print(Text(f"note: {note}", style="dim"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal
 
+from pydantic import Field
+
 from validation.model_base import Endpoint, Model, ReasonCode, SignOff, VerdictName
 
 
@@ -186,11 +188,17 @@ class CriterionVerdict(Model):
 
 
 class Finding(Model):
-    """The suspect node, port or link, named from the full pair matrix, with what to do about it."""
+    """The suspect node, port or link, named from the full pair matrix, with what to do about it.
+
+    `cause`: why, with its evidence, "" where nothing was seen. `confidence`: from 0 to 1 that it is this
+    part, None where nothing had to be concluded.
+    """
 
     kind: Literal["node", "port", "link", "pair", "cluster"]
     about: Subject
     text: str
+    cause: str = ""
+    confidence: float | None = Field(default=None, ge=0, le=1)
     remedy: str
     criteria: tuple[str, ...]
     evidence: tuple[str, ...] = ()

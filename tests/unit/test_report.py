@@ -90,6 +90,21 @@ def test_failing_run_names_the_suspect_before_the_details(pages):
     assert "Suspect: gpu2/fab0." in text
 
 
+def test_a_finding_says_how_sure_it_is_and_its_cause(tmp_path):
+    run = make_run(tmp_path / "run", slow="gpu2")
+    document = json.loads((run / "verdict.json").read_text())
+    document["findings"][0] |= {"cause": "PCI Express <x4>", "confidence": 0.94}
+    (run / "verdict.json").write_text(json.dumps(document))
+    text = write_html(run).read_text()
+    assert '<p class="cause">PCI Express &lt;x4&gt;</p>' in text
+    assert "Confidence that it is this part: 94" in text
+    document["findings"][0] |= {"cause": "", "confidence": None}
+    (run / "verdict.json").write_text(json.dumps(document))
+    text = write_html(run).read_text()
+    assert '<p class="cause">' not in text
+    assert "Confidence that" not in text
+
+
 def test_clean_run_has_no_finding(pages):
     assert "No judged criterion failed." in pages["clean"].text
     assert "Marked as suspect" not in pages["clean"].text

@@ -28,6 +28,17 @@ class Suspect:
     pairs: tuple[Pair, ...]
     of: int  # judged pairs that the subject takes part in, in that direction
 
+    @property
+    def confidence(self) -> float:
+        """From 0 to 1: share of the subject's pairs that are bad, and how many partners say so; see verdicts.md.
+
+        A rule and no probability: one partner alone is right or wrong as a coin is, each further one halves the doubt.
+        """
+        if self.kind in ("link", "pair"):
+            return 0.75 if self.kind == "link" else 0.5
+        partners = len({end for pair in self.pairs for end in pair} - set(self.subject))
+        return round(len(self.pairs) / max(self.of, 1) * (1 - 0.5**partners), 3)
+
 
 def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pair]:
     return [

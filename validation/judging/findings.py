@@ -8,10 +8,14 @@ from collections.abc import Iterable, Sequence
 from validation.analysis.localise import Pair, Suspect, localise
 from validation.criterion import Criterion
 from validation.judging.case import Case
+from validation.judging.causes import with_causes, with_differences
 from validation.judging.denial import loss_of
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
 from validation.model_verdict import CLUSTER
+
+SAID, UNTOLD = 0.95, 0.5
+"""Confidence where the two ends said which of them it is, and where two ends are all that was measured."""
 
 
 def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, ...]:
@@ -26,7 +30,7 @@ def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, .
             found += _pairs(case, criterion, mine)
         else:
             found += [_single(case, criterion, j) for j in failed]
-    return tuple([*_merge(found), *_unreachable(case)])
+    return tuple([*with_differences(case, _merge(with_causes(case, found))), *_unreachable(case)])
 
 
 def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
@@ -72,7 +76,7 @@ def _fault_side(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None
 def _named(criterion: Criterion, judgement: Judgement, port: Endpoint, said: str) -> Finding:
     text = f"node {port.node}: {port}: {said}"
     remedy = criterion.remedy or "Look at the evidence"
-    return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence)
+    return _finding("port", Subject.port(port), text, remedy, criterion, judgement.evidence, SAID)
 
 
 def _whole_nodes(case: Case, suspect: list[Suspect], ends: dict[str, Endpoint]) -> list[Suspect]:
@@ -111,13 +115,13 @@ def _suspect(
     if suspect.kind == "cluster":
         text = f"all {len(bad)} measured pairs fail, so no single port is at fault: {numbers}"
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
-        return _finding("cluster", CLUSTER, text, remedy, criterion, evidence)
+        return _finding("cluster", CLUSTER, text, remedy, criterion, evidence, suspect.confidence)
     if suspect.kind == "port":
         subject = ends[suspect.subject[0]]
         how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
         text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {suspect.of} pairs: {numbers}"
         about = Subject.port(subject)
-        return _finding(about.kind, about, text, remedy, criterion, evidence)
+        return _finding(about.kind, about, text, remedy, criterion, evidence, suspect.confidence)
     a, b = (ends[end] for end in suspect.subject)
     two = len({end for pair in by_pair for end in pair}) == 2
     if suspect.kind == "link":
@@ -130,7 +134,8 @@ def _suspect(
     else:
         what += "; both ends are fine with others"
     about = Subject.pair(a, b, both_ways=suspect.kind == "link")
-    return _finding(suspect.kind, about, f"{what}: {numbers}", remedy, criterion, evidence)
+    sure = min(suspect.confidence, UNTOLD) if two else suspect.confidence
+    return _finding(suspect.kind, about, f"{what}: {numbers}", remedy, criterion, evidence, sure)
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
@@ -174,13 +179,20 @@ def _single(case: Case, criterion: Criterion, judgement: Judgement) -> Finding:
 
 
 def _finding(
-    kind: str, about: Subject, text: str, remedy: str, criterion: Criterion, evidence: Sequence[str]
+    kind: str,
+    about: Subject,
+    text: str,
+    remedy: str,
+    criterion: Criterion,
+    evidence: Sequence[str],
+    confidence: float | None = None,
 ) -> Finding:
     return Finding.model_validate(
         {
             "kind": kind,
             "about": about,
             "text": text,
+            "confidence": confidence,
             "remedy": remedy,
             "criteria": (criterion.id,),
             "evidence": tuple(evidence),
@@ -200,6 +212,10 @@ def _merge(found: Iterable[Finding]) -> list[Finding]:
         merged[key] = old.model_copy(
             update={
                 "text": old.text if finding.text in old.text else f"{old.text}; {finding.text}",
+                "cause": old.cause
+                if finding.cause in old.cause
+                else "; ".join(filter(None, (old.cause, finding.cause))),
+                "confidence": max((c for c in (old.confidence, finding.confidence) if c is not None), default=None),
                 "remedy": old.remedy if finding.remedy in old.remedy else f"{old.remedy}. {finding.remedy}",
                 "criteria": tuple(dict.fromkeys((*old.criteria, *finding.criteria))),
                 "evidence": tuple(dict.fromkeys((*old.evidence, *finding.evidence))),

@@ -9,11 +9,14 @@ from validation.model import Model
 
 
 class Finding(Model):
-    """The suspect node, port or link, named from the full pair matrix, with what to do about it."""
+    """The suspect node, port or link, named from the full pair matrix, with its cause where that was seen, and what to
+    do about it. `confidence` from 0 to 1 that it is this part, null where nothing had to be concluded."""
 
     kind: Literal["node", "port", "link", "pair", "cluster"]
     subject: str
     text: str
+    cause: str = ""
+    confidence: float | None = None
     remedy: str
     criteria: tuple[str, ...]
     evidence: tuple[str, ...] = ()
@@ -21,5 +24,5 @@ class Finding(Model):
 
 def named(finding: Judged) -> Finding:
     """A finding of the judge's, published."""
-    same = finding.model_dump(include={"kind", "text", "remedy", "criteria", "evidence"})
+    same = finding.model_dump(include={"kind", "text", "cause", "confidence", "remedy", "criteria", "evidence"})
     return Finding(subject=finding.subject, **same)
