@@ -267,7 +267,7 @@ def test_faults_of_machines_are_refused_on_containers(spec: LabSpec, folders: Pa
         faults.check(spec, spec.node("head"), "port-down")
     plain = make_spec("x", 3, 4, 1)
     with pytest.raises(LabError, match="'toolkit lab up --nodes vm' has some"):
-        faults.check(plain, plain.node("gpu1"), "wrong-mtu")
+        faults.check(plain, plain.node("gpu1"), "rxe-missing")
     for kind in faults.FAULTS:
         faults.check(spec, spec.node("gpu1"), kind)
     faults.check(plain, plain.node("gpu1"), "slow-link")

@@ -13,6 +13,7 @@ from toolkit.lab import devices, network, nodes, vm
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.host import detect
 from toolkit.lab.lab import Say, boot, load
+from toolkit.lab.morefaults import MORE_FAULTS
 from toolkit.lab.sh import run
 from toolkit.lab.spec import LabSpec, NodeSpec, read_faults
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS, PORT
@@ -128,6 +129,28 @@ def _record(spec: LabSpec, faults: dict[str, str]) -> None:
     (spec.dir / "faults.json").write_text(json.dumps(faults))
 
 
+def _one_way(sending: bool) -> tuple[Act, Act]:
+    """A slow link in one direction alone, and both as they were."""
+    return (
+        lambda spec, node, say: network.shape_one_way(spec, node, slow_rate_gbps(spec, node), sending),
+        lambda spec, node, say: network.shape_link(spec, node, spec.rate_gbps),
+    )
+
+
+def _twin(spec: LabSpec, node: NodeSpec) -> NodeSpec:
+    """The node whose address another one takes: the next of the lab."""
+    names = [n.name for n in spec.nodes]
+    return spec.nodes[(names.index(node.name) + 1) % len(names)]
+
+
+def _take_address(what: str) -> Act:
+    def act(spec: LabSpec, node: NodeSpec, say: Say) -> None:
+        address = f"{spec.fabric_address(_twin(spec, node))}/32"
+        _on_node(spec, node, f"ip addr {what} {address} dev {PORT}{' || true' if what == 'del' else ''}\n")
+
+    return act
+
+
 FAULTS = {
     "slow-link": Fault(
         "the node's fabric link carries a tenth of its declared rate (an emulated machine's a fiftieth, because "
@@ -136,6 +159,27 @@ FAULTS = {
         lambda spec, node, say: network.shape_link(spec, node, spec.rate_gbps),
         vm_only=False,
         found_by=("tr.tcpbw",),
+    ),
+    "slow-sending": Fault(
+        "what the node sends over its fabric link is slow as by slow-link; what it receives is not",
+        *_one_way(sending=True),
+        vm_only=False,
+        found_by=("tr.tcpbw",),
+    ),
+    "slow-receiving": Fault(
+        "what the node receives over its fabric link is slow as by slow-link; what it sends is not",
+        *_one_way(sending=False),
+        vm_only=False,
+        found_by=("tr.tcpbw",),
+    ),
+    "cable-swapped": Fault(
+        "the node's fabric cable is plugged into the management switch",
+        lambda spec, node, say: network.plug(spec, node, network.MANAGEMENT),
+        lambda spec, node, say: network.plug(spec, node, network.FABRIC),
+        vm_only=False,
+    ),
+    "duplicate-address": Fault(
+        "the node has the next node's fabric address, too", _take_address("add"), _take_address("del"), vm_only=False
     ),
     "dead-node": Fault("the node loses power: all its processes are killed at once", _kill_node, boot, vm_only=False),
     "port-down": Fault(
@@ -157,6 +201,6 @@ FAULTS = {
     },
     **{
         kind: Fault(f.about, _script(f.plant), _script(f.clear), f.vm_only, found_by=f.found_by)
-        for kind, f in NODE_FAULTS.items()
+        for kind, f in {**NODE_FAULTS, **MORE_FAULTS}.items()
     },
 }

@@ -38,6 +38,7 @@ APT_CACHE_PORT = 3142
 BUCKET_S = 0.025
 #: What waits for tokens, in seconds at the rate. Less than the bucket would drop what follows a stall.
 QUEUE_S = 0.050
+FABRIC, MANAGEMENT = "br-fab", "br-mgmt"
 #: Interface of a machine -> the tap that its virtual card is, in the machine's namespace.
 TAPS = {"mgmt0": "tap-mgmt", "fab0": "tap-fab"}
 
@@ -145,12 +146,24 @@ def _tap(port: str) -> list[str]:
 
 def shape_link(spec: LabSpec, node: NodeSpec, rate_gbps: float) -> None:
     """Give the node's fabric link a line rate (10^9 bit/s), in both directions."""
+    for sending in (False, True):
+        shape_one_way(spec, node, rate_gbps, sending)
+
+
+def shape_one_way(spec: LabSpec, node: NodeSpec, rate_gbps: float, sending: bool) -> None:
+    """The same of what the node sends (`sending`), or receives, alone."""
     rate = counted_rate_bps(rate_gbps)
     burst = max(2 * 65536, int(rate / 8 * BUCKET_S))
     limit = max(512 * 1024, int(rate / 8 * QUEUE_S))
-    for namespace, device in ((spec.switch_ns, f"f-{node.name}"), (spec.node_ns(node), "fab0")):
-        shape = ["root", "tbf", "rate", f"{rate}bit", "burst", f"{burst}b", "limit", f"{limit}b"]
-        run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape])
+    namespace, device = (spec.node_ns(node), "fab0") if sending else (spec.switch_ns, f"f-{node.name}")
+    shape = ["root", "tbf", "rate", f"{rate}bit", "burst", f"{burst}b", "limit", f"{limit}b"]
+    run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, *shape])
+
+
+def plug(spec: LabSpec, node: NodeSpec, switch: str) -> None:
+    """Plug the node's fabric cable into one of the lab's switches, FABRIC or MANAGEMENT."""
+    mtu = [f"link set {switch} mtu {SWITCH_MTU}"] if switch == FABRIC else []
+    _batch(spec.switch_ns, [f"link set f-{node.name} master {switch}", *mtu])
 
 
 def start_services(spec: LabSpec, host: Host) -> None:

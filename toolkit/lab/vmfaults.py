@@ -58,6 +58,8 @@ ip link set dev {PORT} mtu 1500
 """,
         f"""[ ! -e "$kept/mtu" ] || ip link set dev {PORT} mtu "$(cat "$kept/mtu")"
 """,
+        vm_only=False,
+        found_by=("pf.mtu",),
     ),
     # Soft-RoCE knows RoCE v2 alone and refuses the mode in configfs, so sysfs is made to say what an adapter with v1
     # GIDs says; a tool that asks the kernel by ioctl still sees v2.
