@@ -27,7 +27,7 @@ from toolkit.lab.gpufaults import described
 from validation.facts import BurnFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
-from validation.probes import burn_copies, torch_burn
+from validation.probes import burn_copies, torch_burn, torch_compute
 from validation.probes.supervise import descendants
 from validation.report.burn_in import burn_figures
 from validation.report.documents import read_run
@@ -329,3 +329,17 @@ def test_the_report_draws_the_course_and_has_the_figures_of_each_gpu(gpus: int, 
     assert ("median of 8 GPUs" in str(drawn[0].svg)) == (gpus == 8)
     gone = burn_figures(added(run, [(m, result(m, status="failed", error="the driver went away"))]))
     assert gone[0].empty == "Not measured: gpu1: the driver went away."
+
+
+def test_a_gpus_process_that_never_ends_costs_that_gpu_alone(tmp_path: Path) -> None:
+    program = tmp_path / "stand_in.py"
+    program.write_text(
+        "import json, sys, time\n"
+        "if sys.argv[2] == '1': print('it hangs', file=sys.stderr, flush=True); time.sleep(600)\n"
+        "print(json.dumps({'device': f'cuda:{sys.argv[2]}', 'fault': ''}))\n"
+    )
+    began = time.monotonic()
+    found = list(torch_compute.every({}, 3, str(program), 10.0))
+    assert time.monotonic() - began < 60
+    assert [one["fault"] for one in found] == ["", "its process had not ended after 10 s: it hangs", ""]
+    assert [one["device"] for one in found] == ["cuda:0", "cuda:1", "cuda:2"]

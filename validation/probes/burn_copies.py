@@ -33,8 +33,8 @@ SHORTEST_S = 1.0
 COPY_BYTES = 256 << 20
 INSIDE = 16  # copies inside a GPU: what loads its memory; even, so that it is written an odd number of times in all and
 # a bit that each write turns over does not come back right
-READY_S = 120.0  # in which a process has taken its GPU
-LATE_S = 30.0  # after the time that was asked for, a process that has not ended is killed
+READY_S = 40.0  # in which a process has taken its GPU
+LATE_S = 30.0  # after the time that was asked for, a process that has not ended is killed: before the whole probe is
 BUFFERS = 4  # of a process's host memory, each as large as a copy
 ROOT = Path(__file__).parents[2]
 Device = dict[str, Any]

@@ -28,6 +28,7 @@ from validation.probes.torch_compute import Device, every, exactly, matrix_produ
 LOADS = ("bf16", "fp16", "fp32")  # the first that the device has: what draws the most power
 GPU_SIZE, CPU_SIZE = 8192, 512  # rows and columns of the load's operands
 BATCH_S = 1.0  # of products between two comparisons
+LATE_S = 75.0  # after the time that was asked for, a GPU's process is killed: before the whole probe is
 EXACT_S = 15.0  # between two rounds of exact products, at least
 
 
@@ -95,7 +96,7 @@ def main() -> None:
     count = torch.cuda.device_count() if cuda else 0
     report: dict[str, Any] = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda or ""), "devices": []}
     if cuda and count == asked["gpus"]:
-        report["devices"] = list(every(asked, count, __file__))
+        report["devices"] = list(every(asked, count, __file__, asked["seconds"] + LATE_S))
     elif not asked["gpus"]:
         report["devices"] = [burnt(asked, None)]
     print(json.dumps({**report, "seen": count}), flush=True)

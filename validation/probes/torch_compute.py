@@ -283,18 +283,31 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
 
 
-def every(asked: dict[str, Any], count: int, program: str = __file__) -> Iterator[dict[str, Any]]:
-    """Reports of all GPUs, each from a process of its own; one that fails says so and harms no other."""
+def every(
+    asked: dict[str, Any], count: int, program: str = __file__, limit_s: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """Reports of all GPUs, each from a process of its own; one that fails says so and harms no other.
+
+    `limit_s`: after which one that has not ended, as with a kernel that never does, is killed.
+    """
     words = [sys.executable, "-I", program, json.dumps(asked)]
     started = [
         subprocess.Popen([*words, str(index)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=with_parent)
         for index in range(count)
     ]
     said: list[tuple[bytes, bytes]] = [(b"", b"")] * count
-    readers = [
-        threading.Thread(target=lambda at=at, p=p: said.__setitem__(at, p.communicate()))
-        for at, p in enumerate(started)
-    ]
+    late: set[int] = set()
+    until = None if limit_s is None else time.monotonic() + limit_s
+
+    def read(at: int, process: subprocess.Popen[bytes]) -> None:
+        try:
+            said[at] = process.communicate(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            late.add(at)
+            process.kill()
+            said[at] = process.communicate()
+
+    readers = [threading.Thread(target=read, args=one) for one in enumerate(started)]
     for reader in readers:
         reader.start()
     for at, reader in enumerate(readers):
@@ -304,6 +317,7 @@ def every(asked: dict[str, Any], count: int, program: str = __file__) -> Iterato
             yield json.loads(said[at][0])
         except ValueError:
             how = f"its process ended with {started[at].returncode}"
+            how = f"its process had not ended after {limit_s:.0f} s" if at in late else how
             yield {"device": f"cuda:{at}", "fault": f"{how}: {lines[-1][:200]}" if lines else how}
 
 
