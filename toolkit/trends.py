@@ -10,9 +10,11 @@ from typing import Any
 from toolkit import acceptance, rundir
 from toolkit.errors import UsageFault
 from validation.errors import ToolkitError
+from validation.files import replace
 from validation.runfiles import VERDICT, RunFiles
 from validation.trend import Trend, as_text, trend_of, write_formats
 from validation.trend.gather import Pair
+from validation.trend.metrics import metrics_text
 
 FORMATS = ("html", "pdf", "json")
 """Of the formats of a report, those that a trend has."""
@@ -42,15 +44,31 @@ class Made:
         }
 
 
-def make(folders: Sequence[Path], formats: Collection[str], out: Path | None, runs_dir: Path) -> Made:
+@dataclass(frozen=True)
+class Metrics:
+    """A file for node-exporter's textfile collector, and the age from which the newest validation is overdue."""
+
+    path: Path
+    overdue_s: float
+
+
+def make(
+    folders: Sequence[Path],
+    formats: Collection[str],
+    out: Path | None,
+    runs_dir: Path,
+    metrics: Metrics | None = None,
+) -> Made:
     """Write the trend of the runs in `folders` (none: all of the newest run's site and fabric), into `out` (None: a
-    folder of `runs_dir` named by the newest run).
+    folder of `runs_dir` named by the newest run), and its `metrics`: for these a first run alone is a trend, too.
 
     ConfigError for a damaged run that was named, or one whose verdict does not follow from its files; a run that was
     not named is left out then, and a note says so. NotOneSeries for runs that are none.
     """
     pairs, notes = ([_pair(folder) for folder in folders], []) if folders else _all(runs_dir)
-    trend = trend_of(pairs, notes)
+    trend = trend_of(pairs, notes, least=1 if metrics else 2)
+    if metrics is not None:
+        replace(metrics.path, metrics_text(trend, metrics.overdue_s), "give another file: --metrics")
     where = out or runs_dir / f"{trend.runs[-1].run}-trend"
     written = write_formats(trend, [name for name in FORMATS if name in formats], where)
     return Made(written.paths, written.left_out, trend)

@@ -16,6 +16,7 @@ import yaml
 
 from tests.support.node_modules import ROOT, load_filters, run
 from tests.support.package_indices import unrecorded
+from validation.trend.metrics import HELP as SITE_METRICS
 
 ROLE = ROOT / "roles/monitoring"
 RULES = yaml.safe_load((ROLE / "files/rules.yml").read_text("utf-8"))
@@ -157,6 +158,7 @@ def expressions() -> list[str]:
 
 def test_alerts_and_dashboard_ask_for_what_there_is(programs: Any) -> None:
     known = set(programs["gpu_metrics"].HELP) | set(programs["pool_metrics"].HELP)
+    known |= set(SITE_METRICS)
     known |= {rule["record"] for group in RULES["groups"] for rule in group["rules"] if "record" in rule}
     asked = {name for text in expressions() for name in re.findall(r"elastic_ai[\w:]+", text)} - {"elastic_ai_"}
     assert asked <= known

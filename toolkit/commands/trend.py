@@ -13,6 +13,8 @@ from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 
+OVERDUE_HOURS = 192
+
 
 @click.command(epilog=epilogue("trend"))
 @click.argument("names", nargs=-1, metavar="[RUN]...")
@@ -23,19 +25,41 @@ from toolkit.exits import Exit, epilogue
     metavar="FOLDER",
     help="Write there.  [default: a folder beside the runs, named by the newest of them]",
 )
+@click.option(
+    "--metrics",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="How the newest run ended and what drifted, for node-exporter's textfile collector (FILE.prom).",
+)
+@click.option(
+    "--overdue-hours",
+    type=click.IntRange(min=1),
+    metavar="HOURS",
+    help="With --metrics: age from which the newest run is overdue.  [default: 192, a week and a day]",
+)
 @json_option
 @runs_dir_option
-def trend(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, as_json: bool, runs_dir: Path) -> None:
+def trend(
+    names: tuple[str, ...],
+    formats: tuple[str, ...],
+    out: Path | None,
+    metrics: Path | None,
+    overdue_hours: int | None,
+    as_json: bool,
+    runs_dir: Path,
+) -> None:
     """How a site's figures went over its runs (default: all of the newest run's site and fabric): a page with charts.
 
     Nothing is judged by a bound. Each figure is held against its own past: the newest run against those before it, and
     from eight runs on the slope over all of them, which finds what creeps too slowly for any single step. Corrected for
     the number of figures (Holm), so that an unchanged site raises an alarm in one of a hundred trends. A run that is
     damaged or was never judged is left out of a default trend, and that is told; one that is named is refused.
+    Validations by a timer, with alerts by Prometheus: monitoring_revalidate of role monitoring.
 
     \b
     toolkit trend                                   all runs of the newest one's site and fabric
     toolkit trend RUN1 RUN2 RUN3 --out /srv/www/site
+    toolkit trend --format html --metrics /var/lib/prometheus/node-exporter/elastic_ai_site.prom
     toolkit trend --format html --json | jq '.drifts[] | select(.worse) | [.criterion, .subject, .change]'
     """
     from toolkit import trends  # only here: templates are slow to load
@@ -43,7 +67,10 @@ def trend(names: tuple[str, ...], formats: tuple[str, ...], out: Path | None, as
     without = [name for name in formats if name not in trends.FORMATS]
     if without and formats != FORMATS:
         raise UsageFault(f"{', '.join(without)}: is of one run; a trend is {', '.join(trends.FORMATS)}")
-    made = trends.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir)
+    if overdue_hours is not None and metrics is None:
+        raise UsageFault("--overdue-hours is for the alert in --metrics FILE; give that too")
+    wanted = None if metrics is None else trends.Metrics(metrics, 3600.0 * (overdue_hours or OVERDUE_HOURS))
+    made = trends.make([rundir.find(runs_dir, name) for name in names], formats, out, runs_dir, wanted)
     for why in made.left_out.values():
         click.echo(why, err=True)
     if as_json:

@@ -43,13 +43,13 @@ Pair = tuple[RunFiles, VerdictDoc]
 Key = tuple[str, str, str]
 
 
-def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = ()) -> Trend:
+def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = (), least: int = 2) -> Trend:
     """The trend of runs with their verdicts, which the caller has held against the runs' files; in any order.
 
-    NotOneSeries, one line, for fewer than two runs, and for runs of different sites, fabrics or labs.
+    NotOneSeries, one line, for fewer runs than `least`, and for runs of different sites, fabrics or labs.
     """
     runs = sorted(pairs, key=lambda pair: (pair[0].info.created, pair[0].info.run))
-    _refuse(runs)
+    _refuse(runs, least)
     newest, last = runs[-1]
     criteria = {c.id: c for c in newest.criteria}
     series = _series(runs, criteria)
@@ -74,8 +74,8 @@ def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = ()) -> Trend:
     )
 
 
-def _refuse(runs: Sequence[Pair]) -> None:
-    if len(runs) < 2:
+def _refuse(runs: Sequence[Pair], least: int) -> None:
+    if len(runs) < least:
         raise NotOneSeries("a trend is made of two runs of a site or more; one run alone: toolkit report RUN")
     (first, said), *others = runs
     names = [run.info.run for run, _ in runs]
