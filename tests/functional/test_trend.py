@@ -116,9 +116,10 @@ def test_what_creeps_is_found_by_its_slope_where_no_step_shows_it(tmp_path):
 
 
 def test_a_failed_night_is_no_scatter_of_those_before(runs_dir):
-    add(runs_dir, "2026-11-19T20-15-00Z-tcp10", slow="gpu2")
+    add(runs_dir, "2026-11-20T08-15-00Z-tcp10", slow="gpu2")
     add(runs_dir, drift={"tcp-bandwidth.gpu1-fab0.gpu2-fab0": 0.965})
     found = trends.make([], ("json",), None, runs_dir).trend
+    assert [r.outcome for r in found.runs].count("failed") == 1
     (rate,) = [q for q in found.quantities if q.criterion == "tr.tcpbw"]
     assert rate.spread < 0.01
     assert [(d.criterion, d.subject) for d in found.worse] == [("tr.tcpbw", "gpu1/fab0>gpu2/fab0")]
