@@ -104,7 +104,9 @@ def run(
             for node in SERVERS:
                 lab.ssh(node, "touch /root/stop")
         watched = {node: json.loads(watching[node].result()) for node in SERVERS}
-    nodes = frozenset(lab.ssh("head", "sinfo -h -N -o '%T %E'").splitlines())
+    # of a controller that was started anew at the end all have to register first
+    seen = settles(lambda: frozenset(lab.ssh("head", "sinfo -h -N -o '%T %E'").splitlines()), Storm([]).nodes, 60)
+    nodes = frozenset(seen)
     form = "sacct -a -n -P -X -D --format=jobid,jobname,state,alloctres -S now-2hours"
     rows = [line.split("|") for line in lab.ssh("head", form).splitlines()]
     return Storm(outcomes, watched, _leases_of(rows, first), queue, stays, nodes, restarts)

@@ -104,6 +104,8 @@ def test_servers_and_classes_that_are_not_there() -> None:
         ("Requested node configuration is not available", Complaint.NEVER),
         ("Invalid job id specified", Complaint.NO_JOB),
         ("Unable to create step for job 41: Requested nodes are busy", Complaint.BUSY),
+        ("Unable to create step for job 41: Memory required by task is not available", Complaint.BUSY),
+        ("Batch job submission failed: Memory required by task is not available", Complaint.OTHER),
         ("cat: /run/elastic-ai/leases/41/endpoint.json: No such file or directory", Complaint.NO_FILE),
         ("Unable to contact slurm controller (connect failure)", Complaint.AWAY),
         ("Unable to contact slurm controller (receive failure)", Complaint.NO_ANSWER),

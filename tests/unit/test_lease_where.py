@@ -361,6 +361,21 @@ def test_a_folder_that_is_not_the_servers_is_no_place_to_run(
         step.look(host, [end], tmp_path, "train")
 
 
+def test_a_controller_that_starts_anew_is_asked_again_before_a_program_is_given_up(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.serve()
+    prolog(host, monkeypatch, "gpu:v100:1(IDX:2)")
+    words = "srun: error: Unable to create step for job 41: Memory required by task is not available"
+    answers = [CompletedProcess([], 1, "", words)] * 3 + [CompletedProcess([], 0, "", "")]
+    monkeypatch.setattr(host.slurm, "run", lambda *_args, **_more: answers.pop(0))
+    step.look(host, [end_of(host)], Path("/"), "train")
+    assert answers == []
+    monkeypatch.setattr(host.slurm, "run", lambda *_args, **_more: CompletedProcess([], 1, "", words))
+    with pytest.raises(SlurmError, match="Memory required"):
+        step.look(host, [end_of(host)], Path("/"), "train")
+
+
 def test_the_step_has_the_leases_gpus_by_name(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     host.serve()
     prolog(host, monkeypatch, "gpu:v100:2(IDX:1-2)")

@@ -62,6 +62,9 @@ _COMPLAINTS = (
 
 def complaint_of(text: str) -> Complaint:
     """What an error message of Slurm's commands comes to."""
+    # Of a step in a job that runs and has its memory: a controller that starts anew says so for a moment.
+    if "create step" in text and "Memory required" in text:
+        return Complaint.BUSY
     return next((kind for kind, parts in _COMPLAINTS if any(part in text for part in parts)), Complaint.OTHER)
 
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from types import FrameType
 
 from toolkit.lease import Exit, LeaseError, ranks, sync
-from toolkit.lease.endpoint import LeaseEndpoint
+from toolkit.lease.endpoint import LATER, LeaseEndpoint
 from toolkit.lease.heartbeat import keep
 from toolkit.lease.host import Host
 from toolkit.lease.running import FORWARDED, LOST_S, Say, Watch
-from toolkit.lease.slurm import PASSED_ON, SlurmError, said
+from toolkit.lease.slurm import AGAIN_PAUSE_S, AGAIN_S, PASSED_ON, SlurmError, said
+from toolkit.lease.slurm_text import complaint_of
 
 #: So often Ctrl-C is passed on; the next one ends the program.
 PATIENT = 2
@@ -105,8 +106,15 @@ def look(
         mark = "-" if named or folder == Path("/") else _known_by(folder, stack)
         words = ["sh", "-c", _LOOK, "sh", str(folder), mark, *ranks.kept([program])]
         options = ["--chdir=/", "--input=none"]
-        done = host.slurm.run(_steps(endpoints, everywhere, ["--quiet"], options, words, bare=True), timeout_s=60)
-    against = sorted({line for line in done.stdout.splitlines() if line})
+        command_line = _steps(endpoints, everywhere, ["--quiet"], options, words, bare=True)
+        until = host.clock.monotonic() + AGAIN_S
+        while True:
+            done = host.slurm.run(command_line, timeout_s=60)
+            against = sorted({line for line in done.stdout.splitlines() if line})
+            later = done.returncode and not against and complaint_of(said(done)) in LATER
+            if not later or host.clock.monotonic() > until:
+                break
+            host.clock.sleep(AGAIN_PAUSE_S)
     if done.returncode and against:
         hint = "; copy it there by --sync, or name one of the server's by --folder"
         hint = "" if named or " program " in against[0] else hint
