@@ -118,6 +118,11 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.FAILED: "a node does not answer",
         Exit.USAGE: f"{_USAGE}: there is no such lab",
     },
+    "lab drill": {
+        Exit.OK: "every fault that was planted was found, and nobody was blamed who has none",
+        Exit.FAILED: "a fault was not found, somebody was blamed falsely, or a validation came to no verdict",
+        Exit.USAGE: f"{_USAGE}: there is no such lab, or a fault could not be planted or cleared",
+    },
     "node": {
         Exit.OK: "the node is in the pool and takes leases, or has left it",
         Exit.FAILED: "the node failed its acceptance and stays drained, or a playbook failed on a node",

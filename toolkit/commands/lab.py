@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from toolkit.commands.lab_drill import drill
 from toolkit.commands.options import json_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
@@ -360,3 +361,6 @@ def fault_clear(name: str, node: str) -> None:
     become_root()
     lab_faults.clear(name, node, say)
     say(f"{node}: no fault planted")
+
+
+lab.add_command(drill)

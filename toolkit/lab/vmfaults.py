@@ -108,6 +108,7 @@ echo 128 >{SOMAXCONN}
         f"""[ ! -e "$kept/somaxconn" ] || cat "$kept/somaxconn" >{SOMAXCONN}
 """,
         vm_only=False,
+        found_by=("pf.tuning",),
     ),
     "dscp-unset": NodeFault(
         f"RDMA-CM connections of {PORT}'s device carry no DSCP (type of service 0)",
