@@ -164,3 +164,26 @@ def test_every_bad_pair_is_explained_exactly_once(case):
     pairs = {(f"n{a}", f"n{b}"): (a, b) in bad for a, b in permutations(range(count), 2)}
     explained = [pair for g in localise(pairs) for pair in g.pairs]
     assert sorted(explained) == sorted(pair for pair, is_bad in pairs.items() if is_bad)
+
+
+class _Watched(dict):
+    """A matrix that counts how often all of it is looked through."""
+
+    looks = 0
+
+    def __iter__(self):
+        self.looks += 1
+        return super().__iter__()
+
+    def items(self):
+        self.looks += 1
+        return super().items()
+
+
+def test_the_matrix_of_a_fleet_is_looked_through_a_few_times_whatever_its_size():
+    ends = [f"n{i:03d}/a" for i in range(120)]
+    pairs = {(a, ends[(i + k) % 120]): False for i, a in enumerate(ends) for k in range(1, 9)}
+    matrix = _Watched({pair: "n007/a" in pair for pair in pairs})
+    (found,) = localise(matrix)
+    assert (found.kind, found.subject, found.direction, found.of) == ("port", ("n007/a",), "both", 16)
+    assert matrix.looks < 10

@@ -6,7 +6,7 @@ by one hides the cause, so the fewest ports are named that explain the failures,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,10 +40,19 @@ class Suspect:
         return round(len(self.pairs) / max(self.of, 1) * (1 - 0.5**partners), 3)
 
 
-def _star(pairs: Mapping[Pair, bool], end: str, direction: Direction) -> list[Pair]:
-    return [
-        (a, b) for a, b in pairs if (direction != "receiving" and a == end) or (direction != "sending" and b == end)
-    ]
+_Stars = Mapping[str, Mapping[Direction, list[Pair]]]
+"""The pairs of each end, by its part in them."""
+
+
+def _stars(pairs: Iterable[Pair]) -> _Stars:
+    found: dict[str, dict[Direction, list[Pair]]] = {}
+    for pair in pairs:
+        for end in dict.fromkeys(pair):
+            star = found.setdefault(end, {"both": [], "sending": [], "receiving": []})
+            star["both"].append(pair)
+        found[pair[0]]["sending"].append(pair)
+        found[pair[1]]["receiving"].append(pair)
+    return found
 
 
 def localise(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Suspect]:
@@ -54,18 +63,19 @@ def localise(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Suspec
     that the bad ones may be all that were decided: then only a port that explains every one of them is named.
     """
     bad = sorted(pair for pair, is_bad in pairs.items() if is_bad)
-    ends = sorted({end for pair in pairs for end in pair})
     if not bad:
         return []
+    stars = _stars(pairs)  # of all ends at once: of a fleet, to look for each end's in all pairs takes minutes
+    ends = sorted(stars)
     if len(ends) > 2 and len(bad) == len(pairs):
-        worst = _worst(pairs, ends, set(bad)) if undecided else None
+        worst = _worst(pairs, stars, set(bad)) if undecided else None
         if worst is not None and len(worst.pairs) == len(bad):
             return [worst]
         return [Suspect("cluster", (), "both", tuple(bad), len(pairs))]
     suspect: list[Suspect] = []
     left = set(bad)
     while len(ends) > 2:
-        found = _worst(pairs, ends, left)
+        found = _worst(pairs, stars, left)
         if found is None:
             break
         suspect.append(found)
@@ -78,17 +88,17 @@ def localise(pairs: Mapping[Pair, bool], undecided: bool = False) -> list[Suspec
     return suspect
 
 
-def _worst(pairs: Mapping[Pair, bool], ends: list[str], left: set[Pair]) -> Suspect | None:
+def _worst(pairs: Mapping[Pair, bool], stars: _Stars, left: set[Pair]) -> Suspect | None:
     """The port that explains most of what is left, and at least two partners of it; None where there is none."""
     best: tuple[int, float, Suspect] | None = None
     directions: tuple[Direction, ...] = ("both", "sending", "receiving")
-    for end in ends:
+    for end in sorted({end for pair in left for end in pair}):
         for direction in directions:
-            star = _star(pairs, end, direction)
+            star = stars[end][direction]
             sick = [pair for pair in star if pairs[pair]]
             fresh = [pair for pair in sick if pair in left]
             partners = {a if b == end else b for a, b in fresh}
-            if direction == "both" and not all(any(p in sick for p in _star(pairs, end, d)) for d in directions[1:]):
+            if direction == "both" and not all(any(pairs[p] for p in stars[end][d]) for d in directions[1:]):
                 continue  # one direction only: the narrower explanation says more
             enough = SHARE * len(star) if len(star) >= 4 else len(star)
             if len(partners) < 2 or len(sick) < enough:
