@@ -16,6 +16,7 @@ from validation.facts import NodeFacts
 from validation.judging.case import Case, make_case, virtual_facts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
+from validation.judging.equals import remarks
 from validation.judging.findings import findings
 from validation.judging.methods import METHODS
 from validation.judging.times import day_of
@@ -95,7 +96,13 @@ def judge(
             "findings": named,
             "profile": profile.agreed() if profile else None,
             "waivers": tuple(waived.uses),
-            "notes": (*_notes(case, shown, results, facts, rehearsal), *evidence.notes, *waived.notes, *why),
+            "notes": (
+                *_notes(case, shown, results, facts, rehearsal),
+                *remarks(case, waived.judged),
+                *evidence.notes,
+                *waived.notes,
+                *why,
+            ),
         }
     )
 

@@ -10,6 +10,7 @@ from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.judging.causes import with_causes, with_differences
 from validation.judging.denial import loss_of
+from validation.judging.equals import failed_rails
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
 from validation.model_verdict import CLUSTER
@@ -52,8 +53,22 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
         ends |= {pair[0]: source, pair[1]: destination}
         if pair not in by_pair or judgement.verdict == "fail":
             by_pair[pair] = judgement
+    rails = failed_rails(case, {pair: j.verdict == "fail" for pair, j in by_pair.items()})
+    for rail, pairs in rails.items():  # what its ports have in common is at fault, and none of them by itself
+        named.append(_rail(case, criterion, rail, [by_pair.pop(pair) for pair in pairs], by_pair))
     suspect = localise({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
     return named + [_suspect(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, suspect, ends)]
+
+
+def _rail(
+    case: Case, criterion: Criterion, rail: str, bad: Sequence[Judgement], others: dict[Pair, Judgement]
+) -> Finding:
+    numbers = _numbers(criterion, bad, [j for j in others.values() if j.verdict == "pass"]) + _repeated(case, bad)
+    text = f"all {len(bad)} measured pairs of rail {rail} fail, and those of other rails do not: {numbers}"
+    remedy = f"Look at what the ports of this rail share: switch, cabling, VLAN, MTU. {criterion.remedy or ''}".strip()
+    evidence = tuple(sorted({e for j in bad for e in j.evidence}))
+    about = Subject(kind="cluster", op=f"rail {rail}")
+    return _finding("cluster", about, text, remedy, criterion, evidence, SAID)
 
 
 def _fault_side(case: Case, judgement: Judgement) -> tuple[Endpoint, str] | None:

@@ -1,0 +1,91 @@
+"""Pairs of ports as equals: rails that fail as a whole, and parts that pass and are slower than their equals."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+
+from validation.analysis.guilt import Guilt, Pair, Place, guilty
+from validation.criterion import Criterion
+from validation.judging.case import Case
+from validation.model import Judgement
+
+
+def places_of(case: Case) -> dict[str, Place]:
+    """Where each declared port is: its node, and as its rail the network of its address where there are several."""
+    found = {}
+    networks: dict[str, str] = {}
+    for node in case.topology.nodes:
+        for port in node.ports:
+            try:
+                network = str(ipaddress.ip_interface(f"{port.address}/{port.prefix}").network)
+            except ValueError:  # an address that nobody could have planned by
+                network = ""
+            name = f"{node.name}/{port.interface}"
+            networks[name], found[name] = network, Place(node.name)
+    if len(set(networks.values()) - {""}) > 1:
+        found = {name: Place(place.node, rail=networks[name]) for name, place in found.items()}
+    return found
+
+
+def failed_rails(case: Case, pairs: Mapping[Pair, bool]) -> dict[str, tuple[Pair, ...]]:
+    """Networks of which every judged pair is bad (True), three ports or more, while others are not as bad: name ->
+    pairs."""
+    places = places_of(case)
+    by_rail: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        rails = {places[end].rail for end in pair if end in places}
+        if len(rails) == 1 and (rail := rails.pop()):
+            by_rail.setdefault(rail, []).append(pair)
+    bad = {
+        rail: tuple(sorted(mine))
+        for rail, mine in by_rail.items()
+        if all(pairs[p] for p in mine) and len({end for p in mine for end in p}) > 2
+    }
+    return bad if len(bad) < len(by_rail) else {}
+
+
+def remarks(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> list[str]:
+    """In words, parts whose pairs pass, and are slower than those of their equals all the same.
+
+    Of real hardware alone, and of criteria that pass as a whole; a single pair is not told, for nothing confirms it.
+    """
+    if case.virtual or case.topology.virtual or case.virtual_nodes:
+        return []
+    said: list[str] = []
+    for criterion in case.criteria:
+        mine = judged.get(criterion.id, ())
+        if criterion.scope == "pair" and criterion.direction in ("higher", "lower") and mine:
+            said += _remarks(case, criterion, mine)
+    return said
+
+
+def _remarks(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> list[str]:
+    if any(j.verdict == "fail" for j in judged):
+        return []
+    values: dict[tuple[str, str], dict[Pair, float]] = {}
+    units: dict[str, str] = {}
+    for j in judged:
+        if j.verdict == "pass" and j.value is not None and j.value > 0 and len(j.about.ends) == 2:
+            metric = j.bound.metric if j.bound is not None else ""
+            units[metric] = j.bound.unit if j.bound is not None else criterion.unit or ""
+            source, destination = j.about.ends
+            values.setdefault((metric, j.about.op), {})[str(source), str(destination)] = j.value
+    places, said = places_of(case), []
+    for (metric, op), matrix in sorted(values.items()):
+        if any(end not in places for pair in matrix for end in pair):
+            continue
+        for guilt in guilty(matrix, places, lower_is_better=criterion.direction == "lower"):
+            if guilt.kind not in ("pair", "link"):
+                said.append(_words(criterion, op, units[metric], guilt))
+    return said
+
+
+def _words(criterion: Criterion, op: str, unit: str, guilt: Guilt) -> str:
+    what = f"{criterion.id}{f' ({op})' if op else ''}"
+    worse = "longer" if criterion.direction == "lower" else "slower"
+    return (
+        f"{what}: {guilt.words} is {guilt.slower:.0%} {worse} than its equals in {len(guilt.pairs)} of its {guilt.of} "
+        f"pairs, within the bound (their median {guilt.median:.4g} {unit}, their spread {guilt.spread:.1%}; "
+        f"confidence {guilt.confidence:.0%})"
+    )
