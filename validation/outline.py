@@ -17,9 +17,9 @@ from validation.suites.common import PairRound
 PROBE_CPU_S = 0.012
 """CPU seconds of the controller for each probe that it starts over ssh, its own and of the ssh program. Measured:
 benchmarks/controller.py."""
-RECORD_S = 0.03
-"""Seconds of the controller for each measurement that it writes down, one after another: ten files and folders that are
-flushed, at 3 ms each (benchmarks/README.md)."""
+RECORD_S = 0.02
+"""Seconds of the controller for each measurement that it writes down and flushes to the disk, one after another.
+Measured on a busy machine: benchmarks/README.md."""
 
 
 class Step(Model):

@@ -130,11 +130,7 @@ class _Runner:
         outputs = taken.outputs
         if not outputs or outputs[0][0] not in m.nodes:
             outputs = [(m.nodes[0], "", ""), *outputs]
-        logs = [
-            log
-            for position, (node, out, err) in enumerate(outputs)  # the report belongs to the first: it measured
-            for log in self.store.raw(m.id, node, out, err, report if position == 0 else None)
-        ]
+        logs = self.store.raw(m.id, outputs, report)  # the report belongs to the first: it measured
         ended = datetime.fromisoformat(started) + timedelta(seconds=took_s)
         result = Result(
             run=self.plan.run,
@@ -155,7 +151,7 @@ class _Runner:
                 started=started,
                 ended=ended.isoformat(timespec="milliseconds"),
                 duration_s=doc["duration_s"] if doc else round(took_s, 3),  # the tool's, not ssh's
-                raw=tuple(logs),
+                raw=logs,
             ),
         )
         self.store.append(result)

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from validation.load import is_json
 from validation.model import REPORT, RawLog, Result
 
 RESULTS = "results.jsonl"
+FLUSHING = 8  # files of a measurement that are flushed at the same time
 
 
 class Store:
@@ -30,6 +33,7 @@ class Store:
         self._dir = run_dir
         self._path = run_dir / RESULTS
         self.torn: str | None = None
+        self._flushing = ThreadPoolExecutor(FLUSHING, "flush")  # threads start when there is something to flush
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._size = self._cut()
@@ -71,47 +75,58 @@ class Store:
         )
 
     def raw(
-        self, measurement: str, node: str, stdout: str, stderr: str, report: Mapping[str, Any] | None = None
+        self,
+        measurement: str,
+        outputs: Sequence[tuple[str, str, str]],
+        report: Mapping[str, Any] | None = None,
     ) -> tuple[RawLog, ...]:
-        """Keep a tool's output, and the probe's `report` where there is one, flushed to the disk.
+        """Keep tools' outputs, (node, stdout, stderr), flushed to the disk; with the first one the probe's `report`.
 
-        An earlier attempt's files stay: the next gets a number.
+        An earlier attempt's files stay: the next gets a number. All files are written first and flushed at the same
+        time, which the disk does in little more than what one takes.
         """
-        texts = {"out": stdout, "err": stderr}
-        if report is not None:
-            rest = {key: value for key, value in report.items() if key not in ("stdout", "stderr")}
-            texts[REPORT] = json.dumps(rest) + "\n"
         folder = self._dir / "raw" / measurement
-        logs = []
+        logs: list[RawLog] = []
         path = folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            attempt = 1
-            while any((folder / f"{_stem(node, attempt)}.{suffix}").exists() for suffix in ("out", "err", REPORT)):
-                attempt += 1
-            for suffix, text in texts.items():
-                path = folder / f"{_stem(node, attempt)}.{suffix}"
-                content = text.encode("utf-8", "replace")
-                with path.open("xb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                sha256 = hashlib.sha256(content).hexdigest()
-                logs.append(RawLog(path=path.relative_to(self._dir).as_posix(), sha256=sha256))
-            flush_folder(folder)
-            flush_folder(folder.parent)
-        except OSError as fault:
-            raise self._fault(fault, path) from fault
+        with contextlib.ExitStack() as stack:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                written: list[int] = []
+                for position, (node, stdout, stderr) in enumerate(outputs):
+                    texts = {"out": stdout, "err": stderr}
+                    if report is not None and position == 0:
+                        rest = {key: value for key, value in report.items() if key not in ("stdout", "stderr")}
+                        texts[REPORT] = json.dumps(rest) + "\n"
+                    attempt = 1
+                    while any((folder / f"{_stem(node, attempt)}.{end}").exists() for end in ("out", "err", REPORT)):
+                        attempt += 1
+                    for suffix, text in texts.items():
+                        path = folder / f"{_stem(node, attempt)}.{suffix}"
+                        content = text.encode("utf-8", "replace")
+                        file = stack.enter_context(path.open("xb", buffering=0))
+                        _write(file.fileno(), content)
+                        written.append(file.fileno())
+                        sha256 = hashlib.sha256(content).hexdigest()
+                        logs.append(RawLog(path=path.relative_to(self._dir).as_posix(), sha256=sha256))
+                self._flush([partial(os.fsync, descriptor) for descriptor in written])
+                self._flush([partial(flush_folder, one) for one in (folder, folder.parent)])
+            except OSError as fault:
+                raise self._fault(fault, path) from fault
         return tuple(logs)
+
+    def _flush(self, work: Sequence[Callable[[], object]]) -> None:
+        """All at the same time. When one fails the others have ended, too: no descriptor is closed under them."""
+        running = [self._flushing.submit(one) for one in work]
+        wait(running)
+        for one in running:
+            one.result()
 
     def append(self, result: Result) -> None:
         """Write one line and wait until it is on the disk. On failure the file is as it was before."""
         line = result.model_dump_json().encode() + b"\n"
         try:
             os.lseek(self._fd, self._size, os.SEEK_SET)
-            written = 0
-            while written < len(line):
-                written += os.write(self._fd, line[written:])
+            _write(self._fd, line)
             os.fsync(self._fd)
         except OSError as fault:
             os.ftruncate(self._fd, self._size)
@@ -121,7 +136,14 @@ class Store:
 
     def close(self) -> None:
         """Close the file; nothing is pending."""
+        self._flushing.shutdown()
         os.close(self._fd)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    written = 0
+    while written < len(content):
+        written += os.write(descriptor, content[written:])
 
 
 def _stem(node: str, attempt: int) -> str:
