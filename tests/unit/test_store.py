@@ -22,12 +22,12 @@ def test_every_file_and_both_folders_are_flushed_before_it_returns(
 
     def fsync(descriptor: int) -> None:
         real(descriptor)
-        flushed.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        flushed.append(Path(f"/proc/self/fd/{descriptor}").readlink())
 
     monkeypatch.setattr(os, "fsync", fsync)
     logs = store.raw("m1", BOTH, {"tool": "iperf3", "stdout": "sent\n"})
     assert sorted(flushed) == sorted([tmp_path / "raw", tmp_path / "raw/m1", *(tmp_path / log.path for log in logs)])
-    assert [Path(log.path).name for log in logs] == ["gpu1.out", "gpu1.err", "gpu1.report", "gpu2.out", "gpu2.err"]
+    assert [Path(log.path).name for log in logs] == ["gpu1.out", "gpu1.err", "gpu1.probe.json", "gpu2.out", "gpu2.err"]
     assert (tmp_path / logs[-1].path).read_text() == "warning\n"
     assert (tmp_path / logs[2].path).read_text() == '{"tool": "iperf3"}\n'
     store.close()
@@ -39,7 +39,7 @@ def test_files_of_a_measurement_are_flushed_at_the_same_time(tmp_path: Path, mon
     files = 4
 
     def fsync(descriptor: int) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{descriptor}")).is_file():
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_file():
             together.wait()
 
     monkeypatch.setattr(os, "fsync", fsync)
