@@ -59,6 +59,7 @@ from validation.facts.remoting import (
     IsolationFacts,
     Remoting,
 )
+from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
@@ -152,6 +153,7 @@ __all__ = [
     "RdmaDevice",
     "RdmaPort",
     "RdmaPortsFacts",
+    "RemoteTrainFacts",
     "Remoting",
     "ServiceLimit",
     "Setting",
@@ -160,6 +162,7 @@ __all__ = [
     "SubnetManager",
     "Sysctl",
     "ToolCell",
+    "TrainRun",
     "TrainingFacts",
     "Tuning",
     "Turn",
@@ -186,6 +189,7 @@ AnyFacts = Annotated[
     | Annotated[CopyFacts, Tag("copies")]
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
+    | Annotated[RemoteTrainFacts, Tag("remote-train")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[TurnsFacts, Tag("turns")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import operations, pool_use, remoting
+from validation.parsers import operations, pool_use, remoting, remoting_train
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -38,6 +38,14 @@ KINDS = (
         title="Memory of fractions of a GPU",
         job=_job,
         parse=remoting.fractions,
+        repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-train",
+        title="Training natively and remotely, in turns",
+        job=_copies,
+        parse=remoting_train.parse,
         repeat_by="probe",
         by_daemon=True,
     ),

@@ -1,0 +1,75 @@
+"""Facts of a training natively and remotely, in turns (kind remoting-train)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from validation.facts.common import Count, Name, Positive, once
+from validation.facts.remoting import Remoting
+from validation.model_base import Model
+
+Way = Literal["native", "remote"]
+
+
+class TrainRun(Model):
+    """One job of elastic-ai-train. images_per_s: of each step but the first, which pays for what is done once. losses:
+    of each step. weights_sha256: of the weights at its end. The counts are of the whole job.
+    """
+
+    way: Way
+    turn: Count
+    batch: Count = Field(ge=1)
+    host: Name
+    images_per_s: tuple[Positive, ...]
+    losses: tuple[float, ...]
+    weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    launches: Count
+    bytes_to_devices: Count
+    bytes_from_devices: Count
+    synchronisations: Count
+
+
+class RemoteTrainFacts(Remoting):
+    """The same training on the same GPU in both ways, with several batch sizes, in the order in which it ran."""
+
+    type: Literal["remote-train"] = "remote-train"
+    server: str
+    device: Name
+    uuid: Name
+    inputs: Count
+    hidden: Count
+    classes: Count
+    steps: Count
+    runs: tuple[TrainRun, ...]
+
+    @field_validator("runs")
+    @classmethod
+    def _runs_once(cls, runs: tuple[TrainRun, ...]) -> tuple[TrainRun, ...]:
+        return once(runs, "way", "turn", "batch")
+
+    def batches(self) -> tuple[int, ...]:
+        """Each batch size once, the smallest first."""
+        return tuple(sorted({run.batch for run in self.runs}))
+
+    def of(self, way: Way, batch: int) -> list[TrainRun]:
+        """The jobs of a way with a batch size."""
+        return [run for run in self.runs if (run.way, run.batch) == (way, batch)]
+
+    def rates(self, way: Way, batch: int) -> list[float]:
+        """Images/s of every step that counts, of all turns."""
+        return [rate for run in self.of(way, batch) for rate in run.images_per_s]
+
+    def differing(self) -> list[str]:
+        """The jobs that computed something else than the first native one of their batch size, in words."""
+        found = []
+        for batch in self.batches():
+            first = self.of("native", batch)[0]
+            for run in (run for run in self.runs if run.batch == batch):
+                steps = [at for at, (a, b) in enumerate(zip(first.losses, run.losses), 1) if a != b]
+                if steps:
+                    found.append(f"turn {run.turn}, {run.way}, batch {batch}: another loss from step {steps[0]} on")
+                elif run.weights_sha256 != first.weights_sha256:
+                    found.append(f"turn {run.turn}, {run.way}, batch {batch}: the same losses, other weights")
+        return found

@@ -1,0 +1,119 @@
+"""Trainings natively and remotely, in turns: each job's document under its heading."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from validation.facts import RemoteTrainFacts
+from validation.model import Sample, Scalar
+from validation.parsers.common import Parsed, ParseError, as_facts, count, expect, flag, json_object, number, short
+from validation.probes import ProbeDoc
+from validation.probes.remoting_train import HEADING, PROGRAM, WAYS
+
+#: By how much a job's own rate may differ from that of its steps: both are of the same numbers.
+RATE_WITHIN = 1e-6
+COUNTS = ("launches", "bytes_to_devices", "bytes_from_devices", "synchronisations")
+#: What every job of the measurement must have in common.
+ALIKE = ("code_sha256", "inputs", "hidden", "classes", "seed", "steps", "weights", "emulated")
+
+
+def metric_of(way: str, batch: object) -> str:
+    """`images_per_s_native_64`."""
+    return f"images_per_s_{way}_{batch}"
+
+
+def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
+    """`images_per_s_WAY_BATCH`: one sample for each step but the first of each turn; `differing_runs`: how many jobs
+    computed something else than the first native one of their batch size.
+    """
+    raw, reports = doc["facts"], _reports(doc["stdout"], params)
+    first = next(iter(reports.values()))
+    for (turn, way, batch), report in reports.items():
+        what = f"training: turn {turn}, {way}, batch {batch}"
+        if other := [key for key in ALIKE if report[key] != first[key]]:
+            raise ParseError(f"{what}: {other[0]} is not that of the first job")
+        if report["devices"] != first["devices"]:
+            raise ParseError(f"{what}: another GPU than that of the first job")
+        if way == "native" and report["servers"]:
+            raise ParseError(f"{what}: its GPU was reached through an engine")
+    for key in ("steps", "inputs", "hidden"):
+        expect(params, key, first[key], f"training: {key}")
+    expect(params, "server", raw["server"], "training: server")
+    if flag(raw["emulated"], "emulated") != flag(first["emulated"], "training: emulated"):
+        raise ParseError("training: pool and program do not agree whether the GPU is emulated")
+    runs = [_run(report, *key) for key, report in reports.items()]
+    (device,) = first["devices"]
+    facts = as_facts(
+        RemoteTrainFacts,
+        {
+            "emulated": raw["emulated"],
+            "engine": raw["engine"],
+            "engine_release": raw["engine_release"],
+            "server": raw["server"],
+            "device": device["name"],
+            "uuid": device["uuid"],
+            **{key: first[key] for key in ("inputs", "hidden", "classes", "steps")},
+            "runs": runs,
+        },
+        "training",
+    )
+    samples = [Sample(metric="differing_runs", value=len(facts.differing()), unit="count")]
+    samples += [
+        Sample(metric=metric_of(run.way, run.batch), value=rate, unit="images/s")
+        for run in facts.runs
+        for rate in run.images_per_s
+    ]
+    return samples, facts
+
+
+def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, int], Mapping[str, Any]]:
+    """(turn, way, batch) -> its document; ParseError unless all that were planned are there, each once."""
+    words = HEADING.split(text)
+    if words[0].strip():
+        raise ParseError(f"training: {short(words[0].strip())} stands before the first job")
+    found: dict[tuple[int, str, int], Mapping[str, Any]] = {}
+    turns = 0
+    for turn, of, way, batch, output in zip(words[1::5], words[2::5], words[3::5], words[4::5], words[5::5]):
+        key = (int(turn), way, int(batch))
+        if key in found:
+            raise ParseError(f"training: two jobs are turn {turn}, {way}, batch {batch}")
+        expect(params, "turns", int(of), "training: turns")
+        found[key] = json_object(output, f"training: turn {turn}, {way}, batch {batch}")
+        turns = max(turns, int(of))
+    planned = params.get("batches")
+    batches = [int(b) for b in planned] if isinstance(planned, tuple | list) else sorted({key[2] for key in found})
+    wanted = {(turn, way, batch) for turn in range(1, turns + 1) for way in WAYS for batch in batches}
+    if not found or set(found) != wanted:
+        raise ParseError(f"training: {len(wanted & set(found))} of {len(wanted)} planned jobs are there")
+    return found
+
+
+def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str, Any]:
+    what = f"training: turn {turn}, {way}, batch {batch}"
+    if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != 1 or len(report["devices"]) != 1:
+        raise ParseError(f"{what}: no training by {PROGRAM} on one GPU")
+    if report["batch"] != batch:
+        raise ParseError(f"{what}: {short(report['batch'])} images of a step")
+    steps = int(count(report["steps"], f"{what}: steps"))
+    times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
+    losses = [number(value, f"{what}: loss") for value in report["losses"]]
+    if steps < 2 or len(times) != steps or len(losses) != steps:
+        raise ParseError(f"{what}: {len(times)} times and {len(losses)} losses of {steps} steps")
+    if len(set(losses)) == 1:
+        raise ParseError(f"{what}: its loss never changes: nothing was computed")
+    rate = number(report["images_per_s"], f"{what}: images/s")
+    if abs(rate * sum(times[1:]) / (batch * (steps - 1)) - 1) > RATE_WITHIN:
+        raise ParseError(f"{what}: {rate:g} images/s do not follow from its steps")
+    return {
+        "way": way,
+        "turn": turn,
+        "batch": batch,
+        "host": report["host"],
+        "images_per_s": [batch / seconds for seconds in times[1:]],
+        "losses": losses,
+        "weights_sha256": report["weights_sha256"],
+        **{key: report[key] for key in COUNTS},
+    }
+
+

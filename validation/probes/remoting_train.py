@@ -1,0 +1,93 @@
+"""One training on one GPU, natively on its server and from a client through the engine, in turns, by batch size.
+
+All of it in one lease, so that both are of the same GPU. Natively is a step in the lease's own job, as root, whatever
+the pool's policy lets users do; the program is the same release's on both sides. The second turn begins with the way
+that was last in the first, so that what drifts with time is in both.
+
+`stdout`: of each job, under a line `== turn 1 of 2: native 64`, the document of elastic-ai-train. `facts`: server,
+emulated, engine, engine_release.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from validation.probes import ProbeDoc, remoting
+from validation.probes.tool import Ran, document, run_tool
+
+PROGRAM = "elastic-ai-train"
+ON_SERVER = "/usr/lib/elastic-ai/lease-server/bin/train"  # role remoting_server installs it
+WAYS = ("native", "remote")
+HEADING = re.compile(r"^== turn (\d+) of (\d+): (native|remote) (\d+)$", re.MULTILINE)
+LEAST_S = 30.0  # of a job
+STEP = ("srun", "--quiet", "-n1", "--chdir=/", "--mpi=none")
+
+
+@dataclass
+class Asked:
+    """What is asked of this probe."""
+
+    server: str  # GPU server
+    batches: list[str]  # numbers of images of a step
+    turns: int  # how often each of both ways is taken with each batch
+    steps: int  # of each job
+    inputs: int  # numbers of an image
+    hidden: int  # width of the network
+    limit_s: float  # all jobs together may take so long
+
+
+def order(turn: int) -> tuple[str, str]:
+    """Which way comes first in this turn."""
+    first, second = WAYS
+    return (first, second) if turn % 2 else (second, first)
+
+
+def commands(lease: int, uuid: str) -> dict[str, list[str]]:
+    """How a program is started each way, without its options."""
+    there = [*STEP, f"--jobid={lease}", "--overlap", "--mem=0", "env", f"CUDA_VISIBLE_DEVICES={uuid}", ON_SERVER]
+    return {"native": there, "remote": [remoting.COMMAND, "run", "--lease", str(lease), "--", PROGRAM]}
+
+
+def _device(lease: int) -> str:
+    """The UUID of the lease's GPU, as its programs see it."""
+    command = [*remoting.RUN, "--lease", str(lease), "--", *remoting.attempt("device")]
+    seen = remoting.answer(run_tool(command, remoting.WAIT_S), "the lease's GPU").get("devices", [])
+    if len(seen) != 1:
+        raise remoting.Unmet(f"a lease of one GPU shows {len(seen)} devices")
+    return str(seen[0]["uuid"])
+
+
+def train(args: Asked) -> Ran:
+    """All jobs; Unmet with its turn where one did not train."""
+    outputs: list[str] = []
+    until = time.monotonic() + args.limit_s
+    options = ["--json", "--gpus", "1", "--steps", str(args.steps)]
+    options += ["--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+    with remoting.leased("-n", "1", "-l", args.server) as lease:
+        ways = commands(int(lease["lease"]), _device(int(lease["lease"])))
+        for turn in range(1, args.turns + 1):
+            for batch in args.batches:
+                for way in order(turn):
+                    left = max(LEAST_S, until - time.monotonic())
+                    ran = run_tool([*ways[way], *options, "--batch", batch], left)
+                    if ran.returncode:
+                        raise remoting.Unmet(f"turn {turn}, {way}, batch {batch}: {remoting.said(ran)}")
+                    outputs.append(f"== turn {turn} of {args.turns}: {way} {batch}\n{ran.stdout.strip()}\n")
+    return Ran([*ways["remote"], *options], 0, "".join(outputs), "")
+
+
+def probe(args: Asked) -> ProbeDoc:
+    """Losses, and seconds of each step, of every job."""
+
+    def measure() -> tuple[Ran, dict[str, Any], str | None]:
+        facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
+        try:
+            facts["emulated"] = any(gpu["emulated"] for gpu in remoting.pool_of([args.server]))
+            return train(args), facts, None
+        except remoting.Unmet as fault:
+            return Ran([remoting.COMMAND], 0, "", ""), facts, str(fault)
+
+    return document("remoting-train", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
