@@ -23,7 +23,7 @@ class TrainRun(Model):
     batch: Count = Field(ge=1)
     host: Name
     images_per_s: tuple[Positive, ...]
-    losses: tuple[float, ...]
+    losses: tuple[Positive, ...]
     weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     launches: Count
     bytes_to_devices: Count

@@ -10,11 +10,12 @@ import math
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
-from validation.facts import CopyFacts, IsolationFacts
+from validation.facts import CopyFacts, IsolationFacts, RemoteTrainFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
+from validation.probes.remoting_train import WAYS
 
 
 def subject_of(measurement: Measurement) -> Subject:
@@ -43,6 +44,22 @@ def _matrix(measurement: Measurement, result: Result, worst: float) -> str:
     return f"its matrix lacks {len(facts.holes)} pairs" if facts.holes else ""
 
 
+def _same(measurement: Measurement, result: Result, worst: float) -> str:
+    """Why the trainings do not bear out how many of them differ, "" where they do."""
+    facts = result.facts_of(RemoteTrainFacts)
+    if facts is None:
+        return "it has no facts"
+    params = measurement.params
+    planned = len(names(measurement, "batches")) * 2 * int(str(params.get("turns", 0)))
+    if len(facts.runs) != planned or any(len(run.losses) != params.get("steps") for run in facts.runs):
+        return f"its facts have {len(facts.runs)} of {planned} trainings, or not all steps of them"
+    if not all(facts.of(way, batch) for batch in facts.batches() for way in WAYS):
+        return "its facts lack a way of a batch size"
+    if worst != len(facts.differing()):
+        return f"its count of {worst:g} and {len(facts.differing())} trainings that differ contradict each other"
+    return ""
+
+
 def _nothing(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
@@ -53,7 +70,7 @@ def _processors(result: Result) -> str:
     return f": processors {', '.join(map(str, wrong))}" if isinstance(wrong, list) and wrong else ""
 
 
-_CHECKS = {"remoting-isolate": _attempts, "remoting-copy": _matrix}
+_CHECKS = {"remoting-isolate": _attempts, "remoting-copy": _matrix, "remoting-train": _same}
 
 
 def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -86,6 +103,8 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         if tried is not None and tried.unpromised:
             which += f"; possible, and not promised by the engine {tried.engine}: {', '.join(tried.unpromised)}"
         which += _processors(result)
+        trained = result.facts_of(RemoteTrainFacts)
+        which += f": {'; '.join(trained.differing()[:4])}" if trained is not None and worst else ""
         verdict: VerdictName = "pass" if fine else "fail"
         code: ReasonCode = "within-bounds" if fine else "above-maximum"
         summary = Summary(median=worst, mad=0.0, low=worst, high=worst, count=len(values))

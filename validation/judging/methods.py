@@ -50,6 +50,7 @@ from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.soak_fabric import judge_soak_fabric
@@ -191,6 +192,12 @@ METHODS = {
     "burn-events": Method(judge_burn_events, "errors that GPUs and kernel log count, before and after a burn-in"),
     "burn-rate": Method(
         judge_burn_rate, "rate of each device at the end of a burn-in over that at its begin", counts="devices"
+    ),
+    "remote-ratio": Method(
+        judge_remote_ratio, "a training through the engine over the same natively, in turns, by batch size", True, "jobs"
+    ),
+    "remote-batch": Method(
+        judge_remote_batch, "whether that ratio falls from a batch size to a larger one, beyond noise", True, "jobs"
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"

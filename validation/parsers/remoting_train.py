@@ -74,7 +74,7 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
         raise ParseError(f"training: {short(words[0].strip())} stands before the first job")
     found: dict[tuple[int, str, int], Mapping[str, Any]] = {}
     turns = 0
-    for turn, of, way, batch, output in zip(words[1::5], words[2::5], words[3::5], words[4::5], words[5::5]):
+    for turn, of, way, batch, output in zip(words[1::5], words[2::5], words[3::5], words[4::5], words[5::5], strict=True):
         key = (int(turn), way, int(batch))
         if key in found:
             raise ParseError(f"training: two jobs are turn {turn}, {way}, batch {batch}")

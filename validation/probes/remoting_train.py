@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from validation.probes import ProbeDoc, remoting
 from validation.probes.tool import Ran, document, run_tool
 
 PROGRAM = "elastic-ai-train"
 ON_SERVER = "/usr/lib/elastic-ai/lease-server/bin/train"  # role remoting_server installs it
-WAYS = ("native", "remote")
+WAYS: tuple[Literal["native"], Literal["remote"]] = ("native", "remote")
 HEADING = re.compile(r"^== turn (\d+) of (\d+): (native|remote) (\d+)$", re.MULTILINE)
 LEAST_S = 30.0  # of a job
 STEP = ("srun", "--quiet", "-n1", "--chdir=/", "--mpi=none")

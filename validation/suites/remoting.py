@@ -1,7 +1,8 @@
-"""Remoting: copies through the engine, attempts on isolation, fractions of memory; all by the users' own commands.
+"""Remoting: copies through the engine, attempts on isolation, fractions of memory, and a training remotely and
+natively; by the users' own commands.
 
-What needs kernels on a GPU (training layouts, ratios to native, aggregates of fractions) has no probe in this release;
-its criteria say so in every report.
+What wants several GPUs or tenants that compute (layouts, aggregates of fractions, scaling) has no probe in this
+release; its criteria say so in every report.
 """
 
 from __future__ import annotations
@@ -13,6 +14,11 @@ from validation.suites.common import Part, Request
 REAL = (64 << 20, 9, 200)
 VIRTUAL = (2 << 20, 3, 20)
 WHOLES = (2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "5/20"))
+#: Trainings in turns: numbers of an image, width of the network, steps, turns, batches. On real GPUs arithmetic for each
+#: byte that travels as in ResNet-50 within the order; on emulated ones something that ends soon.
+TRAIN_REAL = (1024, 8192, 40, 3, ("8", "32", "128", "512"))
+TRAIN_VIRTUAL = (64, 32, 12, 2, ("8", "32", "64"))
+TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
 
@@ -42,6 +48,7 @@ def plan(request: Request) -> Part:
             cut: dict[str, Param] = {"server": server.name, "parts": whole}
             estimated = START_S + 2.0 * len(whole)
             part.rounds.append([_one(request, "remoting-fraction", label, (client.name, server.name), cut, estimated)])
+        part.rounds.append([_training(request, client, server)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 
@@ -58,6 +65,22 @@ def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
     }
     nodes = (client.name, *(n.name for n in servers))
     return _one(request, "remoting-copy", client.name, nodes, params, estimated)
+
+
+def _training(request: Request, client: Node, server: Node) -> Measurement:
+    virtual = client.virtual or server.virtual
+    inputs, hidden, steps, turns, batches = TRAIN_VIRTUAL if virtual else TRAIN_REAL
+    params: dict[str, Param] = {
+        "server": server.name,
+        "batches": batches,
+        "turns": turns,
+        "steps": steps,
+        "inputs": inputs,
+        "hidden": hidden,
+    }
+    estimated = START_S + 2 * turns * len(batches) * TRAIN_S
+    label = f"{client.name}.{server.name}"
+    return _one(request, "remoting-train", label, (client.name, server.name), params, estimated)
 
 
 def _one(
