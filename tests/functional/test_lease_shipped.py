@@ -14,7 +14,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 PROGRAMS = {
     "client": ("toolkit.lease.nodecli", "toolkit.lease.manage", "toolkit.lease.copybench", "toolkit.lease.train"),
-    "server": tuple(f"toolkit.lease.{name}" for name in ("agent", "firewall", "hooks", "instance", "static", "unit")),
+    "server": tuple(
+        f"toolkit.lease.{name}" for name in ("agent", "firewall", "hooks", "instance", "static", "train", "unit")
+    ),
 }
 
 

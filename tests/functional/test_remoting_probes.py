@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.support import pool_stand_in
-from validation.facts import CopyFacts, FractionFacts, IsolationFacts
+from validation.facts import CopyFacts, FractionFacts, IsolationFacts, RemoteTrainFacts
 from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError
-from validation.probes import remoting_copy, remoting_fraction, remoting_isolate
+from validation.probes import remoting_copy, remoting_fraction, remoting_isolate, remoting_train
 from validation.probes.tool import Ran
 
 pytestmark = [
@@ -123,6 +124,34 @@ def test_the_whole_matrix(pool: Path) -> None:
     assert isinstance(facts, CopyFacts)
     assert len(facts.devices) == 2
     assert {s.metric for s in samples} >= {"client_to_gpu_bandwidth_gb_s", "gpu_to_client_latency_us", "round_trip_us"}
+
+
+TRAIN = {"batches": ["4", "8"], "turns": 2, "steps": 4, "inputs": 7, "hidden": 5}
+
+
+def trained(pool: Path, monkeypatch: pytest.MonkeyPatch, program: str = "") -> Any:
+    """The probe's document; `program`: what is on the server in place of elastic-ai-train."""
+    monkeypatch.setattr(remoting_train, "ON_SERVER", program or str(pool / "bin/elastic-ai-train"))
+    return remoting_train.probe(remoting_train.Asked(server="gpu1", **TRAIN, limit_s=120.0))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
+def test_a_training_both_ways_has_the_same_bits(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doc = trained(pool, monkeypatch)
+    assert doc["error"] is None
+    samples, facts = parse("remoting-train", doc, {**TRAIN, "server": "gpu1", "batches": ("4", "8")})
+    assert isinstance(facts, RemoteTrainFacts)
+    assert {s.metric: s.value for s in samples}["differing_runs"] == 0, facts.differing()
+    ran = [(run.turn, run.way, run.batch) for run in facts.runs]
+    assert ran[:4] == [(1, "native", 4), (1, "remote", 4), (1, "native", 8), (1, "remote", 8)]
+    assert ran[4:] == [(2, "remote", 4), (2, "native", 4), (2, "remote", 8), (2, "native", 8)]
+    assert facts.emulated is True
+    assert sum(s.metric == "images_per_s_remote_8" for s in samples) == 2 * 3
+
+
+def test_a_job_that_does_not_train_is_named(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doc = trained(pool, monkeypatch, "/nonexistent/train")
+    assert re.match("turn 1, native, batch 4: .*No such file", str(doc["error"]))
 
 
 def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:

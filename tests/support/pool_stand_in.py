@@ -181,7 +181,7 @@ def install(folder: Path, built: Path) -> dict[str, str]:
     # gpu2 is a machine that has no way here; else the program runs on the server itself.
     srun = (
         'case "$*" in *"-w gpu2 "*) elsewhere="unshare --net";; esac\n'
-        'while [ "$1" != python3 ] && [ "$1" != setpriv ]; do shift; done\n'
+        'while [ "$1" != python3 ] && [ "$1" != setpriv ] && [ "$1" != env ]; do shift; done\n'
         'export LD_LIBRARY_PATH="$STAND_IN_DEVICES" PATH=/usr/sbin:/usr/bin:/sbin:/bin\nexec $elsewhere "$@"'
     )
     owner = '[ "$(id -u)" = 0 ] || { echo "error: the lease is not yours" >&2; exit 75; }'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -47,6 +48,9 @@ class RemoteTrainFacts(Remoting):
     @field_validator("runs")
     @classmethod
     def _runs_once(cls, runs: tuple[TrainRun, ...]) -> tuple[TrainRun, ...]:
+        for batch in {run.batch for run in runs}:
+            if {run.way for run in runs if run.batch == batch} != {"native", "remote"}:
+                raise ValueError(f"batch {batch} was not trained both ways")
         return once(runs, "way", "turn", "batch")
 
     def batches(self) -> tuple[int, ...]:
@@ -67,7 +71,8 @@ class RemoteTrainFacts(Remoting):
         for batch in self.batches():
             first = self.of("native", batch)[0]
             for run in (run for run in self.runs if run.batch == batch):
-                steps = [at for at, (a, b) in enumerate(zip(first.losses, run.losses), 1) if a != b]
+                pairs = zip_longest(first.losses, run.losses)
+                steps = [at for at, (here, there) in enumerate(pairs, 1) if here != there]
                 if steps:
                     found.append(f"turn {run.turn}, {run.way}, batch {batch}: another loss from step {steps[0]} on")
                 elif run.weights_sha256 != first.weights_sha256:

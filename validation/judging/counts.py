@@ -15,7 +15,6 @@ from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
-from validation.probes.remoting_train import WAYS
 
 
 def subject_of(measurement: Measurement) -> Subject:
@@ -53,8 +52,6 @@ def _same(measurement: Measurement, result: Result, worst: float) -> str:
     planned = len(names(measurement, "batches")) * 2 * int(str(params.get("turns", 0)))
     if len(facts.runs) != planned or any(len(run.losses) != params.get("steps") for run in facts.runs):
         return f"its facts have {len(facts.runs)} of {planned} trainings, or not all steps of them"
-    if not all(facts.of(way, batch) for batch in facts.batches() for way in WAYS):
-        return "its facts lack a way of a batch size"
     if worst != len(facts.differing()):
         return f"its count of {worst:g} and {len(facts.differing())} trainings that differ contradict each other"
     return ""

@@ -194,7 +194,7 @@ METHODS = {
         judge_burn_rate, "rate of each device at the end of a burn-in over that at its begin", counts="devices"
     ),
     "remote-ratio": Method(
-        judge_remote_ratio, "a training through the engine over the same natively, in turns, by batch size", True, "jobs"
+        judge_remote_ratio, "a training through the engine over the same natively, in turns, by batch", True, "jobs"
     ),
     "remote-batch": Method(
         judge_remote_batch, "whether that ratio falls from a batch size to a larger one, beyond noise", True, "jobs"

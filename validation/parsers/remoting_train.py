@@ -74,7 +74,8 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
         raise ParseError(f"training: {short(words[0].strip())} stands before the first job")
     found: dict[tuple[int, str, int], Mapping[str, Any]] = {}
     turns = 0
-    for turn, of, way, batch, output in zip(words[1::5], words[2::5], words[3::5], words[4::5], words[5::5], strict=True):
+    columns = [words[at::5] for at in range(1, 6)]
+    for turn, of, way, batch, output in zip(*columns, strict=True):
         key = (int(turn), way, int(batch))
         if key in found:
             raise ParseError(f"training: two jobs are turn {turn}, {way}, batch {batch}")
@@ -115,5 +116,3 @@ def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str
         "weights_sha256": report["weights_sha256"],
         **{key: report[key] for key in COUNTS},
     }
-
-
