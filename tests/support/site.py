@@ -191,6 +191,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.turns_documents import healthy_turns  # which stands on this module
 
         return healthy_turns(measurement)
+    if measurement.kind == "remoting-train":
+        from tests.support.remote_train_documents import train_result  # which stands on this module
+
+        return train_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

@@ -70,6 +70,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
 def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, int], Mapping[str, Any]]:
     """(turn, way, batch) -> its document; ParseError unless all that were planned are there, each once."""
     words = HEADING.split(text)
+    if len(words) == 1:
+        raise ParseError("training: no job's output is there")
     if words[0].strip():
         raise ParseError(f"training: {short(words[0].strip())} stands before the first job")
     found: dict[tuple[int, str, int], Mapping[str, Any]] = {}
@@ -85,7 +87,7 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
     planned = params.get("batches")
     batches = [int(b) for b in planned] if isinstance(planned, tuple | list) else sorted({key[2] for key in found})
     wanted = {(turn, way, batch) for turn in range(1, turns + 1) for way in WAYS for batch in batches}
-    if not found or set(found) != wanted:
+    if set(found) != wanted:
         raise ParseError(f"training: {len(wanted & set(found))} of {len(wanted)} planned jobs are there")
     return found
 

@@ -1,0 +1,64 @@
+"""What the probe of trainings natively and remotely prints, made here with rates that a test chooses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.support.remoting_documents import doc
+from tests.support.site import result
+from validation.kinds import parse
+from validation.model import Measurement, Result
+from validation.probes.remoting_train import order
+
+TRAIN = {
+    "server": "gpu1", "batches": ("8", "32", "64"), "turns": 2, "steps": 12, "inputs": 64, "hidden": 32,
+}  # fmt: skip
+RATE = 10_000.0
+#: Changes the report of one job: turn, way, batch, report.
+Change = Callable[[int, str, int, dict[str, Any]], object]
+
+
+def report(way: str, batch: int, params: Mapping[str, Any], ratio: float, emulated: bool) -> dict[str, Any]:
+    """Of one job; its steps differ by a hundredth, and the first is slow."""
+    steps = int(params["steps"])
+    step_s = batch / (RATE * (ratio if way == "remote" else 1.0))
+    times = [5 * step_s, *(step_s * (1 + 0.01 * (at % 3 - 1)) for at in range(1, steps))]
+    server = {"host": "gpu1", "emulated": emulated, "devices": [{"uuid": "GPU-0"}]}
+    return {
+        "tool": "elastic-ai-train", "label": "", "host": "gpu1" if way == "native" else "client1",
+        "emulated": emulated, "devices": [{"name": "Emulated V100" if emulated else "V100", "uuid": "GPU-0"}],
+        "servers": [server] if way == "remote" else [], "gpus": 1, "infer": False, "steps": steps, "batch": batch,
+        "inputs": params["inputs"], "hidden": params["hidden"], "classes": 10, "seed": 1, "weights": 2410,
+        "code_sha256": "c" * 64, "losses": [2.3 / (1 + at / batch) for at in range(steps)],
+        "weights_sha256": f"{batch:064x}", "answers_sha256": "",
+        "images_per_s": batch * (steps - 1) / sum(times[1:]), "step_s": times, "launches": 13 * steps,
+        "bytes_to_devices": steps * batch * 4 * (int(params["inputs"]) + 1), "bytes_from_devices": 4 * steps,
+        "synchronisations": steps,
+    }  # fmt: skip
+
+
+def train_document(
+    params: Mapping[str, Any] = TRAIN,
+    ratios: Mapping[int, float] | None = None,
+    emulated: bool = True,
+    change: Change | None = None,
+    **facts: Any,
+) -> Any:
+    """All jobs in their order; `ratios`: remote over native by batch, 0.97 where nothing is said."""
+    lines = []
+    for turn in range(1, int(params["turns"]) + 1):
+        for batch in map(int, params["batches"]):
+            for way in order(turn):
+                made = report(way, batch, params, (ratios or {}).get(batch, 0.97), emulated)
+                if change is not None:
+                    change(turn, way, batch, made)
+                lines.append(f"== turn {turn} of {params['turns']}: {way} {batch}\n{json.dumps(made)}\n")
+    return doc("remoting-train", {"server": params["server"], "emulated": emulated, **facts}, "".join(lines))
+
+
+def train_result(m: Measurement, **how: Any) -> Result:
+    """A measurement's result, by its parser."""
+    samples, facts = parse(m.kind, train_document(m.params, **how), m.params)
+    return result(m, samples, facts=facts)
