@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.support.figures_case import (
     sweeps,
     utilisation,
 )
+from tests.support.remote_train_documents import TRAIN, train_result
 from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
 from tests.support.trees import SERVERS
@@ -103,7 +105,7 @@ def test_todays_public_rates_stand_beside_those_of_the_documents(bare: RunDocume
 def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:
     empty = {f.id: f.empty for f in figures(bare) if f.empty}
     expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning", "accuracy"}
-    expected |= {"throughput", "trace", "utilisation", "pool-hours", "gpu-copies", "ranks"}
+    expected |= {"throughput", "trace", "utilisation", "pool-hours", "gpu-copies", "ranks", "both-ways"}
     assert set(empty) == expected
     assert all(words.startswith("Not measured: ") for words in empty.values() if words)
     assert all(f.svg is None for f in figures(bare) if f.empty), "a frame that says it is empty has a drawing"
@@ -361,6 +363,37 @@ def test_ratios_show_interval_bound_failure_and_the_published(everything: RunDoc
     assert "resnet50, batch 32 | 0.9020 | 0.8900 \u2013 0.9110 | fail | this run" in cells(figure)
     assert cells(figure).count("published, not judged") == 6  # four of others, two of the documents
     assert "roce100: 5 % or less below native | 0.9500" in cells(figure)
+
+
+def both_ways(batch_32: float = 0.9, **how: Any) -> tuple[Measurement, Result]:
+    params = {**TRAIN, "server": "gpu1"}
+    m = measurement("remoting-train", "client1.gpu1", ("client1", "gpu1"), params=params)
+    return m, train_result(m, ratios={32: batch_32}, **how)
+
+
+def test_a_training_both_ways_is_shown_by_batch_with_what_each_step_asked(bare: RunDocuments) -> None:
+    figure = next(f for f in remoting_figures(with_more(bare, [both_ways()]), verdict_of(bare)) if f.id == "both-ways")
+    assert "GPUs are emulated: not a GPU's figures." in figure.caption
+    assert "0.900 at 32" in str(figure.svg)
+    assert figure.table is not None
+    row = next(row for row in figure.table.rows if row[1] == "32")
+    assert [cell.replace("\u2009", "") for cell in row[-4:]] == ["13", "8324", "1", "yes, 4 of 4"]
+
+    def spoil(turn: int, way: str, batch: int, report: dict[str, Any]) -> None:
+        if (turn, way, batch) == (2, "remote", 8):
+            report["weights_sha256"] = "f" * 64
+
+    documents = with_more(bare, [both_ways(change=spoil)])
+    figure = next(f for f in remoting_figures(documents, verdict_of(bare)) if f.id == "both-ways")
+    assert "no, 1 of 4 differ" in cells(figure)
+
+
+def test_a_training_both_ways_that_failed_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:
+    m, _ = both_ways()
+    failed = result(m, status="failed").model_copy(update={"error": "turn 1, remote, batch 8: 801"})
+    figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "both-ways")
+    assert figure.svg is None
+    assert figure.empty == "Not measured: turn 1, remote, batch 8: 801."
 
 
 def test_interval_chart_keeps_everything_inside_its_frame() -> None:

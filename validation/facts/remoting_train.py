@@ -23,8 +23,8 @@ class TrainRun(Model):
     turn: Count
     batch: Count = Field(ge=1)
     host: Name
-    images_per_s: tuple[Positive, ...]
-    losses: tuple[Positive, ...]
+    images_per_s: tuple[Positive, ...] = Field(min_length=1)
+    losses: tuple[Positive, ...] = Field(min_length=2)
     weights_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     launches: Count
     bytes_to_devices: Count
@@ -42,8 +42,8 @@ class RemoteTrainFacts(Remoting):
     inputs: Count
     hidden: Count
     classes: Count
-    steps: Count
-    runs: tuple[TrainRun, ...]
+    steps: Count = Field(ge=2)
+    runs: tuple[TrainRun, ...] = Field(min_length=1)
 
     @field_validator("runs")
     @classmethod

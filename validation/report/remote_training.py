@@ -1,0 +1,99 @@
+"""A training natively and through the engine, in turns: rates, their ratio by batch, and what each step asked."""
+
+from __future__ import annotations
+
+from validation.analysis.scaling import efficiency
+from validation.facts import RemoteTrainFacts
+from validation.model import Measurement
+from validation.report.documents import RunDocuments
+from validation.report.numbers import NONE, number
+from validation.report.svg.drawing import DataTable, Figure
+from validation.report.svg.plots import Axis, Series, line_chart
+
+KIND = "remoting-train"
+CRITERIA = ("rm.ratio", "rm.batch", "rm.same")
+HEAD = (
+    "Server",
+    "Batch",
+    "Native, images/s",
+    "Remote, images/s",
+    "Remote / native (95 % interval)",
+    "Launches a step",
+    "Bytes to and from the GPU a step",
+    "Synchronisations a step",
+    "Same losses and weights",
+)
+
+
+def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], list[tuple[float, float]]]:
+    """A row for each batch size, and its ratio as a point."""
+    rows, points = [], []
+    differing = facts.differing()
+    for batch in facts.batches():
+        native, remote = facts.rates("native", batch), facts.rates("remote", batch)
+        found = efficiency(remote, native, 1)
+        run = facts.of("remote", batch)[0]
+        other = sum(f", batch {batch}:" in words for words in differing)
+        of = len([run for run in facts.runs if run.batch == batch])
+        rows.append(
+            (
+                server,
+                str(batch),
+                number(found.single),
+                number(found.rate),
+                f"{found.value:.3f} ({found.low:.3f} to {found.high:.3f})",
+                number(run.launches / facts.steps),
+                number((run.bytes_to_devices + run.bytes_from_devices) / facts.steps),
+                number(run.synchronisations / facts.steps),
+                f"no, {other} of {of} differ" if other else f"yes, {of} of {of}",
+            )
+        )
+        points.append((float(batch), found.value))
+    return rows, points
+
+
+def _why(documents: RunDocuments, m: Measurement) -> str:
+    result = documents.latest.get(m.id)
+    return "no result was recorded" if result is None else result.error or result.status
+
+
+def training_figure(documents: RunDocuments) -> Figure:
+    """The ratio over batch sizes for each server; an empty frame with the reason where none was measured."""
+    caption = "The same training on the same GPU, natively and through the engine, in turns."
+    planned = [m for m in documents.plan.measurements if m.kind == KIND]
+    if not planned:
+        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        return Figure("both-ways", caption, empty=why, criteria=CRITERIA)
+    rows: list[tuple[str, ...]] = []
+    series: list[Series] = []
+    about: dict[str, None] = {}
+    emulated = False
+    for m in planned:
+        result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
+        facts = result.facts_of(RemoteTrainFacts) if result is not None and result.status == "ok" else None
+        if facts is None:
+            rows.append((server, NONE, "not measured", _why(documents, m), *[NONE] * (len(HEAD) - 4)))
+            continue
+        mine, points = _rows(server, facts)
+        rows += mine
+        series.append(Series(f"{server}, from {m.nodes[0]}", tuple(points), line=len(points) > 1))
+        emulated |= facts.emulated
+        about[
+            f"elastic-ai-train, {facts.inputs} inputs, {facts.hidden} hidden values, on {facts.device}, "
+            f"engine {facts.engine} {facts.engine_release}"
+        ] = None
+    if not series:
+        return Figure("both-ways", caption, empty=f"Not measured: {_why(documents, planned[0])}.", criteria=CRITERIA)
+    caption += f" {'; '.join(about)}." + (" GPUs are emulated: not a GPU's figures." if emulated else "")
+    table = DataTable("Rates by all images over all the time of all turns.", HEAD, tuple(rows))
+    sizes = sorted({x for one in series for x, _ in one.points})
+    top = max(1.0, *(y for one in series for _, y in one.points)) * 1.08
+    svg = line_chart(
+        "both-ways-chart",
+        "Remote over native, by batch",
+        "; ".join(f"{s.label}: " + ", ".join(f"{y:.3f} at {x:g}" for x, y in s.points) for s in series) + ".",
+        Axis("images of a step", sizes[0] * 0.8, sizes[-1] * 1.25, log=True, marks=tuple(sizes)),
+        Axis("rate through the engine over native rate", 0.0, top),
+        series,
+    )
+    return Figure("both-ways", caption, svg, table, None, CRITERIA)
