@@ -12,7 +12,7 @@ from validation.kinds import parse
 from validation.model import Measurement, Result
 from validation.probes.remoting_train import order
 
-TRAIN = {
+TRAIN: dict[str, Any] = {
     "server": "gpu1", "batches": ("8", "32", "64"), "turns": 2, "steps": 12, "inputs": 64, "hidden": 32,
 }  # fmt: skip
 RATE = 10_000.0

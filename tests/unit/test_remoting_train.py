@@ -12,7 +12,7 @@ from tests.support.remote_train_documents import TRAIN, train_document, train_re
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.facts import RemoteTrainFacts
 from validation.kinds import parse
-from validation.model import Judgement, Plan, Topology
+from validation.model import Judgement, Plan, Result, Topology
 from validation.parsers import ParseError
 from validation.probes import remoting, remoting_train
 from validation.probes.tool import Ran
@@ -126,7 +126,7 @@ def test_jobs_that_are_not_those_of_the_plan_are_refused(old: str, new: str, wor
 
 def test_nothing_printed_is_no_training() -> None:
     with pytest.raises(ParseError, match="no job's output is there"):
-        parse("remoting-train", {**train_document(), "stdout": ""}, TRAIN)
+        parse("remoting-train", train_document() | {"stdout": ""}, TRAIN)
 
 
 # --- judging ---------------------------------------------------------------------------------------------------
@@ -201,12 +201,13 @@ def test_the_ratio_may_not_fall_as_the_batch_grows(ratios: dict[int, float], ver
 
 def test_a_result_that_lacks_steps_or_facts_is_not_judged() -> None:
     plan = plan_of(HARDWARE, ("preflight", "remoting"), "roce100")
-    for spoil in (
+    spoils: tuple[Callable[[Result], dict[str, Any]], ...] = (
         lambda r: {"samples": r.samples[:-1]},
         lambda r: {"facts": {}},
         lambda r: {"samples": (*r.samples[:-1], r.samples[-1].model_copy(update={"value": -1.0}))},
         lambda r: {"samples": tuple(s.model_copy(update={"unit": "images/ms"}) for s in r.samples)},
-    ):
+    )
+    for spoil in spoils:
         found = [healthy(m, facts={**FACTS, **REAL_FACTS}) for m in plan.measurements if m.kind == "facts"]
         for m in plan.measurements:
             if m.kind == "remoting-train":

@@ -27,7 +27,8 @@ HEAD = (
 
 def _rows(server: str, facts: RemoteTrainFacts) -> tuple[list[tuple[str, ...]], list[tuple[float, float]]]:
     """A row for each batch size, and its ratio as a point."""
-    rows, points = [], []
+    rows: list[tuple[str, ...]] = []
+    points: list[tuple[float, float]] = []
     differing = facts.differing()
     for batch in facts.batches():
         native, remote = facts.rates("native", batch), facts.rates("remote", batch)
