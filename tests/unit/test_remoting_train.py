@@ -12,6 +12,7 @@ from tests.support.remote_train_documents import TRAIN, train_document, train_re
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.facts import RemoteTrainFacts
 from validation.kinds import parse
+from validation.kinds.record import names
 from validation.model import Judgement, Plan, Result, Topology
 from validation.parsers import ParseError
 from validation.probes import remoting, remoting_train
@@ -25,7 +26,7 @@ def test_every_server_is_trained_on_with_what_fits_its_gpus() -> None:
         mine = [m for m in plan_of(topology, ("remoting",)).measurements if m.kind == "remoting-train"]
         assert [m.params["server"] for m in mine] == ["gpu1", "gpu2"]
         assert {m.params["hidden"] for m in mine} == {least}
-        assert all("32" in m.params["batches"] for m in mine), "the least batch that is judged"
+        assert all("32" in names(m, "batches") for m in mine), "the least batch that is judged"
 
 
 def test_rates_of_all_steps_but_the_first_and_the_same_bits() -> None:

@@ -57,6 +57,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--classes", type=_count, default=10, help="(default 10)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and images (default 1)")
     parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
+    parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
     parser.add_argument("--code", type=Path, default=CODE, help="other PTX with the same kernels")
     parser.add_argument("--label", default="", help="passed through to the document")
     parser.add_argument("--json", action="store_true", help="one document with all figures, for programs")
@@ -149,6 +150,7 @@ class Training:
         """The document; `told` hears of each step: its number, loss and seconds."""
         losses, times = [], []
         setup = asdict(self.counted)
+        first = time.monotonic()
         for number in range(self.options.steps):
             began = time.perf_counter()
             losses.append(self.step(number))
@@ -176,9 +178,17 @@ class Training:
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
             "answers_sha256": hashlib.sha256(answers).hexdigest() if self.options.infer else "",
             "images_per_s": self.options.batch * len(timed) / sum(timed),
+            "began_s": first,  # of this machine's monotonic clock, by which programs here know when others ran
             "step_s": times,
             **counts,
         }
+
+
+def told_to_begin() -> None:
+    """Say that all is ready, and wait for a line; Unusable where the input ends without one."""
+    print(json.dumps({"ready": True}), flush=True)
+    if not sys.stdin.readline():
+        raise Unusable("--wait: the input ended, and nobody said that it shall begin")
 
 
 def _code(path: Path) -> bytes:
@@ -242,6 +252,8 @@ def main(given: list[str] | None = None) -> int:
         training = Training(Cuda(), options)
         if not options.json:
             print(opening(training), flush=True)
+        if options.wait:
+            told_to_begin()
         document = training.run(told)
     except CudaError as fault:
         print(f"elastic-ai-train: {said(fault)}", file=sys.stderr)

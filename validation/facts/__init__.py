@@ -59,6 +59,7 @@ from validation.facts.remoting import (
     IsolationFacts,
     Remoting,
 )
+from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
 from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
@@ -157,10 +158,13 @@ __all__ = [
     "Remoting",
     "ServiceLimit",
     "Setting",
+    "ShareTurn",
+    "SharesFacts",
     "SoakFabricFacts",
     "SoakSession",
     "SubnetManager",
     "Sysctl",
+    "TenantRate",
     "ToolCell",
     "TrainRun",
     "TrainingFacts",
@@ -190,6 +194,7 @@ AnyFacts = Annotated[
     | Annotated[IsolationFacts, Tag("isolation")]
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[RemoteTrainFacts, Tag("remote-train")]
+    | Annotated[SharesFacts, Tag("shares")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[TurnsFacts, Tag("turns")]

@@ -50,6 +50,7 @@ from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
@@ -198,6 +199,9 @@ METHODS = {
     ),
     "remote-batch": Method(
         judge_remote_batch, "whether that ratio falls from a batch size to a larger one, beyond noise", True, "jobs"
+    ),
+    "remote-shares": Method(
+        judge_remote_shares, "trainings on parts of a GPU together over one on all of it, in turns", True, "jobs"
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"

@@ -82,13 +82,13 @@ def _both(case: Case, criterion: Criterion, job: Measurement, subject: Subject) 
     return Both(found, counts, any(known.emulated for known in facts))
 
 
-def _unjudged(
-    case: Case, criterion: Criterion, both: Both, subject: Subject, summary: Summary, text: str, evidence: list[str]
+def unjudged(
+    case: Case, criterion: Criterion, emulated: bool, subject: Subject, summary: Summary, text: str, evidence: list[str]
 ) -> Judgement | None:
     """What becomes of a figure of emulated GPUs or virtual machines: shown, and not judged. None for others."""
-    if not both.emulated and not (case.virtual and criterion.rehearsal.judge == "not-judged"):
+    if not emulated and not (case.virtual and criterion.rehearsal.judge == "not-judged"):
         return None
-    why = "GPUs are emulated" if both.emulated else criterion.rehearsal.why
+    why = "GPUs are emulated" if emulated else criterion.rehearsal.why
     why = f"{why}: {text}, not judged"
     return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=summary, text=text)
 
@@ -105,7 +105,7 @@ def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
         for batch, one in both.found.items():
             subject, summary, evidence = _subject(job, f"batch {batch}"), both.summary(batch), [job.id]
             text = f"remote {one.rate:.4g} / native {one.single:.4g} images/s = {one.value:.3f}"
-            shown = _unjudged(case, criterion, both, subject, summary, text, evidence)
+            shown = unjudged(case, criterion, both.emulated, subject, summary, text, evidence)
             if shown is not None:
                 judged.append(shown)
             elif batch < JUDGED_FROM:
@@ -155,7 +155,7 @@ def judge_remote_batch(case: Case, criterion: Criterion) -> list[Judgement]:
         (small, large), (value, low, high) = min(quotients.items(), key=lambda pair: pair[1][2])
         summary = Summary(median=value, mad=0.0, low=low, high=high, count=min(both.counts.values()))
         text = ", ".join(f"batch {batch}: {both.found[batch].value:.3f}" for batch in sizes)
-        shown = _unjudged(case, criterion, both, subject, summary, text, evidence)
+        shown = unjudged(case, criterion, both.emulated, subject, summary, text, evidence)
         if shown is not None:
             judged.append(shown)
             continue

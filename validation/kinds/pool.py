@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import operations, pool_use, remoting, remoting_train
+from validation.parsers import operations, pool_use, remoting, remoting_shares, remoting_train
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -46,6 +46,14 @@ KINDS = (
         title="Training natively and remotely, in turns",
         job=_copies,
         parse=remoting_train.parse,
+        repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-shares",
+        title="Tenants that train on parts of one GPU",
+        job=_copies,
+        parse=remoting_shares.parse,
         repeat_by="probe",
         by_daemon=True,
     ),

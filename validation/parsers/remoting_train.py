@@ -92,13 +92,11 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
     return found
 
 
-def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str, Any]:
-    what = f"training: turn {turn}, {way}, batch {batch}"
+def trained(report: Mapping[str, Any], what: str) -> tuple[list[float], list[float]]:
+    """Seconds and loss of each step of one program; ParseError where they are those of no whole training on one GPU."""
     if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != 1 or len(report["devices"]) != 1:
         raise ParseError(f"{what}: no training by {PROGRAM} on one GPU")
-    if report["batch"] != batch:
-        raise ParseError(f"{what}: {short(report['batch'])} images of a step")
-    steps = int(count(report["steps"], f"{what}: steps"))
+    steps, batch = int(count(report["steps"], f"{what}: steps")), number(report["batch"], f"{what}: batch")
     times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
     losses = [number(value, f"{what}: loss") for value in report["losses"]]
     if steps < 2 or len(times) != steps or len(losses) != steps:
@@ -108,6 +106,14 @@ def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str
     rate = number(report["images_per_s"], f"{what}: images/s")
     if abs(rate * sum(times[1:]) / (batch * (steps - 1)) - 1) > RATE_WITHIN:
         raise ParseError(f"{what}: {rate:g} images/s do not follow from its steps")
+    return times, losses
+
+
+def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str, Any]:
+    what = f"training: turn {turn}, {way}, batch {batch}"
+    if report["batch"] != batch:
+        raise ParseError(f"{what}: {short(report['batch'])} images of a step")
+    times, losses = trained(report, what)
     return {
         "way": way,
         "turn": turn,

@@ -1,8 +1,8 @@
-"""Remoting: copies through the engine, attempts on isolation, fractions of memory, and a training remotely and
-natively; by the users' own commands.
+"""Remoting: copies through the engine, attempts on isolation, fractions of memory, tenants that train on parts of a GPU,
+and a training remotely and natively; by the users' own commands.
 
-What wants several GPUs or tenants that compute (layouts, aggregates of fractions, scaling) has no probe in this
-release; its criteria say so in every report.
+What wants several GPUs in one training (layouts, scaling) has no probe in this release; its criteria say so in every
+report.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ WHOLES = (2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "5/20"))
 #: network counts for more here. On emulated GPUs something that ends soon.
 TRAIN_REAL = (1024, 8192, 40, 3, ("8", "32", "128", "512"))
 TRAIN_VIRTUAL = (64, 32, 12, 2, ("8", "32", "64"))
+#: Tenants on parts of a GPU: numbers of an image, width, batch, steps, turns.
+SHARES_REAL = (1024, 8192, 32, 200, 4)
+SHARES_VIRTUAL = (64, 32, 32, 60, 1)
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
@@ -49,6 +52,7 @@ def plan(request: Request) -> Part:
             cut: dict[str, Param] = {"server": server.name, "parts": whole}
             estimated = START_S + 2.0 * len(whole)
             part.rounds.append([_one(request, "remoting-fraction", label, (client.name, server.name), cut, estimated)])
+            part.rounds.append([_shares(request, client, server, whole)])
         part.rounds.append([_training(request, client, server)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
@@ -82,6 +86,23 @@ def _training(request: Request, client: Node, server: Node) -> Measurement:
     estimated = START_S + 2 * turns * len(batches) * TRAIN_S
     label = f"{client.name}.{server.name}"
     return _one(request, "remoting-train", label, (client.name, server.name), params, estimated)
+
+
+def _shares(request: Request, client: Node, server: Node, whole: tuple[str, ...]) -> Measurement:
+    virtual = client.virtual or server.virtual
+    inputs, hidden, batch, steps, turns = SHARES_VIRTUAL if virtual else SHARES_REAL
+    params: dict[str, Param] = {
+        "server": server.name,
+        "parts": whole,
+        "turns": turns,
+        "steps": steps,
+        "batch": batch,
+        "inputs": inputs,
+        "hidden": hidden,
+    }
+    label = f"{client.name}.{server.name}.{'_'.join(whole).replace('/', '-')}"
+    estimated = START_S + turns * (TRAIN_S + 3.0 * len(whole))
+    return _one(request, "remoting-shares", label, (client.name, server.name), params, estimated)
 
 
 def _one(
