@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from tests.support import pool_stand_in
-from validation.facts import CopyFacts, FractionFacts, IsolationFacts, RemoteTrainFacts
+from validation.facts import CopyFacts, FractionFacts, IsolationFacts, RemoteTrainFacts, SharesFacts
 from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError
-from validation.probes import remoting_copy, remoting_fraction, remoting_isolate, remoting_train
+from validation.probes import remoting_copy, remoting_fraction, remoting_isolate, remoting_shares, remoting_train
 from validation.probes.tool import Ran
 
 pytestmark = [
@@ -152,6 +152,25 @@ def test_a_training_both_ways_has_the_same_bits(pool: Path, monkeypatch: pytest.
 def test_a_job_that_does_not_train_is_named(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     doc = trained(pool, monkeypatch, "/nonexistent/train")
     assert re.match("turn 1, native, batch 4: .*No such file", str(doc["error"]))
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
+def test_tenants_of_parts_train_at_the_same_time(pool: Path) -> None:
+    known = {"turns": 2, "steps": 60, "batch": 16, "inputs": 16, "hidden": 16}
+    asked = remoting_shares.Asked(server="gpu1", parts=["3/4", "5/20"], **known, limit_s=120.0)
+    doc = remoting_shares.probe(asked)
+    assert doc["error"] is None
+    samples, facts = parse("remoting-shares", doc, {**known, "server": "gpu1", "parts": ("3/4", "5/20")})
+    assert isinstance(facts, SharesFacts)
+    assert facts.differing == ()
+    assert [[tenant.part for tenant in turn.tenants] for turn in facts.turns] == [["3/4", "5/20"]] * 2
+    assert [s.metric for s in samples[1:]] == ["whole_images_per_s", "together_images_per_s"] * 2
+
+
+def test_a_tenant_that_does_not_start_ends_the_turn(pool: Path) -> None:
+    known = {"turns": 1, "steps": 4, "batch": 4, "inputs": 7, "hidden": 5}
+    doc = remoting_shares.probe(remoting_shares.Asked(server="gpu1", parts=["3/4", "1/2"], **known, limit_s=60.0))
+    assert str(doc["error"]) == "turn 1: the tenant of 1/2 did not start: error: no room"
 
 
 def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:

@@ -52,14 +52,16 @@ def _said(tenant: subprocess.Popen[str], left_s: float) -> Ran:
 
 
 def _let_go(tenant: subprocess.Popen[str]) -> None:
-    """A tenant that is still there, when another's fault has ended the turn."""
-    if tenant.poll() is None:
-        tenant.terminate()
+    """A tenant that is still there when another's fault has ended the turn: the end of its input ends one that waits;
+    what does not listen is told to give its lease back, and killed at last."""
+    for last_word in (tenant.terminate, tenant.kill):
+        if tenant.poll() is not None:
+            return
         with suppress(subprocess.TimeoutExpired):
             tenant.communicate(timeout=END_S)
-    if tenant.poll() is None:
-        tenant.kill()
-        tenant.wait()
+            return
+        last_word()
+    tenant.wait()
 
 
 def together(server: str, parts: Sequence[str], options: Sequence[str], until: float) -> list[str]:

@@ -1,5 +1,5 @@
-"""Remoting: copies through the engine, attempts on isolation, fractions of memory, tenants that train on parts of a GPU,
-and a training remotely and natively; by the users' own commands.
+"""Remoting: copies through the engine, attempts on isolation, fractions of memory, tenants that train on parts of a
+GPU, and a training remotely and natively; by the users' own commands.
 
 What wants several GPUs in one training (layouts, scaling) has no probe in this release; its criteria say so in every
 report.
