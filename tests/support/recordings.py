@@ -12,6 +12,7 @@ from tests.support.ib_documents import document as fabric
 from tests.support.rdma_case import PORT, card, document
 from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import TRAIN, train_document
 from tests.support.remoting_documents import COPY, ISOLATE, PARTS, copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
@@ -48,6 +49,7 @@ def recordings() -> dict[str, Recording]:
     found["isolation"], found["breached"] = (isolated(), ISOLATE), (isolated("no token"), ISOLATE)
     found["fractions"] = cut(total_bytes=[190 << 20, 64 << 20], taken_bytes=[190 << 20, 64 << 20]), PARTS
     found["trained both ways"] = train_document(), TRAIN
+    found["trained on parts"] = shares_document(), SHARES
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.support.remote_train_documents import RATE
 from tests.support.remote_train_documents import report as trained
 from tests.support.remoting_documents import doc
 from tests.support.site import result
@@ -45,6 +44,3 @@ def shares_result(m: Measurement, **how: Any) -> Result:
     """A measurement's result, by its parser."""
     samples, facts = parse(m.kind, shares_document(m.params, **how), m.params)
     return result(m, samples, facts=facts)
-
-
-__all__ = ["RATE", "SHARES", "shares_document", "shares_result"]

@@ -195,6 +195,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.remote_train_documents import train_result  # which stands on this module
 
         return train_result(measurement)
+    if measurement.kind == "remoting-shares":
+        from tests.support.remote_shares_documents import shares_result  # the same
+
+        return shares_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

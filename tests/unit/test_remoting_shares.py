@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.remote_shares_documents import RATE, SHARES, shares_document, shares_result
+from tests.support.remote_shares_documents import SHARES, shares_document, shares_result
+from tests.support.remote_train_documents import RATE
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.facts import SharesFacts
 from validation.kinds import parse

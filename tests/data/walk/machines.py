@@ -23,6 +23,7 @@ from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
+from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import train_document
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
@@ -330,6 +331,9 @@ class Player:
         if kind == "remoting-train":
             made = train_document(asked, emulated=False)
             return "toolkit", made["stdout"], {"server": asked["server"], **who}
+        if kind == "remoting-shares":
+            made = shares_document(asked, emulated=False)
+            return "toolkit", made["stdout"], {"server": asked["server"], "parts": asked["parts"], **who}
         sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
 
 
