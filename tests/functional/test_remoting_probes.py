@@ -14,11 +14,18 @@ from typing import Any
 import pytest
 
 from tests.support import pool_stand_in
-from validation.facts import CopyFacts, FractionFacts, IsolationFacts, RemoteTrainFacts, SharesFacts
+from validation.facts import CopyFacts, FractionFacts, IsolationFacts, RemoteTrainFacts, SharesFacts, WorldsFacts
 from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError
-from validation.probes import remoting_copy, remoting_fraction, remoting_isolate, remoting_shares, remoting_train
+from validation.probes import (
+    remoting_copy,
+    remoting_fraction,
+    remoting_isolate,
+    remoting_scale,
+    remoting_shares,
+    remoting_train,
+)
 from validation.probes.tool import Ran
 
 pytestmark = [
@@ -171,6 +178,28 @@ def test_a_tenant_that_does_not_start_ends_the_turn(pool: Path) -> None:
     known = {"turns": 1, "steps": 4, "batch": 4, "inputs": 7, "hidden": 5}
     doc = remoting_shares.probe(remoting_shares.Asked(server="gpu1", parts=["3/4", "1/2"], **known, limit_s=60.0))
     assert str(doc["error"]) == "turn 1: the tenant of 1/2 did not start: error: no room"
+
+
+WORLDS = {"turns": 2, "batch": 4, "steps": 4, "inputs": 7, "hidden": 5}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
+def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STAND_IN_NODES", "gpu1 gpu2")
+    doc = remoting_scale.probe(remoting_scale.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
+    assert doc["error"] is None
+    samples, facts = parse("remoting-scale", doc, {**WORLDS, "servers": ("gpu1", "gpu2")})
+    assert isinstance(facts, WorldsFacts)
+    assert [(world.turn, world.name, world.gpus) for world in facts.worlds] == [
+        (1, "one", 1), (1, "servers-1", 1), (1, "servers-2", 2), (2, "servers-2", 2), (2, "servers-1", 1), (2, "one", 1),
+    ]  # fmt: skip
+    assert samples[0].value == 0, facts.differing()
+    assert facts.emulated is True
+
+
+def test_servers_that_are_not_there_are_told(pool: Path) -> None:
+    doc = remoting_scale.probe(remoting_scale.Asked(servers=["gpu1", "gpu2"], **WORLDS, limit_s=120.0))
+    assert doc["error"] == "gpu2 has no GPUs in the pool"
 
 
 def test_a_server_that_somebody_uses_is_not_measured(pool: Path) -> None:

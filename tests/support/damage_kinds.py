@@ -20,6 +20,7 @@ from tests.support.raw_case import measured, reported
 from tests.support.rdma_case import port_facts
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import train_document
+from tests.support.remote_worlds_documents import MADE
 from tests.support.remoting_documents import copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
 from tests.support.report_fixture import RUN
@@ -128,6 +129,8 @@ def _document(m: Measurement) -> Any:
         return train_document(p)
     if m.kind == "remoting-shares":
         return shares_document(p)
+    if m.kind in MADE:
+        return MADE[m.kind](p)
     if m.kind == "utilisation":
         return tool_doc(m.kind, facts={
             "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],

@@ -44,6 +44,11 @@ def gpus() -> list[dict[str, Any]]:
     return list(json.loads((FOLDER / "gpus.json").read_text())["gpus"])
 
 
+def node(gpu: int) -> str:
+    """The server of a GPU: one has all of them, unless $STAND_IN_NODES names each one's."""
+    return os.environ["STAND_IN_NODES"].split()[gpu] if "STAND_IN_NODES" in os.environ else "gpu1"
+
+
 def free(found: dict[str, Any]) -> list[int]:
     """Shards of each GPU that nobody has."""
     left = [SHARDS] * len(gpus())
@@ -59,38 +64,50 @@ def request(words: dict[str, str], wait: bool = True) -> int:
     shards = int(part * SHARDS)
     with leases() as found:
         number = len(found) + 1
-        room = [i for i, left in enumerate(free(found)) if left >= shards]
+        asked = words["-l"].split(",") if "STAND_IN_NODES" in os.environ else ["gpu1"]
+        room = [i for i, left in enumerate(free(found)) if left >= shards and node(i) in asked]
         lease: dict[str, Any] = {"lease": number, "state": "pending", "shards": shards, "gpus": room[:count]}
         found[str(number)] = lease
         if len(room) < count:
             if wait:
                 raise SystemExit("error: no room")
             return number
-        uuids = [gpus()[i]["uuid"] for i in lease["gpus"]]
         folder = FOLDER / f"lease-{number}"
         folder.mkdir()
         (folder / "token").write_text(secrets.token_hex(32) + "\n")
         limit = int(gpus()[0]["memory_bytes"] * part) // MIB * MIB
-        command = [os.environ["STAND_IN_SERVER"], "--port-file", str(folder / "port"), "--report-fd", "2"]
-        command += ["--token-file", str(folder / "token"), "--allow", "127.0.0.1"]
-        if "STAND_IN_UNLIMITED" not in os.environ:
-            command += ["--memory-limit", str(limit), "--context-bytes", str(gpus()[0].get("context_bytes", 0))]
-        devices = {"LD_LIBRARY_PATH": os.environ["STAND_IN_DEVICES"], "CUDA_VISIBLE_DEVICES": ",".join(uuids)}
-        with (folder / "events").open("w") as events:
-            server = subprocess.Popen(
-                command, env={**os.environ, **devices}, stderr=events, stdout=events, start_new_session=True
-            )
-        while not (folder / "port").exists():
-            time.sleep(0.01)
-        lease |= {"state": "running", "pid": server.pid, "port": int((folder / "port").read_text()), "limit": limit}
+        lease |= {"state": "running", "limit": limit, "pids": [], "ports": []}
+        for name in dict.fromkeys(map(node, lease["gpus"])):
+            pid, port = serve(folder, name, [i for i in lease["gpus"] if node(i) == name], limit)
+            lease["pids"].append(pid)
+            lease["ports"].append(port)
     return number
+
+
+def serve(folder: Path, name: str, mine: list[int], limit: int) -> tuple[int, int]:
+    """Process and port of an engine server with these GPUs."""
+    port = folder / f"port-{name}"
+    command = [os.environ["STAND_IN_SERVER"], "--port-file", str(port), "--report-fd", "2"]
+    command += ["--token-file", str(folder / "token"), "--allow", "127.0.0.1"]
+    if "STAND_IN_UNLIMITED" not in os.environ:
+        command += ["--memory-limit", str(limit), "--context-bytes", str(gpus()[0].get("context_bytes", 0))]
+    devices = {"LD_LIBRARY_PATH": os.environ["STAND_IN_DEVICES"]}
+    devices["CUDA_VISIBLE_DEVICES"] = ",".join(gpus()[i]["uuid"] for i in mine)
+    with (folder / f"events-{name}").open("w") as events:
+        server = subprocess.Popen(
+            command, env={**os.environ, **devices}, stderr=events, stdout=events, start_new_session=True
+        )
+    while not port.exists():
+        time.sleep(0.01)
+    return server.pid, int(port.read_text())
 
 
 def release(number: str) -> None:
     with leases() as found:
         lease = found[number]
         if lease["state"] == "running":
-            os.kill(lease["pid"], signal.SIGTERM)
+            for pid in lease["pids"]:
+                os.kill(pid, signal.SIGTERM)
         lease["state"] = "ended"
 
 
@@ -110,6 +127,11 @@ def run_on(number: str, program: list[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
+def addresses(lease: dict[str, Any]) -> list[str]:
+    """Of a lease's engine servers."""
+    return [f"127.0.0.1:{port}" for port in lease["ports"]]
+
+
 def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
     """Environment of a lease's programs."""
     parts = [
@@ -118,7 +140,7 @@ def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
     ]
     return {
         "LD_LIBRARY_PATH": os.environ["STAND_IN_LIBRARY"],
-        "ELASTIC_AI_SERVERS": f"127.0.0.1:{lease['port']}",
+        "ELASTIC_AI_SERVERS": ",".join(addresses(lease)),
         "ELASTIC_AI_TOKEN_FILE": str(token),
         "ELASTIC_AI_GPUS": json.dumps(parts),
     }
@@ -132,7 +154,7 @@ def environment(number: str, folder: Path) -> None:
     token = folder / "tokens"
     token.write_text((FOLDER / f"lease-{number}/token").read_text())
     is_open = "STAND_IN_OPEN" in os.environ
-    said = {"environment": client(lease, token), "servers": [f"127.0.0.1:{lease['port']}"]}
+    said = {"environment": client(lease, token), "servers": addresses(lease)}
     said |= {"secret": "" if is_open else str(token), "holds_memory_of": "program" if is_open else "lease"}
     print(json.dumps(said))
 
@@ -143,9 +165,14 @@ def toolkit(words: list[str]) -> int:
     if words[0] == "gpus":
         with leases() as found:
             left = free(found)
-        common = {"node": "gpu1", "emulated": True}
         shown = [
-            {**common, "index": i, "free": left[i] / SHARDS, "memory_mib": gpu["memory_bytes"] // MIB}
+            {
+                "node": node(i),
+                "emulated": True,
+                "index": i,
+                "free": left[i] / SHARDS,
+                "memory_mib": gpu["memory_bytes"] // MIB,
+            }
             | {"reserved_mib": 0, "context_bytes": gpu.get("context_bytes", 0)}
             for i, gpu in enumerate(gpus())
         ]

@@ -14,6 +14,7 @@ from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import TRAIN, train_document
+from tests.support.remote_worlds_documents import SCALE, scale_document
 from tests.support.remoting_documents import COPY, ISOLATE, PARTS, copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
 from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, training
@@ -49,6 +50,7 @@ def recordings() -> dict[str, Recording]:
     found["isolation"], found["breached"] = (isolated(), ISOLATE), (isolated("no token"), ISOLATE)
     found["fractions"] = cut(total_bytes=[190 << 20, 64 << 20], taken_bytes=[190 << 20, 64 << 20]), PARTS
     found["trained both ways"] = train_document(), TRAIN
+    found["trained on more and more"] = scale_document(), SCALE
     found["trained on parts"] = shares_document(), SHARES
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.remote_shares_documents import shares_result
-from tests.support.remote_train_documents import train_result
 from tests.support.remoting_documents import (
     COPY,
     ISOLATE,
@@ -21,7 +19,7 @@ from tests.support.remoting_documents import (
     doc,
     isolated,
 )
-from tests.support.site import criterion, lab, plan_of, result, verdict_of
+from tests.support.site import criterion, healthy, lab, plan_of, result, verdict_of
 from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
 from validation.facts.remoting import ATTEMPTS, Attempt, asked_attempts
 from validation.kinds import parse
@@ -171,8 +169,8 @@ def measured(plan: Plan, breaches: int = 0, error_mib: float = 0.0) -> list[Any]
     ]
     found = []
     for m in plan.measurements:
-        if m.kind in ("remoting-train", "remoting-shares"):
-            found.append(train_result(m) if m.kind == "remoting-train" else shares_result(m))
+        if m.kind not in values:
+            found.append(healthy(m))
             continue
         metric, value, unit = values[m.kind]
         more = figures if m.kind == "remoting-copy" else []
@@ -229,9 +227,9 @@ def test_what_the_engine_does_not_promise_stands_in_the_verdict() -> None:
     assert all("not promised by the engine lupine: no token" in j.reason for j in found.judgements)
 
 
-def test_what_needs_several_gpus_is_not_measured_and_says_why() -> None:
+def test_what_has_no_probe_is_not_measured_and_says_why() -> None:
     verdict = verdict_of(LAB, PLAN, measured(PLAN))
-    for name in ("rm.layout", "rm.scale"):
+    for name in ("rm.layout",):
         assert (criterion(verdict, name).verdict, criterion(verdict, name).reason_code) == ("not-measured", "no-probe")
 
 

@@ -61,6 +61,7 @@ from validation.facts.remoting import (
 )
 from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
 from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
+from validation.facts.remoting_worlds import World, WorldsFacts
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
@@ -172,6 +173,8 @@ __all__ = [
     "Turn",
     "TurnsFacts",
     "Uplink",
+    "World",
+    "WorldsFacts",
     "XidLine",
     "joined",
 ]
@@ -195,6 +198,7 @@ AnyFacts = Annotated[
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[RemoteTrainFacts, Tag("remote-train")]
     | Annotated[SharesFacts, Tag("shares")]
+    | Annotated[WorldsFacts, Tag("remote-worlds")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[TurnsFacts, Tag("turns")]

@@ -52,6 +52,7 @@ from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
+from validation.judging.remoting_worlds import judge_remote_scale
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.soak_fabric import judge_soak_fabric
@@ -202,6 +203,9 @@ METHODS = {
     ),
     "remote-shares": Method(
         judge_remote_shares, "trainings on parts of a GPU together over one on all of it, in turns", True, "jobs"
+    ),
+    "remote-scale": Method(
+        judge_remote_scale, "a training on more and more GPUs from one client over one GPU, in turns", counts="jobs"
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"

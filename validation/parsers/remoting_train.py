@@ -92,10 +92,13 @@ def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, in
     return found
 
 
-def trained(report: Mapping[str, Any], what: str) -> tuple[list[float], list[float]]:
-    """Seconds and loss of each step of one program; ParseError where they are those of no whole training on one GPU."""
-    if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != 1 or len(report["devices"]) != 1:
-        raise ParseError(f"{what}: no training by {PROGRAM} on one GPU")
+def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[float], list[float]]:
+    """Seconds and loss of each step of one program; ParseError where they are no whole training on so many GPUs."""
+    there = {device["uuid"] for device in report["devices"]}
+    if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != gpus or len(there) != gpus:
+        raise ParseError(f"{what}: no training by {PROGRAM} on {gpus} GPU{'s' if gpus > 1 else ''}")
+    if len(report["devices"]) != gpus:
+        raise ParseError(f"{what}: {len(report['devices'])} devices for {gpus} GPUs")
     steps, batch = int(count(report["steps"], f"{what}: steps")), number(report["batch"], f"{what}: batch")
     times = [number(value, f"{what}: seconds of a step") for value in report["step_s"]]
     losses = [number(value, f"{what}: loss") for value in report["losses"]]

@@ -1,13 +1,13 @@
 """Remoting: copies through the engine, attempts on isolation, fractions of memory, tenants that train on parts of a
 GPU, and a training remotely and natively; by the users' own commands.
 
-What wants several GPUs in one training (layouts, scaling) has no probe in this release; its criteria say so in every
-report.
+Layouts have no probe in this release; their criterion says so in every report.
 """
 
 from __future__ import annotations
 
 from validation.model import Measurement, Node, Param
+from validation.probes.remoting_scale import prefixes
 from validation.suites.common import Part, Request
 
 #: Bytes of a copy, timed copies, copies of 4 bytes. Emulated devices are small, and their figures judge nothing.
@@ -22,6 +22,9 @@ TRAIN_VIRTUAL = (64, 32, 12, 2, ("8", "32", "64"))
 #: Tenants on parts of a GPU: numbers of an image, width, batch, steps, turns.
 SHARES_REAL = (1024, 8192, 32, 200, 4)
 SHARES_VIRTUAL = (64, 32, 32, 60, 1)
+#: Trainings on several GPUs: numbers of an image, width, images of a step on each GPU, steps, turns.
+WORLDS_REAL = (1024, 8192, 128, 40, 3)
+WORLDS_VIRTUAL = (64, 32, 32, 12, 2)
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
@@ -37,6 +40,7 @@ def plan(request: Request) -> Part:
         return part
     for client in clients:
         part.rounds.append([_copies(request, client, servers)])
+    part.rounds.append([_scale(request, clients[0], servers)])
     # every server is tried, by one client each: the clients differ in nothing that these find
     for number, server in enumerate(servers):
         client = clients[number % len(clients)]
@@ -86,6 +90,20 @@ def _training(request: Request, client: Node, server: Node) -> Measurement:
     estimated = START_S + 2 * turns * len(batches) * TRAIN_S
     label = f"{client.name}.{server.name}"
     return _one(request, "remoting-train", label, (client.name, server.name), params, estimated)
+
+
+def _worlds(virtual: bool) -> dict[str, Param]:
+    inputs, hidden, batch, steps, turns = WORLDS_VIRTUAL if virtual else WORLDS_REAL
+    return {"turns": turns, "batch": batch, "steps": steps, "inputs": inputs, "hidden": hidden}
+
+
+def _scale(request: Request, client: Node, servers: list[Node]) -> Measurement:
+    nodes = (client, *servers)
+    params = {"servers": tuple(n.name for n in servers), **_worlds(any(n.virtual for n in nodes))}
+    jobs = int(str(params["turns"])) * (1 + len(prefixes(len(servers))))
+    gpus = sum(n.bom.gpu_count or n.slots for n in servers)
+    estimated = START_S + jobs * (TRAIN_S + 0.5 * gpus)
+    return _one(request, "remoting-scale", client.name, tuple(n.name for n in nodes), params, estimated)
 
 
 def _shares(request: Request, client: Node, server: Node, whole: tuple[str, ...]) -> Measurement:

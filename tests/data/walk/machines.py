@@ -25,6 +25,7 @@ from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import train_document
+from tests.support.remote_worlds_documents import MADE as WORLDS
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
 from toolkit.cli import main
@@ -334,6 +335,9 @@ class Player:
         if kind == "remoting-shares":
             made = shares_document(asked, emulated=False)
             return "toolkit", made["stdout"], {"server": asked["server"], "parts": asked["parts"], **who}
+        if kind in WORLDS:
+            made = WORLDS[kind](asked, emulated=False)
+            return "toolkit", made["stdout"], {**made["facts"], **who}
         sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
 
 
