@@ -19,7 +19,7 @@ from tests.support.ib_documents import healthy_port
 from tests.support.raw_case import measured, reported
 from tests.support.rdma_case import port_facts
 from tests.support.remote_shares_documents import shares_document
-from tests.support.remote_train_documents import train_document
+from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_worlds_documents import MADE
 from tests.support.remoting_documents import copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
@@ -127,6 +127,8 @@ def _document(m: Measurement) -> Any:
         return cut(server=p["server"], parts=parts, total_bytes=sizes, taken_bytes=sizes, **more)
     if m.kind == "remoting-train":
         return train_document(p)
+    if m.kind == "remoting-infer":
+        return infer_document(p)
     if m.kind == "remoting-shares":
         return shares_document(p)
     if m.kind in MADE:

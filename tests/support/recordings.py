@@ -13,7 +13,7 @@ from tests.support.rdma_case import PORT, card, document
 from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.remote_shares_documents import SHARES, shares_document
-from tests.support.remote_train_documents import TRAIN, train_document
+from tests.support.remote_train_documents import INFER, TRAIN, infer_document, train_document
 from tests.support.remote_worlds_documents import SCALE, scale_document
 from tests.support.remoting_documents import COPY, ISOLATE, PARTS, copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
@@ -50,6 +50,7 @@ def recordings() -> dict[str, Recording]:
     found["isolation"], found["breached"] = (isolated(), ISOLATE), (isolated("no token"), ISOLATE)
     found["fractions"] = cut(total_bytes=[190 << 20, 64 << 20], taken_bytes=[190 << 20, 64 << 20]), PARTS
     found["trained both ways"] = train_document(), TRAIN
+    found["answered both ways"] = infer_document(), INFER
     found["trained on more and more"] = scale_document(), SCALE
     found["trained on parts"] = shares_document(), SHARES
     found["utilisation"] = tcp_doc("utilisation", facts={

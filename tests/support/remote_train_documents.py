@@ -58,6 +58,33 @@ def train_document(
     return doc("remoting-train", {"server": params["server"], "emulated": emulated, **facts}, "".join(lines))
 
 
+INFER: dict[str, Any] = {**TRAIN, "batches": ("1", "8", "64"), "steps": 101}
+
+
+def infer_document(
+    params: Mapping[str, Any] = INFER,
+    ratio: float = 0.5,
+    emulated: bool = True,
+    change: Change | None = None,
+    **facts: Any,
+) -> Any:
+    """All jobs that answer, in their order; `ratio`: remote over native rate."""
+
+    def answers(turn: int, way: str, batch: int, made: dict[str, Any]) -> None:
+        made.update(infer=True, losses=[], answers_sha256=f"{batch:064x}")
+        if change is not None:
+            change(turn, way, batch, made)
+
+    ratios = dict.fromkeys(map(int, params["batches"]), ratio)
+    return train_document(params, ratios, emulated, answers, **facts) | {"kind": "remoting-infer"}
+
+
+def infer_result(m: Measurement, **how: Any) -> Result:
+    """A measurement's result, by its parser."""
+    samples, facts = parse(m.kind, infer_document(m.params, **how), m.params)
+    return result(m, samples, facts=facts)
+
+
 def train_result(m: Measurement, **how: Any) -> Result:
     """A measurement's result, by its parser."""
     samples, facts = parse(m.kind, train_document(m.params, **how), m.params)

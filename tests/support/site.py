@@ -191,10 +191,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.turns_documents import healthy_turns  # which stands on this module
 
         return healthy_turns(measurement)
-    if measurement.kind == "remoting-train":
-        from tests.support.remote_train_documents import train_result  # which stands on this module
+    if measurement.kind in ("remoting-train", "remoting-infer"):
+        from tests.support.remote_train_documents import infer_result, train_result  # which stand on this module
 
-        return train_result(measurement)
+        return (train_result if measurement.kind == "remoting-train" else infer_result)(measurement)
     if measurement.kind == "remoting-shares":
         from tests.support.remote_shares_documents import shares_result  # the same
 

@@ -59,6 +59,7 @@ from validation.facts.remoting import (
     IsolationFacts,
     Remoting,
 )
+from validation.facts.remoting_infer import InferFacts, InferRun
 from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
 from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
 from validation.facts.remoting_worlds import World, WorldsFacts
@@ -125,6 +126,8 @@ __all__ = [
     "IbPort",
     "IbRate",
     "IdleState",
+    "InferFacts",
+    "InferRun",
     "IsolationFacts",
     "KernelLog",
     "LibraryEnv",
@@ -198,6 +201,7 @@ AnyFacts = Annotated[
     | Annotated[FractionFacts, Tag("fractions")]
     | Annotated[RemoteTrainFacts, Tag("remote-train")]
     | Annotated[SharesFacts, Tag("shares")]
+    | Annotated[InferFacts, Tag("remote-infer")]
     | Annotated[WorldsFacts, Tag("remote-worlds")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]

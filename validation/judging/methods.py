@@ -50,6 +50,7 @@ from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
+from validation.judging.remoting_infer import judge_remote_infer
 from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
 from validation.judging.remoting_worlds import judge_remote_scale
@@ -206,6 +207,9 @@ METHODS = {
     ),
     "remote-scale": Method(
         judge_remote_scale, "a training on more and more GPUs from one client over one GPU, in turns", counts="jobs"
+    ),
+    "remote-infer": Method(
+        judge_remote_infer, "answers of a network natively and through the engine, by batch", counts="batches"
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from validation.kinds.record import Kind, on_node
 from validation.model import Job, Measurement, Topology
-from validation.parsers import operations, pool_use, remoting, remoting_shares, remoting_train, remoting_worlds
+from validation.parsers import (
+    operations,
+    pool_use,
+    remoting,
+    remoting_infer,
+    remoting_shares,
+    remoting_train,
+    remoting_worlds,
+)
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -54,6 +62,14 @@ KINDS = (
         title="Tenants that train on parts of one GPU",
         job=_copies,
         parse=remoting_shares.parse,
+        repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-infer",
+        title="Answers natively and remotely, in turns",
+        job=_copies,
+        parse=remoting_infer.parse,
         repeat_by="probe",
         by_daemon=True,
     ),

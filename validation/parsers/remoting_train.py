@@ -27,21 +27,8 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     """`images_per_s_WAY_BATCH`: one sample for each step but the first of each turn; `differing_runs`: how many jobs
     computed something else than the first native one of their batch size.
     """
-    raw, reports = doc["facts"], _reports(doc["stdout"], params)
+    raw, reports = doc["facts"], alike(doc, params)
     first = next(iter(reports.values()))
-    for (turn, way, batch), report in reports.items():
-        what = f"training: turn {turn}, {way}, batch {batch}"
-        if other := [key for key in ALIKE if report[key] != first[key]]:
-            raise ParseError(f"{what}: {other[0]} is not that of the first job")
-        if report["devices"] != first["devices"]:
-            raise ParseError(f"{what}: another GPU than that of the first job")
-        if way == "native" and report["servers"]:
-            raise ParseError(f"{what}: its GPU was reached through an engine")
-    for key in ("steps", "inputs", "hidden"):
-        expect(params, key, first[key], f"training: {key}")
-    expect(params, "server", raw["server"], "training: server")
-    if flag(raw["emulated"], "emulated") != flag(first["emulated"], "training: emulated"):
-        raise ParseError("training: pool and program do not agree whether the GPU is emulated")
     runs = [_run(report, *key) for key, report in reports.items()]
     (device,) = first["devices"]
     facts = as_facts(
@@ -65,6 +52,28 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         for rate in run.images_per_s
     ]
     return samples, facts
+
+
+def alike(doc: ProbeDoc, params: Mapping[str, Scalar]) -> dict[tuple[int, str, int], Mapping[str, Any]]:
+    """(turn, way, batch) -> its document; ParseError unless they are of the same program on the same GPU as planned."""
+    raw, reports = doc["facts"], _reports(doc["stdout"], params)
+    first = next(iter(reports.values()))
+    for (turn, way, batch), report in reports.items():
+        what = f"training: turn {turn}, {way}, batch {batch}"
+        if other := [key for key in ALIKE if report[key] != first[key]]:
+            raise ParseError(f"{what}: {other[0]} is not that of the first job")
+        if report["devices"] != first["devices"]:
+            raise ParseError(f"{what}: another GPU than that of the first job")
+        if way == "native" and report["servers"]:
+            raise ParseError(f"{what}: its GPU was reached through an engine")
+        if report["batch"] != batch:
+            raise ParseError(f"{what}: {short(report['batch'])} images of a step")
+    for key in ("steps", "inputs", "hidden"):
+        expect(params, key, first[key], f"training: {key}")
+    expect(params, "server", raw["server"], "training: server")
+    if flag(raw["emulated"], "emulated") != flag(first["emulated"], "training: emulated"):
+        raise ParseError("training: pool and program do not agree whether the GPU is emulated")
+    return reports
 
 
 def _reports(text: str, params: Mapping[str, Scalar]) -> dict[tuple[int, str, int], Mapping[str, Any]]:
@@ -114,8 +123,6 @@ def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[f
 
 def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str, Any]:
     what = f"training: turn {turn}, {way}, batch {batch}"
-    if report["batch"] != batch:
-        raise ParseError(f"{what}: {short(report['batch'])} images of a step")
     times, losses = trained(report, what)
     return {
         "way": way,

@@ -60,11 +60,11 @@ def _device(lease: int) -> str:
     return str(seen[0]["uuid"])
 
 
-def train(args: Asked) -> Ran:
-    """All jobs; Unmet with its turn where one did not train."""
+def train(args: Asked, *more: str) -> Ran:
+    """All jobs, with more options; Unmet with its turn where one did not train."""
     outputs: list[str] = []
     until = time.monotonic() + args.limit_s
-    options = ["--json", "--gpus", "1", "--steps", str(args.steps)]
+    options = ["--json", "--gpus", "1", "--steps", str(args.steps), *more]
     options += ["--inputs", str(args.inputs), "--hidden", str(args.hidden)]
     with remoting.leased("-n", "1", "-l", args.server) as lease:
         ways = commands(int(lease["lease"]), _device(int(lease["lease"])))
@@ -81,13 +81,18 @@ def train(args: Asked) -> Ran:
 
 def probe(args: Asked) -> ProbeDoc:
     """Losses, and seconds of each step, of every job."""
+    return both_ways("remoting-train", args)
+
+
+def both_ways(kind: str, args: Asked, *more: str) -> ProbeDoc:
+    """The document of a kind whose jobs are these, with more options."""
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         facts: dict[str, Any] = {"server": args.server, **remoting.engine()}
         try:
             facts["emulated"] = any(gpu["emulated"] for gpu in remoting.pool_of([args.server]))
-            return train(args), facts, None
+            return train(args, *more), facts, None
         except remoting.Unmet as fault:
             return Ran([remoting.COMMAND], 0, "", ""), facts, str(fault)
 
-    return document("remoting-train", PROGRAM, measure, lambda _: remoting.engine()["engine_release"])
+    return document(kind, PROGRAM, measure, lambda _: remoting.engine()["engine_release"])

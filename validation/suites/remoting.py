@@ -25,6 +25,9 @@ SHARES_VIRTUAL = (64, 32, 32, 60, 1)
 #: Trainings on several GPUs: numbers of an image, width, images of a step on each GPU, steps, turns.
 WORLDS_REAL = (1024, 8192, 128, 40, 3)
 WORLDS_VIRTUAL = (64, 32, 32, 12, 2)
+#: Answers: numbers of an image, width, steps, turns, batches.
+INFER_REAL = (1024, 8192, 400, 3, ("1", "8", "64"))
+INFER_VIRTUAL = (64, 32, 101, 2, ("1", "8", "64"))
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
@@ -57,7 +60,11 @@ def plan(request: Request) -> Part:
             estimated = START_S + 2.0 * len(whole)
             part.rounds.append([_one(request, "remoting-fraction", label, (client.name, server.name), cut, estimated)])
             part.rounds.append([_shares(request, client, server, whole)])
-        part.rounds.append([_training(request, client, server)])
+        for kind, sizes in (
+            ("remoting-train", (TRAIN_REAL, TRAIN_VIRTUAL)),
+            ("remoting-infer", (INFER_REAL, INFER_VIRTUAL)),
+        ):
+            part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 
@@ -76,9 +83,11 @@ def _copies(request: Request, client: Node, servers: list[Node]) -> Measurement:
     return _one(request, "remoting-copy", client.name, nodes, params, estimated)
 
 
-def _training(request: Request, client: Node, server: Node) -> Measurement:
-    virtual = client.virtual or server.virtual
-    inputs, hidden, steps, turns, batches = TRAIN_VIRTUAL if virtual else TRAIN_REAL
+Sizes = tuple[int, int, int, int, tuple[str, ...]]
+
+
+def _both_ways(request: Request, kind: str, client: Node, server: Node, real: Sizes, virtual: Sizes) -> Measurement:
+    inputs, hidden, steps, turns, batches = virtual if client.virtual or server.virtual else real
     params: dict[str, Param] = {
         "server": server.name,
         "batches": batches,
@@ -89,7 +98,7 @@ def _training(request: Request, client: Node, server: Node) -> Measurement:
     }
     estimated = START_S + 2 * turns * len(batches) * TRAIN_S
     label = f"{client.name}.{server.name}"
-    return _one(request, "remoting-train", label, (client.name, server.name), params, estimated)
+    return _one(request, kind, label, (client.name, server.name), params, estimated)
 
 
 def _worlds(virtual: bool) -> dict[str, Param]:

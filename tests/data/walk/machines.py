@@ -24,7 +24,7 @@ from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
 from tests.support.remote_shares_documents import shares_document
-from tests.support.remote_train_documents import train_document
+from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_worlds_documents import MADE as WORLDS
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
@@ -329,8 +329,8 @@ class Player:
             }
             taken = {"total_bytes": totals, "taken_bytes": totals, "codes": [2] * count, "beyond": "waiting"}
             return "toolkit", "", {**found, **taken, **who}
-        if kind == "remoting-train":
-            made = train_document(asked, emulated=False)
+        if kind in ("remoting-train", "remoting-infer"):
+            made = (train_document if kind == "remoting-train" else infer_document)(asked, emulated=False)
             return "toolkit", made["stdout"], {"server": asked["server"], **who}
         if kind == "remoting-shares":
             made = shares_document(asked, emulated=False)
