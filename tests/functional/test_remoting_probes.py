@@ -19,6 +19,16 @@ from validation.facts import (
     FractionFacts,
     InferFacts,
     IsolationFacts,
+    NeighbourFacts,
+    NoRebootFacts,
+    RemoteTrainFacts,
+    SharesFacts,
+    WorldsFacts,
+)
+    CopyFacts,
+    FractionFacts,
+    InferFacts,
+    IsolationFacts,
     RemoteTrainFacts,
     SharesFacts,
     WorldsFacts,
@@ -31,6 +41,8 @@ from validation.probes import (
     remoting_fraction,
     remoting_infer,
     remoting_isolate,
+    remoting_neighbours,
+    remoting_noreboot,
     remoting_scale,
     remoting_shares,
     remoting_train,
@@ -215,6 +227,29 @@ def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.M
     assert [(world.name, world.gpus) for world in facts.worlds] == [*order, *order[::-1]]
     assert samples[0].value == 0, facts.differing()
     assert facts.emulated is True
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
+def test_a_neighbour_that_fails_or_does_its_worst_harms_nobody(pool: Path) -> None:
+    known = {"turns": 1, "steps": 400, "batch": 16, "noise": 64, "inputs": 16, "hidden": 16}
+    doc = remoting_neighbours.probe(remoting_neighbours.Asked(server="gpu1", **known, limit_s=120.0))
+    assert doc["error"] is None
+    samples, facts = parse("remoting-neighbours", doc, {**known, "server": "gpu1"})
+    assert isinstance(facts, NeighbourFacts)
+    assert samples[0].value == 0, facts.by_fault()
+    assert facts.harmed("noise") == []
+    (end,) = facts.ends
+    assert (end.status, end.after) == (2, 0)
+    assert end.words.startswith("elastic-ai-train: cu"), end.words
+
+
+def test_parts_change_and_boot_ids_are_read(pool: Path) -> None:
+    doc = remoting_noreboot.probe(remoting_noreboot.Asked(server="gpu1", wholes=["1/2+1/2", "3/4+5/20"]))
+    assert doc["error"] is None
+    samples, facts = parse("remoting-noreboot", doc, {"server": "gpu1", "wholes": ("1/2+1/2", "3/4+5/20")})
+    assert isinstance(facts, NoRebootFacts)
+    assert samples[0].value == 0
+    assert facts.before.server == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def test_servers_that_are_not_there_are_told(pool: Path) -> None:

@@ -12,6 +12,7 @@ from tests.support.ib_documents import document as fabric
 from tests.support.rdma_case import PORT, card, document
 from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.remote_neighbours_documents import NEIGHBOURS, NOREBOOT, neighbours_document, noreboot_document
 from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import INFER, TRAIN, infer_document, train_document
 from tests.support.remote_worlds_documents import SCALE, scale_document
@@ -51,6 +52,8 @@ def recordings() -> dict[str, Recording]:
     found["fractions"] = cut(total_bytes=[190 << 20, 64 << 20], taken_bytes=[190 << 20, 64 << 20]), PARTS
     found["trained both ways"] = train_document(), TRAIN
     found["answered both ways"] = infer_document(), INFER
+    found["beside neighbours"] = neighbours_document(), NEIGHBOURS
+    found["changes of parts"] = noreboot_document(), NOREBOOT
     found["trained on more and more"] = scale_document(), SCALE
     found["trained on parts"] = shares_document(), SHARES
     found["utilisation"] = tcp_doc("utilisation", facts={

@@ -199,6 +199,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.remote_shares_documents import shares_result  # the same
 
         return shares_result(measurement)
+    if measurement.kind in ("remoting-neighbours", "remoting-noreboot"):
+        from tests.support.remote_neighbours_documents import beside_result  # the same
+
+        return beside_result(measurement)
     if measurement.kind in ("remoting-scale", "remoting-layout"):
         from tests.support.remote_worlds_documents import worlds_result  # the same
 

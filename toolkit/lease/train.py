@@ -40,7 +40,7 @@ reading it:
   images/s rises with --batch where what limits is the launches and the round trip of each step, which a remote GPU
   pays by the network. The last loss and the hash of the weights tell at a glance whether two runs computed the same.
 
-exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed or the arguments are wrong.
+exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed (as with --stray) or the arguments are wrong.
 """
 
 
@@ -57,6 +57,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--classes", type=_count, default=10, help="(default 10)")
     parser.add_argument("--seed", type=int, default=1, help="of weights and images (default 1)")
     parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
+    parser.add_argument("--stray", type=_count, help="at this step write where no memory is: what do others notice?")
     parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
     parser.add_argument("--code", type=Path, default=CODE, help="other PTX with the same kernels")
     parser.add_argument("--label", default="", help="passed through to the document")
@@ -125,6 +126,8 @@ class Training:
         """One batch; the mean loss of its images, 0 where nothing is learnt."""
         images, labels = self.data[number % KINDS]
         width, infer = self.shape.inputs * FLOAT, self.options.infer
+        if self.options.stray == number + 1:
+            self.nets[0].stray()
         for i, net in enumerate(self.nets):
             at, to = i * self.rows, (i + 1) * self.rows
             net.forward(images[at * width : to * width], labels[at * FLOAT : to * FLOAT])

@@ -15,6 +15,7 @@ from toolkit.lease.train_gpu import Gpu, Pinned
 
 Launch = Callable[[], None]
 FLOAT = 4  # bytes
+NOWHERE = 8  # an address below all memory
 TILE, LINE = 16, 256  # threads of a block for matrices (each way), for rows of numbers
 KINDS = 8  # batches, taken in turn
 
@@ -143,6 +144,12 @@ class Net:
     def adder(self, more: object) -> Launch:
         """A launch that adds another device's gradient to this one's."""
         return self._line("add", self.shape.weights, self.gradient, more, ctypes.c_uint(self.shape.weights))
+
+    def stray(self) -> None:
+        """Write to an address that no memory has; the device, or what stands for it, says so at the next call."""
+        self.gpu.use()
+        nowhere, one = ctypes.c_uint64(NOWHERE), ctypes.c_uint(1)
+        self._line("add", 1, nowhere, nowhere, one)()
 
     def bytes_of(self, block: object, size: int) -> bytes:
         """Memory of the device, for the host."""

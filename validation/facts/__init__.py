@@ -60,6 +60,14 @@ from validation.facts.remoting import (
     Remoting,
 )
 from validation.facts.remoting_infer import InferFacts, InferRun
+from validation.facts.remoting_neighbours import (
+    BootIds,
+    NeighbourEnd,
+    NeighbourFacts,
+    NoRebootFacts,
+    PartsChange,
+    TenantRun,
+)
 from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
 from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
 from validation.facts.remoting_worlds import World, WorldsFacts
@@ -77,6 +85,7 @@ __all__ = [
     "AnyFacts",
     "AsBuiltFacts",
     "Attempt",
+    "BootIds",
     "BurnDevice",
     "BurnFacts",
     "Carrier",
@@ -137,12 +146,16 @@ __all__ = [
     "Memlock",
     "NcclChannels",
     "NcclPath",
+    "NeighbourEnd",
+    "NeighbourFacts",
+    "NoRebootFacts",
     "NodeCopy",
     "NodeFacts",
     "NumaNode",
     "NvGpu",
     "NvLink",
     "OwnedDevice",
+    "PartsChange",
     "Pause",
     "PciCard",
     "PciLink",
@@ -169,6 +182,7 @@ __all__ = [
     "SubnetManager",
     "Sysctl",
     "TenantRate",
+    "TenantRun",
     "ToolCell",
     "TrainRun",
     "TrainingFacts",
@@ -202,6 +216,8 @@ AnyFacts = Annotated[
     | Annotated[RemoteTrainFacts, Tag("remote-train")]
     | Annotated[SharesFacts, Tag("shares")]
     | Annotated[InferFacts, Tag("remote-infer")]
+    | Annotated[NeighbourFacts, Tag("neighbours")]
+    | Annotated[NoRebootFacts, Tag("no-reboot")]
     | Annotated[WorldsFacts, Tag("remote-worlds")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]

@@ -10,7 +10,7 @@ import math
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
-from validation.facts import CopyFacts, IsolationFacts, RemoteTrainFacts
+from validation.facts import CopyFacts, IsolationFacts, NeighbourFacts, NoRebootFacts, RemoteTrainFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
@@ -57,6 +57,31 @@ def _same(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
 
+def _fault(measurement: Measurement, result: Result, worst: float) -> str:
+    """Why a neighbour's faults do not bear out what they did, "" where they do."""
+    facts = result.facts_of(NeighbourFacts)
+    if facts is None:
+        return "it has no facts"
+    turns = int(str(measurement.params.get("turns", 0)))
+    if len(facts.ends) != turns or sum(run.beside == "fault" for run in facts.runs) != turns:
+        return f"its facts have not all {turns} faults"
+    if worst != len(facts.by_fault()):
+        return f"its count of {worst:g} and {len(facts.by_fault())} things that a fault did contradict each other"
+    return ""
+
+
+def _boots(measurement: Measurement, result: Result, worst: float) -> str:
+    """Why the boot ids do not bear out the number of reboots, "" where they do."""
+    facts = result.facts_of(NoRebootFacts)
+    if facts is None:
+        return "it has no facts"
+    if tuple("+".join(change.parts) for change in facts.changes) != names(measurement, "wholes"):
+        return "its changes are not those of the plan"
+    if worst != len(facts.reboots()):
+        return f"its count of {worst:g} and {len(facts.reboots())} reboots contradict each other"
+    return ""
+
+
 def _nothing(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
@@ -68,6 +93,7 @@ def _processors(result: Result) -> str:
 
 
 _CHECKS = {"remoting-isolate": _attempts, "remoting-copy": _matrix, "remoting-train": _same}
+_CHECKS |= {"remoting-neighbours": _fault, "remoting-noreboot": _boots}
 
 
 def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -102,6 +128,9 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         which += _processors(result)
         trained = result.facts_of(RemoteTrainFacts)
         which += f": {'; '.join(trained.differing()[:4])}" if trained is not None and worst else ""
+        beside, boots = result.facts_of(NeighbourFacts), result.facts_of(NoRebootFacts)
+        which += f": {'; '.join(beside.by_fault()[:4])}" if beside is not None and worst else ""
+        which += f": {'; '.join(boots.reboots()[:4])}" if boots is not None and worst else ""
         verdict: VerdictName = "pass" if fine else "fail"
         code: ReasonCode = "within-bounds" if fine else "above-maximum"
         summary = Summary(median=worst, mad=0.0, low=worst, high=worst, count=len(values))

@@ -41,7 +41,7 @@ class Asked:
     limit_s: float  # everything may take so long
 
 
-def _said(tenant: subprocess.Popen[str], left_s: float) -> Ran:
+def said_in(tenant: subprocess.Popen[str], left_s: float) -> Ran:
     """All that a tenant says until it ends, by itself or after so long."""
     try:
         out, err = tenant.communicate(timeout=left_s)
@@ -51,7 +51,7 @@ def _said(tenant: subprocess.Popen[str], left_s: float) -> Ran:
     return Ran([], tenant.returncode, out, err)
 
 
-def _let_go(tenant: subprocess.Popen[str]) -> None:
+def let_go(tenant: subprocess.Popen[str]) -> None:
     """A tenant that is still there when another's fault has ended the turn: the end of its input ends one that waits;
     what does not listen is told to give its lease back, and killed at last."""
     for last_word in (tenant.terminate, tenant.kill):
@@ -77,7 +77,7 @@ def together(server: str, parts: Sequence[str], options: Sequence[str], until: f
             line = tenant.stdout.readline()
             if not line.startswith('{"ready"'):
                 tenant.terminate()
-                raise remoting.Unmet(f"the tenant of {part} did not start: {remoting.said(_said(tenant, END_S))}")
+                raise remoting.Unmet(f"the tenant of {part} did not start: {remoting.said(said_in(tenant, END_S))}")
         for tenant in tenants:
             assert tenant.stdin is not None
             with suppress(BrokenPipeError):  # how it ended is heard next
@@ -85,14 +85,14 @@ def together(server: str, parts: Sequence[str], options: Sequence[str], until: f
                 tenant.stdin.flush()
         documents = []
         for part, tenant in zip(parts, tenants):
-            ran = _said(tenant, max(END_S, until - time.monotonic()))
+            ran = said_in(tenant, max(END_S, until - time.monotonic()))
             if ran.returncode:
                 raise remoting.Unmet(f"the tenant of {part} did not train: {remoting.said(ran)}")
             documents.append(ran.stdout.strip())
         return documents
     finally:
         for tenant in tenants:
-            _let_go(tenant)
+            let_go(tenant)
 
 
 def measure_turns(args: Asked) -> str:

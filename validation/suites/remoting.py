@@ -28,6 +28,9 @@ WORLDS_VIRTUAL = (64, 32, 32, 12, 2)
 #: Answers: numbers of an image, width, steps, turns, batches.
 INFER_REAL = (1024, 8192, 400, 3, ("1", "8", "64"))
 INFER_VIRTUAL = (64, 32, 101, 2, ("1", "8", "64"))
+#: A tenant beside its neighbours: numbers of an image, width, batch, its noisy neighbour's batch, steps, turns.
+BESIDE_REAL = (1024, 8192, 32, 512, 1000, 3)
+BESIDE_VIRTUAL = (64, 32, 32, 512, 600, 1)
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
@@ -65,6 +68,11 @@ def plan(request: Request) -> Part:
             ("remoting-infer", (INFER_REAL, INFER_VIRTUAL)),
         ):
             part.rounds.append([_both_ways(request, kind, client, server, *sizes)])
+        part.rounds.append([_neighbours(request, client, server)])
+        cuts: dict[str, Param] = {"server": server.name, "wholes": tuple("+".join(whole) for whole in WHOLES)}
+        estimated = 2 * START_S + 2.0 * sum(map(len, WHOLES))
+        label = f"{client.name}.{server.name}"
+        part.rounds.append([_one(request, "remoting-noreboot", label, (client.name, server.name), cuts, estimated)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 
@@ -99,6 +107,16 @@ def _both_ways(request: Request, kind: str, client: Node, server: Node, real: Si
     estimated = START_S + 2 * turns * len(batches) * TRAIN_S
     label = f"{client.name}.{server.name}"
     return _one(request, kind, label, (client.name, server.name), params, estimated)
+
+
+def _neighbours(request: Request, client: Node, server: Node) -> Measurement:
+    virtual = client.virtual or server.virtual
+    inputs, hidden, batch, noise, steps, turns = BESIDE_VIRTUAL if virtual else BESIDE_REAL
+    params: dict[str, Param] = {"server": server.name, "turns": turns, "steps": steps, "batch": batch, "noise": noise}
+    params |= {"inputs": inputs, "hidden": hidden}
+    estimated = START_S + turns * 6 * TRAIN_S
+    label = f"{client.name}.{server.name}"
+    return _one(request, "remoting-neighbours", label, (client.name, server.name), params, estimated)
 
 
 def _worlds(virtual: bool) -> dict[str, Param]:
