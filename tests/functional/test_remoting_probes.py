@@ -25,14 +25,6 @@ from validation.facts import (
     SharesFacts,
     WorldsFacts,
 )
-    CopyFacts,
-    FractionFacts,
-    InferFacts,
-    IsolationFacts,
-    RemoteTrainFacts,
-    SharesFacts,
-    WorldsFacts,
-)
 from validation.facts.remoting import ATTEMPTS, asked_attempts
 from validation.kinds import parse
 from validation.parsers import ParseError

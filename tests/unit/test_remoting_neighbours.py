@@ -157,7 +157,7 @@ def test_another_boot_id_is_a_reboot(reboots: int) -> None:
 
 
 def test_changes_that_are_not_those_of_the_plan_are_refused() -> None:
-    with pytest.raises(ParseError, match="changes of parts: .* planned"):
+    with pytest.raises(ParseError, match=r"changes of parts: .* planned"):
         parse("remoting-noreboot", noreboot_document(), {**NOREBOOT, "wholes": ("1/2+1/2",)})
     with pytest.raises(ParseError, match="server"):
         parse("remoting-noreboot", noreboot_document(), {**NOREBOOT, "server": "gpu2"})

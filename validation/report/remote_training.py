@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from validation.analysis.scaling import efficiency
-from validation.facts import RemoteTrainFacts
+from validation.facts import InferFacts, RemoteTrainFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -98,3 +100,33 @@ def training_figure(documents: RunDocuments) -> Figure:
         series,
     )
     return Figure("both-ways", caption, svg, table, None, CRITERIA)
+
+
+ANSWERS = ("Server", "Batch", "Way", "Half within, us", "99 of 100 within, us", "Images/s", "Same answers")
+
+
+def answers_figure(documents: RunDocuments) -> Figure:
+    """How long answers take both ways, by server and batch; the reason where none were measured."""
+    caption = "Answers of a network one after the other, natively and through the engine: how long each takes."
+    planned = [m for m in documents.plan.measurements if m.kind == "remoting-infer"]
+    if not planned:
+        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        return Figure("answers", caption, empty=why, criteria=("rm.infer",))
+    rows: list[tuple[str, ...]] = []
+    emulated = False
+    for m in planned:
+        result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
+        facts = result.facts_of(InferFacts) if result is not None and result.status == "ok" else None
+        if facts is None:
+            rows.append((server, NONE, "not measured", _why(documents, m), *[NONE] * (len(ANSWERS) - 4)))
+            continue
+        emulated |= facts.emulated
+        for batch in facts.batches():
+            same = "no" if facts.differing(batch) else "yes"
+            for way in ("native", "remote"):
+                mine = [run for run in facts.runs if (run.way, run.batch) == (way, batch)]
+                each = (median(getattr(run, key) for run in mine) for key in ("p50_us", "p99_us", "images_per_s"))
+                rows.append((server, str(batch), way, *map(number, each), same))
+    caption += " GPUs are emulated: not a GPU's figures." if emulated else ""
+    table = DataTable("Medians of the turns.", ANSWERS, tuple(rows), in_figure=True)
+    return Figure("answers", caption, None, table, None, ("rm.infer",))

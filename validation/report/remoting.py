@@ -14,7 +14,7 @@ from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
-from validation.report.remote_training import training_figure
+from validation.report.remote_training import answers_figure, training_figure
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
@@ -29,11 +29,13 @@ _FILLS = (PALE, "#b9cfe4")
 
 def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """Figures of the suite remoting; empty frames with the reason where something was not measured."""
-    figures = [*_matrices(documents), *_fractions(documents), training_figure(documents)]
+    figures = [*_matrices(documents), *_fractions(documents), training_figure(documents), answers_figure(documents)]
     for id_, words, published in (
         ("rm.ratio", "Remote over native throughput, one GPU", remote_ratios(documents.reference)),
         ("rm.layout", "Layouts L4, L2R2, R4 over N4 (native)", ()),
         ("rm.fraction", "Aggregate of fractions over one full GPU", ()),
+        ("rm.scale", "Scaling efficiency over GPU servers, from one client", ()),
+        ("rm.noise", "A tenant of half a GPU beside a neighbour that does its worst, over the same alone", ()),
     ):
         criterion = next((c for c in verdict.criteria if c.id == id_), None)
         if criterion is not None:
