@@ -10,7 +10,7 @@ from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
 from validation.report.svg.drawing import DataTable, Figure
-from validation.report.svg.plots import Axis, Series, line_chart
+from validation.report.svg.plots import Axis, Series, Span, interval_chart, line_chart
 
 KIND = "remoting-train"
 CRITERIA = ("rm.ratio", "rm.batch", "rm.same")
@@ -113,6 +113,7 @@ def answers_figure(documents: RunDocuments) -> Figure:
         why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
         return Figure("answers", caption, empty=why, criteria=("rm.infer",))
     rows: list[tuple[str, ...]] = []
+    spans: list[Span] = []
     emulated = False
     for m in planned:
         result, server = documents.latest.get(m.id), str(m.params.get("server", ""))
@@ -125,8 +126,19 @@ def answers_figure(documents: RunDocuments) -> Figure:
             same = "no" if facts.differing(batch) else "yes"
             for way in ("native", "remote"):
                 mine = [run for run in facts.runs if (run.way, run.batch) == (way, batch)]
-                each = (median(getattr(run, key) for run in mine) for key in ("p50_us", "p99_us", "images_per_s"))
+                each = [median(getattr(run, key) for run in mine) for key in ("p50_us", "p99_us", "images_per_s")]
                 rows.append((server, str(batch), way, *map(number, each), same))
+                spans.append(Span(f"{server}, batch {batch}, {way}", each[0], each[0], each[1]))
+    table = DataTable("Medians of the turns.", ANSWERS, tuple(rows))
+    if not spans:
+        return Figure("answers", caption, None, table, f"Not measured: {_why(documents, planned[0])}.", ("rm.infer",))
     caption += " GPUs are emulated: not a GPU's figures." if emulated else ""
-    table = DataTable("Medians of the turns.", ANSWERS, tuple(rows), in_figure=True)
-    return Figure("answers", caption, None, table, None, ("rm.infer",))
+    svg = interval_chart(
+        "answers-chart",
+        "Time of an answer",
+        "; ".join(f"{span.label}: {number(span.value)} us" for span in spans) + ".",
+        spans,
+        "us; the mark: half of the answers, the bar's end: 99 of 100",
+        None,
+    )
+    return Figure("answers", caption, svg, table, None, ("rm.infer",))
