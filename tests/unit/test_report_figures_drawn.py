@@ -23,7 +23,7 @@ from tests.support.figures_case import (
     sweeps,
     utilisation,
 )
-from tests.support.remote_train_documents import TRAIN, train_result
+from tests.support.remote_train_documents import INFER, TRAIN, infer_result, train_result
 from tests.support.report_fixture import make_run
 from tests.support.site import GPU, NIC, below, with_facts
 from tests.support.trees import SERVERS
@@ -36,7 +36,7 @@ from validation.report.curves import size_figure
 from validation.report.documents import RunDocuments, read_run
 from validation.report.fabric_drawing import fabric_figure, link_figure
 from validation.report.figures import figures_context
-from validation.report.numbers import size_words
+from validation.report.numbers import number, size_words
 from validation.report.remoting import remoting_figures
 from validation.report.script import script
 from validation.report.summary import verdict_of
@@ -106,6 +106,7 @@ def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocume
     empty = {f.id: f.empty for f in figures(bare) if f.empty}
     expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning", "accuracy"}
     expected |= {"throughput", "trace", "utilisation", "pool-hours", "gpu-copies", "ranks", "both-ways"}
+    expected |= {"answers", "rm-scale", "rm-noise"}
     assert set(empty) == expected
     assert all(words.startswith("Not measured: ") for words in empty.values() if words)
     assert all(f.svg is None for f in figures(bare) if f.empty), "a frame that says it is empty has a drawing"
@@ -394,6 +395,20 @@ def test_a_training_both_ways_that_failed_is_an_empty_frame_with_its_reason(bare
     figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "both-ways")
     assert figure.svg is None
     assert figure.empty == "Not measured: turn 1, remote, batch 8: 801."
+
+
+def test_answers_are_shown_both_ways_by_batch(bare: RunDocuments) -> None:
+    m = measurement("remoting-infer", "client1.gpu1", ("client1", "gpu1"), params={**INFER, "server": "gpu1"})
+    answered = with_more(bare, [(m, infer_result(m, ratio=0.5))])
+    figure = next(f for f in remoting_figures(answered, verdict_of(bare)) if f.id == "answers")
+    assert "GPUs are emulated: not a GPU's figures." in figure.caption
+    assert figure.svg is not None
+    assert figure.table is not None
+    rows = [row for row in figure.table.rows if row[1] == "8"]
+    assert [row[2:4] for row in rows] == [("native", number(800.0)), ("remote", number(1600.0))]
+    failed = result(m, status="failed").model_copy(update={"error": "turn 1, remote, batch 8: 801"})
+    figure = next(f for f in remoting_figures(with_more(bare, [(m, failed)]), verdict_of(bare)) if f.id == "answers")
+    assert (figure.svg, figure.empty) == (None, "Not measured: turn 1, remote, batch 8: 801.")
 
 
 def test_interval_chart_keeps_everything_inside_its_frame() -> None:
