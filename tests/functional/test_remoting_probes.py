@@ -33,6 +33,7 @@ from validation.probes import (
     remoting_fraction,
     remoting_infer,
     remoting_isolate,
+    remoting_layout,
     remoting_neighbours,
     remoting_noreboot,
     remoting_scale,
@@ -219,6 +220,28 @@ def test_a_training_over_more_and_more_servers(pool: Path, monkeypatch: pytest.M
     assert [(world.name, world.gpus) for world in facts.worlds] == [*order, *order[::-1]]
     assert samples[0].value == 0, facts.differing()
     assert facts.emulated is True
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")
+@pytest.mark.parametrize(("nodes", "names"), [
+    ("gpu1 gpu2", ["N1", "L1", "R1"]),
+    ("gpu1 gpu1 gpu2 gpu2", ["N2", "L2", "L1R1", "R2"]),
+])  # fmt: skip
+def test_a_training_in_layouts(pool: Path, monkeypatch: pytest.MonkeyPatch, nodes: str, names: list[str]) -> None:
+    monkeypatch.setenv("STAND_IN_NODES", nodes)
+    monkeypatch.setattr(remoting_train, "ON_SERVER", str(pool / "bin/elastic-ai-train"))
+    described = json.loads((pool / "gpus.json").read_text())["gpus"]
+    for at in range(2, len(nodes.split())):
+        described.append(
+            {**described[0], "uuid": described[0]["uuid"][:-1] + str(at), "pci_bus_id": f"00000000:1{at}:00.0"}
+        )
+    (pool / "gpus.json").write_text(json.dumps({"gpus": described}))
+    doc = remoting_layout.probe(remoting_layout.Asked(server="gpu1", other="gpu2", **WORLDS, limit_s=120.0))
+    assert doc["error"] is None
+    samples, facts = parse("remoting-layout", doc, {**WORLDS, "server": "gpu1", "other": "gpu2"})
+    assert isinstance(facts, WorldsFacts)
+    assert [world.name for world in facts.worlds] == [*names, *names[::-1]]
+    assert samples[0].value == 0, facts.differing()
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")

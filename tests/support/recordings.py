@@ -15,7 +15,7 @@ from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.remote_neighbours_documents import NEIGHBOURS, NOREBOOT, neighbours_document, noreboot_document
 from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import INFER, TRAIN, infer_document, train_document
-from tests.support.remote_worlds_documents import SCALE, scale_document
+from tests.support.remote_worlds_documents import LAYOUT, SCALE, layout_document, scale_document
 from tests.support.remoting_documents import COPY, ISOLATE, PARTS, copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
 from tests.support.tool_documents import BANDWIDTH, DATA, FACTS, SOCKPERF_FACTS, TRAINING_PARAMS, training
@@ -52,6 +52,7 @@ def recordings() -> dict[str, Recording]:
     found["fractions"] = cut(total_bytes=[190 << 20, 64 << 20], taken_bytes=[190 << 20, 64 << 20]), PARTS
     found["trained both ways"] = train_document(), TRAIN
     found["answered both ways"] = infer_document(), INFER
+    found["trained in layouts"] = layout_document(), LAYOUT
     found["beside neighbours"] = neighbours_document(), NEIGHBOURS
     found["changes of parts"] = noreboot_document(), NOREBOOT
     found["trained on more and more"] = scale_document(), SCALE

@@ -227,12 +227,6 @@ def test_what_the_engine_does_not_promise_stands_in_the_verdict() -> None:
     assert all("not promised by the engine lupine: no token" in j.reason for j in found.judgements)
 
 
-def test_what_has_no_probe_is_not_measured_and_says_why() -> None:
-    verdict = verdict_of(LAB, PLAN, measured(PLAN))
-    for name in ("rm.layout",):
-        assert (criterion(verdict, name).verdict, criterion(verdict, name).reason_code) == ("not-measured", "no-probe")
-
-
 def test_a_server_that_was_not_tried_is_not_passed() -> None:
     verdict = verdict_of(LAB, PLAN, [r for r in measured(PLAN) if r.measurement != "remoting-isolate.client1.gpu2"])
     assert criterion(verdict, "rm.isolate").verdict == "not-measured"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.support.remote_train_documents import RATE
-from tests.support.remote_worlds_documents import SCALE, scale_document, worlds_result
+from tests.support.remote_worlds_documents import LAYOUT, SCALE, layout_document, scale_document, worlds_result
 from tests.support.site import FACTS, LAB, REAL_FACTS, criterion, hardware, healthy, plan_of, verdict_of
 from validation.facts import WorldsFacts
 from validation.kinds import parse
 from validation.model import Judgement, Result, Topology
 from validation.parsers import ParseError
-from validation.probes import remoting_scale
+from validation.probes import remoting_layout, remoting_scale
 
 HARDWARE = hardware(("head", "client1", "gpu1", "gpu2"))
 
@@ -126,3 +126,86 @@ def test_another_turn_that_computes_something_else_fails_wherever_it_is(topology
     (found,) = judged("rm.scale", "remoting-scale", topology, "tcp10", emulated=topology is LAB, change=change)
     assert (found.verdict, found.reason_code) == ("fail", "not-equal")
     assert "1 trainings computed something else: turn 2, servers-2" in found.reason
+
+
+# --- layouts ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "others", "names"),
+    [
+        (4, 4, ["N4", "L4", "L2R2", "R4"]),
+        (8, 3, ["N2", "L2", "L1R1", "R2"]),
+        (1, 4, ["N1", "L1", "R1"]),
+        (4, None, ["N4", "L4"]),
+    ],
+)
+def test_layouts_take_as_many_gpus_as_both_servers_have(own: int, others: int | None, names: list[str]) -> None:
+    gpus = remoting_layout.gpus_of_each(own, others)
+    assert remoting_layout.layouts(gpus, "gpu2" if others else "") == names
+
+
+def test_layouts_are_planned_from_the_first_server() -> None:
+    (mine,) = (m for m in plan_of(LAB, ("remoting",)).measurements if m.kind == "remoting-layout")
+    assert (mine.nodes, mine.params["server"], mine.params["other"]) == (("gpu1", "gpu2"), "gpu1", "gpu2")
+
+
+@pytest.mark.parametrize(
+    ("name", "uuids"),
+    [
+        ("N4", "b0 b1 b2 b3"),
+        ("L4", "a0 a1 a2 b0"),
+        ("L2R2", "a0 a1 a2 b0"),
+        ("R4", "a0 b0 b1 b2"),
+        ("R4", "c0 c1 c2 c3"),
+    ],
+)
+def test_a_layout_on_other_gpus_than_its_own_is_refused(name: str, uuids: str) -> None:
+    devices = [{"name": "V100", "uuid": f"GPU-{uuid}"} for uuid in uuids.split()]
+    with pytest.raises(ParseError, match=rf"layouts: turn 2, {name}: \d own GPUs and \d of the other server"):
+        parse("remoting-layout", layout_document(gpus=4, change=of_job(2, name, devices=devices)), LAYOUT)
+
+
+def test_a_native_layout_through_an_engine_is_refused() -> None:
+    with pytest.raises(ParseError, match="reached through an engine"):
+        parse("remoting-layout", layout_document(gpus=4, change=of_job(1, "N4", servers=[{}])), LAYOUT)
+
+
+@pytest.mark.parametrize("change", [{"server": "gpu2"}, {"other": ""}, {"gpus": 2}, {"gpus": 0}, {"own": []}])
+def test_facts_of_layouts_must_be_those_of_the_plan(change: dict[str, Any]) -> None:
+    document = layout_document(gpus=4)
+    document["facts"] |= change
+    with pytest.raises(ParseError, match="layouts: "):
+        parse("remoting-layout", document, LAYOUT)
+
+
+def layouts_judged(topology: Topology = HARDWARE, **how: Any) -> list[tuple[str, str, str]]:
+    found = judged("rm.layout", "remoting-layout", topology, gpus=4, emulated=topology is LAB, **how)
+    return [(j.about.op, j.verdict, j.reason_code) for j in found]
+
+
+def test_layouts_are_held_against_the_native_one() -> None:
+    assert layouts_judged(ratios={"L": 0.98, "LR": 0.97, "R": 0.9}) == [
+        ("L4", "pass", "within-bounds"),
+        ("L2R2", "pass", "within-bounds"),
+        ("R4", "fail", "below-floor"),
+    ]
+
+
+def test_layouts_of_emulated_gpus_are_shown_and_not_judged() -> None:
+    assert {(verdict, code) for _, verdict, code in layouts_judged(LAB, ratios={"R": 0.1})} == {
+        ("not-measured", "virtual")
+    }
+
+
+@pytest.mark.parametrize("topology", [HARDWARE, LAB])
+def test_a_layout_that_computes_something_else_fails_wherever_it_is(topology: Topology) -> None:
+    change = of_job(2, "L2R2", weights_sha256="f" * 64)
+    assert [verdict for _, verdict, _ in layouts_judged(topology, change=change)] == ["fail"]
+
+
+def test_with_one_server_nothing_is_remote() -> None:
+    alone = hardware(("head", "client1", "gpu1"))
+    found = judged("rm.layout", "remoting-layout", alone, gpus=4, emulated=False)
+    assert [(j.about.op, j.verdict) for j in found] == [("L4", "pass"), ("R", "not-measured")]
+    assert "the only GPU server" in found[1].reason

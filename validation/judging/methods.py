@@ -54,7 +54,7 @@ from validation.judging.remoting_infer import judge_remote_infer
 from validation.judging.remoting_neighbours import judge_remote_noise
 from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
-from validation.judging.remoting_worlds import judge_remote_scale
+from validation.judging.remoting_worlds import judge_remote_layouts, judge_remote_scale
 from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.soak_fabric import judge_soak_fabric
@@ -205,6 +205,9 @@ METHODS = {
     ),
     "remote-shares": Method(
         judge_remote_shares, "trainings on parts of a GPU together over one on all of it, in turns", True, "jobs"
+    ),
+    "remote-layouts": Method(
+        judge_remote_layouts, "a training on GPUs near and far through the engine over natively, in turns", True, "jobs"
     ),
     "remote-scale": Method(
         judge_remote_scale, "a training on more and more GPUs from one client over one GPU, in turns", counts="jobs"

@@ -91,6 +91,14 @@ KINDS = (
         by_daemon=True,
     ),
     Kind(
+        name="remoting-layout",
+        title="Training in layouts of near and far GPUs",
+        job=_copies,
+        parse=remoting_worlds.layout,
+        repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
         name="remoting-scale",
         title="Training over more and more GPU servers",
         job=_copies,

@@ -1,7 +1,6 @@
 """Remoting: copies through the engine, attempts on isolation, fractions of memory, tenants that train on parts of a
-GPU, and a training remotely and natively; by the users' own commands.
-
-Layouts have no probe in this release; their criterion says so in every report.
+GPU and beside noisy and failing neighbours, trainings and answers remotely and natively, on one GPU and on several; by
+the users' own commands.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ def plan(request: Request) -> Part:
     for client in clients:
         part.rounds.append([_copies(request, client, servers)])
     part.rounds.append([_scale(request, clients[0], servers)])
+    part.rounds.append([_layout(request, servers)])
     # every server is tried, by one client each: the clients differ in nothing that these find
     for number, server in enumerate(servers):
         client = clients[number % len(clients)]
@@ -131,6 +131,17 @@ def _scale(request: Request, client: Node, servers: list[Node]) -> Measurement:
     gpus = sum(n.bom.gpu_count or n.slots for n in servers)
     estimated = START_S + jobs * (TRAIN_S + 0.5 * gpus)
     return _one(request, "remoting-scale", client.name, tuple(n.name for n in nodes), params, estimated)
+
+
+def _layout(request: Request, servers: list[Node]) -> Measurement:
+    """From the first server, whose own GPUs are the native ones; the second's are the remote ones."""
+    nodes = servers[:2]
+    near, far = nodes[0].name, nodes[1].name if len(nodes) > 1 else ""
+    params: dict[str, Param] = {"server": near, "other": far, **_worlds(any(n.virtual for n in nodes))}
+    estimated = 3 * START_S + int(str(params["turns"])) * 4 * (TRAIN_S + START_S)
+    return _one(
+        request, "remoting-layout", "+".join(n.name for n in nodes), tuple(n.name for n in nodes), params, estimated
+    )
 
 
 def _shares(request: Request, client: Node, server: Node, whole: tuple[str, ...]) -> Measurement:
