@@ -208,9 +208,9 @@ def test_remote_ratios_stand_by_network_batch_and_number_format_as_they_come(mad
 def test_where_nothing_was_measured_the_page_says_so_and_why(made):
     campaign = campaign_of([made[SLOW_LINK], made[ROCE]])
     (ratio,) = rows(campaign, "rm.ratio")
-    assert {(c.value, c.verdict, c.reason_code) for c in ratio.cells} == {(None, "not-measured", "no-probe")}
+    assert {(c.value, c.verdict, c.reason_code) for c in ratio.cells} == {(None, "not-measured", "not-selected")}
     part = as_html(campaign).partition('id="remote"')[2]
-    assert part.count("not measured: no probe yet") == 2 * len(PARTS[3].criteria)
+    assert part.count("not measured: not selected") == 2 * len(PARTS[3].criteria)
 
 
 def test_claims_stand_beside_as_each_run_leaves_them(made):

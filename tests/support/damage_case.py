@@ -26,7 +26,7 @@ from validation.runfiles import tied
 Files = dict[str, bytes]
 FOLDER, NOWHERE, LOOP = b"\0 a folder", b"\0 a link that leads nowhere", b"\0 a link to itself"
 """Contents that are none: what else can lie in a file's place."""
-WAIVED = "rm.layout"  # of which no release has a measurement
+WAIVED = "rm.layout"  # of which the run has no measurement
 AGREED = (
     f"waivers:\n- {{criterion: {WAIVED}, who: A. Example, when: 2026-11-20, why: no data yet, expires: 2027-01-01}}\n"
 )
