@@ -233,4 +233,7 @@ def install(folder: Path, built: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM)
+    )  # the lease is given back, as by toolkit run
     sys.exit(toolkit(sys.argv[1:]))
