@@ -49,7 +49,7 @@ def test_a_rehearsal_lists_all_criteria_and_says_why_most_are_not_measured():
     verdict = judged(None)
     assert len(verdict.criteria) == len(CRITERIA)
     codes = {c.id: (c.verdict, c.reason_code) for c in verdict.criteria}
-    assert codes["rm.layout"] == codes["rm.ratio"] == ("not-measured", "virtual")
+    assert codes["rm.layout"] == codes["rm.ratio"] == ("not-measured", "not-selected")
     assert codes["tr.nccl"] == codes["tr.ncclpath"] == ("not-measured", "virtual")
     assert codes["tr.collect"] == ("not-applicable", "reported")
     assert codes["pf.pcie"] == codes["pf.numa"] == ("not-measured", "virtual")

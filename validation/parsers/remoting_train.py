@@ -105,7 +105,7 @@ def trained(report: Mapping[str, Any], what: str, gpus: int = 1) -> tuple[list[f
     """Seconds and loss of each step of one program; ParseError where they are no whole training on so many GPUs."""
     there = {device["uuid"] for device in report["devices"]}
     if report["tool"] != PROGRAM or report["infer"] is not False or report["gpus"] != gpus or len(there) != gpus:
-        raise ParseError(f"{what}: no training by {PROGRAM} on {gpus} GPU{'s' if gpus > 1 else ''}")
+        raise ParseError(f"{what}: no training by {PROGRAM} on {'one GPU' if gpus == 1 else f'{gpus} GPUs'}")
     if len(report["devices"]) != gpus:
         raise ParseError(f"{what}: {len(report['devices'])} devices for {gpus} GPUs")
     steps, batch = int(count(report["steps"], f"{what}: steps")), number(report["batch"], f"{what}: batch")
