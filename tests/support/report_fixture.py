@@ -177,8 +177,8 @@ def make_run(
     **planned_as: Any,
 ) -> Path:
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
-    `cut_after` results with a torn last line. `waive` waives what is not measured, so that real hardware is accepted.
-    `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and by `drift`
+    `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training
+    accepts real hardware. `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and by `drift`
     (begin of a measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's name, as of
     `plan`.
     """
@@ -187,7 +187,8 @@ def make_run(
         topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
     planned = plan(topo, **planned_as)
     measured = results(run_dir, planned, slow, dead, error, virtual, lab_gbps, day, drift)
-    return write_run(run_dir, topo, planned, measured, _waivers(planned) if waive else (), judged, cut_after)
+    waivers, profile = (_waivers(planned), "training") if waive else ((), "")
+    return write_run(run_dir, topo, planned, measured, waivers, judged, cut_after, profile=profile)
 
 
 RUNS: dict[str, dict[str, Any]] = {

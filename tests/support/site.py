@@ -33,10 +33,10 @@ from validation.model import (
     Topology,
     VerdictDoc,
 )
-from validation.profile import Profile
+from validation.profile import Profile, load_profile, profile_path
 from validation.reference import packaged
 from validation.runfiles import tied
-from validation.suites import make_plan
+from validation.suites import SUITES, make_plan
 from validation.waiver import Waiver
 
 CRITERIA = load_criteria()
@@ -302,8 +302,11 @@ def write_run(
     judged: bool = True,
     cut_after: int | None = None,
     criteria: Mapping[str, str] | None = None,
+    profile: str = "",
 ) -> Path:
-    """A run directory whose raw logs are there already. `criteria`: texts of more files of criteria, by name."""
+    """A run directory whose raw logs are there already. `criteria`: texts of more files of criteria, by name;
+    `profile`: the acceptance profile that it is judged by.
+    """
     (run_dir / "criteria").mkdir(parents=True)
     (run_dir / "reference").mkdir()
     for source in packaged().sources:
@@ -317,11 +320,14 @@ def write_run(
         listed = [w.model_dump(mode="json") for w in waivers]
         (run_dir / "waivers.yml").write_text(json.dumps({"waivers": listed}))
     write_results(run_dir, results, cut_after)
-    info = run_info(topology, plan, documents=tied(run_dir))
+    if profile:
+        (run_dir / "profile.yml").write_text(profile_path(profile).read_text())
+    info = run_info(topology, plan, documents=tied(run_dir)).model_copy(update={"profile": profile or None})
     (run_dir / "run.json").write_text(info.model_dump_json(indent=2))
     if judged:
         known = load_criteria(run_dir / "criteria")
-        verdict = judge(info, topology, plan, load_fabric(plan.fabric), known, results, waivers)
+        agreed = load_profile(profile, known, SUITES) if profile else None
+        verdict = judge(info, topology, plan, load_fabric(plan.fabric), known, results, waivers, agreed)
         (run_dir / "verdict.json").write_text(verdict.model_dump_json(indent=2))
     return run_dir
 
