@@ -177,10 +177,10 @@ def make_run(
     **planned_as: Any,
 ) -> Path:
     """A run directory: clean, or with a `slow` node (fails), a `dead` one (incomplete), not `judged`, or killed after
-    `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training
-    accepts real hardware. `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and by `drift`
-    (begin of a measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's name, as of
-    `plan`.
+    `cut_after` results with a torn last line. `waive` waives what is not measured, so that profile training accepts
+    real hardware. `lab_gbps` is what the lab's links are shaped to; on another `day` each figure has another level, and
+    by `drift` (begin of a measurement's name -> factor) it left its own. `planned_as` suites, fabric and the run's
+    name, as of `plan`.
     """
     topo = topology(virtual, names, site=site)
     if topo.lab_link is not None:

@@ -337,7 +337,9 @@ class Player:
             made = shares_document(asked, emulated=False)
             return "toolkit", made["stdout"], {"server": asked["server"], "parts": asked["parts"], **who}
         if kind in (*WORLDS, *BESIDE):
-            made = {**WORLDS, **BESIDE}[kind](asked, emulated=False)
+            # the documents have every layout a little above the native one
+            how = {"ratios": dict.fromkeys(("L", "LR", "R"), 1.02)} if kind == "remoting-layout" else {}
+            made = {**WORLDS, **BESIDE}[kind](asked, emulated=False, **how)
             return "toolkit", made["stdout"], {**made["facts"], **who}
         sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
 
