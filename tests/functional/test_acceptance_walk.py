@@ -67,9 +67,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     assert done.returncode == 1, done.stderr
     assert done.stdout.strip().startswith("REJECTED: failed: pf.stack; at fault: client1")
     assert "everything required is owed: 33 criteria" in done.stderr
-    assert (
-        "this run cannot end ACCEPTED without a waiver for each of these: no measurement in this release" in done.stderr
-    )
+    assert "this run cannot end ACCEPTED without a waiver for each of these: " in done.stderr
+    assert "suite not selected: " in done.stderr
     return desk, run
 
 
@@ -149,11 +148,7 @@ def test_inventory_and_the_waivers_beside_it_choose_and_the_plan_says_what_is_ow
 
     done = play(desk, *MEASURE, "-i", "site", "--profile", "elastic", "--dry-run")
     assert "acceptance profile elastic, chosen by --profile: 32 criteria are owed" in done.stderr
-    assert "no measurement in this release: " in done.stderr
-    assert (
-        "measures as a whole: network-quick, network, training-quick, training, training-long, elastic-quick"
-        in done.stderr
-    )
+    assert "no measurement in this release" not in done.stderr, "each criterion has one"
     (desk / "site/group_vars/all.yml").write_text("# ours\nacceptance_profile: netwrk\n")
     done = play(desk, *MEASURE, "-i", "site", "--dry-run")
     assert done.returncode == 2
