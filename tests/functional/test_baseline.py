@@ -140,6 +140,25 @@ def test_a_pair_that_is_new_has_no_bound_and_one_that_was_lost_withholds_nothing
     assert all(j.reason for j in criterion.judgements)
 
 
+def test_what_the_profile_leaves_out_withholds_nothing_by_its_baseline(baseline, later):
+    run = later()
+    lines = (run / "results.jsonl").read_text().splitlines(keepends=True)
+    kept = [line for line in lines if not json.loads(line)["measurement"].startswith("training")]
+    assert len(kept) < len(lines)
+    (run / "results.jsonl").write_text("".join(kept))
+    owed = ["pf.bom", "tr.tcpbw", "tr.netlat"]
+    rest = [c.id for c in RunFiles(run).criteria if c.id not in owed]
+    profile = {"name": "ours", "title": "Network", "delivery": "network", "test": "quick", "suites": ["transport"]}
+    profile |= {"owed": owed, "left_out": [{"criteria": rest, "why": "not part of this delivery"}]}
+    path = run.parent / "ours.yml"
+    path.write_text(yaml.safe_dump(profile))
+    without = judge_otherwise(run, rules_of(run, None, str(path)))[0]
+    held = judge_otherwise(run, rules_of(run, baseline, str(path)))[0]
+    assert without.outcome == held.outcome == "passed"
+    (criterion,) = [c for c in held.criteria if c.id == "bl.tninter"]
+    assert criterion.verdict == "not-measured"
+
+
 def test_an_interval_that_holds_the_bound_is_a_remark_and_no_failure(baseline, later):
     run = later(day=0)
     verdict = judge_files(run)
