@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from validation.load import read_source
 from validation.model import VerdictDoc
 from validation.otherwise import judge_otherwise, rules_of
 from validation.rejudge import judge_files
+from validation.report.criteria import derivations
 from validation.runfiles import CRITERIA, RunFiles
 
 DAYS = [f"2026-11-2{day}T10-15-00Z-tcp10" for day in range(1, 6)]
@@ -84,6 +86,19 @@ def test_what_drifted_fails_by_its_own_past_though_it_passes_its_criterion(basel
     assert "differ by" in judged.bound.derivation[0]
     assert [f.subject for f in verdict.findings] == ["gpu1/fab0>gpu2/fab0"]
     assert "toolkit compare" in verdict.findings[0].remedy
+
+
+def test_a_report_derives_a_baseline_once_and_draws_each_value_over_its_own_bound(baseline, later):
+    verdict = by(later(drift={PAIR: 1.4}), baseline)
+    (latency,) = [d for d in derivations(verdict) if d.criterion.id == "bl.trnetlat"]
+    assert latency.name == "Bound of bl.trnetlat"
+    text = str(latency.strip)
+    assert "maximum 1" in text
+    assert "of its own bound" in text
+    assert len(re.findall("<circle", text)) == 11  # and one that failed, a cross
+    assert latency.failing == ("gpu1/fab0>gpu2/fab0",)
+    (own,) = [d for d in derivations(verdict) if d.criterion.id == "tr.netlat"]
+    assert "of its own bound" not in str(own.strip)
 
 
 def test_each_subject_has_its_own_bound_by_what_runs_differ_by(accepted, baseline):

@@ -54,13 +54,12 @@ def _judged(criterion: Criterion, one: Judgement, level: Level | None, spread: f
 
 def _bound(criterion: Criterion, level: Level, spread: float) -> Bound:
     higher = criterion.direction == "higher"
-    share = abs(level.bound / level.value - 1)
+    # the same words for all subjects: a report derives each bound once, and a fleet has thousands of levels
     lines = (
-        f"{level.value:.4g} {criterion.unit} on average in {level.runs} runs, of which the same subject's differ by "
-        f"{spread:.2%} (one standard deviation)",
-        f"{'floor' if higher else 'at most'} = {level.value:.4g} x (1 {'-' if higher else '+'} {share:.2%}) = "
-        f"{level.bound:.4g} {criterion.unit}: what an unchanged site passes in one of a hundred runs, of all figures "
-        "together, and 3 % at least",
+        f"each subject's own level: the mean of its values in the runs of the baseline ({criterion.source}), of which "
+        f"the same subject's differ by {spread:.2%} (one standard deviation)",
+        f"{'floor' if higher else 'at most'} = that level {'less' if higher else 'and'} what an unchanged site passes "
+        "in one of a hundred runs, of all figures together, and 3 % at least",
     )
     return Bound(
         metric=criterion.metric or criterion.id,

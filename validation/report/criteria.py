@@ -197,7 +197,28 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
     return tuple(out)
 
 
+def _own(judgements: Sequence[Judgement]) -> bool:
+    """Whether bounds of one derivation differ, as those of a baseline: each subject has its own."""
+    return len({(j.bound.floor, j.bound.maximum) for j in judgements if j.bound is not None}) > 1
+
+
+def _shares(judgement: Judgement) -> Judgement:
+    """A judgement in shares of its own bound, which is then 1."""
+    bound = judgement.bound
+    limit = (bound.floor if bound.floor is not None else bound.maximum) if bound is not None else None
+    over = {name: getattr(judgement, name) for name in ("value", "low", "high")}
+    return judgement.model_copy(update={k: v / limit if v is not None and limit else None for k, v in over.items()})
+
+
 def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | None:
+    if _own(judgements):
+        ones = {side: 1.0 for side in ("floor", "maximum") if getattr(bound, side) is not None}
+        shares = bound.model_copy(update={**ones, "ceiling": None, "unit": ""})
+        return _drawn(id_, [_shares(j) for j in judgements], shares, "of its own bound")
+    return _drawn(id_, judgements, bound, unit_text(bound.unit))
+
+
+def _drawn(id_: str, judgements: Sequence[Judgement], bound: Bound, unit: str) -> Markup | None:
     dots = [
         Dot(
             j.subject,
@@ -212,7 +233,7 @@ def _strip(id_: str, judgements: Sequence[Judgement], bound: Bound) -> Markup | 
     if not dots:
         return None
     limits = [None if b is None else scaled(b, bound.unit) for b in (bound.floor, bound.maximum, bound.ceiling)]
-    return bound_strip(id_, dots, unit_text(bound.unit), *limits)
+    return bound_strip(id_, dots, unit, *limits)
 
 
 _CODES = {
