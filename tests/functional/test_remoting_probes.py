@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from validation.facts import (
     NoRebootFacts,
     RemoteTrainFacts,
     SharesFacts,
+    UnchangedFacts,
     WorldsFacts,
 )
 from validation.facts.remoting import ATTEMPTS, asked_attempts
@@ -39,6 +41,7 @@ from validation.probes import (
     remoting_scale,
     remoting_shares,
     remoting_train,
+    remoting_unchanged,
 )
 from validation.probes.tool import Ran
 
@@ -320,3 +323,46 @@ def test_a_client_that_looks_long_for_its_server_is_waited_for(monkeypatch: pyte
     tenant.after_the_end({"environment": {}, "servers": ["10.0.0.1:21000"]})
     assert patience["device"] > 2 * 62 > patience["connect"]
     assert [one["breach"] for one in tenant.tried] == [False] * 3
+
+
+def unchanged(**changes: Any) -> Any:
+    asked = {"server": "gpu1", "part": "1/2", "size_bytes": 1 << 20, **changes}
+    return remoting_unchanged.probe(remoting_unchanged.Asked(**asked)), asked
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_program_is_the_same_three_ways_and_its_client_afterwards() -> None:
+    doc, asked = unchanged()
+    assert doc["error"] is None
+    samples, facts = parse("remoting-unchanged", doc, asked)
+    assert isinstance(facts, UnchangedFacts)
+    assert (samples[0].value, [run.way for run in facts.runs]) == (0, ["native", "remote", "part"])
+    assert {run.program_sha256 for run in facts.runs} == {
+        hashlib.sha256(remoting_unchanged.PROGRAM.encode()).hexdigest()
+    }
+    assert facts.before.packages.count > 50
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_command_that_something_changes_on_its_way_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a client that runs programs by a shell of its own would."""
+    stand_in = Path(os.environ["POOL_STAND_IN"]) / "bin" / "toolkit"
+    changes = 'case "$*" in *" -p "*) shift 9; set -- run -n 1 -l gpu1 -p 1/2 -- python3 -c "pass;$3" "$4";; esac\n'
+    words = stand_in.read_text().replace("\nexec ", f"\n{changes}exec ")
+    stand_in.write_text(words.replace("shift 9", 'while [ "$1" != -- ]; do shift; done; shift'))
+    doc, asked = unchanged()
+    assert doc["error"] is None, doc["error"]
+    samples, facts = parse("remoting-unchanged", doc, asked)
+    assert isinstance(facts, UnchangedFacts)
+    assert (samples[0].value, facts.changes()) == (1, ["part: another program than native"])
+
+
+@pytest.mark.usefixtures("pool")
+def test_a_way_that_does_not_run_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    doc, _asked = unchanged(size_bytes=1 << 40)
+    assert doc["error"].startswith("native: ")
+    monkeypatch.setattr(remoting_unchanged, "contained", lambda: True)
+    looks = iter([["ext4"], ["ext4", "rdma_rxe"]])
+    real = remoting_unchanged.state
+    monkeypatch.setattr(remoting_unchanged, "state", lambda found: {**real(found), "modules": next(looks)})
+    assert unchanged()[0]["error"] == "kernel modules of this container's host changed meanwhile: rdma_rxe"

@@ -21,6 +21,7 @@ from tests.support.rdma_case import port_facts
 from tests.support.remote_neighbours_documents import BESIDE
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import infer_document, train_document
+from tests.support.remote_unchanged_documents import unchanged_document
 from tests.support.remote_worlds_documents import MADE
 from tests.support.remoting_documents import copybench, cut, isolated
 from tests.support.remoting_documents import doc as remoting_doc
@@ -134,6 +135,8 @@ def _document(m: Measurement) -> Any:
         return shares_document(p)
     if m.kind in (*MADE, *BESIDE):
         return {**MADE, **BESIDE}[m.kind](p)
+    if m.kind == "remoting-unchanged":
+        return unchanged_document(p)
     if m.kind == "utilisation":
         return tool_doc(m.kind, facts={
             "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],

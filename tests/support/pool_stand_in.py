@@ -132,6 +132,20 @@ def addresses(lease: dict[str, Any]) -> list[str]:
     return [f"127.0.0.1:{port}" for port in lease["ports"]]
 
 
+def natively(number: str, program: list[str]) -> int:
+    """The program on the server itself, which is this machine; the lease goes with it."""
+    try:
+        with leases() as found:
+            lease = found[number]
+        environment = client(lease, FOLDER / f"lease-{number}/token")
+        environment |= {"LD_LIBRARY_PATH": os.environ["STAND_IN_DEVICES"]}
+        environment |= {"CUDA_VISIBLE_DEVICES": ",".join(gpus()[i]["uuid"] for i in lease["gpus"])}
+        code = subprocess.run(program, env={**os.environ, **environment}, check=False).returncode
+        return code if code >= 0 else 128 - code
+    finally:
+        release(number)
+
+
 def client(lease: dict[str, Any], token: Path) -> dict[str, str]:
     """Environment of a lease's programs."""
     parts = [
@@ -195,6 +209,8 @@ def toolkit(words: list[str]) -> int:
     if "--lease" in before:
         return run_on(options["--lease"], program)
     number = request(options)
+    if options.get("--where") == "server":
+        return natively(str(number), program)
     try:
         return run_on(str(number), program)
     finally:

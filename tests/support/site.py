@@ -207,6 +207,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.remote_worlds_documents import worlds_result  # the same
 
         return worlds_result(measurement)
+    if measurement.kind == "remoting-unchanged":
+        from tests.support.remote_unchanged_documents import unchanged_result  # the same
+
+        return unchanged_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

@@ -70,6 +70,7 @@ from validation.facts.remoting_neighbours import (
 )
 from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
 from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
+from validation.facts.remoting_unchanged import ClientState, UnchangedFacts, WayRun
 from validation.facts.remoting_worlds import World, WorldsFacts
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
@@ -90,6 +91,7 @@ __all__ = [
     "BurnFacts",
     "Carrier",
     "CheckOutcome",
+    "ClientState",
     "CollectiveGap",
     "CollectiveOp",
     "CollectiveRow",
@@ -189,7 +191,9 @@ __all__ = [
     "Tuning",
     "Turn",
     "TurnsFacts",
+    "UnchangedFacts",
     "Uplink",
+    "WayRun",
     "World",
     "WorldsFacts",
     "XidLine",
@@ -219,6 +223,7 @@ AnyFacts = Annotated[
     | Annotated[NeighbourFacts, Tag("neighbours")]
     | Annotated[NoRebootFacts, Tag("no-reboot")]
     | Annotated[WorldsFacts, Tag("remote-worlds")]
+    | Annotated[UnchangedFacts, Tag("unchanged")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[TurnsFacts, Tag("turns")]

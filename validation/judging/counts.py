@@ -10,11 +10,12 @@ import math
 
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
-from validation.facts import CopyFacts, IsolationFacts, NeighbourFacts, NoRebootFacts, RemoteTrainFacts
+from validation.facts import CopyFacts, IsolationFacts, NeighbourFacts, NoRebootFacts, RemoteTrainFacts, UnchangedFacts
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
+from validation.probes.remoting_unchanged import WAYS
 
 
 def subject_of(measurement: Measurement) -> Subject:
@@ -82,6 +83,18 @@ def _boots(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
 
+def _unchanged(measurement: Measurement, result: Result, worst: float) -> str:
+    """Why a program's three ways do not bear out the number of changes, "" where they do."""
+    facts = result.facts_of(UnchangedFacts)
+    if facts is None:
+        return "it has no facts"
+    if tuple(run.way for run in facts.runs) != WAYS:
+        return "its facts have not all three ways"
+    if worst != len(facts.changes()):
+        return f"its count of {worst:g} and {len(facts.changes())} changes contradict each other"
+    return ""
+
+
 def _nothing(measurement: Measurement, result: Result, worst: float) -> str:
     return ""
 
@@ -93,7 +106,7 @@ def _processors(result: Result) -> str:
 
 
 _CHECKS = {"remoting-isolate": _attempts, "remoting-copy": _matrix, "remoting-train": _same}
-_CHECKS |= {"remoting-neighbours": _fault, "remoting-noreboot": _boots}
+_CHECKS |= {"remoting-neighbours": _fault, "remoting-noreboot": _boots, "remoting-unchanged": _unchanged}
 
 
 def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -126,6 +139,8 @@ def judge_counts(case: Case, criterion: Criterion) -> list[Judgement]:
         if tried is not None and tried.unpromised:
             which += f"; possible, and not promised by the engine {tried.engine}: {', '.join(tried.unpromised)}"
         which += _processors(result)
+        kept = result.facts_of(UnchangedFacts)
+        which += f": {'; '.join(kept.changes()[:4])}" if kept is not None and worst else ""
         trained = result.facts_of(RemoteTrainFacts)
         which += f": {'; '.join(trained.differing()[:4])}" if trained is not None and worst else ""
         beside, boots = result.facts_of(NeighbourFacts), result.facts_of(NoRebootFacts)

@@ -12,6 +12,7 @@ from validation.parsers import (
     remoting_neighbours,
     remoting_shares,
     remoting_train,
+    remoting_unchanged,
     remoting_worlds,
 )
 
@@ -103,6 +104,14 @@ KINDS = (
         title="Training over more and more GPU servers",
         job=_copies,
         parse=remoting_worlds.scale,
+        repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-unchanged",
+        title="A program natively, remotely and on a part",
+        job=_job,
+        parse=remoting_unchanged.parse,
         repeat_by="probe",
         by_daemon=True,
     ),

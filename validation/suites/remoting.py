@@ -33,6 +33,7 @@ BESIDE_VIRTUAL = (64, 32, 32, 512, 600, 1)
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
+SENT_BYTES = 1 << 20  # to the GPU and back, by the program that runs natively, remotely and on a part
 
 
 def plan(request: Request) -> Part:
@@ -73,6 +74,7 @@ def plan(request: Request) -> Part:
         estimated = 2 * START_S + 2.0 * sum(map(len, WHOLES))
         label = f"{client.name}.{server.name}"
         part.rounds.append([_one(request, "remoting-noreboot", label, (client.name, server.name), cuts, estimated)])
+        part.rounds.append([_unchanged(request, client, server)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 
@@ -159,6 +161,12 @@ def _shares(request: Request, client: Node, server: Node, whole: tuple[str, ...]
     label = f"{client.name}.{server.name}.{'_'.join(whole).replace('/', '-')}"
     estimated = START_S + turns * (TRAIN_S + 3.0 * len(whole))
     return _one(request, "remoting-shares", label, (client.name, server.name), params, estimated)
+
+
+def _unchanged(request: Request, client: Node, server: Node) -> Measurement:
+    params: dict[str, Param] = {"server": server.name, "part": "1/2", "size_bytes": SENT_BYTES}
+    label = f"{client.name}.{server.name}"
+    return _one(request, "remoting-unchanged", label, (client.name, server.name), params, 3 * START_S)
 
 
 def _one(

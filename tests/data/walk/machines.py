@@ -26,6 +26,7 @@ from tests.support.collectives_documents import BEST, nccl_log, port_lines, torc
 from tests.support.remote_neighbours_documents import BESIDE
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import infer_document, train_document
+from tests.support.remote_unchanged_documents import unchanged_document
 from tests.support.remote_worlds_documents import MADE as WORLDS
 from tests.support.remoting_documents import attempts_made
 from toolkit import acceptance
@@ -340,6 +341,9 @@ class Player:
             # the documents have every layout a little above the native one
             how = {"ratios": dict.fromkeys(("L", "LR", "R"), 1.02)} if kind == "remoting-layout" else {}
             made = {**WORLDS, **BESIDE}[kind](asked, emulated=False, **how)
+            return "toolkit", made["stdout"], {**made["facts"], **who}
+        if kind == "remoting-unchanged":
+            made = unchanged_document(asked, emulated=False)
             return "toolkit", made["stdout"], {**made["facts"], **who}
         sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
 
