@@ -143,6 +143,9 @@ def test_five_gpus_of_two_servers_of_four_are_one_program(pool: Lab) -> None:
     assert (code, [line[0] for line in told], sum(gpus)) == (0, ["0", "1"], 5), out
     assert all(line[1] == line[2] and line[3:] == [f"slots={n}" for n in gpus] for line in told), out
     assert sorted(int(line.split()[1]) for line in out.splitlines() if line.startswith("sees ")) == sorted(gpus), out
+    code, out = run_as(pool, "alice", f"{HERE} -n 5 --mpi pmix -- sh -c 'echo pmix $PMIX_RANK in $PMIX_NAMESPACE'")
+    met = sorted(line.split()[1:] for line in out.splitlines() if line.startswith("pmix "))
+    assert (code, [line[0] for line in met], len({line[2] for line in met})) == (0, list("01234"), 1), out
     ranks = "echo rank $RANK of $WORLD_SIZE; exit 7"
     code, out = run_as(pool, "alice", f"{HERE} -n 5 --start gpu -- sh -c {shlex.quote(ranks[:-8])}")
     assert (code, [f"rank {n} of 5" in out for n in range(5)]) == (0, [True] * 5), out
