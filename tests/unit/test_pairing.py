@@ -149,6 +149,9 @@ def test_virtual_machines_of_one_host_are_no_pair_but_all_are_met():
     found, pairs, _ = looked_at(ends(90, hosts=30))
     assert found.coverage.ports_measured == 90
     assert all(len({int(e.node[1:]) // 30 for e in pair}) == 2 for pair in pairs)
+    crowd, pairs, _ = looked_at(ends(70, hosts=69))  # all but one on one host: everybody meets that one
+    assert crowd.coverage.ports_measured == 70
+    assert len(pairs) == 69
     lonely, _, _ = looked_at(ends(70, hosts=70))
     assert not lonely.rounds
     assert lonely.coverage.escape_port == 1
@@ -168,6 +171,13 @@ def test_leaf_switches_of_uneven_sizes_take_further_rounds():
     found, pairs, _ = looked_at(given)
     assert found.coverage.leaf_pairs == found.coverage.leaf_pairs_possible == 55
     assert sum(any(end.node == "x" for end in pair) for pair in pairs) >= 10  # one port meets ten leaf switches
+
+
+def test_many_leaf_switches_are_met_at_once():
+    """129 switches of 8 ports meet 128 others, 8 at a time and each at rest in one turn: 17 rounds, after 2 inside."""
+    found, _, _ = looked_at(ends(1024 + 8, 8))
+    assert found.coverage.leaf_pairs == found.coverage.leaf_pairs_possible == 129 * 128 / 2
+    assert len(found.rounds) == 2 * (2 + 17)
 
 
 def test_the_chance_of_a_bad_uplink_is_that_of_flows_that_fall_on_it():

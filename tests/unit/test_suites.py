@@ -201,6 +201,25 @@ def test_declared_leaf_switches_are_all_met_in_pairs():
     assert "15 of 15 pairs of leaf switches" in coverage.text
 
 
+def test_of_a_fleet_each_rdma_operation_runs_once_and_it_is_said():
+    def per_pair(count):
+        topology = hardware([f"gpu{i}" for i in range(count)])
+        plan = plan_of(topology, ("transport",), "roce40")
+        first = kinds(plan, "rdma-first-light")[0]
+        mine = [m for m in plan.measurements if m.endpoints == first.endpoints and m.kind.startswith("rdma")]
+        return plan, Counter(m.kind for m in mine), sum(m.estimated_s for m in mine)
+
+    small, every, long_s = per_pair(4)
+    fleet, few, short_s = per_pair(66)
+    assert every["rdma-bandwidth"] > few["rdma-bandwidth"] >= 3  # write, read and send
+    assert few["rdma-latency"] == every["rdma-latency"] == 3
+    assert few["rdma-first-light"] == few["rdma-ucx"] == 1
+    assert short_s < long_s / 1.8
+    assert any("RDMA of more than 64 ports: one run" in left.why for left in fleet.left_out)
+    assert not any("RDMA of more than" in left.why for left in small.left_out)
+    assert {c for m in small.measurements for c in m.criteria} == {c for m in fleet.measurements for c in m.criteria}
+
+
 def test_rdma_over_fewer_ports_has_a_coverage_of_its_own():
     topology = hardware()
     plan = plan_of(topology, ("preflight", "transport"), "roce40")

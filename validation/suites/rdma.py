@@ -2,9 +2,10 @@
 
 On hardware a pair of ports takes about 100 s in each direction: 3 operations x 3 runs of 3 s with 4 queue pairs and
 messages of 8 MiB (ngc_multinode_perf's and Azure's settings), the same in both directions at once, a sweep over all
-sizes, rdma_cm beside socket setup, latencies and UCX. Between emulated machines a message of 64 KiB takes
-milliseconds, so there a run is some hundred messages, what matters being that it works: about 35 s in each direction,
-and a few sizes stand for the sweep, whose 16 MiB per message of each size would take longer than all else.
+sizes, rdma_cm beside socket setup, latencies and UCX; of more than 64 ports, where each operation runs once, half of
+that. Between emulated machines a message of 64 KiB takes milliseconds, so there a run is some hundred messages, what
+matters being that it works: about 35 s in each direction, and a few sizes stand for the sweep, whose 16 MiB per message
+of each size would take longer than all else.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from validation.kinds.gpu import gpus_of
 from validation.model import Endpoint, Measurement, Node, Param, Topology
+from validation.pairing import ALL_PAIRS_PORTS
 from validation.suites.common import PORTS, RDMA_PORTS, Part, Request, pair_id, pair_rounds
 
 CONTROL_PORT = 18515  # perftest's and ibv_rc_pingpong's own
@@ -27,6 +29,7 @@ QPS = 4
 LAB_QPS = 2
 LAB_SIZES = ((256, 100), (1 << 20, 5))  # beside the usual message: (bytes, messages)
 SWEEP_MESSAGES = 1000  # of each size from 2 bytes to 8 MiB; at 100 Gbit/s about 2 s
+UCX_TESTS = (("put_lat", 8), ("put_bw", 65536), ("tag_bw", 1 << 20))  # (test, bytes)
 FUNCTIONAL = "tr.rdmafn"
 CUDA_S = 4  # both ends start CUDA; without persistence each GPU takes about a second
 
@@ -89,25 +92,34 @@ class _Rounds:
         self.part = part
         self.pace = pace
         self.lab = pace is not HARDWARE
+        self.fleet = sum(len(node.ports) for node in topology.nodes) > ALL_PAIRS_PORTS
+        self.runs = 1 if self.lab or self.fleet else RUNS
         self.what = PORTS if topology.nodes == request.topology.nodes else RDMA_PORTS
 
     def all(self) -> None:
-        """First light, bandwidth, both ways at once, sweep, latency, UCX."""
+        """First light, bandwidth, both ways at once, sweep, latency, UCX. Of a fleet each operation once: what is
+        left undecided is measured again anyway, and a port that is unlike itself meets several others.
+        """
+        if self.fleet and not self.lab:
+            self.part.leave_out(
+                f"RDMA of more than {ALL_PAIRS_PORTS} ports: one run of each operation instead of {RUNS}, UCX by one "
+                "test, no sweep over sizes, no rdma_cm beside the socket setup"
+            )
         pace, mtu = self.pace, self.request.fabric.rdma_mtu
         self.add("rdma-first-light", "", {"size_bytes": 4096, "iterations": pace.light, "mtu": mtu}, 0.5)
         for op in OPERATIONS:
-            for run in range(1, 1 + (1 if self.lab else RUNS)):
+            for run in range(1, 1 + self.runs):
                 self.add("rdma-bandwidth", op if run == 1 else f"{op}-{run}", self.bandwidth(op), self.run_s())
         for op in OPERATIONS if not self.lab else ("write",):
             both = {**self.bandwidth(op), "bidirectional": True}
             self.add("rdma-bandwidth", f"{op}-both", both, self.run_s() + 1, self.once)
         # rdma_cm finds the GID by itself; on hardware beside the socket setup, in a rehearsal reads take it anyway
-        if not self.lab:
+        if not self.lab and not self.fleet:
             self.add("rdma-bandwidth", "write-cm", {**self.bandwidth("write"), "cm": "rdma_cm"}, self.run_s())
         self.sizes()
         for op in OPERATIONS:
             self.add("rdma-latency", op, {"op": op, "cm": "socket", "size_bytes": 2, "iterations": pace.samples}, 0.5)
-        for test, size in (("put_lat", 8),) if self.lab else (("put_lat", 8), ("put_bw", 65536), ("tag_bw", 1 << 20)):
+        for test, size in UCX_TESTS[:1] if self.lab or self.fleet else UCX_TESTS:
             ucx: dict[str, Param] = {"ucx_test": test, "size_bytes": size, "iterations": pace.ucx, "warmup": 10}
             self.add("rdma-ucx", test, ucx, 0.5)
         self.gpus()
@@ -128,6 +140,8 @@ class _Rounds:
     def sizes(self) -> None:
         """Other message sizes than the judged one; reported, not judged."""
         other = {**self.bandwidth("write"), "qps": 1, "seconds": 0}
+        if self.fleet and not self.lab:
+            return
         if not self.lab:
             sweep = {**other, "size_bytes": 0, "iterations": SWEEP_MESSAGES}
             self.add("rdma-bandwidth", "write-sweep", sweep, 8, judged=False)
