@@ -30,8 +30,9 @@ def tree(tmp_path: Path) -> Path:
     (tmp_path / "proc/mounts").write_text("")
     for name in BACK:
         program = tmp_path / "bin" / name
+        units = ' case "$*" in list-units*) echo "elastic-ai-training.service loaded";; esac\n' if "ctl" in name else ""
         fails = ' case "$*" in *" -C "*) exit 1;; esac\n' if name == "iptables" else ""
-        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked\n{fails}')
+        program.write_text(f'#!/bin/sh\necho "{name} $*" >>{tmp_path}/asked\n{fails}{units}')
         program.chmod(0o755)
     return tmp_path
 
@@ -180,3 +181,9 @@ def test_the_scripts_are_shell(tmp_path: Path) -> None:
         for script in (fault.plant, fault.clear):
             done = run([shell, "-n"], stdin=HEAD + script, check=False)
             assert done.returncode == 0, f"{kind}: {done.stderr}"
+
+
+def test_docker_takes_the_training_container_along_and_both_come_back(tree: Path) -> None:
+    of(tree, MORE_FAULTS["docker-stopped"].plant)
+    back = of(tree, MORE_FAULTS["docker-stopped"].clear)
+    assert back[-2:] == ["systemctl start docker.service", "systemctl start elastic-ai-training.service"]

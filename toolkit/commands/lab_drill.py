@@ -22,7 +22,7 @@ from toolkit.lab.spec import DEFAULT_NAME, inventory_dir
 if TYPE_CHECKING:
     from validation.model import VerdictDoc
 
-SUITES = ("preflight", "transport")
+SUITES = ("preflight", "as-built", "transport")
 LIMIT_S = 3600
 """A validation that takes longer than this is ended, and its fault counts as not found."""
 

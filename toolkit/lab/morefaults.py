@@ -44,13 +44,18 @@ def _file(path: str, change: str) -> tuple[str, str]:
 
 
 def _stopped(unit: str) -> tuple[str, str]:
-    """A service that was stopped, and its sockets, which would start it again."""
+    """A service that was stopped with its socket, which would start it again; and back with the toolkit's units that
+    needed it, as the training container's, which it took along."""
     return (
         f"""systemctl cat {unit}.service >/dev/null || {{ echo 'no {unit} here; provision the node' >&2; exit 1; }}
+systemctl list-units --state=active --plain --no-legend 'elastic-ai*' | cut -d' ' -f1 >"$kept/active"
 systemctl stop {unit}.socket 2>/dev/null || true
 systemctl stop {unit}.service
 """,
-        f"systemctl start {unit}.service\n",
+        f"""systemctl start {unit}.service
+[ ! -s "$kept/active" ] || xargs systemctl start <"$kept/active"
+rm -f "$kept/active"
+""",
     )
 
 

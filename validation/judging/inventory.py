@@ -143,7 +143,9 @@ def odd_ones(case: Case, criterion: Criterion, keys: Iterable[str]) -> dict[str,
                     continue
                 others = sorted(n for n, v in values.items() if v != value)
                 said = f"{key} is {value or 'absent'}, {_short(others)} of {group} have "
-                said += (usual or "none") if usual is not None else "/".join(sorted({values[n] for n in others}))
+                said += (
+                    (usual or "none") if usual is not None else "/".join(sorted({values[n] or "none" for n in others}))
+                )
                 mine = odd.setdefault(name, {})
                 mine[key] = f"{mine[key]}; {said}" if key in mine else said
     return odd
