@@ -77,8 +77,8 @@ def kinds_run(run_dir: Path) -> Path:
     plan = plan_of(topo, SUITES, "ib-edr", RUN.replace("tcp10", "ib-edr"))
     found = []
     for index, m in enumerate(plan.measurements):
-        minute = 16 + index
-        times = {key: f"2026-11-21T10:{minute:02d}:0{s}Z" for key, s in (("started", 0), ("ended", 4))}
+        hour, minute = divmod(16 + index, 60)
+        times = {key: f"2026-11-21T{10 + hour}:{minute:02d}:0{s}Z" for key, s in (("started", 0), ("ended", 4))}
         devices = tuple(str(e) for e in m.endpoints)
         like = result(m, run=plan.run, provenance=provenance(m.nodes, devices=devices, **times))
         found.append(_measured(run_dir, topo, m, like))
