@@ -114,6 +114,33 @@ def test_half_of_the_equals_may_be_slower_without_passing_for_noise(site_runs, r
     assert worse == [s for s in latencies if "gpu2" in s]
 
 
+def test_figures_of_a_baseline_are_not_asked_after_twice(site_runs, runs):
+    both = []
+    for name in ("2026-12-05T09-00-00Z-tcp10", "2026-12-06T09-00-00Z-tcp10"):
+        run = runs(run=name)
+        levels = [
+            {"subject": j["subject"], "value": j["value"], "bound": 2 * j["value"], "runs": 3}
+            for j in ({**j, "subject": "gpu1/fab0>gpu2/fab0"} for j in _judgements(run, "tr.netlat")[:1])
+        ]
+        since = {"of": "tr.netlat", "spread": 0.02, "levels": levels}
+        entry = next(c for c in load_criteria() if c.id == "tr.netlat").model_dump(mode="json", exclude_none=True)
+        entry |= {"id": "bl.trnetlat", "method": "baseline", "required": False, "rehearsal": {"judge": "same"}}
+        entry["bound"] = {"kind": "baseline", "words": "as before", "since": since}
+        (run / "criteria" / "baseline.yml").write_text(json.dumps({"criteria": [entry]}))
+        (run / "verdict.json").write_text(judged_as_it_stands(run).model_dump_json())
+        both.append(run)
+    assert _judgements(both[0], "bl.trnetlat")
+    found = compare(*both)
+    assert of(found, "bl.trnetlat").verdict == "same"
+    assert {f.criterion for f in found.figures} >= {"tr.netlat"}
+    assert "bl.trnetlat" not in {f.criterion for f in found.figures}
+
+
+def _judgements(run: Path, id_: str) -> list[dict]:
+    verdict = json.loads((run / "verdict.json").read_text())
+    return [j for c in verdict["criteria"] if c["id"] == id_ for j in c["judgements"]]
+
+
 def test_a_run_against_itself_has_nothing_to_report(site_runs):
     found = compare(site_runs["clean"], site_runs["clean"])
     assert (found.exit_code, {f.verdict for f in found.figures}) == (0, {"same"})

@@ -203,6 +203,8 @@ def _figures(
     results = old.latest, new.latest
     both = [(new.catalogue.get(key[0]), one[key], now) for key, now in two.items() if key in one]
     both = [(entry, was, now) for entry, was, now in both if was.value is not None and now.value is not None]
+    # a baseline's values are those of the criterion behind it, and would be asked after twice
+    both = [one for one in both if one[0] is None or one[0].bound.since is None]
     # equals: the same criterion of the same sort of things, of which the same was done
     shifts = settled(
         ((now.criterion, now.about.kind, now.about.op), _shift(results, entry, was, now)) for entry, was, now in both
