@@ -161,7 +161,8 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
             ) from fault
 
     old = by(run.criteria, run.profile(run.criteria))
-    new = by(rules.criteria, rules.profile or run.profile(rules.criteria))
+    agreed, gone = _kept(run, rules)
+    new = by(rules.criteria, agreed)
     aside = "judged by other rules than the run's own, after it: " + "; ".join(rules.words)
     new = new.model_copy(update={"notes": (aside, *new.notes)})
     changes = _changes(run, old, new, rules)
@@ -176,8 +177,23 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
         headline=new.headline,
         changes=changes,
         same=len({c.id for c in (*old.criteria, *new.criteria)}) - len(changes),
-        notes=_notes(run, old),
+        notes=(*_notes(run, old), *gone),
     )
+
+
+def _kept(run: RunFiles, rules: Rules) -> tuple[Profile | None, tuple[str, ...]]:
+    """The profile to judge by: the given one, else the run's as far as these rules have what it owes; and a note where
+    they do not. A criterion that it does not know is not owed.
+    """
+    own = run.profile(run.criteria)
+    if rules.profile is not None or own is None:
+        return rules.profile, ()
+    known = {c.id for c in rules.criteria}
+    gone = [id_ for id_ in own.owed if id_ not in known]
+    if not gone:
+        return own, ()
+    kept = own.model_copy(update={"owed": tuple(id_ for id_ in own.owed if id_ in known)})
+    return kept, (f"the run's profile {own.name} owes what these rules do not have: {', '.join(gone)}",)
 
 
 def _served(plan: Plan, criteria: Sequence[Criterion]) -> Plan:

@@ -94,6 +94,7 @@ def test_a_folder_takes_the_place_of_all_criteria(run_dir, rules):
     shutil.copy(folder.parent / "ours.yml", folder)
     verdict, told = judge_otherwise(run_dir, rules_of(run_dir, folder, None))
     assert [c.id for c in verdict.criteria] == ["tr.tcpbw"]
+    assert any("owes what these rules do not have: pf.bom" in note for note in told.notes)
     assert {c.new for c in told.changes} == {None}
     assert len(told.changes) == len(judge_files(run_dir).criteria) - 1
 
