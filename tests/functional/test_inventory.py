@@ -153,7 +153,7 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
     assert [port.rdma for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == [True]
     changed(site, "10.1.0.2/24, rate_gbps: 1", "10.1.0.2/24, rate_gbps: 1, rdma: false")
     assert [port.rdma for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == [False]
-    changed(site, "rdma: false", "leaf: su1-leaf0")
+    changed(site, "10.1.0.2/24, rate_gbps: 1", "10.1.0.2/24, rate_gbps: 1, leaf: su1-leaf0")
     assert [port.leaf for port in read_inventory(site / "hosts.yml").node("gpu1").ports] == ["su1-leaf0"]
 
 

@@ -111,6 +111,12 @@ def test_clean_run_has_no_finding(pages):
     assert "Every planned measurement has a usable result." in pages["clean"].text
 
 
+def test_what_the_pairs_of_ports_cover_is_said_with_what_may_escape(pages):
+    text = pages["clean"].text
+    assert "fabric ports, all pairs: 4 of 4 ports, 6 of 6 pairs of ports." in text
+    assert "chance that a single bad link escapes: 0 % between a port and its leaf switch" in " ".join(text.split())
+
+
 def test_incomplete_run_names_what_is_missing_and_why(pages, site_runs):
     text = pages["dead"].text
     assert "Outcome: INCOMPLETE" in text
