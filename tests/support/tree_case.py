@@ -16,11 +16,12 @@ def read(server: Server, folder: Path, **tree: Any) -> dict[str, Any]:
     """What the probe says of it, as far as sysfs tells; `tree`: as of trees.write."""
     sysfs = write(server, folder / "sys", **tree)
     pci = pcie.collect(ports_of(server), sysfs)
+    managed = bool(server.nvswitches) and not server.switch_trays  # else Fabric Manager is elsewhere, or nowhere
     return {
         "virt": "none", "lab": "", "model": server.model, "gpu_model": server.gpu_model, "gpu_count": server.gpus,
         "pci": pci, "numa_nodes": processors.numa_nodes(sysfs),
-        "nvswitches": pcie.nvswitches(sysfs), "fabric_manager_state": "active" if server.nvswitches else "inactive",
-        "fabric_manager": "nvidia-fabricmanager 580.126.20-1" if server.nvswitches else "",
+        "nvswitches": pcie.nvswitches(sysfs), "fabric_manager_state": "active" if managed else "inactive",
+        "fabric_manager": "nvidia-fabricmanager 580.126.20-1" if managed else "",
         **whole("580.126.20"),
         "driver": "nvidia-driver-cuda 580.126.20-1", "driver_loaded": "580.126.20",
         "nvlink": nvlink(server, [card["address"] for card in pci if card["what"] == "gpu"]), "nvlink_unread": "",

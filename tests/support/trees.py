@@ -239,6 +239,8 @@ def with_gpu(server: Server, number: int, change: Callable[[Gpu], Gpu]) -> Serve
 
 
 REGISTERED = {"state": "completed", "status": 0, "clique": 0, "cluster": "00000000-0000-0000-0000-000000000000"}
+#: What NVML says of a GPU whose NVLinks leave the server: which rack it is one of, and which part of it.
+IN_RACK = {**REGISTERED, "clique": 32766, "cluster": "6f1f1a52-6f3c-5b6e-9d53-5e1a57e1a1a1"}
 """What NVML tells of a GPU's fabric that ends with the server."""
 
 
@@ -255,7 +257,8 @@ def nvlink(server: Server, gpus: list[str]) -> list[dict[str, Any]]:
                 ends += [("gpu", there)] * ((server.nvlinks + more) if other != one else 0)
         rate = {"up": True, "rate_mb_s": server.link_mb_s}
         links = [{"number": n, "peer": peer, "address": at, **rate} for n, (peer, at) in enumerate(ends)]
-        found.append({"address": address, "links": links, "fabric": REGISTERED if server.nvswitches else None})
+        fabric = IN_RACK if server.switch_trays else REGISTERED if server.nvswitches else None
+        found.append({"address": address, "links": links, "fabric": fabric})
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.driver import FOLDER, libraries
 from tests.support.tree_case import judged, read
-from tests.support.trees import REGISTERED, SERVERS, space
+from tests.support.trees import IN_RACK, REGISTERED, SERVERS, space
 from validation.probes import acs, gpudirect, gpulibs
 
 SWITCHED = [name for name, server in SERVERS.items() if server.nvswitches]
@@ -73,14 +73,13 @@ def test_nvlinks_that_leave_the_server_need_a_clique_and_a_cluster(tmp_path: Pat
     model = {"gpu_model": "NVIDIA GB200", "nvswitches": [], "fabric_manager_state": "inactive"}
     there = read(SERVERS["XE9680"], tmp_path / "read")["nvlink"]
     there = [{**gpu, "links": [{**link, "rate_mb_s": 53_125} for link in gpu["links"]]} for gpu in there]
-    joined = {"clique": 32766, "cluster": "6f1f1a52-6f3c-5b6e-9d53-5e1a57e1a1a1"}
-    in_rack = [{**gpu, "fabric": {**REGISTERED, **joined}} for gpu in there]
+    in_rack = [{**gpu, "fabric": IN_RACK} for gpu in there]
     assert judged("pf.fabric", SERVERS["XE9680"], tmp_path / "1", nvlink=in_rack, **model).verdict == "pass"
     found = judged(
-        "pf.fabric", SERVERS["XE9680"], tmp_path / "2", nvlink=changed(in_rack, 1, **{**joined, "clique": 0}), **model
+        "pf.fabric", SERVERS["XE9680"], tmp_path / "2", nvlink=changed(in_rack, 1, **{**IN_RACK, "clique": 0}), **model
     )
     assert found.verdict == "fail"
-    assert f"GPU {there[1]['address']}: clique 0, cluster {joined['cluster']}: no NVLink leaves" in found.reason
+    assert f"GPU {there[1]['address']}: clique 0, cluster {IN_RACK['cluster']}: no NVLink leaves" in found.reason
 
 
 @pytest.mark.parametrize(

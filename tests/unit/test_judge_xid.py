@@ -100,6 +100,7 @@ def test_what_came_up_is_judged_by_what_it_means(found: list[Any], verdict: str,
 
 def test_an_xid_that_nobody_can_tell_the_meaning_of_withholds_an_acceptance_that_does_not_owe_it() -> None:
     plan = plan_of(REAL)
+    training = load_profile("training", CRITERIA, SUITES)
 
     def one(m: Measurement, *found: dict[str, Any]) -> Result:
         if m.kind == "gpu-health":
@@ -108,10 +109,10 @@ def test_an_xid_that_nobody_can_tell_the_meaning_of_withholds_an_acceptance_that
 
     for found, outcome in (([], "ACCEPTED"), ([line(9999)], "INCOMPLETE")):
         results = real_results(plan, spoil=lambda m, found=found: one(m, *found))
-        first = verdict_of(REAL, plan, results)
+        first = verdict_of(REAL, plan, results, profile=training)
         assert not criterion(first, "pf.xid").owed
         waivers = [w for w in waive_all(first) if w.criterion != "pf.xid"]
-        assert verdict_of(REAL, plan, results, waivers).sign_off == outcome
+        assert verdict_of(REAL, plan, results, waivers, profile=training).sign_off == outcome
 
 
 def test_what_stood_there_before_the_run_is_told_and_not_judged() -> None:
