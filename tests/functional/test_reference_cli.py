@@ -51,7 +51,7 @@ def test_one_claim_with_all_that_is_known() -> None:
         "model resnet50, batch 128, ranks 8",
     ):
         assert words in done.output
-    assert "no probe of this release runs kernels" in toolkit("show", "blog.layouts").output
+    assert "rm.layout: rate of each layout over N4's" in toolkit("show", "blog.layouts").output
     assert "bound of tr.p2plat" in toolkit("show", "blog.p2plat").output
     assert "bound of tn.inter" in done.output
     assert "no part of the reference architecture" in toolkit("show", "others.ratio-infer-1").output

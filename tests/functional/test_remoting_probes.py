@@ -206,7 +206,8 @@ def test_tenants_of_parts_train_at_the_same_time(pool: Path) -> None:
 def test_a_tenant_that_does_not_start_ends_the_turn(pool: Path) -> None:
     known = {"turns": 1, "steps": 4, "batch": 4, "inputs": 7, "hidden": 5}
     doc = remoting_shares.probe(remoting_shares.Asked(server="gpu1", parts=["3/4", "1/2"], **known, limit_s=60.0))
-    assert str(doc["error"]) == "turn 1: the tenant of 1/2 did not start: error: no room"
+    # two have room for one: which of them comes first is nobody's choice
+    assert re.fullmatch("turn 1: the tenant of (3/4|1/2) did not start: error: no room", str(doc["error"]))
 
 
 WORLDS = {"turns": 2, "batch": 4, "steps": 4, "inputs": 7, "hidden": 5}
