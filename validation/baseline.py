@@ -21,7 +21,7 @@ import yaml
 from validation.analysis.many import quantile
 from validation.criterion import Criterion
 from validation.errors import ConfigError
-from validation.judging.methods import METHODS
+from validation.judging.methods import figures_of
 from validation.load import Source, load_yaml
 from validation.model import Topology, VerdictDoc
 from validation.release import release
@@ -173,16 +173,9 @@ def _groups(
     """Equals of each criterion with figures that passed in two runs or more, and why others are left out."""
     found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
     for _, verdict in runs:
-        for judged in verdict.criteria:
-            entry = criteria.get(judged.id)
-            if entry is None or entry.bound.since is not None or entry.direction not in ("higher", "lower"):
-                continue
-            if not METHODS[entry.method].figures or not entry.unit:
-                continue
-            for one in judged.judgements:
-                if one.verdict == "pass" and one.value is not None and one.value > 0:
-                    key = (judged.id, one.about.kind, one.about.op)
-                    found.setdefault(key, {}).setdefault(one.subject, []).append(one.value)
+        for id_, one in figures_of(verdict, criteria):
+            if one.verdict == "pass" and one.value is not None:
+                found.setdefault((id_, one.about.kind, one.about.op), {}).setdefault(one.subject, []).append(one.value)
     groups, left_out = [], {}
     for (id_, _, op), subjects in found.items():
         group = _Group({subject: values for subject, values in subjects.items() if len(values) > 1})

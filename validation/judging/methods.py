@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
@@ -75,7 +75,7 @@ from validation.judging.training_watch import judge_training_watch
 from validation.judging.tuning import judge_tuning
 from validation.judging.values import judge_values
 from validation.judging.xid import judge_xid
-from validation.model import Judgement
+from validation.model import Judgement, VerdictDoc
 
 
 @dataclass(frozen=True)
@@ -229,3 +229,15 @@ METHODS = {
     ),
     "gpu-matrix": Method(judge_gpu_matrix, "each cell of H and all GPUs of a node is there, its data verified"),
 }
+
+
+def figures_of(verdict: VerdictDoc, criteria: Mapping[str, Criterion]) -> Iterator[tuple[str, Judgement]]:
+    """Criterion and judgement, of each quantity above zero that has a better side and a bound of the criterion's own:
+    what one run can be held against another by.
+    """
+    for judged in verdict.criteria:
+        entry = criteria.get(judged.id)
+        if entry is None or entry.bound.since is not None or entry.direction not in ("higher", "lower"):
+            continue
+        if METHODS[entry.method].figures and entry.unit:
+            yield from ((judged.id, one) for one in judged.judgements if one.value is not None and one.value > 0)

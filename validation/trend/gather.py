@@ -20,7 +20,7 @@ from statistics import NormalDist, fmean, median
 
 from validation.analysis.many import chance, holm
 from validation.criterion import Criterion
-from validation.judging.methods import METHODS
+from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
 from validation.runfiles import RunFiles
 from validation.trend.model import Drift, Line, NotOneSeries, Quantity, Trend, TrendRun
@@ -126,17 +126,11 @@ def _series(runs: Sequence[Pair], criteria: Mapping[str, Criterion]) -> dict[Key
     """Criterion, kind and case -> subject -> what each run judged."""
     found: dict[Key, _Subjects] = {}
     for index, (_, verdict) in enumerate(runs):
-        for judged in verdict.criteria:
-            entry = criteria.get(judged.id)
-            if entry is None or entry.bound.since is not None or entry.direction not in ("higher", "lower"):
-                continue
-            if not METHODS[entry.method].figures or not entry.unit:
-                continue
-            for one in judged.judgements:
-                if one.verdict in _JUDGED and one.value is not None and one.value > 0:
-                    subjects = found.setdefault((judged.id, one.about.kind, one.about.op), {})
-                    line = subjects.setdefault(one.subject, [None] * len(runs))
-                    line[index] = _Value(one.value, one.verdict == "pass")
+        for id_, one in figures_of(verdict, criteria):
+            if one.verdict in _JUDGED and one.value is not None:
+                subjects = found.setdefault((id_, one.about.kind, one.about.op), {})
+                line = subjects.setdefault(one.subject, [None] * len(runs))
+                line[index] = _Value(one.value, one.verdict == "pass")
     order = {id_: place for place, id_ in enumerate(criteria)}
     return dict(sorted(found.items(), key=lambda item: order[item[0][0]]))
 
