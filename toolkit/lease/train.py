@@ -25,6 +25,7 @@ from typing import Any
 
 from toolkit.lease.copybench import EMULATED, Cuda, CudaError, servers
 from toolkit.lease.train_gpu import Counted, Gpu, Pinned, said
+from toolkit.lease.train_keep import INTERRUPTED, TOLD, NotKept, State, Told, load, save, writable
 from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
 
 CODE = Path(__file__).parents[1] / "engine/kernels/train.ptx"
@@ -35,12 +36,15 @@ examples:
   toolkit run -n 2 -p 1/3 -- elastic-ai-train    on two thirds of GPUs elsewhere
   elastic-ai-train --batch 512 --json            one document with every loss and every step's time
   elastic-ai-train --infer --batch 1             forward passes alone: the time of each answer
+  elastic-ai-train --steps 9999 --keep work.ckpt told to end, it keeps its work; the same command again goes on
 
 reading it:
   images/s rises with --batch where what limits is the launches and the round trip of each step, which a remote GPU
   pays by the network. The last loss and the hash of the weights tell at a glance whether two runs computed the same.
 
-exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed (as with --stray) or the arguments are wrong.
+exit: 0 trained; 1 a loss was no number; 2 a CUDA call failed (as with --stray) or the arguments are wrong; 3 with
+--keep: told to end by SIGTERM or SIGUSR1 (toolkit run sends one before a lease ends), and its work is kept; by Ctrl-C
+it is kept as well, and the code 130, so that a loop that starts it again ends.
 """
 
 
@@ -59,6 +63,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
     parser.add_argument("--stray", type=_count, help="at this step write where no memory is: what do others notice?")
     parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
+    kept = "the checkpoint: written when told to end, trained on from where it is there; the losses are as without"
+    parser.add_argument("--keep", type=Path, metavar="FILE", help=kept)
+    parser.add_argument("--keep-every", type=_count, metavar="STEPS", help="also written after each so many steps")
+    slow = "milliseconds that a step takes at least, as where data come slowly (default 0)"
+    parser.add_argument("--pace", type=_count, metavar="MS", help=slow)
     parser.add_argument("--code", type=Path, default=CODE, help="other PTX with the same kernels")
     parser.add_argument("--label", default="", help="passed through to the document")
     parser.add_argument("--json", action="store_true", help="one document with all figures, for programs")
@@ -80,8 +89,11 @@ class Training:
 
     def __init__(self, cuda: Cuda, options: argparse.Namespace) -> None:
         """Take the devices; CudaError where a call fails, Unusable where the options do not fit."""
-        self.cuda, self.options, self.counted = cuda, options, Counted()
+        self.cuda, self.options, self.counted, self.told = cuda, options, Counted(), Told()
         code = _code(options.code)
+        if options.keep:
+            writable(options.keep)
+        self.opened_s = time.monotonic()  # no device was touched before
         cuda.cuInit(0)
         found = device_count(cuda)
         wanted = options.gpus or found
@@ -92,11 +104,21 @@ class Training:
         self.shape = Shape(options.inputs, options.hidden, options.classes)
         self.rows = options.batch // wanted
         self.data = batches(self.shape, options.batch, options.seed)
-        weights = first_weights(self.shape, options.seed)
+        self.of = {key: getattr(options, key) for key in ("batch", "inputs", "hidden", "classes", "seed")}
+        self.of |= {"gpus": wanted, "weights": self.shape.weights, "code": hashlib.sha256(code).hexdigest()}
+        kept = load(options.keep, self.of) if options.keep else None
+        self.losses = kept.losses if kept else []
+        self.resumed_from = len(self.losses)
+        if self.resumed_from >= options.steps:
+            raise Unusable(f"--keep {options.keep}: all of the {options.steps} steps are done; ask for more by --steps")
+        weights = kept.weights if kept else first_weights(self.shape, options.seed)
         self.gpus = [Gpu(cuda, i, code, self.counted) for i in range(wanted)]
         self.nets = [Net(gpu, self.shape, self.rows, options.batch, weights) for gpu in self.gpus]
         self.update = [net.updater(RATE, KEEP) for net in self.nets]
         self.all = self.shape.weights * FLOAT
+        if kept:
+            for net in self.nets:
+                net.put(net.moved, kept.moved)
         if wanted > 1:
             self.host = [Pinned(cuda, self.all) for _ in self.gpus]
             self.gpus[0].use()
@@ -149,17 +171,35 @@ class Training:
             total += 0.0 if infer else struct.unpack("f", net.loss_host.read(FLOAT))[0]
         return float(total / self.options.batch)
 
-    def run(self, told: Callable[[int, float, float], None]) -> dict[str, Any]:
-        """The document; `told` hears of each step: its number, loss and seconds."""
-        losses, times = [], []
-        setup = asdict(self.counted)
+    def keep(self) -> dict[str, Any]:
+        """Write the checkpoint: of one device, for all have the same weights."""
+        began, net = time.monotonic(), self.nets[0]
+        state = State(net.bytes_of(net.weights, self.all), net.bytes_of(net.moved, self.all), self.losses)
+        size = save(self.options.keep, state, self.of)
+        ended = time.monotonic()
+        return {"steps": len(self.losses), "bytes": size, "seconds": ended - began, "saved_s": ended}
+
+    def run(self, heard: Callable[[int, float, float], None]) -> dict[str, Any]:
+        """The document; `heard` hears of each step: number, loss, seconds. NotKept where its work cannot be kept."""
+        times: list[float] = []
+        setup, options, kept = asdict(self.counted), self.options, None
+        if options.keep:
+            self.told.listen()
         first = time.monotonic()
-        for number in range(self.options.steps):
+        for number in range(self.resumed_from, options.steps):
+            if self.told.at_s is not None:
+                break
             began = time.perf_counter()
-            losses.append(self.step(number))
+            self.losses.append(self.step(number))
             times.append(time.perf_counter() - began)
-            told(number, losses[-1], times[-1])
+            heard(number, self.losses[-1], times[-1])
+            if options.keep_every and len(self.losses) % options.keep_every == 0:
+                kept = self.keep()
+            if options.pace and number + 1 < options.steps:
+                self.told.rest(options.pace / 1e3 - times[-1])
         counts = {key: value - setup[key] for key, value in asdict(self.counted).items()}
+        if self.told.at_s is not None and (kept is None or kept["steps"] != len(self.losses)):
+            kept = self.keep()
         # The first step pays for what is done once: code is made ready, memory is touched.
         timed = times[1:] or times
         weights = self.nets[0].bytes_of(self.nets[0].weights, self.all)
@@ -167,22 +207,32 @@ class Training:
         known = servers(self.cuda)
         return {
             "tool": "elastic-ai-train",
-            "label": self.options.label,
+            "label": options.label,
             "host": os.uname().nodename,
             "emulated": hasattr(self.cuda.library, EMULATED) or any(server["emulated"] for server in known),
             "devices": [{"name": gpu.name, "uuid": gpu.uuid} for gpu in self.gpus],
             "servers": known,
             "gpus": len(self.gpus),
-            "infer": self.options.infer,
-            **{key: getattr(self.options, key) for key in ("steps", "batch", "inputs", "hidden", "classes", "seed")},
+            "infer": options.infer,
+            "steps": len(self.losses),
+            "planned_steps": options.steps,
+            **{key: getattr(options, key) for key in ("batch", "inputs", "hidden", "classes", "seed")},
             "weights": self.shape.weights,
-            "code_sha256": hashlib.sha256(_code(self.options.code)).hexdigest(),
-            "losses": [] if self.options.infer else losses,
+            "code_sha256": self.of["code"],
+            # all of them, those of the checkpoint first
+            "losses": [] if options.infer else self.losses,
             "weights_sha256": hashlib.sha256(weights).hexdigest(),
-            "answers_sha256": hashlib.sha256(answers).hexdigest() if self.options.infer else "",
-            "images_per_s": self.options.batch * len(timed) / sum(timed),
-            "began_s": first,  # of this machine's monotonic clock, by which programs here know when others ran
-            "step_s": times,
+            "answers_sha256": hashlib.sha256(answers).hexdigest() if options.infer else "",
+            "images_per_s": options.batch * len(timed) / sum(timed) if timed else 0.0,
+            # moments of this machine's monotonic clock, by which programs here know when others ran
+            "opened_s": self.opened_s,
+            "began_s": first,
+            "ended_s": time.monotonic(),
+            "step_s": times,  # of this run alone
+            "resumed_from": self.resumed_from,
+            "told_s": self.told.at_s,
+            "told_by": self.told.signal,
+            "kept": kept,
             **counts,
         }
 
@@ -222,7 +272,9 @@ def opening(training: Training) -> str:
 
 def ending(document: dict[str, Any]) -> str:
     """What it comes to."""
-    steps, ordered = document["steps"], sorted(document["step_s"][1:] or document["step_s"])
+    steps, ordered = len(document["step_s"]), sorted(document["step_s"][1:] or document["step_s"])
+    if not steps:
+        return f"\ntold to end ({document['told_by']}) before the first step; kept {document['steps']} steps"
     at = {p: ordered[min(len(ordered) - 1, len(ordered) * p // 100)] * 1e3 for p in (50, 99)}
     rows = [
         ("images/s", f"{document['images_per_s']:.1f}"),
@@ -237,6 +289,11 @@ def ending(document: dict[str, Any]) -> str:
     else:
         rows += [("loss", f"{document['losses'][0]:.9g} at first, {document['losses'][-1]:.9g} at last")]
         rows += [("weights", document["weights_sha256"][:16])]
+    if document["resumed_from"]:
+        rows += [("went on", f"after {document['resumed_from']} steps of a checkpoint")]
+    if document["kept"]:
+        why = f"told to end ({document['told_by']})" if document["told_by"] else "the last checkpoint"
+        rows += [("kept", f"{document['kept']['steps']} steps, {document['kept']['bytes']} bytes: {why}")]
     lines = ["", *(f"{name:17} {value}" for name, value in rows)]
     return "\n".join([*lines, *(["Emulated devices: not a GPU's figures."] if document["emulated"] else [])])
 
@@ -244,9 +301,15 @@ def ending(document: dict[str, Any]) -> str:
 def main(given: list[str] | None = None) -> int:
     """Run it; the exit code."""
     options = arguments(given)
+    if (options.keep_every and not options.keep) or (options.keep and options.infer):
+        why = (
+            "--keep with --infer: answers alone leave nothing to keep" if options.infer else "--keep-every needs --keep"
+        )
+        print(f"elastic-ai-train: {why}", file=sys.stderr)
+        return 2
     every = max(1, options.steps // 10)
 
-    def told(number: int, loss: float, seconds: float) -> None:
+    def heard(number: int, loss: float, seconds: float) -> None:
         if number % every == 0 or number == options.steps - 1:
             row = f"{number:6} {seconds * 1e3:9.3f}" + ("" if options.infer else f" {loss:12.9f}")
             print(row, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -257,11 +320,11 @@ def main(given: list[str] | None = None) -> int:
             print(opening(training), flush=True)
         if options.wait:
             told_to_begin()
-        document = training.run(told)
+        document = training.run(heard)
     except CudaError as fault:
         print(f"elastic-ai-train: {said(fault)}", file=sys.stderr)
         return 2
-    except Unusable as fault:
+    except (Unusable, NotKept) as fault:
         print(f"elastic-ai-train: {fault}", file=sys.stderr)
         return 2
     except OSError as fault:
@@ -271,7 +334,11 @@ def main(given: list[str] | None = None) -> int:
         print(f"elastic-ai-train: this driver or engine lacks a function that kernels need: {fault}", file=sys.stderr)
         return 2
     print(json.dumps(document) if options.json else ending(document))
-    return 0 if all(loss == loss and abs(loss) < 1e30 for loss in document["losses"]) else 1
+    if not all(loss == loss and abs(loss) < 1e30 for loss in document["losses"]):
+        return 1
+    if document["told_s"] is None or document["steps"] == options.steps:
+        return 0
+    return INTERRUPTED if document["told_by"] == "SIGINT" else TOLD
 
 
 if __name__ == "__main__":

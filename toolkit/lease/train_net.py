@@ -81,11 +81,7 @@ class Net:
         self.host, self.loss_host = Pinned(gpu.cuda, rows * (shape.inputs + 1) * FLOAT), Pinned(gpu.cuda, FLOAT)
         self.answers = Pinned(gpu.cuda, rows * shape.classes * FLOAT)
         gpu.cuda.cuCtxSynchronize()  # memory is zero before its stream, which waits for no other, goes on
-        start = Pinned(gpu.cuda, len(weights))
-        start.write(weights)
-        gpu.take(self.weights, start, len(weights))
-        gpu.wait()
-        gpu.cuda.cuMemFreeHost(ctypes.c_void_p(start.address))
+        self.put(self.weights, weights)
         self._prepare(all_rows)
 
     def _gemm(self, a: object, b: object, c: object, shape: tuple[int, int, int], steps: tuple[int, ...]) -> Launch:
@@ -150,6 +146,15 @@ class Net:
         self.gpu.use()
         nowhere, one = ctypes.c_uint64(NOWHERE), ctypes.c_uint(1)
         self._line("add", 1, nowhere, nowhere, one)()
+
+    def put(self, block: object, data: bytes) -> None:
+        """Bytes of the host into memory of the device."""
+        self.gpu.use()
+        host = Pinned(self.gpu.cuda, len(data))
+        host.write(data)
+        self.gpu.take(block, host, len(data))
+        self.gpu.wait()
+        self.gpu.cuda.cuMemFreeHost(ctypes.c_void_p(host.address))
 
     def bytes_of(self, block: object, size: int) -> bytes:
         """Memory of the device, for the host."""
