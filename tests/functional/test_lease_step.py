@@ -55,6 +55,8 @@ signal.signal(signal.SIGTERM, lambda *_: [os.killpg(p.pid, signal.SIGKILL) for p
 if words[first] == "python3":
     open("{folder}/pids", "w").write(" ".join(str(p.pid) for p in processes) + ".")
 codes = [p.wait() for p in processes]
+if len(groups) > 1 and options["--mpi"] == "pmix":  # as srun of 22.05 does now and then
+    signal.pause()
 sys.exit(max(code if code >= 0 else 128 - code for code in codes))
 """
 SCANCEL = """#!{python}
@@ -77,9 +79,9 @@ ends = [dataclasses.replace(end, node="gpu%d" % (1 + n)) for n in range(int(os.e
 for n, gpus in enumerate(os.environ.get("GPUS", "").split()):
     ends[n] = dataclasses.replace(ends[n], devices=end.devices * int(gpus))
 step._LOOK = os.environ.get("ELASTIC_AI_TEST_LOOK", "") + step._LOOK
-ranks.FirstFailure.__init__.__defaults__ = (3.0,)
+ranks.FirstFailure.__init__.__defaults__ = (0, 3.0)
 synced = Path(os.environ["SYNCED"]) if "SYNCED" in os.environ else None
-how = step.How(synced=synced, start=os.environ.get("START", "server"))
+how = step.How(synced=synced, start=os.environ.get("START", "server"), mpi=os.environ.get("MPI", "none"))
 say = lambda words: print(words, file=sys.stderr, flush=True)
 try:
     sys.exit(step.start_and_wait(host.this_host(), sys.argv[2:], ends, say, how=how))
@@ -269,6 +271,17 @@ def test_servers_of_unequal_numbers_of_gpus_are_one_program(lease: Running) -> N
     tells = "echo $SLURM_TASKS_PER_NODE $SLURM_NTASKS $SLURM_GPUS"
     program = run(lease, "sh", "-c", tells, SERVERS="2", GPUS="2 1", START="once")
     assert program.communicate("", timeout=90)[0].split() == ["2(x1),1(x1)", "3", "1"]
+
+
+def test_an_srun_that_never_ends_is_given_up_when_all_processes_have_ended(lease: Running) -> None:
+    """With PMIx and unequal servers; nothing of what they said is lost."""
+    ends = {"SERVERS": "2", "GPUS": "2 1", "START": "gpu", "MPI": "pmix"}
+    program = run(lease, "sh", "-c", "echo said; echo more >&2", **ends)
+    out, err = program.communicate("", timeout=60)
+    assert (program.returncode, out.split(), err.split()) == (0, ["said"] * 3, ["more"] * 3)
+    program = run(lease, "sh", "-c", "[ $RANK != 1 ] || exit 5; sleep 1", **ends)
+    out, err = program.communicate("", timeout=60)
+    assert (program.returncode, "process 1 on gpu1 ended with exit code 5" in err) == (5, True)
 
 
 def test_a_lone_colon_is_the_programs(lease: Running) -> None:

@@ -215,9 +215,10 @@ def test_unequal_servers_are_parts_of_one_step_each_with_its_own_gpus(
     monkeypatch.setattr(
         host.slurm, "run", lambda words, **_: looked.append(words) or CompletedProcess(words, 0, "", "")
     )
-    step.look(host, ends, Path("/"), "train", how=step.How(start="gpu"))
-    assert (looked[0].count(":"), looked[0].count("--gres=none"), looked[0].count("--quiet")) == (1, 2, 1)
-    assert not [word for word in looked[0] if word.startswith("--gpus")]
+    step.look(host, ends, Path("/"), "train", how=step.How(start="gpu", mpi="pmix"))
+    for words, node, tasks in zip(looked, ("gpu1", "gpu2"), (2, 1), strict=True):  # srun of several parts may never end
+        assert {f"--nodelist={node}", f"--ntasks={tasks}", "--gres=none", "--quiet", "--mpi=pmix"} <= set(words)
+        assert not [word for word in words if word == ":" or word.startswith("--gpus")]
 
 
 def test_a_launcher_of_its_own_steps_gets_no_unequal_numbers_of_three_servers(

@@ -26,6 +26,8 @@ Start = Literal["server", "gpu", "once"]
 MEET_PORT, MEET_PORTS = 24000, 8000
 #: Processes that go on when another has failed are told to end, and after so many seconds killed.
 GRACE_S = 10.0
+#: So long srun has to end when all processes have said that they have ended; usually it takes milliseconds.
+ENDS_S = 5.0
 
 #: What runs a container for a lease's owner, as root (role remoting_server, module container).
 HELPER = ("sudo", "--non-interactive", "/usr/lib/elastic-ai/lease-server/bin/container")
@@ -75,7 +77,7 @@ try:
 except OSError as fault:
     print(words[0] + ": " + fault.strerror, file=sys.stderr)
     code = 1
-if code and plan["mark"]:
+if (code or plan["ends"]) and plan["mark"]:
     os.write(2, ("%s %s %d %d\\0\\n" % (plan["mark"], name, rank, code)).encode())
 while True:
     for pid in open("/proc/self/task/%d/children" % os.getpid()).read().split():
@@ -117,6 +119,12 @@ def alone(endpoints: Sequence[LeaseEndpoint], start: Start) -> bool:
 def unequal(endpoints: Sequence[LeaseEndpoint]) -> bool:
     """Whether the servers have different numbers of GPUs."""
     return len({len(endpoint.devices) for endpoint in endpoints}) > 1
+
+
+def all_end(endpoints: Sequence[LeaseEndpoint], start: Start, mpi: str) -> int:
+    """How many processes say that they have ended, 0: only those that fail. srun of Slurm 22.05 waits twice for one
+    thread of its PMIx when a step has several parts, and then sometimes (1 of 20 to 300 times) never ends."""
+    return sum(processes(end, start) for end in endpoints) if unequal(endpoints) and mpi != "none" else 0
 
 
 def kept(argv: Sequence[str]) -> list[str]:
@@ -186,6 +194,7 @@ def plan(
         "networks": list(NETWORKS),
         "job": _as_a_job(endpoints, start, mpi),
         "mark": mark,
+        "ends": bool(all_end(endpoints, start, mpi)),
         "helper": [*HELPER, "run", endpoints[0].job, image] if image else [],
         "variables": list(variables),
     }
@@ -203,29 +212,46 @@ class _Step(Protocol):
     def kill(self) -> None:
         """All of them."""
 
+    def give_up(self) -> None:
+        """What runs them: they have ended."""
+
 
 class FirstFailure(threading.Thread):
-    """Passes on what the processes say on stderr, and ends the others when the first of them has failed: `code`."""
+    """Passes on what the processes say on stderr, and ends the others when the first of them has failed: `code`. Where
+    all say that they have ended, what runs them is waited for no longer than srun needs: `complete`."""
 
-    def __init__(self, step: _Step, mark: str, say: Callable[[str], None], grace_s: float = GRACE_S) -> None:
-        """Nothing is read yet. grace_s: between the request to end and the kill."""
+    def __init__(
+        self, step: _Step, mark: str, say: Callable[[str], None], all_end: int = 0, grace_s: float = GRACE_S
+    ) -> None:
+        """Nothing is read yet. all_end: so many processes say that they have ended; grace_s: between the request to end
+        and the kill."""
         super().__init__(daemon=True, name="first-failure")
         self.step, self.say, self.code = step, say, 0
+        self.complete, self._to_come = False, all_end
         #: With srun's label where the mark begins a line.
         words = re.escape(mark.encode())
         self._mark = re.compile(rb"(?:(?<=\n)|\A)(?: *\d+: )?" + words + rb" (\S+) (\d+) (\d+)\0\n|" + words
                                 + rb" (\S+) (\d+) (\d+)\0\n")  # fmt: skip
         self._begins = mark[:1].encode()
         self._timer = threading.Timer(grace_s, self._kill)
-        self._timer.daemon = True
+        self._gone = threading.Timer(ENDS_S, self._give_up)
+        self._timer.daemon = self._gone.daemon = True
 
     def _kill(self) -> None:
         with suppress(OSError):
             self.step.kill()
 
+    def _give_up(self) -> None:
+        self.complete = True
+        with suppress(OSError):
+            self.step.give_up()
+
     def _failed(self, match: re.Match[bytes]) -> bytes:
         node, rank, code = (word.decode(errors="replace") for word in match.groups() if word is not None)
-        if not self.code:
+        self._to_come -= 1
+        if not self._to_come:
+            self._gone.start()
+        if not self.code and int(code):
             self.code = int(code)
             self.say(f"process {rank} on {node} ended with exit code {code}; the others are ended")
             self._timer.start()
@@ -251,6 +277,7 @@ class FirstFailure(threading.Thread):
                     passes = passes[os.write(2, passes) :]
             if not data:
                 self._timer.cancel()
+                self._gone.cancel()
                 return
 
 
@@ -259,4 +286,4 @@ def through(watcher: FirstFailure | None, code: int) -> int:
     if watcher is None:
         return code
     watcher.join(GRACE_S)
-    return watcher.code or code
+    return watcher.code or (0 if watcher.complete else code)

@@ -105,16 +105,23 @@ def look(
     with ExitStack() as stack:
         mark = "-" if named or folder == Path("/") else _known_by(folder, stack)
         words = ["sh", "-c", _LOOK, "sh", str(folder), mark, *ranks.kept([program])]
-        options = ["--chdir=/", "--input=none"]
-        command_line = _steps(endpoints, everywhere, ["--quiet"], options, words, bare=True)
-        until = host.clock.monotonic() + AGAIN_S
-        while True:
-            done = host.slurm.run(command_line, timeout_s=60)
-            against = sorted({line for line in done.stdout.splitlines() if line})
-            later = done.returncode and not against and complaint_of(said(done)) in LATER
-            if not later or host.clock.monotonic() > until:
-                break
-            host.clock.sleep(AGAIN_PAUSE_S)
+        options = ["--quiet", "--chdir=/", "--input=none"]
+        # A step for each group: as parts of one step srun sometimes never ends (ranks.all_end).
+        for group in _groups(endpoints, everywhere):
+            shape = _shape(group, endpoints, everywhere, bare=True)
+            _look_on(host, ["srun", f"--jobid={endpoints[0].job}", *shape, *options, *words], named)
+
+
+def _look_on(host: Host, command_line: Sequence[str], named: bool) -> None:
+    """One step of `look`."""
+    until = host.clock.monotonic() + AGAIN_S
+    while True:
+        done = host.slurm.run(command_line, timeout_s=60)
+        against = sorted({line for line in done.stdout.splitlines() if line})
+        later = done.returncode and not against and complaint_of(said(done)) in LATER
+        if not later or host.clock.monotonic() > until:
+            break
+        host.clock.sleep(AGAIN_PAUSE_S)
     if done.returncode and against:
         hint = "; copy it there by --sync, or name one of the server's by --folder"
         hint = "" if named or " program " in against[0] else hint
@@ -138,25 +145,11 @@ def _shape(group: Sequence[LeaseEndpoint], endpoints: Sequence[LeaseEndpoint], h
     return words
 
 
-def _steps(
-    endpoints: Sequence[LeaseEndpoint],
-    how: How,
-    once: Sequence[str],
-    options: Sequence[str],
-    program: Sequence[str],
-    bare: bool = False,
-    others: Sequence[str] | None = None,
-) -> list[str]:
-    """srun's command line: one group of servers, and where their numbers of GPUs differ one for each, as parts of one
-    step: Slurm 22.05 gives such servers of a step one GPU each, and the last the rest. once: what is said once, for
-    every -Q counts; options: of each group; others: of those after the first, if they have their own."""
+def _groups(endpoints: Sequence[LeaseEndpoint], how: How) -> list[Sequence[LeaseEndpoint]]:
+    """The servers that a program starts on, in one group, and where their numbers of GPUs differ each by itself: Slurm
+    22.05 gives such servers of a step one GPU each, and the last the rest."""
     servers = endpoints[:1] if how.start == "once" else endpoints
-    groups = [[end] for end in servers] if ranks.unequal(endpoints) else [servers]
-    words = ["srun", f"--jobid={endpoints[0].job}", *once]
-    for number, group in enumerate(groups):
-        own = options if number == 0 or others is None else others
-        words += [*([":"] if number else []), *_shape(group, endpoints, how, bare), *own, *program]
-    return words
+    return [[end] for end in servers] if ranks.unequal(endpoints) else [servers]
 
 
 def command(
@@ -173,7 +166,11 @@ def command(
     where = f"--chdir={folder}"
     plan = ranks.plan(endpoints, how.start, mark, how.image, how.variables, mpi=how.mpi)
     words = ["python3", "-I", "-c", ranks.HOLD, plan, *ranks.kept(argv)]
-    return _steps(endpoints, how, ["-Q", "-Q"], [where, *heard], words, others=[where, "--input=none"])
+    found = ["srun", f"--jobid={endpoints[0].job}", "-Q", "-Q"]
+    for number, group in enumerate(_groups(endpoints, how)):  # as parts of one step
+        begins, hears = ([":"], ["--input=none"]) if number else ([], heard)
+        found += [*begins, *_shape(group, endpoints, how, bare=False), where, *hears, *words]
+    return found
 
 
 def _beside(endpoint: LeaseEndpoint, among: Sequence[LeaseEndpoint], program: Sequence[str]) -> list[str]:
@@ -202,6 +199,10 @@ class Step(subprocess.Popen[bytes]):
     def kill(self) -> None:
         """The program is killed, whatever it does: srun does so when it is told to end."""
         super().send_signal(signal.SIGTERM)
+
+    def give_up(self) -> None:
+        """srun alone is killed: the program has ended."""
+        super().send_signal(signal.SIGKILL)
 
 
 @contextmanager
@@ -270,7 +271,7 @@ def start_and_wait(
             raise
         words = command(endpoints, folder, argv, how, _in_background(), mark)
         step = Step(host, endpoints[0].job, words, how.terminal, not alone)
-        watcher = None if alone else ranks.FirstFailure(step, mark, say)
+        watcher = None if alone else ranks.FirstFailure(step, mark, say, ranks.all_end(endpoints, how.start, how.mpi))
         if watcher is not None:
             watcher.start()
         with _signals_to(step):
