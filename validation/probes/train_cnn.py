@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves
 from validation.probes import gpu_watch, train_trace
 from validation.probes.train_input import Feed, feed_of
 from validation.probes.train_networks import NETWORKS, PRODUCTS, SMALL, Missing, build
-from validation.probes.train_world import Alone, about, agree, begin_rank, join, parser_of
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of
 
 PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
@@ -352,7 +352,7 @@ def main() -> None:
         trace = report.pop("trace", None)
         lines = [train_trace.line_of(trace)] if trace else []
         print(*lines, json.dumps(report), sep="\n", flush=True)
-    world.close()
+    leave(world)
 
 
 if __name__ == "__main__":

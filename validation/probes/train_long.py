@@ -33,7 +33,7 @@ from validation.probes.train_course import Course, Diverged, Training
 from validation.probes.train_data import BadData, Pictures, look, storage_of
 from validation.probes.train_feed import Cut, Feeder
 from validation.probes.train_networks import NETWORKS, build
-from validation.probes.train_world import Alone, about, agree, begin_rank, join, parser_of
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of
 
 SEED = 20190201
 MOST_WORKERS = 16  # processes that feed a rank; "16 CPU threads enough to feed the input pipeline" (Dell EMC, 2019)
@@ -278,7 +278,7 @@ def main() -> None:
     report = train(args, torch, world)
     if world.rank == 0:
         print(json.dumps(report), flush=True)
-    world.close()
+    leave(world)
 
 
 if __name__ == "__main__":
