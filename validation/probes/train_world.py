@@ -244,9 +244,9 @@ class Ddp(Alone):
 
 
 def leave(world: Alone) -> NoReturn:
-    """The end of a rank that has said what it measured. At once: while an interpreter with torch ends, one of its threads
-    sometimes ends it by SIGABRT (seen with 1.13, "terminate called without an active exception"), and a job that has
-    done all its work has failed."""
+    """The end of a rank that has said what it measured. At once: while an interpreter with torch ends, one of its
+    threads sometimes ends it by SIGABRT (seen with 1.13, "terminate called without an active exception"), and a job
+    that has done all its work has failed."""
     world.close()
     for child in multiprocessing.active_children():  # they read pictures
         child.kill()
