@@ -129,16 +129,19 @@ SAVES = "bash -c 'trap \"sleep 2; echo saved; exit 7\" USR1; while :; do sleep 0
 
 @pytest.mark.usefixtures("nothing_left")
 def test_an_administrators_grace_reaches_the_program_while_it_has_its_gpus(pool: Lab) -> None:
-    with ThreadPoolExecutor(1) as worker:
-        running = worker.submit(run_as, pool, "alice", f"toolkit run --no-kernels -n 1 --signal USR1 -- {SAVES}")
-        leases = "toolkit lease list --all --json"
-        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
-        (lease,) = json_in(shell(pool, "head", leases))["leases"]
+    """On the client, and on the server itself."""
+    leases = "toolkit lease list --all --json"
+    with ThreadPoolExecutor(2) as worker:
+        words = [f"toolkit run -n 1 {way} --signal USR1 -- {SAVES}" for way in ("--no-kernels", "--where server")]
+        running = [worker.submit(run_as, pool, "alice", command) for command in words]
+        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"] * 2, 60)
         time.sleep(3)
-        assert "ends in 90 s" in shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
-        code, out = running.result(90)
-    assert re.search(r"ends in [4-9]\d s: the administrator ended it; the program is sent SIGUSR1", out), out
-    assert (code, "saved" in out) == (7, True)
+        for lease in json_in(shell(pool, "head", leases))["leases"]:
+            assert "ends in 90 s" in shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
+        for end in running:
+            code, out = end.result(120)
+            told = r"ends in [4-9]\d s: the administrator ended it; the program is sent SIGUSR1"
+            assert (code, "saved" in out, bool(re.search(told, out))) == (7, True, True), out
 
 
 #: What a server's keeper of leases said and when.

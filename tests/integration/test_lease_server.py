@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import Lab
 
-from tests.support.lease_lab import json_in, run_as, shell, until
+from tests.support.lease_lab import run_as, shell, until
 
 DEVICES = "/dev/shm/elastic-ai-devices"
 #: Devices that a program sees, with their UUIDs.
@@ -95,20 +95,6 @@ def test_device_files_are_closed_again_and_the_policy_holds(pool: Lab) -> None:
     finally:
         shell(pool, "gpu1", f"mv /root/server.json {conf}")
     assert (code, "lets no programs of" in out) == (75, True), out
-
-
-@pytest.mark.usefixtures("nothing_left")
-def test_an_administrators_grace_reaches_a_program_on_the_server(pool: Lab) -> None:
-    saves = "bash -c 'trap \"sleep 2; echo saved; exit 7\" USR1; while :; do sleep 0.2; done'"
-    with ThreadPoolExecutor(1) as worker:
-        running = worker.submit(run_as, pool, "alice", f"{HERE} --signal USR1 -- {saves}")
-        leases = "toolkit lease list --all --json"
-        until(lambda: [x["state"] for x in json_in(shell(pool, "head", leases))["leases"]], ["running"], 60)
-        (lease,) = json_in(shell(pool, "head", leases))["leases"]
-        time.sleep(3)
-        shell(pool, "head", f"toolkit lease release {lease['lease']} --grace 90")
-        code, out = running.result(120)
-    assert (code, "the program is sent SIGUSR1" in out, "saved" in out) == (7, True, True), out
 
 
 @pytest.mark.usefixtures("nothing_left")
