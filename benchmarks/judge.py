@@ -89,6 +89,7 @@ from toolkit.entry import COLLECTOR
 from validation.columns import Columns
 from validation.frames import read_frames
 from validation.judge import judge
+from validation.model_verdict import others
 from validation.runfiles import RunFiles
 
 gc.set_threshold(*COLLECTOR)
@@ -109,7 +110,8 @@ last = told(f"columns of {len(results)} results", last)
 verdict = judge(*documents, results)
 last = told("judged", last)
 told("all", begin)
-slow = {j.subject for c in verdict.criteria for j in c.judgements if j.verdict == "fail" and c.id.startswith("gn.")}
+bad = [j for c in verdict.criteria if c.id.startswith("gn.") for j in others(c.judgements) if j.verdict == "fail"]
+slow = {j.subject for j in bad}
 print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome}; slow: {', '.join(sorted(slow))}")
 """
 

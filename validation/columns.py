@@ -108,6 +108,11 @@ class Columns:
         found = {column.unit: column.of(line) for column in self._metrics.get(metric, ())}
         return {unit: values for unit, values in found.items() if values}
 
+    def only(self, metric: str, unit: str) -> Column | None:
+        """The samples of a metric, where all lines have them in that unit and no other."""
+        found = self._metrics.get(metric, ())
+        return found[0] if len(found) == 1 and found[0].unit == unit else None
+
     def form(self, line: int) -> str:
         """The name of the type of a line's facts: `dict` where they are plain."""
         return str(self._said["forms"][self._columns["facts"][line]])
@@ -140,6 +145,12 @@ class Stored(Result):
         for key, value in vars(Result.model_validate_json(columns.text(line), strict=True)).items():
             mine.setdefault(key, value)
         return mine[name]
+
+    @property
+    def stored(self) -> tuple[Columns, int] | None:
+        """The columns of its samples and its line (from 0) in them; None where samples stand in the result itself."""
+        mine = vars(self)
+        return None if "samples" in mine else mine["_of"]
 
     def samples_in(self, metric: str) -> Mapping[str, Sequence[float]]:
         """As of every result, from the columns."""

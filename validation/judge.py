@@ -35,6 +35,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
+from validation.model_verdict import Judgements, others
 from validation.profile import Profile
 from validation.waiver import Waiver
 
@@ -68,7 +69,7 @@ def judge(
     judged = {
         c.id: over_the_fabric(case, c, METHODS[c.method].judge(case, c))
         if c.kind is not None and case.applies(c)
-        else []
+        else ()
         for c in case.criteria
     }
     waived = apply_waivers(case, judged, waivers, day_of(info.run, info.created))
@@ -116,7 +117,7 @@ def _sign_off(outcome: str, topology: Topology) -> SignOff:
 
 
 def _verdict(
-    case: Case, criterion: Criterion, judged: list[Judgement], waived: str | None, debt: Debt
+    case: Case, criterion: Criterion, judged: Sequence[Judgement], waived: str | None, debt: Debt
 ) -> CriterionVerdict:
     """A criterion over all its subjects: the worst of them."""
 
@@ -132,7 +133,7 @@ def _verdict(
             reason_code=code,
             reason=reason,
             coverage=coverage,
-            judgements=tuple(judged),
+            judgements=judged if isinstance(judged, Judgements) else tuple(judged),
         )
 
     things = METHODS[criterion.method].counts or _SCOPES[criterion.scope]
@@ -144,21 +145,22 @@ def _verdict(
         if criterion.no_probe:
             return say("not-measured", "no-probe", criterion.no_probe, f"0 {things}")
         return say("not-measured", "not-selected", _why_not_planned(case, criterion), f"0 {things}")
-    decided = sum(j.verdict in ("pass", "fail", "waived") for j in judged)
+    rest = others(judged)
+    decided = len(judged) - len(rest) + sum(j.verdict in ("pass", "fail", "waived") for j in rest)
     coverage = f"{decided}/{len(judged)} {things}"
     for verdict in ("fail", "not-measured", "waived"):
-        worst = [j for j in judged if j.verdict == verdict]
+        worst = [j for j in rest if j.verdict == verdict]
         if worst:
             codes = Counter(j.reason_code for j in worst)
             # the first of the most frequent reasons speaks for the criterion; all stand in the judgements
             first = next(j for j in worst if codes[j.reason_code] == max(codes.values()))
             reason = f"{len(worst)} of {len(judged)} {things}: {first.subject}: {first.reason}"
             return say(first.verdict, first.reason_code, reason if len(judged) > 1 else first.reason, coverage)
-    if all(j.verdict == "not-applicable" for j in judged):
+    if len(rest) == len(judged) and all(j.verdict == "not-applicable" for j in rest):
         reason = f"{judged[0].subject}: {judged[0].reason}" if len(judged) > 1 else judged[0].reason
         return say("not-applicable", judged[0].reason_code, reason, f"{len(judged)} {things}")
     reason = f"all {len(judged)} {things} pass" if len(judged) > 1 else judged[0].reason
-    marked = [j for j in judged if j.reason_code == "remarked"]
+    marked = [j for j in rest if j.reason_code == "remarked"]
     if marked and len(judged) > 1:
         reason += f", {len(marked)} with a remark: {marked[0].subject}: {marked[0].reason}"
     return say("pass", "remarked" if marked else "within-bounds", reason, coverage)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
 from validation.model_base import Endpoint, Model, ReasonCode, SignOff, VerdictName
 
@@ -167,6 +170,61 @@ _GIVEN = set(Judgement.model_fields)
 """Of all judgements that are made; pydantic copies it with a judgement."""
 
 
+class Judgements(Sequence[Judgement]):
+    """Judgements of which those that pass are made when they are asked for: one takes 1 kB, and a fleet has millions.
+
+    Equal to any others that say the same.
+    """
+
+    @property
+    @abstractmethod
+    def others(self) -> Sequence[Judgement]:
+        """Those that are not made when they are asked for: all that do not pass, in their order, and some that do."""
+
+    def __eq__(self, other: object) -> bool:
+        """As tuples are."""
+        if not isinstance(other, (tuple, Judgements)) or len(self) != len(other):
+            return NotImplemented if not isinstance(other, (tuple, Judgements)) else False
+        return all(a == b for a, b in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        """As of a tuple."""
+        return hash(tuple(self))
+
+
+def others(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
+    """The judgements that do not pass, in their order, and among them some that do: to look for what is wrong in."""
+    return judgements.others if isinstance(judgements, Judgements) else judgements
+
+
+def _as_they_are(value: object, check: Callable[[object], object]) -> object:
+    return value if isinstance(value, Judgements) else check(value)
+
+
+def _one_by_one(value: Sequence[Judgement], write: Callable[[object], Any]) -> Any:
+    return write(tuple(value))
+
+
+class _Many:
+    """A tuple of judgements, or `Judgements` as they are; written and read as a tuple."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """JSON is read as of any tuple: a function in between would have it read into Python's lists first."""
+        ordinary = handler(source)
+        return core_schema.json_or_python_schema(
+            json_schema=ordinary,
+            python_schema=core_schema.no_info_wrap_validator_function(_as_they_are, ordinary),
+            serialization=core_schema.wrap_serializer_function_ser_schema(_one_by_one, schema=ordinary),
+        )
+
+
+if TYPE_CHECKING:
+    _Some = Sequence[Judgement]
+else:
+    _Some = Annotated[tuple[Judgement, ...], _Many]
+
+
 class CriterionVerdict(Model):
     """A criterion over all its subjects. `coverage` e.g. "12/12 pairs".
 
@@ -184,7 +242,7 @@ class CriterionVerdict(Model):
     reason_code: ReasonCode
     reason: str
     coverage: str
-    judgements: tuple[Judgement, ...] = ()
+    judgements: _Some = ()
 
 
 class Finding(Model):

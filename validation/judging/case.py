@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 
 from validation.accepted import AcceptedRates
 from validation.analysis.stats import Summary
@@ -12,6 +13,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts, TrainingFacts
 from validation.judging.denial import loss_of
+from validation.judging.shelf import Shelf
 from validation.model import (
     Bound,
     Judgement,
@@ -66,11 +68,26 @@ class Case:
 
     @cached_property
     def _serving(self) -> dict[str, list[Measurement]]:
-        found: dict[str, list[Measurement]] = {}
-        for m in self.plan.measurements:
-            for id_ in dict.fromkeys(m.criteria):
-                found.setdefault(id_, []).append(m)
-        return found
+        """Criteria that the same measurements serve have the same list: of a fleet, hundreds have."""
+        alike: dict[tuple[str, ...], list[tuple[int, Measurement]]] = {}
+        for at, m in enumerate(self.plan.measurements):
+            alike.setdefault(m.criteria, []).append((at, m))
+        groups = {criteria: [m for _, m in found] for criteria, found in alike.items()}
+        mine: dict[str, list[tuple[str, ...]]] = {}
+        for criteria in alike:
+            for id_ in dict.fromkeys(criteria):
+                mine.setdefault(id_, []).append(criteria)
+        return {
+            id_: groups[which[0]]
+            if len(which) == 1
+            else [m for _, m in sorted((one for criteria in which for one in alike[criteria]), key=itemgetter(0))]
+            for id_, which in mine.items()
+        }
+
+    @cached_property
+    def shelf(self) -> Shelf:
+        """The samples of all results, as columns."""
+        return Shelf(self.attempts)
 
     @cached_property
     def bounds(self) -> dict[str, Bound]:

@@ -14,6 +14,7 @@ from validation.facts import NodeFacts
 from validation.judging.case import Case
 from validation.judging.methods import METHODS
 from validation.model import CriterionVerdict, Judgement, Result
+from validation.model_verdict import others
 from validation.profile import Profile
 
 PASSED_SHARE = 0.5
@@ -71,7 +72,7 @@ def decide(
     for verdict in deciding:
         if verdict.id in baselines:
             continue
-        for judgement in verdict.judgements:
+        for judgement in others(verdict.judgements):
             if judgement.verdict == "not-measured" and not _excused(
                 case, judgement, verdict.owed, verdict.id in figures
             ):
@@ -106,8 +107,8 @@ def _excused(case: Case, judgement: Judgement, owed: bool, figure: bool) -> bool
 
 def _lost(case: Case, debt: Debt, deciding: Sequence[CriterionVerdict], missing: Sequence[str]) -> bool:
     """True where a planned measurement is lost that serves something owed and that no waiver excuses."""
-    excused = {e for v in deciding for j in v.judgements if j.verdict == "waived" for e in j.evidence}
-    open_ = {e for v in deciding for j in v.judgements if j.verdict == "not-measured" for e in j.evidence}
+    excused = {e for v in deciding for j in others(v.judgements) if j.verdict == "waived" for e in j.evidence}
+    open_ = {e for v in deciding for j in others(v.judgements) if j.verdict == "not-measured" for e in j.evidence}
     idle = {m.id for m in case.plan.measurements if m.criteria and set(m.criteria) <= debt.left_out.keys()}
     return any(m not in idle and (m not in excused or m in open_) for m in missing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from validation.analysis.localise import Pair, Suspect, localise
 from validation.criterion import Criterion
@@ -13,18 +13,18 @@ from validation.judging.denial import loss_of
 from validation.judging.equals import failed_rails
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
-from validation.model_verdict import CLUSTER
+from validation.model_verdict import CLUSTER, others
 
 SAID, UNTOLD = 0.95, 0.5
 """Confidence where the two ends said which of them it is, and where two ends are all that was measured."""
 
 
-def findings(case: Case, judged: dict[str, list[Judgement]]) -> tuple[Finding, ...]:
+def findings(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> tuple[Finding, ...]:
     """All findings of a run. `judged`: criterion id -> its judgements, waivers already applied."""
     found: list[Finding] = []
     for criterion in case.criteria:
-        mine = judged.get(criterion.id, [])
-        failed = [j for j in mine if j.verdict == "fail"]
+        mine = judged.get(criterion.id, ())
+        failed = [j for j in others(mine) if j.verdict == "fail"]
         if not failed:
             continue
         if criterion.scope == "pair":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from validation.criterion import Criterion
@@ -86,7 +86,7 @@ class Method:
     what the coverage counts, where that is not the criterion's scope.
     """
 
-    judge: Callable[[Case, Criterion], list[Judgement]]
+    judge: Callable[[Case, Criterion], Sequence[Judgement]]
     about: str
     figures: bool = False
     counts: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from validation.analysis.stats import Summary
 from validation.criterion import Criterion
 from validation.judging.case import Case, judgement, unusable
@@ -10,7 +12,7 @@ from validation.judging.values import judge_values
 from validation.model import Endpoint, Judgement
 
 
-def judge_mtu(case: Case, criterion: Criterion) -> list[Judgement]:
+def judge_mtu(case: Case, criterion: Criterion) -> Sequence[Judgement]:
     """One judgement for each pair: the path MTU, and where that passes the active MTU of the RDMA ports at its ends."""
     judged = judge_values(case, criterion)
     if not case.fabric.needs_rdma:

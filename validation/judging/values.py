@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
 from validation.criterion import Criterion, Limit, OfMachine
+from validation.judging.alike import FLEET, Alike, Asked, Passed, passed, within
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
@@ -132,15 +133,19 @@ def impossible(
     values: Sequence[float], unit: str, metric: str, most: float = math.inf, least: float | None = None
 ) -> str:
     """In words which samples cannot be, "" where all can: below `least` (None: what is possible), or above `most`."""
-    if unit in SHARES:
-        least, most = 0.0, 1 + 1e-6
-    elif least is None:
-        least = LEAST_US.get(metric, math.ulp(0.0))
+    least, most = _possible(unit, metric, most, least)
     if least <= min(values) and max(values) <= most:
         return ""
     wrong = [v for v in values if not least <= v <= most]
     shown = max(wrong) if min(wrong) > 0 else min(wrong)
     return f"{len(wrong)} of {len(values)} samples are implausible ({shown:.4g} {unit}); measurement rejected"
+
+
+def _possible(unit: str, metric: str, most: float, least: float | None = None) -> tuple[float, float]:
+    """Between which two a sample can be."""
+    if unit in SHARES:
+        return 0.0, 1 + 1e-6
+    return LEAST_US.get(metric, math.ulp(0.0)) if least is None else least, most
 
 
 def most_of(case: Case, bound: Bound | None, values: Sequence[float], unit: str) -> float:
@@ -152,20 +157,39 @@ def most_of(case: Case, bound: Bound | None, values: Sequence[float], unit: str)
     return bound.ceiling * (LINE_SLACK if case.topology.lab_link is None else LAB_SLACK)
 
 
-def judge_values(case: Case, criterion: Criterion) -> list[Judgement]:
+def judge_values(case: Case, criterion: Criterion) -> Sequence[Judgement]:
     """One judgement for each measurement that serves the criterion: its median, or its spread."""
-    judged = []
     by_node = criterion.bound.platform_key is not None
     bound = bound_of(case, criterion)
-    for measurement in case.serving(criterion):
-        bound = bound_of(case, criterion, measurement) if by_node else bound
-        subject, evidence = subject_of(measurement), (measurement.id,)
-        gone = unusable(case, criterion, subject, evidence, bound)
-        if gone is not None:
-            judged.append(gone)
-            continue
-        judged.append(_judge_attempts(case, criterion, measurement, subject, bound))
-    return judged
+    served = case.serving(criterion)
+
+    def judge(measurement: Measurement) -> Judgement:
+        mine = bound_of(case, criterion, measurement) if by_node else bound
+        subject = subject_of(measurement)
+        gone = unusable(case, criterion, subject, (measurement.id,), mine)
+        return gone if gone is not None else _judge_attempts(case, criterion, measurement, subject, mine)
+
+    found = None if by_node or bound is None or len(served) < FLEET else _passed(case, criterion, served, bound)
+    if bound is None or found is None:
+        return [judge(measurement) for measurement in served]
+    odd = {at: judge(served[at]) for at, good in enumerate(found.good) if not good}
+    return Alike(criterion.id, bound, served, subject_of, found, odd)
+
+
+def _passed(case: Case, criterion: Criterion, served: Sequence[Measurement], bound: Bound) -> Passed | None:
+    """Which of many measurements pass for certain, from columns; None where that cannot be told at once."""
+    unit, metric, judge = _unit(criterion), criterion.metric or "", criterion.rehearsal.judge
+    link = case.topology.lab_link
+    if unit == STEPS or criterion.bound.kind == "report" or (case.virtual and judge == "not-judged"):
+        return None
+    if judge == "lab-link" and link is not None and link.emulated:
+        return None
+    least, most = _possible(unit, metric, most_of(case, bound, (), unit))
+    count: int | list[int] = criterion.min_samples
+    if criterion.samples_asked:
+        wanted = [m.params.get(criterion.samples_asked) for m in served]
+        count = [max(criterion.min_samples, asked if isinstance(asked, int) else 0) for asked in wanted]
+    return passed(case.shelf, served, Asked(metric, unit, bound, least, most, count))
 
 
 def _judge_attempts(
@@ -302,7 +326,7 @@ def against(
             why = f"implausible value {shown}; measurement rejected"
             code, verdict = "above-ceiling", "not-measured"
         elif summary.high <= bound.maximum:
-            code, verdict, why = "within-bounds", "pass", f"{shown}, at most {bound.maximum:g} allowed"
+            code, verdict, why = "within-bounds", "pass", within(bound, value, summary.low, summary.high)
         elif summary.low > bound.maximum:
             code, verdict, why = "above-maximum", "fail", f"{shown} is above the {bound.maximum:g} allowed"
         else:
@@ -314,7 +338,7 @@ def against(
             code, verdict = "above-ceiling", "not-measured"
             why = f"{shown} is above the ceiling of {bound.ceiling:.4g}; measurement rejected"
         elif summary.low >= floor:
-            code, verdict, why = "within-bounds", "pass", f"{shown}, floor {floor:.4g}"
+            code, verdict, why = "within-bounds", "pass", within(bound, value, summary.low, summary.high)
         elif summary.high < floor:
             code, verdict, why = "below-floor", "fail", f"{shown} is below the floor of {floor:.4g}"
         else:

@@ -14,13 +14,13 @@ from validation.kinds.record import names
 from validation.model import Judgement, Measurement
 
 
-def over_the_fabric(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> list[Judgement]:
+def over_the_fabric(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> Sequence[Judgement]:
     """The judgements; one that would pass is taken back where nothing shows that its measurement left a host.
 
     A failure stays: it is one wherever the machines run. In a rehearsal the lab's own network is what is measured.
     """
     if case.virtual or not case.fabric.hypervisors:
-        return list(judged)
+        return judged
     inside = {m.id: why for m in case.serving(criterion) if (why := _inside(case, m)) is not None}
     held = []
     for judgement in judged:

@@ -30,7 +30,7 @@ class Applied:
     `notes` tell of waivers, or parts of them, without effect.
     """
 
-    judged: dict[str, list[Judgement]]
+    judged: dict[str, Sequence[Judgement]]
     whole: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     uses: list[WaiverUse] = field(default_factory=list)
@@ -41,7 +41,7 @@ def apply_waivers(
 ) -> Applied:
     """The judgements with `waivers` applied that count on the day of the run, `today`; None where that is not known."""
     unseen = unmeasured_nodes(case, judged) if waivers else {}
-    out = Applied({k: list(v) for k, v in judged.items()})
+    out = Applied(dict(judged))
     for waiver in waivers:
         covered: list[str] = []
         why = _expired(waiver, today)
@@ -96,7 +96,8 @@ def _expired(waiver: Waiver, today: datetime.date | None) -> str:
 def _one(case: Case, out: Applied, waiver: Waiver, unseen: Mapping[str, str]) -> tuple[list[str], str]:
     """Apply one waiver: the subjects that it covers, and words on what it does not cover."""
     words = f"waived by {waiver.who} on {waiver.when} until {waiver.expires}: {waiver.why}"
-    judgements = out.judged[waiver.criterion]
+    judgements = list(out.judged[waiver.criterion])
+    out.judged[waiver.criterion] = judgements
     covered: list[str] = []
     refused: dict[str, str] = {}
     nodes_of = {m.id: m.nodes for m in case.plan.measurements}

@@ -70,7 +70,7 @@ class Section:
 
     row: Row
     summary: str
-    shown: tuple[Judgement, ...]
+    shown: Sequence[Judgement]
     rest: str | None
     unfolded: bool
 

@@ -1,0 +1,66 @@
+"""The samples of a run as columns, for judging a metric over all measurements at once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+
+from validation.columns import Columns, Stored, packed
+from validation.facts import TrainingFacts
+from validation.judging.denial import loss_of
+from validation.model import Measurement, Result
+
+_ODD = 2**32 - 1
+"""Instead of a line: this measurement is looked at by itself."""
+
+
+class Shelf:
+    """The samples of a run as columns, and which measurements can be judged from them: those of a single attempt that
+    came to its end undisturbed.
+    """
+
+    def __init__(self, attempts: Mapping[str, Sequence[Result]]) -> None:
+        """`attempts`: all results of each measurement."""
+        self._where: dict[str, tuple[int, int]] = {}
+        self._lines: dict[int, tuple[Sequence[Measurement], list[tuple[Columns, array[int]]]]] = {}
+        self.parts: list[Columns] = []
+        places: dict[int, int] = {}
+        loose: list[Result] = []
+        for id_, mine in attempts.items():
+            if len(mine) != 1 or not _plain(mine[0]):
+                continue
+            stored = mine[0].stored if isinstance(mine[0], Stored) else None
+            if stored is None:
+                loose.append(mine[0])
+                continue
+            columns, line = stored
+            place = places.setdefault(id(columns), len(self.parts))
+            if place == len(self.parts):
+                self.parts.append(columns)
+            self._where[id_] = (place, line)
+        frame = packed(loose, 0, ()) if loose else None
+        if frame is not None:
+            self._where |= {result.measurement: (len(self.parts), line) for line, result in enumerate(loose)}
+            self.parts.append(Columns(frame, loose[0].run, b""))
+
+    def lines(self, served: Sequence[Measurement]) -> list[tuple[Columns, array[int]]]:
+        """Where the samples of measurements stand: of each part the line of each of them, or `_ODD`. Looked up once
+        for criteria that the very same measurements serve.
+        """
+        if id(served) not in self._lines:
+            found = [self._where.get(m.id, (_ODD, _ODD)) for m in served]
+            parts = [
+                (columns, array("I", [line if part == place else _ODD for part, line in found]))
+                for place, columns in enumerate(self.parts)
+            ]
+            self._lines[id(served)] = served, [p for p in parts if min(p[1], default=_ODD) != _ODD]
+        return self._lines[id(served)][1]
+
+
+def _plain(result: Result) -> bool:
+    return (
+        result.status == "ok"
+        and not result.error
+        and (not result.denied or not loss_of((result,)).disturbs)
+        and result.facts_of(TrainingFacts) is None
+    )
