@@ -2,7 +2,7 @@
 
 Of ten thousand nodes nearly all pass. Whether they do is decided from the columns of the metric; a judgement that
 passes is four numbers here, and made when somebody asks for it, equal to the one that judging/values.py makes. What
-may not pass, was repeated, disturbed or has samples that cannot be is left to that, measurement by measurement.
+may not pass, was repeated or has samples that cannot be is left to that, measurement by measurement.
 """
 
 from __future__ import annotations
