@@ -116,18 +116,25 @@ print(f"{verdict.planned} planned, {verdict.measured} measured: {verdict.outcome
 """
 
 
-def make_columns(run_dir: Path, nodes: int, metrics: int, each: int) -> Path:
+def make_columns(run_dir: Path, nodes: int, metrics: int, each: int, alone: bool, slow: int, count: int) -> Path:
     """A run of so many nodes with so many metrics, `each` of one measurement; columns of its results. No raw logs."""
-    from array import array
-    from itertools import accumulate
+    from collections.abc import Iterator
 
-    from tests.support.report_large import in_memory
+    from tests.support.report_large import streamed
     from validation.columns import packed
     from validation.frames import Frame, write_frames
+    from validation.model import Result
 
-    results, text = in_memory(run_dir, nodes, metrics, each)
-    ends = list(accumulate(len(line) + 1 for line in text.splitlines()))
-    frame = packed(results, 0, array("Q", ends))
+    ends: list[int] = []
+
+    def results() -> Iterator[Result]:
+        at = 0
+        for result, line in streamed(run_dir, nodes, metrics, each, alone, slow, count):
+            at += len(line)
+            ends.append(at)
+            yield result
+
+    frame = packed(results(), 0, ends)
     assert isinstance(frame, Frame)
     path = run_dir / "columns" / "own" / "results"
     write_frames(path, [frame])
@@ -155,11 +162,14 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="how often both ways of judging take turns")
     parser.add_argument("--columns", type=int, nargs=2, metavar=("NODES", "METRICS"), help="judge from columns alone")
     parser.add_argument("--each", type=int, default=1, help="metrics that one measurement gives, of --columns")
+    parser.add_argument("--alone", action="store_true", help="nothing beside these metrics, of --columns")
+    parser.add_argument("--slow", type=int, default=1, help="nodes that are slow, of --columns")
+    parser.add_argument("--samples", type=int, default=3, help="samples of each metric, of --columns")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if options.columns:
             run = options.keep or Path(folder) / "run"
-            path = make_columns(run, *options.columns, options.each)
+            path = make_columns(run, *options.columns, options.each, options.alone, options.slow, options.samples)
             subprocess.run([sys.executable, "-c", PEAK + COLUMNS, str(run), str(path)], check=True)
             return
         run = options.run or make_run(options.keep or Path(folder) / "run", options.nodes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
 from validation.frames import Frame
@@ -37,7 +37,7 @@ class Column:
         return self.values[self.ends[at - 1] if at else 0 : self.ends[at]].tolist()
 
 
-def packed(results: Sequence[Result], begin: int, ends: Sequence[int]) -> Frame | None:
+def packed(results: Iterable[Result], begin: int, ends: Sequence[int]) -> Frame | None:
     """Results as a frame; `begin` is the byte of results.jsonl at which the first line begins, `ends` where each ends.
     None where one has samples of one metric in two units: no result that a parser made has.
     """
