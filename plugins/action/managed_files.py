@@ -35,6 +35,17 @@ def spread(entry: dict[str, Any]) -> list[dict[str, Any]]:
     return named
 
 
+class Variables(dict[str, Any]):
+    """A task's variables for lookup `template`, which adds some of its own to a deep copy: a dict of its own will do.
+
+    A deep copy of all facts and all roles' variables took half of a task with templates (180 to 95 ms of CPU).
+    """
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> dict[str, Any]:
+        """Without a copy of what the variables hold."""
+        return dict(self)
+
+
 class ActionModule(ActionBase):
     """Resolves `when`, `template` and `src`; everything else goes to the module as it is."""
 
@@ -75,5 +86,5 @@ class ActionModule(ActionBase):
         lookup = self._shared_loader_obj.lookup_loader.get(
             "ansible.builtin.template", loader=self._loader, templar=self._templar
         )
-        texts: list[str] = lookup.run([template], variables=task_vars, template_vars=names)
+        texts: list[str] = lookup.run([template], variables=Variables(task_vars), template_vars=names)
         return texts[0]

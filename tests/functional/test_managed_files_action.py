@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.elastic_ai.toolkit.plugins.action import managed_files
 from tests.support.warm import ansible
 
 FILES: list[dict[str, Any]] = [
     {"path": "plain", "template": "plain.j2", "vars": {"own": "entry"}},
+    {"path": "next", "template": "next.j2"},
     {"path": "folder/", "template": ["a.conf.j2", "b.conf.j2"], "mode": "0600"},
     {"path": "code/", "src": ["{{ role_path }}/files/code/x.py", "{{ role_path }}/files/code/deep/y.py"],
      "relative_to": "{{ role_path }}/files"},
@@ -31,6 +34,7 @@ class Site:
         self.at = folder / "node"
         texts = {
             "templates/plain.j2": "{{ own }} of {{ inventory_hostname }}\n",
+            "templates/next.j2": "{{ own | default('nothing') }} {{ template_path | basename }}\n",
             "templates/a.conf.j2": "a\n",
             "templates/b.conf.j2": "b\n",
             "templates/broken.j2": "{{ nowhere }}\n",
@@ -79,6 +83,7 @@ def test_entries_are_filled_in_on_the_controller(tmp_path: Path) -> None:
     found = {str(path.relative_to(site.at)): path.read_text() for path in site.at.rglob("*") if path.is_file()}
     assert found == {
         "plain": "entry of localhost\n",
+        "next": "nothing next.j2\n",
         "folder/a.conf": "a\n",
         "folder/b.conf": "b\n",
         "code/code/x.py": "x = 1\n",
@@ -88,6 +93,14 @@ def test_entries_are_filled_in_on_the_controller(tmp_path: Path) -> None:
     }
     assert (site.at / "folder/a.conf").stat().st_mode & 0o777 == 0o600
     assert counted(site.play())["changed"] == 0
+
+
+def test_variables_of_a_template_are_not_copied_in_depth() -> None:
+    deep: dict[str, Any] = {"facts": {"many": []}}
+    copied = copy.deepcopy(managed_files.Variables(deep))
+    copied["template_path"] = "of this template alone"
+    assert copied["facts"] is deep["facts"]
+    assert set(deep) == {"facts"}
 
 
 @pytest.mark.parametrize(
