@@ -55,11 +55,12 @@ def _of(
         key = jobs.get(measurement)
         if key not in wanted or judged.value is None or judged.verdict not in ("pass", "not-applicable"):
             continue
-        model, batch, precision, ranks, hosts = key
+        model, batch, precision, framework, ranks, hosts = key
         if _same_machines(files.topology, topology, hosts):
             yield key, AcceptedRate(
                 run=run.name, verdict_sha256=files.source(VERDICT).sha256, measurement=measurement, model=model,
-                batch=batch, precision=precision, ranks=ranks, hosts=hosts, images_per_s=judged.value,
+                batch=batch, precision=precision, framework=framework, ranks=ranks, hosts=hosts,
+                images_per_s=judged.value,
             )  # fmt: skip
 
 

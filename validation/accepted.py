@@ -21,6 +21,7 @@ class AcceptedRate(Model):
     model: str
     batch: str
     precision: str
+    framework: str = ""  # what trained, where that was asked for
     ranks: int = Field(ge=1)
     hosts: tuple[str, ...]
     images_per_s: float = Field(gt=0, allow_inf_nan=False)
@@ -37,15 +38,15 @@ class AcceptedRates(Model):
         return next((rate for rate in self.rates if key(rate) == job_key(job)), None)
 
 
-Key = tuple[str, str, str, int, tuple[str, ...]]
+Key = tuple[str, str, str, str, int, tuple[str, ...]]
 
 
 def key(rate: AcceptedRate) -> Key:
-    """What makes two jobs the same: network, batch, precision, number of ranks, and the nodes in their order."""
-    return rate.model, rate.batch, rate.precision, rate.ranks, rate.hosts
+    """What makes two jobs the same: what is trained by what, number of ranks, and the nodes in their order."""
+    return rate.model, rate.batch, rate.precision, rate.framework, rate.ranks, rate.hosts
 
 
 def job_key(job: Measurement) -> Key:
     """`key` of a planned job."""
-    model, batch, precision = config_of(job)
-    return model, batch, precision, int(str(job.params["ranks"])), names(job, "hosts")
+    model, batch, precision, framework = config_of(job)
+    return model, batch, precision, framework, int(str(job.params["ranks"])), names(job, "hosts")

@@ -11,6 +11,7 @@ import click
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import lab_inventory
 from validation.probes.train_networks import NETWORKS, PRECISIONS
+from validation.suites.training_choice import FRAMEWORKS
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -38,6 +39,7 @@ def training_options(command: F) -> F:
             ("--gpus", "N,...", "Suite training: numbers of GPUs.  [default: 1, those of a server, all]"),
             ("--images", "DIR", "Suite training: pictures beside synthetic images (tn.cpu).  [default: its own]"),
             ("--dtype", "NAME,...", f"Suite training: {', '.join(PRECISIONS)}.  [default: fp16 on GPUs, else fp32]"),
+            ("--framework", "NAME", f"Suite training: {', '.join(FRAMEWORKS)}; on processors.  [default: torch]"),
             ("--data", "DIR", "Suite training: with the long test, on these pictures; toolkit train long --help."),
             ("--checkpoints", "DIR", "Suite training: for the checkpoints of the long test."),
             ("--tf-cnn-benchmarks", "PATH", "Suite training: also tf_cnn_benchmarks.py of the training container."),

@@ -120,6 +120,7 @@ def validate(
     gpus: str | None,
     dtype: str | None,
     images: str | None,
+    framework: str | None,
     data: str | None,
     checkpoints: str | None,
     tf_cnn_benchmarks: str | None,
@@ -182,12 +183,12 @@ def validate(
             "--minutes and --hours are how long the suite burn-in loads; give --suite burn-in, of a new run"
         )
     asked = {"models": models, "batches": batch, "gpus": gpus, "precisions": dtype, "data": data, "images": images}
-    asked |= {"checkpoints": checkpoints, "tf_cnn_benchmarks": tf_cnn_benchmarks}
+    asked |= {"checkpoints": checkpoints, "tf_cnn_benchmarks": tf_cnn_benchmarks, "framework": framework}
     trained: dict[str, Scalar] = {key: value for key, value in asked.items() if value is not None}
     if trained and (resume or rejudge or here):
         raise UsageFault(
-            "--models, --batch, --gpus, --dtype, --data, --images, --checkpoints and --tf-cnn-benchmarks: of a new run"
-            " of suite training over a fabric"
+            "--models, --batch, --gpus, --dtype, --data, --images, --framework, --checkpoints and --tf-cnn-benchmarks: "
+            "of a new run of suite training over a fabric"
         )
     if resume and (profile or waivers):
         raise UsageFault("--profile and --waivers are for a new run or for --rejudge")

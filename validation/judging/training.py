@@ -97,7 +97,7 @@ def _rate(case: Case, criterion: Criterion, job: Measurement) -> Summary | Judge
 def _published(case: Case, reference: Reference, job: Measurement) -> Claim | None:
     """What the documents have of this network, batch, precision and number of GPUs on the declared machine."""
     hosts = [case.nodes[name] for name in names(job, "hosts")]
-    model, batch, precision = config_of(job)
+    model, batch, precision, _ = config_of(job)
     if job.params.get("device") != "gpu" or not hosts:
         return None
     asked = {"model": model, "batch": batch, "precision": precision, "gpus": str(job.params["ranks"])}

@@ -11,20 +11,25 @@ from validation.probes.train_networks import NETWORKS, SMALL
 
 
 def config_of(m: Measurement) -> tuple[str, ...]:
-    """What a job trains: network, batch, precision. Jobs of one scale against each other, others do not."""
-    return tuple(
-        str(m.params.get(key, older)) for key, older in (("model", SMALL), ("batch", ""), ("precision", "fp32"))
-    )
+    """What a job trains, and by what: network, batch, precision, framework ("" for what the image has). Jobs of one
+    scale against each other, others do not.
+    """
+    older = (("model", SMALL), ("batch", ""), ("precision", "fp32"), ("framework", ""))
+    return tuple(str(m.params.get(key, value)) for key, value in older)
 
 
 def words_of(m: Measurement) -> str:
-    """`ResNet-50, batch 128, fp16`; "" of the small network, which is what older releases train."""
-    model, batch, precision = config_of(m)
-    if model == SMALL or model not in NETWORKS:
+    """`ResNet-50, batch 128, fp16`, with `, TensorFlow` where that trains; "" of torch's small network, which older
+    releases train.
+    """
+    model, batch, precision, framework = config_of(m)
+    by = ", TensorFlow" if framework == TENSORFLOW else ""
+    if model not in NETWORKS or (model == SMALL and not by):
         return ""
-    return f"{NETWORKS[model].title}, batch {batch}, {precision}"
+    return f"{NETWORKS[model].title}, batch {batch}, {precision}{by}"
 
 
+TENSORFLOW = "tensorflow"
 ASKED = ("model", "precision", "device", "framework", "data")
 """What a plan asks for of a training; that of an older release has not all of it."""
 

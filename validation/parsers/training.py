@@ -78,7 +78,7 @@ def as_planned(report: Mapping[str, Any], params: Mapping[str, Scalar], fields: 
     """ParseError where a job did other than planned. `fields`: of the plan, and what the report calls them."""
     for key, field in fields:
         expect(params, key, report[field], f"training: {field}")
-    for key in ("model", "precision"):
+    for key in ("model", "precision", "framework"):
         if key in report:  # older programs know one of each
             expect(params, key, report[key], f"training: {key}")
     if len(report["hosts"]) != report["world_size"]:

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves
 from validation.probes import gpu_watch, train_trace
 from validation.probes.train_input import Feed, feed_of
 from validation.probes.train_networks import NETWORKS, PRODUCTS, SMALL, Missing, build
-from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of, sums_of
 
 PATTERNS = 10
 NOISE = 0.5  # standard deviation; that of the patterns is 1
@@ -201,6 +201,14 @@ class Training:
         cuda = self.device.cuda
         return train_trace.record(self.torch, self.step, TRACED[cuda], cuda, self.world.rank == 0)
 
+    def sums(self) -> list[float]:
+        """The sum of each parameter."""
+        return sums_of(self.parameters)
+
+    def count(self) -> int:
+        """Parameters that are trained."""
+        return sum(p.numel() for p in self.parameters)
+
 
 def no_memory(torch: Any, fault: RuntimeError) -> bool:
     """True where torch, or a library below it, found no memory."""
@@ -286,9 +294,12 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
 
 
 def figures(
-    args: argparse.Namespace, torch: Any, world: Alone, training: Training, losses: list[float], seconds: list[Any]
+    args: argparse.Namespace, torch: Any, world: Alone, training: Any, losses: list[float], seconds: list[Any]
 ) -> dict[str, Any]:
-    """What all ranks measured, put together. The job is as fast as its slowest rank: of each step the largest time."""
+    """What all ranks measured, put together; `training` is this program's, or that of train_tf.
+
+    The job is as fast as its slowest rank: of each step the largest time.
+    """
     every = [
         [row[at::4] for at in range(4)] for row in world.gather(torch, [t for s in seconds[args.warmup :] for t in s])
     ]
@@ -300,7 +311,7 @@ def figures(
     }
     mean = [sum(values) / world.size for values in zip(*world.gather(torch, losses))]
     lost = next((at + 1 for at, value in enumerate(mean) if not math.isfinite(value)), 0)
-    same = agree(torch, world, training.parameters)
+    same = agree(torch, world, training.sums())
     trace = training.trace()
     return {
         "step_s": [round(s, 6) for s in slowest],
@@ -316,7 +327,7 @@ def figures(
         "loss_lost_step": lost,
         "loss_finite": not lost,
         "ranks_agree": same,
-        "parameters": sum(p.numel() for p in training.parameters),
+        "parameters": training.count(),
     }
 
 

@@ -33,7 +33,7 @@ from validation.probes.train_course import Course, Diverged, Training
 from validation.probes.train_data import BadData, Pictures, look, storage_of
 from validation.probes.train_feed import Cut, Feeder
 from validation.probes.train_networks import NETWORKS, build
-from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of
+from validation.probes.train_world import Alone, about, agree, begin_rank, join, leave, parser_of, sums_of
 
 SEED = 20190201
 MOST_WORKERS = 16  # processes that feed a rank; "16 CPU threads enough to feed the input pipeline" (Dell EMC, 2019)
@@ -242,7 +242,7 @@ def train(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
         position = training.run()
     except (CannotTrain, Diverged) as fault:  # of all ranks at the same time
         return {**told, "cannot": str(fault)}
-    same_parameters = agree(torch, world, learner.net.parameters())
+    same_parameters = agree(torch, world, sums_of(learner.net.parameters()))
     return {
         **told,
         "format": sets[0].kind,

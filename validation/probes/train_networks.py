@@ -37,6 +37,11 @@ NETWORKS = {
     "small-resnet": Network("small residual network, as ResNet", "own", "residual", 32, 10, 78_042, 86_026),
 }
 SMALL = "small"
+IN_TENSORFLOW = {
+    "inception3": "InceptionV3", "resnet50": "ResNet50", "vgg16": "VGG16", "vgg19": "VGG19",
+    "small": "plain", "small-resnet": "residual",
+}  # fmt: skip
+"""Those that train_tf.py trains, too, and what TensorFlow's applications call them."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 PRODUCTS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 """The type that matrix products and convolutions come out in, by precision."""

@@ -327,14 +327,19 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def begin_rank(args: argparse.Namespace) -> Any:
-    """Bind this rank to its job and its node's port; torch, before the rank meets the others."""
+def bind_rank(args: argparse.Namespace) -> None:
+    """Bind this rank to its job and its node's port, before it loads what meets the others."""
     # A rank must not outlive its job: not its daemon's end on this node, nor a launcher that is out of reach.
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     signal.alarm(args.time_limit_s)
     os.environ.update(word.split("=", 1) for word in args.set)
     if args.ends:
         take_device(args.transport, args.ends)
+
+
+def begin_rank(args: argparse.Namespace) -> Any:
+    """Bind this rank; torch, before the rank meets the others."""
+    bind_rank(args)
     os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     torch: Any = importlib.import_module("torch")  # by name, for the controller that reads this file has it not
     torch.set_num_threads(1)
@@ -363,8 +368,13 @@ def about(args: argparse.Namespace, torch: Any, world: Alone) -> dict[str, Any]:
     }
 
 
-def agree(torch: Any, world: Alone, parameters: Any) -> bool:
+def sums_of(parameters: Any) -> list[float]:
+    """The sum of each of torch's parameters."""
+    return [float(p.detach().double().sum()) for p in parameters]
+
+
+def agree(torch: Any, world: Alone, sums: list[float]) -> bool:
     """Whether all ranks ended with the same parameters, by the sum of each of them."""
-    checks = world.gather(torch, [float(p.detach().double().sum()) for p in parameters])
+    checks = world.gather(torch, sums)
     most = 1e-6 * max(map(abs, checks[0]))
     return all(abs(value - first) <= most for row in checks for value, first in zip(row, checks[0]))

@@ -34,6 +34,7 @@ from validation.probes.train_parts import MARK, mixed
 from validation.probes.train_trouble import trouble
 
 PROGRAM = Path(__file__).with_name("train_cnn.py")
+PROGRAM_TF = Path(__file__).with_name("train_tf.py")
 PARTS = Path(__file__).with_name("train_parts.py")
 ENTER = "/usr/local/bin/elastic-ai-training-exec"
 PYTHON = "/usr/bin/python3"
@@ -60,7 +61,7 @@ class Asked:
     model: str = SMALL  # of train_networks.NETWORKS
     precision: Literal["fp32", "tf32", "bf16", "fp16"] = "fp32"
     device: Literal["any", "cpu", "gpu"] = "any"
-    framework: Literal["auto", "horovod", "ddp"] = "auto"  # auto: Horovod where the container has it
+    framework: Literal["auto", "horovod", "ddp", "tensorflow"] = "auto"  # auto: torch, with Horovod where there is some
     launcher: Literal["mpirun", "torchrun"] = "mpirun"  # torchrun: torch's own
     torchrun: str = TORCHRUN  # which starts it on several hosts
     meet_port: int = 29542  # of ddp: where rank 0 waits for the others
@@ -82,12 +83,14 @@ Job = TypeVar("Job", bound=Asked)
 
 def program(args: Asked, framework: str) -> list[str]:
     """The training program and its arguments."""
-    words = [str(PROGRAM), "--warmup", str(args.warmup), "--steps", str(args.steps), "--batch", str(args.batch)]
+    own = PROGRAM_TF if framework == "tensorflow" else PROGRAM
+    words = [str(own), "--warmup", str(args.warmup), "--steps", str(args.steps), "--batch", str(args.batch)]
     words += ["--time-limit-s", str(args.time_limit_s), "--model", args.model, "--precision", args.precision]
     words += ["--images", args.images] if args.images != "synthetic" else []
     words += ["--data", args.data] if args.data else []
     words += ["--cores", str(args.cores)] if args.cores else []
-    return [*words, "--device", args.device, "--framework", framework]
+    words += ["--device", args.device]
+    return words if own is PROGRAM_TF else [*words, "--framework", framework]
 
 
 def command_for(args: Asked, words: Callable[[str], list[str]] | None = None) -> list[str]:
@@ -191,11 +194,16 @@ def launched(args: Job) -> Job:
 def alike(args: Asked) -> tuple[Ran | None, str | None]:
     """How it ended that the servers were asked what they have, and what is wrong; (None, None) where they can train.
 
-    Without it ranks of Horovod and of torch would wait for each other until the job's time is over.
+    Without it ranks of Horovod and of torch would wait for each other until the job's time is over. One server by
+    itself is asked where TensorFlow is wanted, which most images have not.
     """
-    if args.launcher == "torchrun" and args.framework == "horovod":
-        return Ran([], 0, "", ""), f"Horovod is asked for, and {NO_MPIRUN} to launch it"
-    if len(args.hosts) < 2 or (args.launcher == "torchrun" and not args.enter):
+    by_mpirun = {"horovod": "Horovod", "tensorflow": "TensorFlow"}.get(args.framework)
+    if args.launcher == "torchrun" and by_mpirun:
+        return Ran([], 0, "", ""), f"{by_mpirun} is asked for, and {NO_MPIRUN} to launch it"
+    if args.framework == "tensorflow" and (args.images != "synthetic" or args.cores):
+        return Ran([], 0, "", ""), "TensorFlow trains on synthetic images alone here"
+    alone = len(args.hosts) < 2 and args.framework != "tensorflow"
+    if alone or (args.launcher == "torchrun" and not args.enter):
         return None, None
     command = command_for(args)
     last = "-I" if args.launcher == "torchrun" else args.python

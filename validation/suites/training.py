@@ -83,7 +83,11 @@ def plan(request: Request) -> Part:
     images = request.words.get("images", "")
     if images and not images.startswith("/"):
         raise PlanError(f"--images {images}: the whole path is wanted, as the nodes' training containers see it")
-    training_turns.plan(request, part, choice, head, servers, across, images)
+    if choice.framework == training_choice.TORCH:
+        training_turns.plan(request, part, choice, head, servers, across, images)
+    else:
+        why = f"training in turns: {choice.framework} was asked for, and torch alone trains in turns"
+        part.leave_out(why, *request.serving(training_turns.KIND))
     collectives.plan(request, part, head, servers, host)
     if training_long.asked(request):
         training_long.plan(request, part, head, servers, across)
@@ -187,6 +191,7 @@ def _job(
             "model": config.model,
             "precision": config.precision,
             "device": device,
+            **({"framework": config.framework} if config.framework != training_choice.TORCH else {}),
         },
         criteria=tuple(c for c in criteria if c in request.serving("training-short")),
         estimated_s=estimated,

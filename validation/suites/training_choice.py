@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from validation.model import Node
-from validation.probes.train_networks import NETWORKS, PRECISIONS, SMALL
+from validation.probes.train_networks import IN_TENSORFLOW, NETWORKS, PRECISIONS, SMALL
 from validation.suites.common import PlanError
 
+TORCH, TENSORFLOW = FRAMEWORKS = ("torch", "tensorflow")
 OPTIONS = {
     "models": f"networks of a training: {', '.join(NETWORKS)}",
     "batches": "images per rank and step, several",
     "gpus": "numbers of ranks, one for each GPU",
     "precisions": f"number formats of a training: {', '.join(PRECISIONS)}",
+    "framework": f"what the short test trains with: {', '.join(FRAMEWORKS)}",
     "tf_cnn_benchmarks": "where the operator's tf_cnn_benchmarks.py is in the training container",
     "images": "a folder of pictures on the nodes, in the training container",
 }
@@ -35,10 +37,13 @@ class Config:
     model: str
     batch: int
     precision: str
+    framework: str = TORCH
 
     @property
     def prefix(self) -> str:
         """What the names of its measurements begin with; none for the small network of older releases."""
+        if self.framework != TORCH:
+            return f"{self.framework}-{self.model}-b{self.batch}-{self.precision}."
         plain = self.model == SMALL and self.precision == "fp32"
         return "" if plain and self.batch == SMALL_BATCH else f"{self.model}-b{self.batch}-{self.precision}."
 
@@ -51,17 +56,22 @@ class Choice:
     batches: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     precisions: tuple[str, ...] = ()
+    framework: str = TORCH
 
     def configs(self, servers: Sequence[Node]) -> tuple[Config, ...]:
-        """Every combination, for these GPU servers. PlanError for a batch that fits on none of their GPUs."""
+        """Every combination, for these GPU servers. PlanError for a batch that fits on none of their GPUs, and for what
+        TensorFlow does not train.
+        """
         with_gpus = on_gpus(servers)
         model, precision = ON_GPUS if with_gpus else ON_PROCESSORS
         found = [
-            Config(name, batch or (SMALL_BATCH if NETWORKS[name].library == "own" else BATCH), kind)
+            Config(name, batch or (SMALL_BATCH if NETWORKS[name].library == "own" else BATCH), kind, self.framework)
             for name in self.models or (model,)
             for kind in self.precisions or (precision,)
             for batch in self.batches or (0,)
         ]
+        if self.framework == TENSORFLOW:
+            _in_tensorflow(found, with_gpus)
         for config in found:
             if not with_gpus and config.precision in ("tf32", "fp16"):
                 raise PlanError(
@@ -85,6 +95,7 @@ def read(options: Mapping[str, str]) -> Choice:
         precisions=_each(
             options.get("precisions", ""), "--dtype", lambda word: _known(word, PRECISIONS, "number format")
         ),
+        framework=_known(options.get("framework", TORCH), FRAMEWORKS, "framework"),
     )
 
 
@@ -112,6 +123,20 @@ def least_bytes(config: Config) -> float:
     size = 2 if config.precision in ("bf16", "fp16") else 4
     images = 3 * network.side**2 * 4
     return config.batch * (images + size * network.kept) + 12 * network.parameters
+
+
+def _in_tensorflow(configs: Sequence[Config], with_gpus: bool) -> None:
+    """PlanError for what the image's TensorFlow, which is without CUDA, does not train."""
+    if with_gpus:
+        raise PlanError(
+            "--framework tensorflow: it trains on processors, and the inventory declares GPUs; on those TensorFlow "
+            "trains by --tf-cnn-benchmarks, in an image of the site's own"
+        )
+    for config in configs:
+        if config.model not in IN_TENSORFLOW:
+            raise PlanError(
+                f"--framework tensorflow: {config.model} is none of its networks; there are: {', '.join(IN_TENSORFLOW)}"
+            )
 
 
 def _fits(config: Config, servers: Sequence[Node]) -> None:
