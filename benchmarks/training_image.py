@@ -47,7 +47,8 @@ def rendered(name: str) -> str:
     """A template of the role with its defaults."""
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     wanted = [f"{key}=={release()[key]}" for key in ("torch", "torchvision", "timm")]
-    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
+    loader = jinja2.FileSystemLoader(ROLE / "templates")
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, loader=loader)
     template = environment.from_string((ROLE / "templates" / name).read_text())
     return template.render({**defaults, "horovod_wheels": "", "__horovod_wheels_wanted": wanted})
 

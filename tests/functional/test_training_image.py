@@ -74,6 +74,17 @@ def pulled(found: dict[str, Any]) -> dict[str, Any]:
     return case("image", recording={"commands": commands}, horovod_image=READY)
 
 
+def built(found: dict[str, Any]) -> dict[str, Any]:
+    """A head that has made an image with TensorFlow, and finds this in it."""
+    made = pulled(found)
+    del made["common"]["horovod_image"]
+    return {
+        **made,
+        "server": {"bom": {"gpu_count": 0}},
+        "common": {**made["common"], "told_hosts": ["head1"], "told_facts": BOOKWORM, "horovod_with_tensorflow": True},
+    }
+
+
 def has(horovod: str) -> dict[str, Any]:
     """A node that has all, and an image with this Horovod."""
     record = {"reference": READY, "digest": "sha256:12", "versions": {**VENDOR, "horovod": horovod}}
@@ -94,7 +105,16 @@ def cases(wheels: Path) -> dict[str, dict[str, Any]]:
     """All that is run, in one process, for starting Ansible takes longer than each of them."""
     doca = {"horovod": SET, "ofed": {"provider": "doca"}}
     index, proxy = "https://mirror.example/simple", "http://proxy.example:3128"
+    processors = {"facts": BOOKWORM, "server": {"bom": {"gpu_count": 0}}}
     return {
+        "tensorflow": case(**processors, horovod_with_tensorflow=True, horovod_pip_index=index),
+        "tensorflow of wheels": case(**processors, horovod_with_tensorflow=True, horovod_wheels=str(wheels)),
+        "tensorflow on GPUs": case("present", horovod_with_tensorflow=True),
+        "no tensorflow": case(
+            "present", **processors, horovod_with_tensorflow=True, stack_set={"horovod": {"version": "0.28.1"}}
+        ),
+        "image without TensorFlow": built({**VENDOR, "horovod": "0.28.1", "tensorflow": ""}),
+        "image with TensorFlow": built({**VENDOR, "horovod": "0.28.1", "tensorflow": "2.15.1"}),
         "gpus": case(),
         "site": case(horovod_pip_index=index, horovod_pip_proxy=proxy, horovod_build_jobs=3),
         "doca": case(stack_set=doca),
@@ -212,6 +232,27 @@ def test_servers_without_gpus_keep_the_image_for_processors(done: dict[str, Ran]
     assert done["debian"].tags != none.tags
 
 
+def test_tensorflow_goes_into_an_image_for_processors_where_it_is_asked_for(done: dict[str, Ran]) -> None:
+    none, ran, wheels = done["none"].files, done["tensorflow"], done["tensorflow of wheels"].files
+    assert not ran.failed, ran.said
+    assert f" tensorflow-cpu=={SET['tensorflow']}" in ran.files["Dockerfile.packages"]
+    assert "HOROVOD_WITH_TENSORFLOW=1" in ran.files["Dockerfile.builder"]
+    assert "HOROVOD_WITH_PYTORCH=1" in ran.files["Dockerfile.builder"]
+    assert "PIP_INDEX_URL=https://mirror.example/simple" in ran.files["make-packages"]
+    assert "/etc/ssl/certs/ca-certificates.crt" in {call["args"].get("src") for call in ran.of("copy")}
+    assert "--no-index --find-links /wheels tensorflow-cpu" in wheels["Dockerfile.packages"]
+    assert "COPY wheels" not in wheels["Dockerfile.packages"].rpartition("\nFROM ")[2]
+    assert done["tensorflow"].tags != done["none"].tags
+    assert not re.search("tensorflow-cpu|index|AS system", none["Dockerfile.packages"] + none["make-packages"])
+    assert "HOROVOD_WITHOUT_TENSORFLOW=1" in none["Dockerfile.builder"]
+
+
+def test_an_image_whose_horovod_does_not_load_with_tensorflow_is_none(done: dict[str, Ran]) -> None:
+    said = " ".join(done["image without TensorFlow"].said.split())
+    assert "Horovod does not load with TensorFlow" in said
+    assert not done["image with TensorFlow"].failed, done["image with TensorFlow"].said
+
+
 def test_the_tag_follows_what_is_in_the_image_and_nothing_else(done: dict[str, Ran]) -> None:
     same = [done[name].tags for name in ("gpus", "site", "doca", "debian")]
     assert all(len(tags) == 1 and tags == same[0] for tags in same)
@@ -254,11 +295,13 @@ def runs(dockerfile: str) -> list[str]:
     return [line.removeprefix("RUN ") for line in joined.splitlines() if line.startswith("RUN ")]
 
 
-@pytest.mark.parametrize("name", ["gpus", "wheels"])
-def test_every_step_is_a_program_that_a_shell_understands(done: dict[str, Ran], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "count"), [("gpus", 6), ("wheels", 6), ("none", 3), ("tensorflow", 4), ("tensorflow of wheels", 4)]
+)
+def test_every_step_is_a_program_that_a_shell_understands(done: dict[str, Ran], name: str, count: int) -> None:
     files = done[name].files
     steps = [step for file in ("Dockerfile.packages", "Dockerfile.builder") for step in runs(files[file])]
-    assert len(steps) == 6
+    assert len(steps) == count
     for step in steps:
         checked = subprocess.run(["sh", "-n", "-c", step], capture_output=True, text=True, check=False)
         assert checked.returncode == 0, step + checked.stderr
@@ -337,6 +380,8 @@ def test_horovod_is_built_with_nccl_and_the_standards_of_today(done: dict[str, R
         ("el", "only a Debian or Ubuntu node can bootstrap"),
         ("no torch", "names no torch for these GPUs"),
         ("processors on Ubuntu", "only a Debian node can bootstrap"),
+        ("tensorflow on GPUs", "TensorFlow goes into an image for processors alone"),
+        ("no tensorflow", "this stack release names no TensorFlow"),
     ],
 )
 def test_what_cannot_be_built_is_said_first(done: dict[str, Ran], name: str, words: str) -> None:

@@ -258,9 +258,13 @@ def test_the_result_names_the_rank_that_died(tmp_path: Any) -> None:
 
 
 def told(*said: str) -> list[dict[str, str]]:
-    """`gpu1 2.14.1 0.28.1`: a host and its torch, Horovod and TensorFlow; `-`: it has none."""
-    rows = [[word.replace("-", "") for word in one.split()] for one in said]
-    return [dict(zip(("host", "torch", "horovod", "tensorflow"), row, strict=True)) for row in rows]
+    """`gpu1 2.14.1 0.28.1 2.15.1`: a host and its torch, Horovod and TensorFlow; `-`: none; `+`: Horovod has both."""
+    rows = [[word.replace("-", "") for word in one.rstrip("+").split()] for one in said]
+    found = [dict(zip(("host", "torch", "horovod", "tensorflow"), row, strict=True)) for row in rows]
+    return [
+        {**one, "horovod_tensorflow": one["horovod"] * text.endswith("+")}
+        for one, text in zip(found, said, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -274,6 +278,27 @@ def told(*said: str) -> list[dict[str, str]]:
         (("gpu1 - - -", "gpu2 - - -"), "auto", "no torch in the training container of gpu1, gpu2"),
         (("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"), "horovod", "Horovod is asked for, and the image of gpu1 has none"),
         (("gpu1 2.14.1 - -", "gpu2 2.14.1 - -"), "auto", ""),
+        (("gpu1 2.14.1 0.28.1 2.15.1+", "gpu2 2.14.1 0.28.1 2.15.1"), "auto", ""),
+        (("gpu1 2.14.1 0.28.1 2.15.1+", "gpu2 2.13.0 0.28.1 2.15.1+"), "tensorflow", ""),
+        (("gpu1 - 0.28.1 2.15.1+",), "tensorflow", ""),
+        (
+            ("gpu1 2.14.1 0.28.1 2.15.1+", "gpu2 2.14.1 0.28.1 -"),
+            "tensorflow",
+            "mixed frameworks: gpu1 has tensorflow 2.15.1 and Horovod for TensorFlow 0.28.1, "
+            "gpu2 has no tensorflow and no Horovod for TensorFlow; every server needs the same image",
+        ),
+        (
+            ("gpu1 2.14.1 0.28.1 2.15.1+", "gpu2 2.14.1 0.28.1 2.15.1"),
+            "tensorflow",
+            "gpu2 has no Horovod for TensorFlow",
+        ),
+        (
+            ("gpu1 2.14.1 0.28.1 -", "gpu2 2.14.1 0.28.1 -"),
+            "tensorflow",
+            "no TensorFlow in the training container of gpu1, gpu2; a training image with it is made by "
+            "horovod_with_tensorflow",
+        ),
+        (("gpu1 2.14.1 0.28.1 2.15.1",), "tensorflow", "Horovod in the training container of gpu1 is not built for"),
     ],
 )
 def test_what_keeps_nodes_from_training_together(said: tuple[str, ...], framework: str, words: str) -> None:

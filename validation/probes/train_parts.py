@@ -61,7 +61,7 @@ def mixed(said: list[dict[str, str]], framework: str = "auto") -> str:
 
 def _without_tensorflow(said: list[dict[str, str]]) -> str:
     hosts = ", ".join(one["host"] for one in said)
-    what = "a training image with it is made by horovod_tensorflow"
+    what = "a training image with it is made by horovod_with_tensorflow"
     if not said[0]["tensorflow"]:
         return f"no TensorFlow in the training container of {hosts}; {what}"
     if not said[0]["horovod_tensorflow"]:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import platform
 import re
@@ -50,6 +51,18 @@ def horovod_nccl() -> bool:
         return False
 
 
+def tensorflow_version() -> str:
+    """Release of TensorFlow if Horovod loads with it and MPI."""
+    if importlib.util.find_spec("tensorflow") is None:
+        return ""
+    try:
+        if not importlib.import_module("horovod.tensorflow").mpi_built():
+            return ""
+        return str(importlib.import_module("tensorflow").__version__)
+    except (ImportError, OSError):
+        return ""
+
+
 def pip_package(name: str) -> str:
     """Version of an installed Python package."""
     try:
@@ -75,6 +88,7 @@ print(
             **torch_versions(),
             "horovod": horovod_version(),
             "horovod_nccl": horovod_nccl(),
+            "tensorflow": tensorflow_version(),
             "torchvision": pip_package("torchvision"),
             "timm": pip_package("timm"),
             "openmpi": first(r"\(Open MPI\)\s+(\S+)", said("mpirun", "--version")),
