@@ -47,6 +47,27 @@ def test_four_recorded_jobs_of_one_are_no_job_of_four() -> None:
         parse("training-short", document, ASKED)
 
 
+# On processors, whose precision and step size were changed for it: one rate of 1e8, one autocast for a GPU that is not
+# there, which torch turns into none with a warning.
+ONE_NODE = {**ASKED, "ranks": 2}
+
+
+def test_a_recorded_loss_that_is_none_from_the_third_step_is_refused_with_the_step() -> None:
+    document = recorded("nan.json")
+    assert "had a loss that is not a number from step 3 of 23 on" in document["error"]
+    with pytest.raises(ParseError, match="from step 3 of 23 on"):
+        parse("training-short", document, ONE_NODE)
+    with pytest.raises(ParseError, match="the loss is not finite from step 3 on"):
+        parse("training-short", {**document, "error": None}, ONE_NODE)  # by the report alone
+
+
+def test_a_recorded_job_in_fp16_that_ran_as_fp32_is_refused() -> None:
+    document = recorded("fp16.json")
+    assert "CUDA is not available.  Disabling" in document["stderr"]
+    with pytest.raises(ParseError, match="fp16 was asked for, and there were 4 of 4 products in float32"):
+        parse("training-short", document, {**ONE_NODE, "precision": "fp16"})
+
+
 def test_recorded_images_that_differ_are_named() -> None:
     assert recorded("mixed.json")["error"].startswith(
         "mixed frameworks: gpu1 has horovod 0.28.1, gpu2 has no horovod; every server needs the same image"

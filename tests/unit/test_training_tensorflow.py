@@ -18,11 +18,14 @@ from tests.support.site import hardware, lab
 from tests.unit.test_training_choice import V100, planned
 from toolkit.cli import cli
 from validation.accepted import AcceptedRate, AcceptedRates
-from validation.kinds import job_for
+from validation.facts import TrainingFacts
+from validation.kinds import job_for, parse
 from validation.kinds.training import config_of, words_of
 from validation.model import Measurement, Plan
+from validation.parsers.common import ParseError
 from validation.probes import train_parts, train_tf, training_short
 from validation.probes.asked import make
+from validation.probes.train_networks import NETWORKS
 from validation.suites import PlanError
 
 DATA = Path(__file__).parents[1] / "data" / "training"
@@ -154,3 +157,40 @@ def test_the_program_without_tensorflow_reports_that_alone() -> None:
     report = training_short.report_of(ran.stdout)
     assert report["cannot"] == "no TensorFlow with Horovod is in this image: No module named 'tensorflow'"
     assert "was not trained: no TensorFlow with Horovod" in str(training_short.wrong(asked(), report))
+
+
+PARAMS = {
+    "ranks": 2, "ranks_per_node": 2, "warmup": 3, "steps": 20, "batch": 16, "model": "small", "precision": "fp32",
+    "device": "cpu", **TF,
+}  # fmt: skip
+
+
+def recorded() -> Any:
+    return json.loads((DATA / "tensorflow.json").read_text())
+
+
+def test_a_recorded_job_of_two_ranks_is_read_as_one_of_torch() -> None:
+    document = recorded()
+    assert document["error"] is None
+    samples, facts = parse("training-short", document, PARAMS)
+    assert isinstance(facts, TrainingFacts)
+    assert (facts.framework, facts.tensorflow, facts.horovod, facts.torch) == ("tensorflow", "2.15.1", "0.28.1", "")
+    assert (facts.parameters, facts.products, facts.launcher, facts.mpi) == (
+        NETWORKS["small"].parameters, {"float32": 4}, "mpirun", "4.1.4",
+    )  # fmt: skip
+    counted = {name: [s.value for s in samples if s.metric == name] for name in ("images_per_s", "loss")}
+    assert len(counted["images_per_s"]) == 20
+    assert len(counted["loss"]) == 23
+    assert counted["loss"][-1] < counted["loss"][0] / 5, "it learned"
+    assert facts.allreduce_by == "waits"
+    assert facts.allreduce_s is not None
+    assert facts.compute_s is not None
+    steps = [32 / rate for rate in counted["images_per_s"]]
+    assert 0 < facts.allreduce_s + facts.compute_s < 1.05 * sum(steps) / len(steps)
+
+
+def test_a_job_of_torch_is_none_of_tensorflow() -> None:
+    document = json.loads((DATA / "vendor.json").read_text())
+    asked = {**PARAMS, "ranks": 4}
+    with pytest.raises(ParseError, match="framework: tensorflow planned, but the tool reports ddp"):
+        parse("training-short", document, asked)

@@ -212,8 +212,7 @@ def alike(args: Asked) -> tuple[Ran | None, str | None]:
         head[head.index("-np") + 1] = str(len(args.hosts))
     head[head.index("-H") + 1] = ",".join(f"{host.rpartition(':')[0]}:1" for host in args.hosts)
     words = [*head, *([args.python] if args.launcher == "mpirun" else []), "-I", str(PARTS)]
-    environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
-    ran = run_tool(in_container(args.enter, words) if args.enter else words, env=environment)
+    ran = run_tool(in_container(args.enter, words) if args.enter else words, env=_environment(args))
     if ran.returncode:
         return ran, None
     try:
@@ -224,6 +223,13 @@ def alike(args: Asked) -> tuple[Ran | None, str | None]:
     except (ValueError, KeyError, TypeError) as fault:
         return ran, f"what the servers train with cannot be read: {type(fault).__name__}: {fault}"
     return (ran, why) if why else (None, None)
+
+
+def _environment(args: Asked) -> dict[str, str]:
+    """Without a container torch needs what whoever started this has set for it, as where CUDA's libraries are."""
+    if not args.enter:
+        return dict(os.environ)
+    return {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
 
 
 def report_of(stdout: str) -> dict[str, Any]:
@@ -276,11 +282,7 @@ def train(
     """
     command = command_for(args, words)
     command = in_container(args.enter, command) if args.enter else command
-    # without a container its torch needs what whoever started this has set for it, as where CUDA's libraries are
-    environment = dict(os.environ)
-    if args.enter:
-        environment = {"PATH": os.environ.get("PATH", MIN_PATH), "HOME": os.environ.get("HOME", "/")}
-    ran = run_tool(command, env=environment)
+    ran = run_tool(command, env=_environment(args))
     if ran.returncode != 0:
         return ran, {}, None
     try:
