@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves
 
 from validation.probes.train_cnn import LEARNING_RATE, MOMENTUM, NOISE, PATTERNS, WEIGHT_DECAY, figures, say_who
 from validation.probes.train_networks import IN_TENSORFLOW, NETWORKS, SMALL, Missing, Network
-from validation.probes.train_world import TEXT_BYTES, Alone, bind_rank, launcher, parser_of
+from validation.probes.train_world import TEXT_BYTES, Alone, bind_rank, launcher, leave, parser_of
 
 PRODUCTS_OF = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 """Operations of a graph that are products; what type they come out in is the witness of the precision."""
@@ -279,7 +279,7 @@ def main() -> None:
     if ranks.rank == 0:
         report.pop("trace", None)
         print(json.dumps(report), flush=True)
-    ranks.close()
+    leave(ranks)
 
 
 if __name__ == "__main__":
