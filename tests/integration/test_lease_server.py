@@ -215,3 +215,29 @@ def test_a_program_in_a_container_has_the_folder_the_gpus_and_its_users_rights(p
         )
     finally:
         shell(pool, "gpu1", "docker image rm -f elastic-ai-test:1; rm -rf /var/tmp/alices /var/tmp/roots")
+
+
+#: Each process's rank, world size and the sum over all of their ranks, by torch's own launcher's variables.
+MEETS = """
+import os, torch, torch.distributed as d
+d.init_process_group("gloo")
+found = torch.tensor([d.get_rank()])
+d.all_reduce(found)
+print("met", d.get_rank(), d.get_world_size(), int(found), flush=True)
+d.barrier()
+os._exit(0)
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.usefixtures("nothing_left")
+def test_torch_meets_over_unequal_servers_by_torchrun_and_as_a_process_for_each_gpu(pool: Lab) -> None:
+    """In the site's training image, which is on both servers."""
+    images = shell(pool, "gpu1", "docker images --format '{{.Repository}}:{{.Tag}}'").split()
+    (image,) = [name for name in images if "/horovod:" in name]
+    there = f"{HERE} -n 5 --folder / --image {image}"
+    alone = f"python3 -c {shlex.quote(MEETS)}"
+    for words in (f"-- python3 -m torch.distributed.run --no-python {alone}", f"--start gpu -- {alone}"):
+        code, out = run_as(pool, "alice", f"{there} {words}")
+        met = sorted(line.split()[1:] for line in out.splitlines() if line.startswith("met "))
+        assert (code, met) == (0, [[str(rank), "5", "10"] for rank in range(5)]), out
