@@ -68,7 +68,7 @@ PROBED = {
 }
 PROBED |= {"tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "pf.lossless", "pf.rdmaport", "pf.memlock", "pf.ibfabric"}
 PROBED |= {"rm.isolate", "rm.memory", "rm.matrix", "rm.copy", "rm.roundtrip", "op.util", "op.leased"}
-PROBED |= {"rm.same", "rm.ratio", "rm.batch", "rm.fraction", "rm.scale", "rm.infer"}
+PROBED |= {"rm.same", "rm.ratio", "rm.batch", "rm.fraction", "rm.scale", "rm.infer", "rm.model"}
 PROBED |= {"rm.layout", "rm.noise", "rm.fault", "rm.noreboot", "rm.unchanged"}
 
 

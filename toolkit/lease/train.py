@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.lease.copybench import EMULATED, Cuda, CudaError, servers
+from toolkit.lease.train_costs import costs
 from toolkit.lease.train_gpu import Counted, Gpu, Pinned, said
 from toolkit.lease.train_keep import INTERRUPTED, TOLD, NotKept, State, Told, load, save, writable
 from toolkit.lease.train_net import FLOAT, KINDS, Net, Shape, batches, first_weights
@@ -62,6 +63,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of weights and images (default 1)")
     parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
     parser.add_argument("--stray", type=_count, help="at this step write where no memory is: what do others notice?")
+    parser.add_argument("--costs", action="store_true", help="with --json, of a training on one GPU: what its calls cost too")
     parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
     kept = "the checkpoint: written when told to end, trained on from where it is there; the losses are as without"
     parser.add_argument("--keep", type=Path, metavar="FILE", help=kept)
@@ -99,6 +101,8 @@ class Training:
         wanted = options.gpus or found
         if wanted > found:
             raise Unusable(f"--gpus {wanted}: {found} {'is' if found == 1 else 'are'} visible here")
+        if options.costs and (wanted > 1 or options.infer or options.keep):
+            raise Unusable("--costs are of a whole training on one GPU (--gpus 1)")
         if options.batch % wanted:
             raise Unusable(f"--batch {options.batch} is not a multiple of {wanted}, the number of GPUs that share it")
         self.shape = Shape(options.inputs, options.hidden, options.classes)
@@ -119,6 +123,7 @@ class Training:
         if kept:
             for net in self.nets:
                 net.put(net.moved, kept.moved)
+        self.waits: list[float] = []
         if wanted > 1:
             self.host = [Pinned(cuda, self.all) for _ in self.gpus]
             self.gpus[0].use()
@@ -165,9 +170,12 @@ class Training:
                 update()
                 gpu.give(net.loss_host, net.loss, FLOAT)
         total = 0.0
-        for gpu, net in zip(self.gpus, self.nets):
+        began = time.perf_counter()
+        for gpu in self.gpus:
             gpu.use()
             gpu.wait()
+        self.waits.append(time.perf_counter() - began)
+        for net in self.nets:
             total += 0.0 if infer else struct.unpack("f", net.loss_host.read(FLOAT))[0]
         return float(total / self.options.batch)
 
@@ -178,6 +186,10 @@ class Training:
         size = save(self.options.keep, state, self.of)
         ended = time.monotonic()
         return {"steps": len(self.losses), "bytes": size, "seconds": ended - began, "saved_s": ended}
+
+    def costs(self, counts: dict[str, int], steps: int) -> dict[str, Any]:
+        """Of the calls of a step, by what so many steps counted."""
+        return costs(self.gpus[0], self.nets[0], counts["launches"] // steps)
 
     def run(self, heard: Callable[[int, float, float], None]) -> dict[str, Any]:
         """The document; `heard` hears of each step: number, loss, seconds. NotKept where its work cannot be kept."""
@@ -233,7 +245,9 @@ class Training:
             "told_s": self.told.at_s,
             "told_by": self.told.signal,
             "kept": kept,
+            "wait_s": self.waits,  # of each step's time: the synchronisation at its end
             **counts,
+            **({"costs": self.costs(counts, len(times))} if options.costs else {}),
         }
 
 

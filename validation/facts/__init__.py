@@ -69,7 +69,7 @@ from validation.facts.remoting_neighbours import (
     TenantRun,
 )
 from validation.facts.remoting_shares import SharesFacts, ShareTurn, TenantRate
-from validation.facts.remoting_train import RemoteTrainFacts, TrainRun
+from validation.facts.remoting_train import CallCosts, RemoteTrainFacts, TrainRun
 from validation.facts.remoting_unchanged import ClientState, UnchangedFacts, WayRun
 from validation.facts.remoting_worlds import World, WorldsFacts
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
@@ -89,6 +89,7 @@ __all__ = [
     "BootIds",
     "BurnDevice",
     "BurnFacts",
+    "CallCosts",
     "Carrier",
     "CheckOutcome",
     "ClientState",

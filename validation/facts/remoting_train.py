@@ -14,9 +14,22 @@ from validation.model_base import Model
 Way = Literal["native", "remote"]
 
 
+class CallCosts(Model):
+    """Microseconds of the calls of a step, each kind by itself, in the middle of `rounds`: of the synchronisation
+    alone; of the others with the synchronisation behind them, which are as many launches and bytes as a step has.
+    """
+
+    rounds: Count = Field(ge=1)
+    synchronisation_us: Positive
+    launches_us: Positive
+    to_device_us: Positive
+    from_device_us: Positive
+
+
 class TrainRun(Model):
     """One job of elastic-ai-train. images_per_s: of each step but the first, which pays for what is done once. losses:
-    of each step. weights_sha256: of the weights at its end. The counts are of the whole job.
+    of each step. weights_sha256: of the weights at its end. The counts are of the whole job. wait_us: of a step, in its
+    last synchronisation, in the middle; costs: of its calls; None where the program's release did not tell.
     """
 
     way: Way
@@ -30,6 +43,8 @@ class TrainRun(Model):
     bytes_to_devices: Count
     bytes_from_devices: Count
     synchronisations: Count
+    wait_us: Positive | None = None
+    costs: CallCosts | None = None
 
 
 class RemoteTrainFacts(Remoting):

@@ -51,6 +51,7 @@ from validation.judging.rdma import judge_rdma, judge_works
 from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.remoting_infer import judge_remote_infer
+from validation.judging.remoting_model import judge_remote_model
 from validation.judging.remoting_neighbours import judge_remote_noise
 from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
@@ -214,6 +215,9 @@ METHODS = {
     ),
     "remote-infer": Method(
         judge_remote_infer, "answers of a network natively and through the engine, by batch", counts="batches"
+    ),
+    "remote-model": Method(
+        judge_remote_model, "the ratio predicted from counts and costs of calls over the measured one", counts="batches"
     ),
     "remote-noise": Method(
         judge_remote_noise, "a tenant's training beside a neighbour that does its worst over the same alone"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
 
 from validation.facts import RemoteTrainFacts
@@ -133,4 +134,27 @@ def _run(report: Mapping[str, Any], turn: int, way: str, batch: int) -> dict[str
         "losses": losses,
         "weights_sha256": report["weights_sha256"],
         **{key: report[key] for key in COUNTS},
+        **_costs(report, times, what),
     }
+
+
+def _costs(report: Mapping[str, Any], times: list[float], what: str) -> dict[str, Any]:
+    """What the calls of a step cost and how long it waited, where the program's release tells; ParseError where the
+    calls are not as many as a step's, or the waiting is no part of the steps.
+    """
+    if "costs" not in report:
+        return {}
+    said, steps = report["costs"], len(times)
+    of_a_step = {"launches_each": "launches", "bytes_to_device": COUNTS[1], "bytes_from_device": COUNTS[2]}
+    for key, counted in of_a_step.items():
+        if count(said[key], f"{what}: {key} of the costs") * steps != report[counted]:
+            raise ParseError(f"{what}: costs of {short(said[key])} {key}: not those of a step")
+    kinds = ("synchronisation", "launches", "to_device", "from_device")
+    found = {kind: [number(value, f"{what}: cost of {kind}") for value in said[f"{kind}_s"]] for kind in kinds}
+    if not found[kinds[0]] or len({len(values) for values in found.values()}) != 1:
+        raise ParseError(f"{what}: costs of {', '.join(str(len(v)) for v in found.values())} rounds")
+    waits = [number(value, f"{what}: seconds of waiting") for value in report["wait_s"]]
+    if len(waits) != steps or any(wait > step for wait, step in zip(waits, times, strict=True)):
+        raise ParseError(f"{what}: its waiting is no part of its steps")
+    middle = {f"{kind}_us": median(values) * 1e6 for kind, values in found.items()}
+    return {"wait_us": median(waits[1:]) * 1e6, "costs": {"rounds": len(found[kinds[0]]), **middle}}

@@ -4,8 +4,8 @@ All of it in one lease, so that both are of the same GPU. Natively is a step in 
 the pool's policy lets users do; the program is the same release's on both sides. The second turn begins with the way
 that was last in the first, so that what drifts with time is in both.
 
-`stdout`: of each job, under a line `== turn 1 of 2: native 64`, the document of elastic-ai-train. `facts`: server,
-emulated, engine, engine_release.
+`stdout`: of each job, under a line `== turn 1 of 2: native 64`, the document of elastic-ai-train, with what its calls
+cost (--costs) where the release on that machine can tell. `facts`: server, emulated, engine, engine_release.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ ON_SERVER = "/usr/lib/elastic-ai/lease-server/bin/train"  # role remoting_server
 WAYS: tuple[Literal["native"], Literal["remote"]] = ("native", "remote")
 HEADING = re.compile(r"^== turn (\d+) of (\d+): (native|remote) (\d+)$", re.MULTILINE)
 LEAST_S = 30.0  # of a job
+COSTS = "--costs"
 STEP = ("srun", "--quiet", "-n1", "--chdir=/", "--mpi=none")
 
 
@@ -73,6 +74,9 @@ def train(args: Asked, *more: str) -> Ran:
                 for way in order(turn):
                     left = max(LEAST_S, until - time.monotonic())
                     ran = run_tool([*ways[way], *options, "--batch", batch], left)
+                    if ran.returncode and f"unrecognized arguments: {COSTS}" in ran.stderr:  # an older release
+                        fewer = [option for option in options if option != COSTS]
+                        ran = run_tool([*ways[way], *fewer, "--batch", batch], left)
                     if ran.returncode:
                         raise remoting.Unmet(f"turn {turn}, {way}, batch {batch}: {remoting.said(ran)}")
                     outputs.append(f"== turn {turn} of {args.turns}: {way} {batch}\n{ran.stdout.strip()}\n")
@@ -80,8 +84,8 @@ def train(args: Asked, *more: str) -> Ran:
 
 
 def probe(args: Asked) -> ProbeDoc:
-    """Losses, and seconds of each step, of every job."""
-    return both_ways("remoting-train", args)
+    """Losses, seconds of each step, and what its calls cost, of every job."""
+    return both_ways("remoting-train", args, COSTS)
 
 
 def both_ways(kind: str, args: Asked, *more: str) -> ProbeDoc:

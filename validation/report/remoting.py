@@ -14,6 +14,7 @@ from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
+from validation.report.remote_model import model_figure
 from validation.report.remote_training import answers_figure, training_figure
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
@@ -29,7 +30,8 @@ _FILLS = (PALE, "#b9cfe4")
 
 def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """Figures of the suite remoting; empty frames with the reason where something was not measured."""
-    figures = [*_matrices(documents), *_fractions(documents), training_figure(documents), answers_figure(documents)]
+    figures = [*_matrices(documents), *_fractions(documents), training_figure(documents), model_figure(documents)]
+    figures.append(answers_figure(documents))
     for id_, words, published in (
         ("rm.ratio", "Remote over native throughput, one GPU", remote_ratios(documents.reference)),
         ("rm.layout", "Layouts L4, L2R2, R4 over N4 (native)", ()),
