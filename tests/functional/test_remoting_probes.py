@@ -171,6 +171,7 @@ def test_a_training_both_ways_has_the_same_bits(pool: Path, monkeypatch: pytest.
     assert ran[4:] == [(2, "remote", 4), (2, "native", 4), (2, "remote", 8), (2, "native", 8)]
     assert facts.emulated is True
     assert sum(s.metric == "images_per_s_remote_8" for s in samples) == 2 * 3
+    assert all(run.costs is not None and run.wait_us for run in facts.runs), "what the model needs"
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ here, which builds the kernels of emulated GPUs")

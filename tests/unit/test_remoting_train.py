@@ -267,3 +267,21 @@ def test_a_lease_that_shows_no_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(remoting_train, "run_tool", lambda *_: Ran([], 0, '{"code": 46}', ""))
     with pytest.raises(remoting.Unmet, match="shows 0 devices"):
         remoting_train.train(asked())
+
+
+def test_an_older_release_that_knows_no_costs_trains_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the server, say, which is provisioned later than the client."""
+
+    def run_tool(command: list[str], *_: object) -> Ran:
+        if "device" in command:
+            return Ran(command, 0, json.dumps({"devices": [{"uuid": "GPU-7"}]}), "")
+        if command[0] == "srun" and "--costs" in command:
+            return Ran(command, 2, "", "usage: ...\nelastic-ai-train: error: unrecognized arguments: --costs\n")
+        return Ran(command, 0, json.dumps({"costs": "--costs" in command}), "")
+
+    monkeypatch.setattr(remoting, "ask", lambda *_: {"lease": 5})
+    monkeypatch.setattr(remoting, "release", lambda _lease: None)
+    monkeypatch.setattr(remoting_train, "run_tool", run_tool)
+    said = remoting_train.train(asked(), "--costs").stdout
+    assert "native 8\n" + json.dumps({"costs": False}) in said
+    assert "remote 8\n" + json.dumps({"costs": True}) in said

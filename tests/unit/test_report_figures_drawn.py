@@ -397,6 +397,47 @@ def test_a_training_both_ways_that_failed_is_an_empty_frame_with_its_reason(bare
     assert figure.empty == "Not measured: turn 1, remote, batch 8: 801."
 
 
+def model_of(bare: RunDocuments, **how: Any) -> Figure:
+    documents = with_more(bare, [both_ways(**how)])
+    return next(f for f in remoting_figures(documents, verdict_of(bare)) if f.id == "model")
+
+
+def test_the_predicted_ratio_stands_beside_the_measured_one_with_what_would_help(bare: RunDocuments) -> None:
+    figure = model_of(bare)
+    assert figure.table is not None
+    assert figure.table.head[2:5] == ("Remote / native, predicted", "Measured", "Difference")
+    row = [cell.replace("\u2009", "") for cell in next(row for row in figure.table.rows if row[1] == "32")]
+    assert row[:4] == ["gpu1", "32", "0.900", "0.900"]
+    assert row[4] in ("+0.0%", "-0.0%")
+    assert row[6:9] == ["355.6", "0", "0"], "1 / 0.9 - 1 of 3.2 ms, and all of it the synchronisation's"
+    assert row[9] == "a batch twice as large: 0.947"
+    assert "gpu1, batch 32: a batch twice as large would help most: 0.947 for the predicted 0.900" in figure.caption
+    assert "half the latency 0.947" in figure.caption
+    assert "GPUs are emulated: what would help them, would help no GPU." in figure.caption
+    assert "gpu1, predicted: " in str(figure.svg)
+    assert "gpu1, measured: " in str(figure.svg)
+
+
+def test_a_ratio_that_the_model_does_not_explain_is_marked_and_one_without_costs_is_not_measured(
+    bare: RunDocuments,
+) -> None:
+    def spoil(turn: int, way: str, batch: int, report: dict[str, Any]) -> None:
+        if batch == 8:
+            del report["costs"]
+        elif way == "remote":
+            for kind in ("synchronisation_s", "launches_s", "to_device_s", "from_device_s"):
+                report["costs"][kind] = [0.01] * 3
+
+    figure = model_of(bare, change=spoil)
+    assert figure.table is not None
+    assert figure.table.rows[0][2] == "not measured"
+    assert "older release" in figure.table.rows[0][3]
+    assert figure.table.rows[1][4].endswith("%: not explained")
+    figure = model_of(bare, change=lambda *job: job[3].pop("costs"))
+    assert (figure.svg, figure.table) == (None, None)
+    assert "what its calls cost was not measured" in str(figure.empty)
+
+
 def test_answers_are_shown_both_ways_by_batch(bare: RunDocuments) -> None:
     m = measurement("remoting-infer", "client1.gpu1", ("client1", "gpu1"), params={**INFER, "server": "gpu1"})
     answered = with_more(bare, [(m, infer_result(m, ratio=0.5))])

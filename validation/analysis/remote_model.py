@@ -150,4 +150,4 @@ def gains(mine: Prediction, natives: Mapping[int, float], link_bytes_s: float | 
         with_less("a link twice as fast", link / 2)
         with_less("copies as fast as the link (pinned memory, RDMA)", copies - link)
     with_less("launches at half the cost", mine.launches / 2)
-    return sorted((gain for gain in found if gain.ratio - mine.ratio >= WORTH), key=lambda gain: -gain.ratio)
+    return sorted((gain for gain in found if gain.ratio - mine.ratio >= WORTH), key=lambda gain: -round(gain.ratio, 6))

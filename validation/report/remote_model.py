@@ -36,6 +36,11 @@ def _link_bytes_s(documents: RunDocuments) -> float | None:
     return None if documents.virtual else documents.fabric.line_rate_gbps * 1e9 / 8
 
 
+def _us(seconds: float) -> str:
+    """Microseconds to a hundredth."""
+    return number(round(seconds * 1e6, 2) + 0.0)
+
+
 def _row(server: str, batch: int, one: Explained) -> tuple[str, ...]:
     made = one.prediction
     best = one.gains[0] if one.gains else None
@@ -45,10 +50,10 @@ def _row(server: str, batch: int, one: Explained) -> tuple[str, ...]:
         f"{made.ratio:.3f}",
         f"{one.measured:.3f}",
         f"{one.difference:+.1%}" + ("" if one.holds else ": not explained"),
-        number(made.native * 1e6),
-        number(made.synchronisations * 1e6),
-        number(made.copies * 1e6),
-        number(made.launches * 1e6),
+        _us(made.native),
+        _us(made.synchronisations),
+        _us(made.copies),
+        _us(made.launches),
         f"{best.change}: {best.ratio:.3f}" if best else "nothing noticeably",
     )
 
