@@ -1,0 +1,125 @@
+"""The model of remoting against what is measured: one training natively and by the reference engine over links.
+
+    benchmarks/remote_model.py [--links loopback,GBPS/MS,...] [--batches 8,32,128] [--inputs 784] [--hidden 64]
+                               [--steps 60] [--turns 3] [--json]
+
+The links are a relay of the tests' own on loopback (tests/support/relay.c), which delays and limits a TCP stream each
+way, the GPU an emulated one, whose kernels run on the processors that all of this shares. Both ways of each batch take
+turns. Native step, counts and costs of calls are what elastic-ai-train tells (--costs), what is predicted of them is
+the report's own arithmetic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.support.engine_run import Client, describe, local, server  # noqa: E402
+from tests.support.relay import relay  # noqa: E402
+from validation.analysis.remote_model import WITHIN  # noqa: E402
+from validation.facts import RemoteTrainFacts  # noqa: E402
+from validation.judging.remoting_model import Explained, advice, explained  # noqa: E402
+from validation.parsers.remoting_train import parse  # noqa: E402
+from validation.probes.remoting_train import order  # noqa: E402
+
+TERMS = ("native", "synchronisations", "copies", "launches")
+LINKS = "loopback,0/0.5,0/2,10/0,10/0.5,10/2,1/0,1/0.5,1/2"
+
+
+def job(client: Client, options: argparse.Namespace, batch: str) -> str:
+    """What elastic-ai-train prints."""
+    words = [sys.executable, "-m", "toolkit.lease.train", "--json", "--costs", "--gpus", "1", "--batch", batch]
+    words += ["--steps", str(options.steps), "--inputs", str(options.inputs), "--hidden", str(options.hidden)]
+    return subprocess.run(words, env=client.environment(), capture_output=True, text=True, check=True).stdout
+
+
+@contextmanager
+def reached(port: int, link: str) -> Iterator[int]:
+    """The server's port, or that of a relay to it."""
+    if link == "loopback":
+        yield port
+        return
+    gbps, delay_ms = map(float, link.split("/"))
+    with relay(port, gbps, delay_ms) as other:
+        yield other
+
+
+def over(link: str, options: argparse.Namespace, folder: Path, devices: dict[str, str], port: int) -> RemoteTrainFacts:
+    """Facts of a training in turns, by the parser of the measurement in a validation."""
+    lines = []
+    with reached(port, link) as at:
+        ways = {"native": local(folder, devices), "remote": Client(f"127.0.0.1:{at}", folder)}
+        for turn in range(1, options.turns + 1):
+            for batch in options.batches:
+                for way in order(turn):
+                    said = job(ways[way], options, batch)
+                    lines.append(f"== turn {turn} of {options.turns}: {way} {batch}\n{said.strip()}\n")
+    facts = {"server": "here", "emulated": True, "engine": "reference", "engine_release": "test"}
+    document: Any = {"stdout": "".join(lines), "facts": facts}
+    params = {"server": "here", "batches": tuple(options.batches), "turns": options.turns, "steps": options.steps}
+    _, found = parse(document, {**params, "inputs": options.inputs, "hidden": options.hidden})
+    if not isinstance(found, RemoteTrainFacts):
+        raise TypeError("the training has no facts")
+    return found
+
+
+def rows(link: str, facts: RemoteTrainFacts) -> list[dict[str, Any]]:
+    """Of each batch."""
+    made = []
+    for batch, one in explained(facts).items():
+        if not isinstance(one, Explained):
+            raise ValueError(one)
+        terms = {key: getattr(one.prediction, key) * 1e6 for key in TERMS}
+        row = {"link": link, "batch": batch, "predicted": one.prediction.ratio, "measured": one.measured}
+        row |= {"difference": one.difference, "same": not facts.differing(), "helps": advice(one)}
+        made.append(row | {f"{key}_us": value for key, value in terms.items()})
+    return made
+
+
+def main() -> int:
+    """Print the table; 1 where a program failed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--links", default=LINKS, help=f"GBPS/MS one way, 0 Gbit/s: no limit (default {LINKS})")
+    parser.add_argument("--batches", default="8,32,128")
+    parser.add_argument("--inputs", type=int, default=784)
+    parser.add_argument("--hidden", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    options.batches = options.batches.split(",")
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="eai-bench-") as name:
+        folder = Path(name)
+        devices = describe(folder)
+        with server(folder / "server", devices=devices) as there:
+            for link in options.links.split(","):
+                try:
+                    mine = rows(link, over(link, options, folder, devices, there.port))
+                except subprocess.CalledProcessError as fault:
+                    print(f"no figure over {link}: {fault.stderr.strip()}", file=sys.stderr)
+                    return 1
+                found += mine
+                for row in mine if not options.json else []:
+                    terms = " + ".join(f"{row[f'{k}_us']:.0f}" for k in TERMS)
+                    ratios = f"{row['predicted']:.3f} | {row['measured']:.3f} | {row['difference']:+.1%}"
+                    print(f"| {link} | {row['batch']} | {terms} | {ratios} | {row['helps']} |", flush=True)
+    beyond = [row for row in found if abs(row["difference"]) > WITHIN]
+    about = {"cores": os.cpu_count(), "load_1min": os.getloadavg()[0], "emulated": True, "beyond": len(beyond)}
+    print(json.dumps({**about, "rows": found} if options.json else about))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
