@@ -16,6 +16,7 @@ from toolkit.lease.train_gpu import Gpu, Pinned
 from toolkit.lease.train_net import FLOAT, Net
 
 ROUNDS, LEAST_ROUNDS = 31, 7  # the first one is left out
+PAUSE_S = 0.002  # before each: as in a step that computes, nobody is awake and nothing is in a cache when it comes
 LIMIT_S = 3.0  # after the least number of rounds; on a slow link a large batch takes tenths of a second
 
 
@@ -49,6 +50,7 @@ def costs(gpu: Gpu, net: Net, launches: int) -> dict[str, Any]:
         if number >= LEAST_ROUNDS and time.monotonic() > until:
             break
         for name, calls in kinds.items():
+            time.sleep(PAUSE_S)
             began = time.perf_counter()
             calls()
             gpu.wait()
