@@ -97,7 +97,9 @@ def test_delay_and_rate_of_a_link_are_found_in_the_costs_and_make_the_step(tmp_p
     assert predict(step, found).remote == pytest.approx(middle(remote["step_s"][1:]), rel=0.3)
 
 
-@pytest.mark.parametrize(("more", "words"), [(["--gpus", "2"], "one GPU"), (["--infer"], "--gpus 1")])
+@pytest.mark.parametrize(
+    ("more", "words"), [(["--gpus", "2"], "one GPU"), (["--infer"], "whole training"), (["--keep", "kept"], "whole")]
+)
 def test_costs_are_of_a_training_on_one_gpu(tmp_path: Path, more: list[str], words: str) -> None:
     client = local(tmp_path, describe(tmp_path))
     command = [sys.executable, "-m", "toolkit.lease.train", "--json", *ASKED, *more]

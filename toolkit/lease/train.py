@@ -63,7 +63,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="of weights and images (default 1)")
     parser.add_argument("--infer", action="store_true", help="forward passes alone, with the answers copied back")
     parser.add_argument("--stray", type=_count, help="at this step write where no memory is: what do others notice?")
-    parser.add_argument("--costs", action="store_true", help="with --json, of a training on one GPU: what its calls cost too")
+    parser.add_argument("--costs", action="store_true", help="with --json, of one GPU: what its calls cost too")
     parser.add_argument("--wait", action="store_true", help="say when it is ready, and begin when a line comes in")
     kept = "the checkpoint: written when told to end, trained on from where it is there; the losses are as without"
     parser.add_argument("--keep", type=Path, metavar="FILE", help=kept)
