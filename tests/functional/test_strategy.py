@@ -45,7 +45,10 @@ PLAY = """
 
 
 def told(folder: Path, strategy: str) -> tuple[dict[str, list[str]], set[str]]:
-    """What was said under each heading, in any order of hosts; and the processes that set the first fact."""
+    """The lines under each heading, in any order of hosts; and the processes that set the first fact.
+
+    Each line once: of an error that a retried task repeats, two threads of Ansible decide whether it is shown again.
+    """
     (folder / "more.yml").write_text("- {name: Of a file, ansible.builtin.debug: {msg: '{{ item }} {{ sums }}'}}\n")
     (folder / "play.yml").write_text(PLAY.replace("STRATEGY", strategy))
     done = ansible(
@@ -57,7 +60,9 @@ def told(folder: Path, strategy: str) -> tuple[dict[str, list[str]], set[str]]:
     workers = set(re.findall(r"worked by (\d+)", done.stdout))
     said = re.sub(r"worked by \d+|'?(start|end|delta)'?: .*", "", done.stdout)
     parts = [part for part in re.split(r"\n(?=TASK|RUNNING HANDLER|PLAY)", said) if part.strip()]
-    return {f"{number} {part.splitlines()[0]}": sorted(part.splitlines()) for number, part in enumerate(parts)}, workers
+    return {
+        f"{number} {part.splitlines()[0]}": sorted(set(part.splitlines())) for number, part in enumerate(parts)
+    }, workers
 
 
 @pytest.fixture(scope="module")
