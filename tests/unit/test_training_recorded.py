@@ -11,7 +11,8 @@ import pytest
 from validation.facts import TrainingFacts, TurnsFacts
 from validation.kinds import parse
 from validation.parsers.common import ParseError
-from validation.probes import train_world
+from validation.probes import train_world, training_short
+from validation.probes.asked import make
 from validation.probes.train_trouble import trouble
 
 DATA = Path(__file__).parents[1] / "data" / "training"
@@ -50,6 +51,7 @@ def test_four_recorded_jobs_of_one_are_no_job_of_four() -> None:
 # On processors, whose precision and step size were changed for it: one rate of 1e8, one autocast for a GPU that is not
 # there, which torch turns into none with a warning.
 ONE_NODE = {**ASKED, "ranks": 2}
+ONE_NODE_JOB = {key: value for key, value in ONE_NODE.items() if key != "ranks_per_node"}
 
 
 def test_a_recorded_loss_that_is_none_from_the_third_step_is_refused_with_the_step() -> None:
@@ -59,6 +61,13 @@ def test_a_recorded_loss_that_is_none_from_the_third_step_is_refused_with_the_st
         parse("training-short", document, ONE_NODE)
     with pytest.raises(ParseError, match="the loss is not finite from step 3 on"):
         parse("training-short", {**document, "error": None}, ONE_NODE)  # by the report alone
+
+
+def test_a_loss_that_is_none_is_not_said_to_be_ranks_that_differ() -> None:
+    report = recorded("nan.json")["facts"]
+    assert report["ranks_agree"] is False, "what is no number is unlike itself"
+    args = make(training_short.Asked, {**ONE_NODE_JOB, "hosts": ["127.0.0.1:2"], "networks": ["127.0.0.0/8"]})
+    assert training_short.wrong(args, report) == ("the training had a loss that is not a number from step 3 of 23 on")
 
 
 def test_a_recorded_job_in_fp16_that_ran_as_fp32_is_refused() -> None:

@@ -260,7 +260,8 @@ def wrong(args: Asked, report: dict[str, Any]) -> str | None:
             not report["loss_finite"] or args.images == "real" or report["loss_last"] < report["loss_first"],
             "did not learn: the loss did not fall",
         ),
-        (report["ranks_agree"], "ended with different parameters on different ranks"),
+        # what is no number is unlike itself, on every rank
+        (report["ranks_agree"] or not report["loss_finite"], "ended with different parameters on different ranks"),
     ]
     faults = [text for good, text in checks if not good]
     return "the training " + ", ".join(faults) if faults else None
