@@ -34,6 +34,9 @@ def duration(seconds: float) -> str:
 
 def where(m: Measurement) -> str:
     """`gpu1/fab0>gpu2/fab0`, or the nodes."""
+    if len(m.endpoints) > 2:
+        first, count = m.endpoints[0], len(m.endpoints) - 1
+        return f"{count} ports>{first}" if m.kind == "incast" else f"{first} and {count} others"
     if m.endpoints:
         return ">".join(str(e) for e in m.endpoints)
     label = f"{m.params['label']} on " if "label" in m.params else ""

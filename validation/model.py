@@ -270,7 +270,7 @@ class Measurement(Model):
 
     `kind` is a record of validation/kinds/, which says what runs, how it is read and what it is called.
     `nodes` take part, and are in no other measurement of the same round; `endpoints` is (source, destination) for a
-    transport measurement and empty otherwise.
+    transport measurement of two ports, all ports of one of many (of an incast the receiver first), and empty otherwise.
     """
 
     id: str
@@ -296,10 +296,19 @@ class Call(Model):
         return self.probe, json.dumps(self.params)
 
 
+class Seat(Model):
+    """One of many ends of a measurement: a probe and its node."""
+
+    node: str
+    call: Call
+
+
 class Job(Model):
     """What takes a measurement: the probe that measures, on its node, and the serving end that it needs, if any.
 
-    `server_ends` False: the serving end does not end with its client, it is stopped.
+    `server_ends` False: the serving end does not end with its client, it is stopped. `serving` and `sending`: of a
+    measurement with many ends all of them, in place of the two; those that send begin at the same moment, when all
+    that serve are ready. `node` and `probe` are the first that sends then.
     """
 
     node: str
@@ -307,6 +316,13 @@ class Job(Model):
     server_node: str | None = None
     server: Call | None = None
     server_ends: bool = True
+    serving: tuple[Seat, ...] = ()
+    sending: tuple[Seat, ...] = ()
+
+    @property
+    def probes(self) -> int:
+        """How many probes it starts."""
+        return len(self.serving) + len(self.sending) or 1 + (self.server is not None)
 
 
 class Plan(Model):

@@ -94,7 +94,7 @@ def outline(fabric: str, topology: Topology, what: Planned, cores: int) -> Outli
         measuring[key] += max(m.estimated_s for m in all_)
         for m, count in _alike(all_, len(one)):
             measurements[m.suite, m.kind] += count
-            probes[m.suite, m.kind] += count * (1 + (job_for(m, topology).server is not None))
+            probes[m.suite, m.kind] += count * job_for(m, topology).probes
     steps = tuple(
         Step(
             suite=key[0],

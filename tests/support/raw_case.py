@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.collectives_documents import document_of
+from tests.support.switch_documents import switch_document
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.turns_documents import document as turns_of
 from validation.catalogue import load_criteria
@@ -28,6 +29,8 @@ METRICS = {
     "path-mtu": "path_mtu_bytes",
     "tcp-bandwidth": "tcp_bandwidth_gbps",
     "tcp-latency": "tcp_rtt_us",
+    "incast": "incast_gbps",
+    "all-to-all": "all_to_all_port_gbps",
     "training-short": "images_per_s",
     "collectives": "all_reduce_busbw_gb_s",
 }
@@ -47,6 +50,8 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
         stdout, found = json.dumps(_iperf3(m, values)), {}
     elif m.kind == "tcp-latency":
         stdout, found = _sockperf(m, values)
+    elif m.kind in ("incast", "all-to-all"):
+        stdout, found = switch_document(m, values[0])["stdout"], {}
     elif m.kind == "training-short":
         found = _training(m, values)
         stdout = json.dumps(found) + "\n"

@@ -156,6 +156,9 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return result(measurement, around(40, 20, "us", "tcp_rtt_us", 0.05, seed=measurement.id))
     if measurement.kind.startswith("rdma-") and measurement.endpoints:
         return healthy_rdma(measurement)
+    if measurement.kind in ("incast", "all-to-all"):
+        samples, facts = switch_parsed(measurement, 0.95 * link_gbps)
+        return result(measurement, samples, facts=facts)
     if measurement.kind in ("as-built", "converged"):
         from tests.support.healthy_nodes import as_built  # which stands on this module
 
@@ -213,6 +216,14 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         return unchanged_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
+
+
+def switch_parsed(measurement: Measurement, gbps: float) -> Any:
+    """Samples and facts of an incast or of all to all, each receiver with that rate."""
+    from tests.support.switch_documents import switch_document  # which few sites need
+    from validation.kinds import parse
+
+    return parse(measurement.kind, switch_document(measurement, gbps), measurement.params)  # type: ignore[arg-type]
 
 
 def trained(measurement: Measurement, *carriers: Mapping[str, str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, cast, get_type_hints
@@ -17,7 +18,7 @@ from validation.execute.fault_side import fault_side
 from validation.execute.remote import Launcher, Output, Remote
 from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
-from validation.model import Call, Denied, Failure, Job, Measurement, ResultStatus, Sample
+from validation.model import Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
 from validation.parsers.common import ParseError, plain
 from validation.probes import ProbeDoc
 from validation.probes.supervise import EXIT_DEADLINE
@@ -167,6 +168,8 @@ async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
 
 
 async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:
+    if job.sending:
+        return await _take_together(m, job, launcher, running)
     if job.server_node is None or job.server is None:
         start = launcher.here if KINDS[m.kind].on_controller else launcher.start
         remote = await start(job.node, _arguments(job.probe, m.timeout_s))
@@ -212,6 +215,59 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
     out, err = (str(doc["stdout"]), str(doc["stderr"])) if doc else _text(served)
     taken.outputs.append((job.server_node, out, err))
     return taken
+
+
+async def _take_together(m: Measurement, job: Job, launcher: Launcher, running: list[Remote]) -> Taken:
+    """Many ends: those that send begin at the same moment, when all that serve are ready. One document of them all."""
+    lifetime = m.timeout_s + READY_TIMEOUT_S
+    starts = [(seat, _arguments(seat.call, lifetime)) for seat in job.serving]
+    starts += [(seat, _arguments(seat.call, m.timeout_s, hold_s=lifetime)) for seat in job.sending]
+    made = await asyncio.gather(*(launcher.start(seat.node, words) for seat, words in starts), return_exceptions=True)
+    running += [one for one in made if isinstance(one, Remote)]
+    for one in made:
+        if isinstance(one, BaseException):
+            raise one
+    servers, clients = running[: len(job.serving)], running[len(job.serving) :]
+    hellos = [asyncio.ensure_future(server.first_document()) for server in servers]
+    await asyncio.wait(hellos, timeout=READY_TIMEOUT_S)
+    for server, hello in zip(servers, hellos, strict=True):
+        said = hello.result() if hello.done() else None
+        if said is None or said.get("ready") is not True:
+            for other in hellos:
+                other.cancel()
+            return _unserved(m, server.node, await server.stop())
+    for client in clients:
+        client.go()
+    measured = await asyncio.gather(*(client.finish() for client in clients))
+    bad = any(output.returncode for output in measured)
+    linger = FAILED_LINGER_S if bad else LINGER_S
+    await asyncio.wait([asyncio.ensure_future(server.finish()) for server in servers], timeout=linger)
+    served = await asyncio.gather(*(server.stop() for server in servers))
+    return together(m, [*zip(job.serving, served, strict=True)], [*zip(job.sending, measured, strict=True)])
+
+
+def together(m: Measurement, served: Sequence[tuple[Seat, Output]], sent: Sequence[tuple[Seat, Output]]) -> Taken:
+    """One result of many ends: `stdout` of the document is JSON with what each of them printed, by its node.
+
+    Senders first: a receiver whose sender failed was stopped, and says no more than that.
+    """
+    docs: dict[str, dict[str, ProbeDoc]] = {"sending": {}, "serving": {}}
+    for part, ends in (("sending", sent), ("serving", served)):
+        for seat, output in ends:
+            doc, _ = _document(output)
+            if doc is None or output.returncode or doc["error"]:
+                return read(m, seat.node, output)
+            docs[part][seat.node] = doc
+    first, every = docs["sending"][sent[0][0].node], [doc for part in docs.values() for doc in part.values()]
+    words = {part: {node: doc["stdout"] for node, doc in found.items()} for part, found in docs.items()}
+    whole: ProbeDoc = {
+        **first,
+        "stdout": json.dumps(words),
+        "stderr": "".join(doc["stderr"] for doc in every),
+        "facts": {},
+        "duration_s": max(doc["duration_s"] for doc in docs["sending"].values()),
+    }
+    return read(m, m.nodes[0], Output(0, json.dumps(whole).encode(), b""))
 
 
 def name_fault_side(taken: Taken, m: Measurement, served: ProbeDoc | None) -> None:

@@ -73,6 +73,7 @@ from validation.facts.remoting_train import CallCosts, RemoteTrainFacts, TrainRu
 from validation.facts.remoting_unchanged import ClientState, UnchangedFacts, WayRun
 from validation.facts.remoting_worlds import World, WorldsFacts
 from validation.facts.soak_fabric import SoakFabricFacts, SoakSession
+from validation.facts.switch_load import SwitchLoadFacts, SwitchPort, SwitchSession
 from validation.facts.training import Carrier, TrainingFacts, Turn, TurnsFacts
 from validation.facts.training_long import Epoch, LongTrainingFacts
 from validation.facts.tuning import Governor, IdleState, ServiceLimit, Sysctl, Tuning
@@ -183,6 +184,9 @@ __all__ = [
     "SoakFabricFacts",
     "SoakSession",
     "SubnetManager",
+    "SwitchLoadFacts",
+    "SwitchPort",
+    "SwitchSession",
     "Sysctl",
     "TenantRate",
     "TenantRun",
@@ -237,6 +241,7 @@ AnyFacts = Annotated[
     | Annotated[GpuToolsFacts, Tag("gpu-tools")]
     | Annotated[BurnFacts, Tag("burn-in")]
     | Annotated[SoakFabricFacts, Tag("soak-fabric")]
+    | Annotated[SwitchLoadFacts, Tag("switch-load")]
     | Annotated[PoolUseFacts, Tag("pool-use")]
     | Annotated[PlainFacts, Tag("plain")],
     Discriminator(_type_of),

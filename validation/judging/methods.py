@@ -60,6 +60,7 @@ from validation.judging.scaling import judge_scaling
 from validation.judging.secver import judge_security_floors
 from validation.judging.soak_fabric import judge_soak_fabric
 from validation.judging.spread import judge_spread
+from validation.judging.switch_load import judge_all_to_all, judge_incast
 from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_long import judge_long
 from validation.judging.training_path import judge_path
@@ -144,6 +145,8 @@ METHODS = {
     "burn-fabric": Method(
         judge_soak_fabric, "sessions and link counters of a port's traffic beside the burn-in", counts="ports"
     ),
+    "incast": Method(judge_incast, "what a port receives from several at once, and how they share it", True, "ports"),
+    "all-to-all": Method(judge_all_to_all, "what each port receives when all send to all", True, "sets of ports"),
     "bom": Method(judge_bom, "facts against the inventory's bom"),
     "stack": Method(judge_stack, "facts against the inventory's stack, and between the nodes of a group"),
     "as-built": Method(judge_as_built, "the as-built checks of a node, as the plan lists them"),

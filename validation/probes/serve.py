@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from validation.probes import ProbeDoc, asked, rdma, rdma_serve, soak_fabric
+from validation.probes import ProbeDoc, asked, rdma, rdma_serve, soak_fabric, switch_load
 from validation.probes.tool import Ran, Stopped, document, finish_tool, group, start_tool, stopped
 
 LISTEN_TIMEOUT_S = 10.0
+MANY = frozenset({"incast", "all-to-all"})  # kinds in which a receiver has several senders
 _LISTEN = "0A"  # TCP_LISTEN in the kernel's tables
 
 
@@ -26,7 +27,7 @@ _LISTEN = "0A"  # TCP_LISTEN in the kernel's tables
 class Asked:
     """What is asked of this probe."""
 
-    tool: str  # iperf3, sockperf, or the kind of an RDMA measurement
+    tool: str  # iperf3, sockperf, or the kind of a measurement whose ends are alike
     asked: dict[str, Any]  # of iperf3 and sockperf the fields of `Tcp`, else of the measurement's own probe at this end
 
 
@@ -121,6 +122,8 @@ def probe(what: Asked) -> ProbeDoc:
     tool = what.tool
     if tool == "soak-fabric":
         return soak(asked.make(soak_fabric.Asked, what.asked))
+    if tool in MANY:
+        return switch_load.serve("serve", asked.make(switch_load.Asked, what.asked), listens)
     if tool in rdma_serve.ENDS:
         end = asked.make(rdma_serve.ENDS[tool], what.asked)
         return rdma.report("serve", tool, lambda: rdma_serve.serve(tool, end, listens))

@@ -39,7 +39,7 @@ class Ran(NamedTuple):
 
 
 _stopped = False
-_running: subprocess.Popen[bytes] | None = None
+_running: list[subprocess.Popen[bytes]] = []
 
 
 def stopped() -> bool:
@@ -59,23 +59,23 @@ def now() -> str:
 
 
 def on_term_stop_the_tool() -> None:
-    """From here on TERM goes to the running tool, and no other tool is started after it."""
+    """From here on TERM goes to the tools that run, and no other tool is started after it."""
 
     def stop(*_: object) -> None:
         global _stopped
         _stopped = True
-        if _running is not None:
-            _running.terminate()
+        for process in _running:
+            process.terminate()
 
     signal.signal(signal.SIGTERM, stop)
 
 
 def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: str = "/") -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, its output piped; raises Stopped after TERM, OSError as Popen does."""
-    global _running
     if _stopped:
         raise Stopped
-    _running = subprocess.Popen(
+    _running[:] = [one for one in _running if one.returncode is None]
+    process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -85,9 +85,10 @@ def start_tool(command: Sequence[str], env: Mapping[str, str] | None = None, cwd
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
+    _running.append(process)
     if _stopped:  # TERM came in while it was being started
-        _running.terminate()
-    return _running
+        process.terminate()
+    return process
 
 
 def finish_tool(command: Sequence[str], process: subprocess.Popen[bytes], timeout_s: float | None = None) -> Ran:

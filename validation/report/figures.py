@@ -16,6 +16,7 @@ from validation.report.pool_use_figures import pool_use_figures
 from validation.report.remoting import remoting_figures
 from validation.report.scale_out import scale_out
 from validation.report.script import script
+from validation.report.switch_load import switch_figures
 from validation.report.topology_drawing import node_figures
 from validation.report.training import training
 from validation.report.training_evidence import evidence_figures
@@ -37,6 +38,7 @@ def figures_context(documents: RunDocuments, verdict: VerdictDoc) -> dict[str, A
         "topology_figures": (fabric_figure(documents), *([links] if links else []), *node_figures(documents)),
         "matrices": fabric.matrices(documents),
         "size_figure": size_figure(documents),
+        "switch_figures": switch_figures(documents),
         "gpu_figures": (*gpu_figures(documents), *burn_figures(documents)),
         "training": jobs,
         "training_figures": (

@@ -64,6 +64,9 @@ def _repeat(topology: Topology, measurement: Measurement, result: Result, count:
         with contextlib.suppress(RunError):  # a run of another release: what it recorded has to do
             job = job_for(measurement, topology)
             node, words = job.node, by_hand(job, topology)
+            if job.serving:
+                end = job.serving[0]
+                other, server = end.node, shlex.join([*words[:-2], *end.call.words])
     return Repeat(
         title=title(measurement.kind),
         tool=f"{provenance.tool} {provenance.tool_version}".strip(),

@@ -1,11 +1,11 @@
-"""Transport: TCP bandwidth and latency of every ordered pair of fabric ports, what RDMA they have, copies of GPUs."""
+"""Transport: TCP bandwidth and latency of pairs of fabric ports, their RDMA, loads of switches, GPUs' copies."""
 
 from __future__ import annotations
 
 from validation.kinds import title
 from validation.kinds.gpu import TOOL_LIMIT_S, copies_asked, gpus_of, load_asked, tools_asked
 from validation.model import Endpoint, Measurement, Param
-from validation.suites import rdma
+from validation.suites import rdma, switch
 from validation.suites.common import PORTS, Part, Request, pair_id, pair_rounds
 
 BANDWIDTH_SECONDS = 3
@@ -66,6 +66,8 @@ def plan(request: Request) -> Part:
 
         part.rounds += pair_rounds(request.topology, request.fabric, PORTS, measurement, part)
     rdma.plan(request, part)
+    if part.rounds:
+        switch.plan(request, part)
     if part.rounds or sum(bool(node.ports) for node in request.topology.nodes) < 2:
         _gpu_copies(request, part)  # else the inventory has a mistake, which these would hide
         _after_copies(request, part)

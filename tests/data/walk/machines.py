@@ -29,6 +29,7 @@ from tests.support.remote_train_documents import infer_document, train_document
 from tests.support.remote_unchanged_documents import unchanged_document
 from tests.support.remote_worlds_documents import MADE as WORLDS
 from tests.support.remoting_documents import attempts_made
+from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.collective_bounds import Layout, ceiling
@@ -182,6 +183,12 @@ class Player:
         if kind in ("tcp-latency", "sockperf"):
             found = {} if serves else json.loads((SOCKPERF / "3.7-tcp.facts.json").read_text())
             return "sockperf", "" if serves else (SOCKPERF / "3.7-tcp.out").read_text(), found
+        if kind in ("incast", "all-to-all"):
+            together = (
+                sum(bool(each.ports) for each in self.nodes.values()) if kind == "incast" else len(asked["peers"]) + 1
+            )
+            rate = SHARE * float(node.ports[0].rate_gbps or 0)
+            return "iperf3", seat(asked, serves, len(asked["peers"]) if serves else together - 1, 0.9 * rate), {}
         if kind.startswith("rdma-"):
             return self.rdma(kind, asked, node, serves)
         if kind == "gpu-compute":

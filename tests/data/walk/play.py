@@ -21,6 +21,7 @@ from tests.support import gpu_copies_documents as gpu_copies
 from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.driver import whole
+from tests.support.switch_documents import seat
 from toolkit import acceptance
 from toolkit.cli import main
 from validation.built import Deployment, NodeBuilt
@@ -86,6 +87,8 @@ def document(kind: str, node: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     elif kind == "tcp-latency":
         tool, version, stdout = "sockperf", "3.7", (DATA / "sockperf/3.7-tcp.out").read_text()
         found = json.loads((DATA / "sockperf/3.7-tcp.facts.json").read_text())
+    elif kind in ("incast", "all-to-all", "serve"):  # two senders to each of three nodes; constructed
+        tool, stdout = "iperf3", seat(asked, kind == "serve", 2, 0.95)
     elif kind == "gpu-copies":
         said = gpu_copies.document(gpu_copies.report(asked, int(asked["gpus"])))
         stdout, found = said["stdout"], said["facts"]
@@ -139,6 +142,10 @@ class Player:
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
         """A serving end is ready and goes by itself; any other prints its recording, held back until it may."""
         kind = next(word for word in probe if not word.startswith("-") and not word.replace(".", "").isdigit())
+        if kind == "serve" and (asked := json.loads(probe[-1]))["tool"] in ("incast", "all-to-all"):
+            served = shlex.quote(json.dumps(document("serve", node, asked["asked"])))
+            ready = "echo '{\"ready\": true}'"
+            return await Remote.spawn(node, ["sh", "-c", f"{ready}; printf '%s\\n' {served}"])
         if kind == "serve":
             return await Remote.spawn(node, ["sh", "-c", "echo '{\"ready\": true}'; sleep 0.1"])
         asked = json.loads(probe[-1]) if probe[-1].startswith("{") else {}
