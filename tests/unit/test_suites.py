@@ -37,9 +37,11 @@ def test_the_labs_plan():
     plan = plan_of(lab())
     counts = Counter(m.kind for m in plan.measurements)
     pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
-    assert counts == {"facts": 4, **pairs, "training-short": 3, "training-turns": 3, "collectives": 1}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 3 + 3 + 1
+    switch = {"incast": 1, "all-to-all": 1}
+    assert counts == {"facts": 4, **pairs, **switch, "training-short": 3, "training-turns": 3, "collectives": 1}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 2 + 3 + 3 + 1
     assert [left.why for left in plan.left_out] == [
+        "incast and all to all in a rehearsal: one set of ports, and one of them receives",
         "hours of the long test (tn.hours): no network of the document is trained",
         "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
