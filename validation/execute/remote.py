@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,6 +89,15 @@ class Remote:
             return Output(code, bytes(self._out), bytes(self._err))
         finally:
             self._line.set()
+
+    @property
+    def said(self) -> str:
+        """What came on stderr so far."""
+        return self._err.decode("utf-8", "replace")
+
+    def when_ended(self, tell: Callable[[], None]) -> None:
+        """Call `tell` when the process is over."""
+        self._end.add_done_callback(lambda _: tell())
 
     @property
     def ended(self) -> bool:

@@ -28,7 +28,7 @@ PARALLEL_CONNECTS = 64
 MAX_CONTROL_FOLDER = 60  # a socket's path holds about 104 bytes, and ssh adds 17 while it binds
 PROVISION = "run: ansible-playbook site.yml -i {site}"
 
-_BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
+BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
 
 # What OpenSSH says, and what it means to the operator. First match counts.
 _FAULTS = (
@@ -115,7 +115,7 @@ class SshLauncher:
         socket = self._socket(name)
         socket.unlink(missing_ok=True)
         # What stands first counts for ssh, so an operator's own ControlMaster settings do not interfere.
-        command = ["ssh", "-M", "-S", str(socket), "-o", "ControlPersist=no", *_BASE]
+        command = ["ssh", "-M", "-S", str(socket), "-o", "ControlPersist=no", *BASE]
         command += ["-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}", "-o", f"ServerAliveInterval={ALIVE_INTERVAL_S}"]
         command += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}", *common_arguments(target), target.host]
         async with self._gate:
@@ -140,7 +140,7 @@ class SshLauncher:
         """Start a probe over the shared connection; it ends with status 255 at once when that is gone."""
         target = self._nodes[node].ssh
         # Without its shared connection ssh would open another one and wait for a node that is gone.
-        command = ["ssh", "-F", "none", "-S", str(self._socket(node)), "-o", "ProxyCommand=false", *_BASE]
+        command = ["ssh", "-F", "none", "-S", str(self._socket(node)), "-o", "ProxyCommand=false", *BASE]
         command += ["-l", target.user, "-p", str(target.port), target.host]
         remote = await Remote.spawn(node, [*command, remote_command(target, ["--controlled", *probe])])
         self._probes = {p for p in self._probes if not p.ended} | {remote}
