@@ -208,12 +208,17 @@ async def measure(
         progress.close()
 
 
-async def with_launcher(site: str, work: Callable[[Launcher], Coroutine[Any, Any, T]], here: bool = False) -> T:
+async def with_launcher(
+    site: str,
+    work: Callable[[Launcher], Coroutine[Any, Any, T]],
+    here: bool = False,
+    make: Callable[[str], Launcher] | None = None,
+) -> T:
     """Do `work` with a launcher; whatever happens, nothing is left running on a node afterwards.
 
-    `here`: the one node is this machine.
+    `here`: the one node is this machine. `make`: another launcher than that over ssh.
     """
-    launcher = HereLauncher() if here else make_launcher(site)
+    launcher = HereLauncher() if here else (make or make_launcher)(site)
     try:
         return await work(launcher)
     finally:
@@ -233,8 +238,13 @@ def finished(run_dir: Path) -> set[str]:
     return {id_ for id_, status in last.items() if status == "ok" and not faults.get(id_)}
 
 
-def go_on(run_dir: Path, work: Callable[[Launcher, Path, Topology, Plan], Awaitable[object]]) -> bool:
+def go_on(
+    run_dir: Path,
+    work: Callable[[Launcher, Path, Topology, Plan], Awaitable[object]],
+    make: Callable[[str, float], Launcher] | None = None,
+) -> bool:
     """Measure, by `work`, what a run lacks, on the nodes that are needed for it; False where it lacks nothing.
+    `make`: another launcher than that over ssh, for so many seconds.
 
     The caller holds the run's lock. UsageFault for a node that cannot be used, Interrupted as of `run_async`.
     """
@@ -249,7 +259,10 @@ def go_on(run_dir: Path, work: Callable[[Launcher, Path, Topology, Plan], Awaita
         await reach(launcher, [n for n in topology.nodes if n.name in needed])
         await work(launcher, run_dir, topology, plan)
 
-    run_async(with_launcher(info.inventory, reached, topology.here is not None))
+    took = {m.id: m.estimated_s for m in plan.measurements if m.id not in done}
+    left = sum(max((took[id_] for id_ in ids if id_ in took), default=0.0) for ids in plan.rounds)
+    how = None if make is None else lambda site: make(site, left)
+    run_async(with_launcher(info.inventory, reached, topology.here is not None, how))
     return True
 
 

@@ -185,7 +185,9 @@ def test_large_fleets_are_sampled_and_it_is_said():
     assert "0 % between a port and its leaf switch, 89.9 % between two ports only" in coverage.text
     full = plan_of(lab([f"gpu{i}" for i in range(64)]), ("transport",))
     assert len(kinds(full, "tcp-bandwidth")) == 64 * 63
-    assert not full.left_out
+    assert [left.why for left in full.left_out] == [
+        "incast and all to all in a rehearsal: one set of ports, and one of them receives"
+    ]
     assert full.coverage[0].whole
 
 

@@ -29,6 +29,28 @@ runs_dir_option = click.option(
 )
 
 
+def launcher_options(command: F) -> F:
+    """How the nodes are reached."""
+    options = (
+        click.option(
+            "--launcher",
+            type=click.Choice(["ssh", "slurm"]),
+            default="ssh",
+            show_default=True,
+            help="How nodes are reached; slurm: all GPU servers in one job, each measurement a step of it.",
+        ),
+        click.option(
+            "--slurm", default="", metavar="OPTIONS", help="With it: of salloc, as '-p gpu -A project -t 90'."
+        ),
+        click.option(
+            "--slurm-wait", type=click.IntRange(1), metavar="MIN", help="How long it may wait.  [default: 10]"
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 def training_options(command: F) -> F:
     """What suite training trains; words with commas between them, which the plan reads."""
     several = "one or several with commas between them"

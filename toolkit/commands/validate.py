@@ -5,16 +5,17 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from toolkit import acceptance, campaigns, rundir
+from toolkit import acceptance, campaigns, rundir, slurm_job
 from toolkit.agreement import find_agreement, up_front
 from toolkit.baselines import measured_by, with_baseline
 from toolkit.commands.formats import format_option
-from toolkit.commands.options import inventory_option, runs_dir_option, training_options
+from toolkit.commands.options import inventory_option, launcher_options, runs_dir_option, training_options
 from toolkit.commands.validate_here import asked_here, refuse_elsewhere
 from toolkit.commands.validate_outline import outline_here, outlines, print_outlines
 from toolkit.commands.validate_several import each
@@ -25,6 +26,7 @@ from toolkit.fabric_choice import choose_fabric
 from toolkit.inventory import Site, read_site
 from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
+from toolkit.slurm_job import SlurmJob
 from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric, read_fabric
@@ -92,6 +94,7 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
     "the inventory, if there]",
 )
 @training_options
+@launcher_options
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
 @click.option("--rejudge", metavar="RUN", help="Judge a run again by today's criteria; no node is touched.")
 @click.option("--dry-run", "--plan", "dry_run", is_flag=True, help="Print the plan and its estimate, touch no node.")
@@ -124,6 +127,9 @@ def validate(
     data: str | None,
     checkpoints: str | None,
     tf_cnn_benchmarks: str | None,
+    launcher: str,
+    slurm: str,
+    slurm_wait: int | None,
     resume: str | None,
     rejudge: str | None,
     dry_run: bool,
@@ -154,10 +160,14 @@ def validate(
     toolkit validate --fabric tcp10 --format json         no PDF, which takes ten seconds, and no page
     toolkit validate --here --suite burn-in --minutes 60  its GPUs under load for an hour, all results compared
     toolkit validate --fabric tcp10 --soak 24h            all GPUs of a site and its fabric for a day
+    toolkit validate --fabric roce100 --launcher slurm --slurm='-p gpu'  its servers in one job
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
     """
     if here or quick or anyway:
         _refuse_with_here(ctx, here, quick)
+    job = slurm_job.chosen(launcher, slurm, slurm_wait)
+    if job is not None and (here or rejudge):
+        raise UsageFault("--launcher slurm reaches nodes; --here is this machine, and --rejudge touches none")
     chosen = [
         name for name, given in (("--fabric", fabric_name), ("--resume", resume), ("--rejudge", rejudge)) if given
     ]
@@ -200,7 +210,7 @@ def validate(
         with rundir.lock(run_dir):
             _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
     elif resume:
-        go_on(rundir.find(runs_dir, resume), formats, as_json)
+        go_on(rundir.find(runs_dir, resume), formats, as_json, job)
     elif here:
         alone = asked_here(_check_suites(suites), quick, anyway, minutes)
         if plan_only:
@@ -213,7 +223,10 @@ def validate(
         if plan_only:
             print_outlines(outlines(fabric_name, inventory, _check_suites(suites), agreed, options), as_json)
             return
-        begin(fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir, baseline)
+        begin(
+            fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir, baseline,
+            job,
+        )  # fmt: skip
 
 
 def _refuse_with_here(ctx: click.Context, here: bool, quick: bool) -> None:
@@ -258,6 +271,7 @@ def begin(
     as_json: bool,
     runs_dir: Path,
     baseline: Path | None = None,
+    job: SlurmJob | None = None,
 ) -> None:
     """A new run of one fabric, or one after the other of several. Ends with the verdict's exit code."""
     named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
@@ -267,6 +281,9 @@ def begin(
         _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1, baseline)
         for one in named
     ]
+    if job is not None:
+        slurm_job.refuse({suite for asked in several for suite in asked.plan.suites})
+        several = [replace(asked, slurm=job) for asked in several]
     if len(several) == 1:
         _one(several[0], dry_run, formats, as_json, runs_dir)
     elif dry_run:
@@ -316,14 +333,16 @@ def _print_plans(plans: Sequence[Plan], as_json: bool) -> None:
             print_plan(make_console(), plan, duration(plan.estimated_s))
 
 
-def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
+def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob | None = None) -> None:
     """Measure what a run lacks. Ends with the verdict's exit code."""
-    _, topology, _ = rundir.read(run_dir)
+    info, topology, _ = rundir.read(run_dir)
     rundir.refuse_signed(run_dir)
+    if job is not None:
+        slurm_job.refuse(info.suites)
     refuse_elsewhere(topology, run_dir)
     with rundir.lock(run_dir):
         try:
-            if not acceptance.go_on(run_dir, measure):
+            if not acceptance.go_on(run_dir, measure, None if job is None else job.make):
                 click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
         except acceptance.Interrupted:
             interrupted(run_dir)

@@ -61,7 +61,7 @@ def _refuse_early(several: Sequence[Asked]) -> None:
             await acceptance.refuse_without_rdma(launcher, topology, asked.loaded.fabric)
 
     try:
-        acceptance.run_async(acceptance.with_launcher(str(several[0].inventory), work))
+        acceptance.run_async(acceptance.with_launcher(str(several[0].inventory), work, make=several[0].make))
     except acceptance.Interrupted:
         interrupted(None)
 

@@ -18,6 +18,7 @@ from toolkit.inventory_record import InventoryRecord
 from toolkit.looking_on import looking_on
 from toolkit.progress import make_console, make_progress
 from toolkit.report_branding import take_branding
+from toolkit.slurm_job import SlurmJob
 from toolkit.verdict_text import print_verdict, resume_command
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
@@ -35,6 +36,7 @@ class Asked:
     """What is to be validated over one fabric: read and found usable before any node is touched.
 
     `inventory` and what may be kept of it, `record`, are None of this machine by itself. `options` are the plan's.
+    `slurm`: the job in which it is measured, None for ssh.
     """
 
     inventory: Path | None
@@ -46,6 +48,13 @@ class Asked:
     branding: Path | None
     plan: Plan
     options: dict[str, Scalar] = field(default_factory=dict)
+    slurm: SlurmJob | None = None
+
+    @property
+    def make(self) -> Callable[[str], Launcher] | None:
+        """What makes the launcher where it is not that over ssh."""
+        slurm = self.slurm
+        return None if slurm is None else lambda site: slurm.make(site, self.plan.estimated_s)
 
     @property
     def name(self) -> str:
@@ -78,7 +87,9 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
             await measure(launcher, run_dir, topology, named)
 
     try:
-        acceptance.run_async(acceptance.with_launcher(_where(asked.inventory), work, topology.here is not None))
+        acceptance.run_async(
+            acceptance.with_launcher(_where(asked.inventory), work, topology.here is not None, asked.make)
+        )
     except acceptance.Interrupted:
         interrupted(run_dir)
     assert run_dir is not None

@@ -50,6 +50,11 @@ def _judge(case: Case, criterion: Criterion, m: Measurement, subject: Subject) -
     facts = facts_for(case, criterion, subject, m.id, SwitchLoadFacts, None)
     if isinstance(facts, Judgement):
         return facts
+    result, fair = case.latest[m.id], m.kind.replace("-", "_") + "_fairness"
+    for metric, many in ((criterion.metric or "", len(facts.receivers)), (fair, 1)):
+        if len(result.values(metric)) != many:
+            why = f"{m.id}: {len(result.values(metric))} samples of {metric}, {many} are needed"
+            return judgement(criterion, subject, "not-measured", "missing-metric", why, ids)
     worst = min(facts.receivers, key=facts.received)
     rate = facts.received(worst)
     summary = Summary(rate, 0.0, rate, rate, 1)
