@@ -108,7 +108,7 @@ def srun(words: list[str]) -> int:
     """A step: a command on a node of the job."""
     node, state = option(words, "nodelist"), json.loads((STATE / "nodes.json").read_text())
     if job()["state"] != "RUNNING" or option(words, "jobid") != "7":
-        print("srun: error: Unable to create step for job 7: Invalid job id specified", file=sys.stderr)
+        print("srun: error: Slurm job 7 has expired", file=sys.stderr)
         return 1
     if state[node] not in WELL:
         why = "Required node not available (down, drained or reserved)"
@@ -124,10 +124,15 @@ def srun(words: list[str]) -> int:
         log.write(f"{node} {line[-1]}\n")
     code = _watched(line, dict(os.environ), good)
     if code is None:
-        how = {"TIMEOUT": " DUE TO TIME LIMIT", "RUNNING": " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"}
-        print("srun: Job step aborted: Waiting up to 32 seconds for job step to finish.", file=sys.stderr)
-        said = how.get(str(job()["state"]), "")
-        print(f"slurmstepd: error: *** STEP 7.0 ON {node} CANCELLED AT 2026-11-23T19:00:00{said} ***", file=sys.stderr)
+        if job()["state"] == "RUNNING":
+            print(f"srun: error: Node failure on {node}", file=sys.stderr)
+            return 1
+        said = " DUE TO TIME LIMIT" if job()["state"] == "TIMEOUT" else ""
+        print(
+            f"slurmstepd-{node}: error: *** STEP 7.0 ON {node} CANCELLED AT 2026-11-23T19:49:06{said} ***",
+            file=sys.stderr,
+        )
+        print(f"srun: error: {node}: task 0: Terminated", file=sys.stderr)
         return 143
     if code:
         print(f"srun: error: {node}: task 0: Exited with exit code {code}", file=sys.stderr)

@@ -12,7 +12,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.support.raw_case import NOTHING, keep, measured
+from tests.support.raw_case import METRICS, NOTHING, keep, measured
 from tests.support.site import (
     ALL,
     CRITERIA,
@@ -87,6 +87,8 @@ def _samples(
         rates = {"1": 412.0, "intra": 655.0 if virtual else 806.0, "inter": 1010.0 if virtual else 1540.0}
         rate = rates[str(m.params["label"])]
         values, metric, unit = [rate * (1 + 0.002 * ((i * 7) % 11 - 5)) for i in range(100)], "images_per_s", "images/s"
+    elif m.kind in ("incast", "all-to-all"):
+        values, metric, unit = [0.95 * (lab_gbps if virtual else 10)], METRICS[m.kind], "Gbit/s"
     else:
         return ()
     found = tuple(Sample(metric=metric, value=v * _day(m, day, drift), unit=unit) for v in values)
@@ -108,6 +110,8 @@ TOOLS = {
     "path-mtu": ("ping", "20221126"),
     "tcp-bandwidth": ("iperf3", "3.12"),
     "tcp-latency": ("sockperf", "3.7"),
+    "incast": ("iperf3", "3.12"),
+    "all-to-all": ("iperf3", "3.12"),
     "collectives": ("torch", "1.13.1"),
     "training-short": ("mpirun + horovod", "4.1.4 + 0.28.1"),
     "training-turns": ("mpirun + horovod", "4.1.4 + 0.28.1"),

@@ -31,12 +31,14 @@ EXIT_LOST = 255  # as ssh's, for a step that its job or node took along
 
 _HOLD = r"""printf '{"ready": true, "job": "%s"}\n' "$SLURM_JOB_ID"; exec cat >/dev/null"""
 _LOST = re.compile(
-    r"Unable to create step|Unable to confirm allocation|Invalid job id|already complet|Job step aborted|"
-    r"\*\*\* (STEP|JOB) .*(CANCELLED|TIME LIMIT|NODE FAILURE)|[Nn]ode failure|Communication connection failure|"
-    r"Socket timed out|Unable to contact slurm|Connection refused|Job (is|has been) (revoked|cancelled)",
+    r"^(?:srun|slurmstepd)\S*: .*(?:"
+    r"\*\*\* (?:STEP|JOB) \S+ ON .* CANCELLED AT|Node failure on|has expired|Invalid job id|Unable to create step|"
+    r"Unable to confirm allocation|already complet|Communication connection failure|Socket timed out|"
+    r"Unable to contact slurm|Job (?:is|has been) (?:revoked|cancelled))",
+    re.MULTILINE,
 )
-"""What srun and slurmstepd say of a step that did not end by itself (Slurm, slurm_errno.c, srun, slurmstepd)."""
-_OWN_END = re.compile(r"^srun: error: \S+: task \d+: (Exited with exit code|Terminated|Killed)", re.MULTILINE)
+"""What srun and slurmstepd say of a step that did not end by itself (seen of 22.05.8; slurm_errno.c, srun)."""
+_NOTICE = b"srun: cluster configuration lacks support for cpu binding\n"
 _DOWN = ("DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE")
 _SHUT = ("DRAIN", "MAINT", "RESERVED")
 _ENDS = {
@@ -64,11 +66,11 @@ class _Step(Remote):
 
     async def _watch(self) -> Output:
         output = await super()._watch()
-        said = _OWN_END.sub("", output.stderr.decode("utf-8", "replace"))
-        whole = any("returncode" in document for document in output.documents())
-        if output.returncode and not whole and _LOST.search(said):
-            return Output(EXIT_LOST, output.stdout, output.stderr)
-        return output
+        said = output.stderr.replace(_NOTICE, b"")
+        if output.returncode and _LOST.search(said.decode("utf-8", "replace")):
+            # a probe that is told to end says so in a document, which is no result of its own
+            return Output(EXIT_LOST, b"", said)
+        return Output(output.returncode, output.stdout, said)
 
 
 class SlurmLauncher:
