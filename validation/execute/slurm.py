@@ -67,7 +67,9 @@ class _Step(Remote):
     async def _watch(self) -> Output:
         output = await super()._watch()
         said = output.stderr.replace(_NOTICE, b"")
-        if output.returncode and _LOST.search(said.decode("utf-8", "replace")):
+        whole = any("returncode" in document for document in output.documents())
+        # of a node that died srun ends with 0, too
+        if (output.returncode or not whole) and _LOST.search(said.decode("utf-8", "replace")):
             # a probe that is told to end says so in a document, which is no result of its own
             return Output(EXIT_LOST, b"", said)
         return Output(output.returncode, output.stdout, said)
