@@ -18,7 +18,7 @@ from pathlib import Path
 
 PROBES = "/opt/elastic-ai/acceptance/bin/python"
 WELL = ("idle", "allocated")
-COMMANDS = ("salloc", "srun", "sinfo", "squeue", "scontrol")
+COMMANDS = ("salloc", "srun", "sinfo", "squeue", "scontrol", "scancel")
 STATE = Path(os.environ.get("FAKE_SLURM", "."))
 
 
@@ -70,9 +70,9 @@ def salloc(words: list[str]) -> int:
         print("salloc: Pending job allocation 7\nsalloc: job 7 queued and waiting for resources", file=sys.stderr)
         sys.stderr.flush()
         while (STATE / "busy").exists():
-            time.sleep(0.05)
-            if os.getppid() == 1 or _hung_up():
-                put(state="CANCELLED")
+            time.sleep(0.05)  # it looks at its stdin only when the job has begun
+            if job()["state"] == "CANCELLED":
+                print("salloc: Job allocation 7 has been revoked.", file=sys.stderr)
                 return 1
     print("salloc: Granted job allocation 7", file=sys.stderr, flush=True)
     put(state="RUNNING")
@@ -82,14 +82,6 @@ def salloc(words: list[str]) -> int:
         return 1
     put(state="COMPLETED")
     return code
-
-
-def _hung_up() -> bool:
-    """Nobody holds stdin any more: over ssh the session would be gone."""
-    import select
-
-    readable, _, _ = select.select([0], [], [], 0)
-    return bool(readable) and not os.read(0, 1)
 
 
 def _watched(words: list[str], env: dict[str, str], good: object) -> int | None:
@@ -150,8 +142,14 @@ def main(name: str, words: list[str]) -> int:
             print(f"all*|{node}|{state}|{'Not responding' if state == 'down' else 'none'}")
     elif name == "squeue":
         print(f"{job()['state']}|Resources")
+    elif name == "scancel":
+        put(state="CANCELLED")
     elif name == "scontrol":
         now = job()
+        ending = STATE / "ending"  # how it ended is said the second time only
+        if now["state"] not in ("RUNNING", "COMPLETED") and not ending.exists():
+            ending.touch()
+            now["state"] = "COMPLETING"
         print(f"JobId=7 JobName=x JobState={now['state']} Reason=None TimeLimit=00:{now['limit']}:00")
     return 0
 

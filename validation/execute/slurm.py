@@ -11,6 +11,7 @@ import asyncio
 import getpass
 import re
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ LOOK_S = 3.0  # between looks at a job that waits
 GRANT_S = 60.0  # from the job's start to the first word of its holder
 ASK_S = 60.0
 ANSWER_S = 60.0  # until the probes of a node answer for the first time
+ENDING_S = 30.0  # until a job that ends says how
 EXIT_LOST = 255  # as ssh's, for a step that its job or node took along
 
 _HOLD = r"""printf '{"ready": true, "job": "%s"}\n' "$SLURM_JOB_ID"; exec cat >/dev/null"""
@@ -38,6 +40,7 @@ _LOST = re.compile(
     re.MULTILINE,
 )
 """What srun and slurmstepd say of a step that did not end by itself (seen of 22.05.8; slurm_errno.c, srun)."""
+_GIVEN = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 _NOTICE = b"srun: cluster configuration lacks support for cpu binding\n"
 _DOWN = ("DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE")
 _SHUT = ("DRAIN", "MAINT", "RESERVED")
@@ -164,7 +167,7 @@ class SlurmLauncher:
                 waited += LOOK_S
                 if hello.done():
                     break
-                if (pending := re.search(r"(?:Pending|Granted) job allocation (\d+)", holder.said)) is not None:
+                if (pending := _GIVEN.search(holder.said)) is not None:
                     since = await self._waiting_for(pending[1])
                 if since and since != told:
                     self._say(f"{since}; at most {self._wanted.wait_s / 60:g} minutes")
@@ -176,12 +179,20 @@ class SlurmLauncher:
         finally:
             if not hello.done() or hello.result() is None:
                 hello.cancel()
+                await self._take_back(holder)
                 said = await holder.stop()
         document = hello.result()
         if document is None:
             raise RunError(f"Slurm does not take the job: {_last(said)}")
         self.job = str(document.get("job", ""))
         self._say(f"Slurm job {self.job} holds {', '.join(names)} for {self._wanted.minutes} minutes at most")
+
+    async def _take_back(self, holder: Remote) -> None:
+        """Cancel a job that waits: salloc does not look at its stdin before the job begins."""
+        found = _GIVEN.search(holder.said)
+        if found is not None and not holder.ended:
+            with suppress(RunError):
+                await self._ask("scancel", found[1])
 
     async def _waiting_for(self, job: str) -> str:
         """`Slurm job 12 waits: Resources`, "" where it does not."""
@@ -243,8 +254,13 @@ class SlurmLauncher:
 
     async def _gone(self) -> str | None:
         """How the job ended, in one line; None while it runs."""
-        text = await self._ask("scontrol", "show", "job", "-o", self.job)
-        state = re.search(r"\bJobState=(\w+)", text)
+        until = time.monotonic() + ENDING_S
+        while True:
+            text = await self._ask("scontrol", "show", "job", "-o", self.job)
+            state = re.search(r"\bJobState=(\w+)", text)
+            if state is None or state[1] != "COMPLETING" or time.monotonic() > until:
+                break
+            await asyncio.sleep(1)  # how it ended is not said before its nodes are free
         limit = re.search(r"\bTimeLimit=(\S+)", text)
         if state is not None and state[1] in ("RUNNING", "CONFIGURING", "SUSPENDED"):
             return None
