@@ -40,6 +40,7 @@ _LOST = re.compile(
     re.MULTILINE,
 )
 """What srun and slurmstepd say of a step that did not end by itself (seen of 22.05.8; slurm_errno.c, srun)."""
+_TASK = re.compile(rb"^srun: error: \S+: task \d+: .*\n", re.MULTILINE)
 _GIVEN = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 _NOTICE = b"srun: cluster configuration lacks support for cpu binding\n"
 _DOWN = ("DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE")
@@ -74,7 +75,7 @@ class _Step(Remote):
         # of a node that died srun ends with 0, too
         if (output.returncode or not whole) and _LOST.search(said.decode("utf-8", "replace")):
             # a probe that is told to end says so in a document, which is no result of its own
-            return Output(EXIT_LOST, b"", said)
+            return Output(EXIT_LOST, b"", _TASK.sub(b"", said))
         return Output(output.returncode, output.stdout, said)
 
 
