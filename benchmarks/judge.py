@@ -89,7 +89,7 @@ from toolkit.entry import COLLECTOR
 from validation.columns import Columns
 from validation.frames import read_frames
 from validation.judge import judge
-from validation.model_verdict import others
+from validation.model_judgement import others
 from validation.runfiles import RunFiles
 
 gc.set_threshold(*COLLECTOR)

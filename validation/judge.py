@@ -35,7 +35,7 @@ from validation.model import (
     VerdictDoc,
     VerdictName,
 )
-from validation.model_verdict import Judgements, others
+from validation.model_judgement import Judgements, others
 from validation.profile import Profile
 from validation.waiver import Waiver
 

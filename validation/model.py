@@ -26,6 +26,7 @@ from validation.model_base import (
     VerdictName,
     by_name,
 )
+from validation.model_judgement import Bound, Compared, Judgement, Subject, Waived
 from validation.model_result import (
     DENIED,
     REPORT,
@@ -39,15 +40,10 @@ from validation.model_result import (
 )
 from validation.model_verdict import (
     AgreedProfile,
-    Bound,
-    Compared,
     CriterionVerdict,
     Finding,
-    Judgement,
     LeftOut,
-    Subject,
     VerdictDoc,
-    Waived,
     WaiverUse,
 )
 

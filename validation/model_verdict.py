@@ -2,100 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from validation.model_base import Endpoint, Model, ReasonCode, SignOff, VerdictName
-
-
-class Bound(Model):
-    """Both sides of what must hold, with its derivation line by line, ready for the report.
-
-    `floor` None = no lower side, `maximum` = upper limit that a lower-is-better metric must keep, `ceiling` = what
-    physics allows (above it the measurement is at fault), `equal` = exact criteria.
-    """
-
-    metric: str
-    unit: str
-    floor: float | None = None
-    maximum: float | None = None
-    ceiling: float | None = None
-    equal: str | None = None
-    derivation: tuple[str, ...] = ()
-    source: str
-    nominal: str | None = None  # in a rehearsal: the fabric's own bound, in words
-
-
-class Compared(Model):
-    """A part of a node as declared and as found. None = not declared, or not known; `equal` None = nothing to compare.
-
-    `odd`: most nodes of a group have another value, or no two agree.
-    """
-
-    key: str
-    declared: str | None
-    found: str | None
-    equal: bool | None
-    odd: bool = False
-
-
-class Subject(Model):
-    """What a judgement or a finding is about.
-
-    `ends`: one node, port or other thing by its name; of a pair source and destination, which are equal in rank where
-    `both_ways`; of a cluster none. `op`: what was done there, as "write", "4 ranks" or "1/2 + 1/2"; "" where that says
-    nothing more than the criterion.
-    """
-
-    kind: Literal["node", "port", "pair", "group", "cluster"]
-    ends: tuple[Endpoint, ...] = ()
-    op: str = ""
-    both_ways: bool = False
-
-    @classmethod
-    def node(cls, name: str, op: str = "") -> Subject:
-        """A whole node. Of a fleet, whose nodes are named by each criterion, there is one for each node."""
-        return _node(name, op)
-
-    @classmethod
-    def port(cls, end: Endpoint) -> Subject:
-        """A port of a node; where the endpoint has none, the node."""
-        return cls(kind="port" if end.port else "node", ends=(end,))
-
-    @classmethod
-    def pair(cls, source: Endpoint, destination: Endpoint, op: str = "", both_ways: bool = False) -> Subject:
-        """Two ports, in this order."""
-        return cls(kind="pair", ends=(source, destination), op=op, both_ways=both_ways)
-
-    def __str__(self) -> str:
-        """`gpu1`, `gpu1/fab0`, `gpu1/fab0>gpu2/fab0 (write)`, `gpu1/fab0<>gpu2/fab0`, `cluster, 4 ranks`."""
-        return self._words("<>", ">")
-
-    @property
-    def spaced(self) -> str:
-        """The same with arrows, for people."""
-        return self._words(" ↔ ", " → ")
-
-    def _words(self, both: str, one: str) -> str:
-        if self.kind == "pair":
-            arrow = both if self.both_ways and not self.op else one
-            how = f" ({self.op}{', both ways' if self.both_ways else ''})" if self.op else ""
-            return arrow.join(map(str, self.ends)) + how
-        where = str(self.ends[0]) if self.ends else self.kind
-        return f"{where}, {self.op}" if self.op else where
-
-
-@lru_cache(maxsize=20_000)
-def _node(name: str, op: str) -> Subject:
-    return Subject(kind="node", ends=(Endpoint(node=name),), op=op)
-
-
-CLUSTER = Subject(kind="cluster")
+from validation.model_alike import Alike, Columned, Served, packed, unpacked
+from validation.model_base import Model, ReasonCode, SignOff, VerdictName
+from validation.model_judgement import Judgement, Judgements, Subject
 
 
 class LeftOut(Model):
@@ -103,98 +18,6 @@ class LeftOut(Model):
 
     why: str
     criteria: tuple[str, ...] = ()
-
-
-class Waived(Model):
-    """Who waived a judgement, when, until when and why, and what it was before. Dates are ISO 8601."""
-
-    who: str
-    when: str
-    until: str
-    why: str
-    was: VerdictName
-
-
-class Judgement(Model):
-    """One criterion applied to one subject, `about`; `waived` where a waiver lifted it."""
-
-    criterion: str
-    about: Subject
-    verdict: VerdictName
-    reason_code: ReasonCode
-    reason: str
-    value: float | None = None
-    low: float | None = None  # 95 % interval
-    high: float | None = None
-    samples: int = 0
-    text: str | None = None  # what was found, for criteria that compare text
-    bound: Bound | None = None
-    evidence: tuple[str, ...] = ()  # measurement ids
-    compared: tuple[Compared, ...] = ()  # of criteria that hold a node against what is declared, part by part
-    waived: Waived | None = None
-
-    @classmethod
-    def made(
-        cls,
-        criterion: str,
-        about: Subject,
-        verdict: VerdictName,
-        reason_code: ReasonCode,
-        reason: str,
-        value: float | None,
-        low: float | None,
-        high: float | None,
-        samples: int,
-        text: str | None,
-        bound: Bound | None,
-        evidence: tuple[str, ...],
-    ) -> Judgement:
-        """One of these very types, which are not looked at again: a fleet has hundreds of thousands."""
-        fields = locals()
-        del fields["cls"]
-        fields["compared"], fields["waived"] = (), None
-        made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", fields)
-        object.__setattr__(made, "__pydantic_fields_set__", _GIVEN)
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", None)
-        return made
-
-    @property
-    def subject(self) -> str:
-        """What it is about, in words."""
-        return str(self.about)
-
-
-_GIVEN = set(Judgement.model_fields)
-"""Of all judgements that are made; pydantic copies it with a judgement."""
-
-
-class Judgements(Sequence[Judgement]):
-    """Judgements of which those that pass are made when they are asked for: one takes 1 kB, and a fleet has millions.
-
-    Equal to any others that say the same.
-    """
-
-    @property
-    @abstractmethod
-    def others(self) -> Sequence[Judgement]:
-        """Those that are not made when they are asked for: all that do not pass, in their order, and some that do."""
-
-    def __eq__(self, other: object) -> bool:
-        """As tuples are."""
-        if not isinstance(other, (tuple, Judgements)) or len(self) != len(other):
-            return NotImplemented if not isinstance(other, (tuple, Judgements)) else False
-        return all(a == b for a, b in zip(self, other, strict=True))
-
-    def __hash__(self) -> int:
-        """As of a tuple."""
-        return hash(tuple(self))
-
-
-def others(judgements: Sequence[Judgement]) -> Sequence[Judgement]:
-    """The judgements that do not pass, in their order, and among them some that do: to look for what is wrong in."""
-    return judgements.others if isinstance(judgements, Judgements) else judgements
 
 
 def _as_they_are(value: object, check: Callable[[object], object]) -> object:
@@ -229,7 +52,8 @@ class CriterionVerdict(Model):
     """A criterion over all its subjects. `coverage` e.g. "12/12 pairs".
 
     `required` is what the catalogue says, `owed` whether it decides an acceptance by the run's profile; `not_owed`
-    says why it does not ("" where it is owed).
+    says why it does not ("" where it is owed). `passed`: in verdict.json of a fleet what passed, as
+    columns; it is among `judgements` once it is read.
     """
 
     id: str
@@ -243,6 +67,7 @@ class CriterionVerdict(Model):
     reason: str
     coverage: str
     judgements: _Some = ()
+    passed: Columned | None = None  # in verdict.json alone
 
 
 class Finding(Model):
@@ -311,6 +136,34 @@ class VerdictDoc(Model):
     profile: AgreedProfile | None  # None: no profile was agreed on, so everything required is owed
     waivers: tuple[WaiverUse, ...] = ()
     notes: tuple[str, ...] = ()
+    served: tuple[Served, ...] = ()  # what `passed` of the criteria is of, in verdict.json alone
+
+    @model_validator(mode="after")
+    def _told(self) -> VerdictDoc:
+        things = [table.things() for table in self.served]
+        for criterion in self.criteria:
+            if criterion.passed is not None:
+                whole = unpacked(criterion.id, criterion.passed, things, criterion.judgements)
+                vars(criterion).update(judgements=whole, passed=None)
+        vars(self)["served"] = ()
+        return self
+
+    def model_dump_json(self, **how: Any) -> str:
+        """As verdict.json has it: of a fleet, what passed as columns."""
+        tables: list[Served] = []
+        of: dict[int, int] = {}
+        criteria = []
+        for criterion in self.criteria:
+            judged = criterion.judgements
+            columned = packed(judged, tables, of) if isinstance(judged, Alike) else None
+            if columned is not None and isinstance(judged, Alike):
+                criterion = criterion.model_copy(update={"judgements": tuple(judged.others), "passed": columned})
+            criteria.append(criterion)
+        document = self.model_copy(update={"criteria": tuple(criteria), "served": tuple(tables)})
+        without: dict[str, Any] = {"criteria": {n: {"passed"} for n, c in enumerate(criteria) if c.passed is None}}
+        if not tables:
+            without["served"] = True
+        return super(VerdictDoc, document).model_dump_json(**{"exclude": without, **how})
 
     @property
     def line(self) -> str:

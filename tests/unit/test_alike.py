@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from array import array
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.site import CRITERIA, LAB, PLAN, REAL, busy, plan_of, real_results, results_of, verdict_of
+from tests.support.report_large import large, made, planned
+from tests.support.site import (
+    CRITERIA,
+    LAB,
+    PLAN,
+    REAL,
+    busy,
+    plan_of,
+    real_results,
+    results_of,
+    run_info,
+    verdict_of,
+)
+from validation import model_alike
 from validation.columns import Columns, packed
+from validation.criterion import Criterion
 from validation.fabric import load_fabric
+from validation.judge import judge
 from validation.judging import values
-from validation.judging.alike import Alike
 from validation.judging.case import make_case
+from validation.load import ConfigError, load_json
 from validation.model import Result, Sample, VerdictDoc
-from validation.model_verdict import Judgements, others
+from validation.model_alike import Alike
+from validation.model_judgement import Judgements, others
 
 KINDS = {"path-mtu": "path_mtu_bytes", "tcp-bandwidth": "tcp_bandwidth_gbps", "tcp-latency": "tcp_rtt_us"}
 WAYS = (
@@ -126,7 +144,6 @@ def test_what_passes_is_not_made_before_somebody_asks(monkeypatch, topology, res
     assert all(len(others(judged)) < len(judged) for judged in kept.values())
     bandwidth = kept["tr.tcpbw"]
     assert isinstance(bandwidth, Alike)
-    assert [m.id for m in bandwidth.alike] == [j.evidence[0] for j in bandwidth if j.verdict == "pass"]
     assert bandwidth[-1] == list(bandwidth)[-1]
     assert bandwidth[1:3] == list(bandwidth)[1:3]
     assert hash(bandwidth) == hash(tuple(bandwidth))
@@ -134,18 +151,97 @@ def test_what_passes_is_not_made_before_somebody_asks(monkeypatch, topology, res
         bandwidth[len(bandwidth)]
 
 
-def test_a_verdict_from_columns_is_written_and_read_as_any_other(monkeypatch):
-    one_by_one, at_once = both(monkeypatch, results_of(PLAN))
-    assert at_once.model_dump() == one_by_one.model_dump()
-    again = VerdictDoc.model_validate_json(at_once.model_dump_json(indent=2), strict=True)
-    assert again == at_once
-    assert at_once == again
-    changed = json.loads(at_once.model_dump_json())
-    (bandwidth,) = (c for c in changed["criteria"] if c["id"] == "tr.tcpbw")
-    bandwidth["judgements"][0]["value"] += 1
-    other = VerdictDoc.model_validate(changed)
-    assert other != at_once
-    assert at_once != other
+def fleet(monkeypatch, least=1):
+    """A verdict as of a fleet: judged from columns where `least` measurements serve a criterion, and written so."""
+    monkeypatch.setattr(values, "FLEET", least)
+    monkeypatch.setattr(model_alike, "PACKED", 1)
+    topology = large(8)
+    plan = planned(topology, 4, each=2)
+    results = [
+        made(Path(), m, at, ("gpu0001",), raw=False)
+        for at, m in enumerate(plan.measurements)
+        if m.id not in ("memory-bandwidth.002.gpu0000", "memory-bandwidth.002.gpu0007")
+    ]
+    criteria = (*CRITERIA, *(generated(f"gn.m{n:03d}", f"metric_{n:03d}") for n in range(4)))
+    return judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), criteria, results)
+
+
+def generated(id_, metric):
+    about = {"suite": "compute", "scope": "node", "direction": "higher", "kind": "memory-bandwidth", "required": False}
+    bound = {"kind": "minimum", "value": 100.0, "words": "at least 100 GB/s"}
+    words = {"statement": "Generated", "source": "generated", "unit": "GB/s"}
+    return Criterion.model_validate({"id": id_, "metric": metric, "bound": bound, **about, **words})
+
+
+def test_a_verdict_of_a_fleet_is_written_as_columns_and_read_as_any_other(monkeypatch):
+    verdict, one_by_one = fleet(monkeypatch), fleet(monkeypatch, 10**9)
+    text = verdict.model_dump_json(indent=2)
+    written = {c["id"]: c for c in json.loads(text)["criteria"]}
+    assert [j["about"]["ends"][0]["node"] for j in written["gn.m000"]["judgements"]] == ["gpu0001"]
+    assert written["gn.m000"]["passed"]["told"] == [1]
+    assert written["gn.m002"]["passed"]["told"] == [0, 7]
+    assert "passed" not in written["tr.tcpbw"]  # of pairs
+    assert [len(table["nodes"]) for table in json.loads(text)["served"]] == [8, 8]
+    again = VerdictDoc.model_validate_json(text, strict=True)
+    assert again == verdict == one_by_one == again
+    assert again.model_dump_json(indent=2) == text
+    assert again.model_dump() == one_by_one.model_dump()
+    told = one_by_one.model_dump_json(indent=2)
+    assert "passed" not in json.loads(told)["criteria"][-1]
+    assert "served" not in json.loads(told)
+    assert VerdictDoc.model_validate_json(told, strict=True) == again
+
+
+def test_another_number_in_the_columns_is_another_verdict(monkeypatch):
+    verdict = fleet(monkeypatch)
+    for column in ("value", "low", "high"):
+        document = json.loads(verdict.model_dump_json())
+        passed = next(c for c in document["criteria"] if c["id"] == "gn.m001")["passed"]
+        numbers = array("d", base64.b64decode(passed[column]))
+        numbers[3] += 1e-9
+        passed[column] = base64.b64encode(numbers.tobytes()).decode()
+        other = VerdictDoc.model_validate_json(json.dumps(document), strict=True)
+        assert other != verdict
+        assert verdict != other
+        assert fleet(monkeypatch, 10**9) != other
+
+
+def number(text, at, value):
+    numbers = array("d", base64.b64decode(text))
+    numbers[at] = value
+    return base64.b64encode(numbers.tobytes()).decode()
+
+
+DAMAGED = {
+    "no such table": lambda d, p: p.update(served=7),
+    "negative table": lambda d, p: p.update(served=-1),
+    "no tables": lambda d, p: d.pop("served"),
+    "one node less": lambda d, p: d["served"][0]["nodes"].pop(),
+    "one node and measurement less": lambda d, p: [d["served"][0][k].pop() for k in ("nodes", "evidence")],
+    "a column that is cut": lambda d, p: p.update(value=p["value"][:-4]),
+    "no base64": lambda d, p: p.update(value="?" + p["value"][1:]),
+    "no ASCII": lambda d, p: p.update(value="ä" + p["value"][1:]),
+    "empty": lambda d, p: p.update(value=""),
+    "infinite": lambda d, p: p.update(value=number(p["value"], 0, float("inf"))),
+    "no number": lambda d, p: p.update(low=number(p["low"], 2, float("nan"))),
+    "told elsewhere": lambda d, p: p.update(told=[8]),
+    "told before": lambda d, p: p.update(told=[-1]),
+    "told twice": lambda d, p: p.update(told=[1, 1]),
+    "one more told": lambda d, p: p.update(told=[1, 2]),
+    "negative samples": lambda d, p: p.update(samples=-1),
+    "very many samples": lambda d, p: p.update(samples=2**40),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_columns_that_do_not_fit_are_refused(monkeypatch, tmp_path, damage):
+    document = json.loads(fleet(monkeypatch).model_dump_json())
+    DAMAGED[damage](document, next(c for c in document["criteria"] if c["id"] == "gn.m000")["passed"])
+    path = tmp_path / "verdict.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(ConfigError) as error:
+        load_json(path, VerdictDoc)
+    assert "\n" not in str(error.value)
 
 
 def test_a_column_with_a_number_that_is_none_passes_nothing(monkeypatch):

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
-from typing import overload
 
 from validation.analysis.stats import median_ranks
 from validation.bounds import CEILING_SLACK
 from validation.columns import Column
 from validation.judging.shelf import Shelf
-from validation.model import Bound, Judgement, Measurement, Subject
-from validation.model_verdict import Judgements
+from validation.model import Bound, Measurement
+from validation.model_alike import Passed
 
 FLEET = 100
 """Measurements of a criterion below which each is judged by itself, which takes less than a hundredth of a second."""
@@ -39,28 +38,6 @@ class Asked:
     least: float
     most: float
     count: int | Sequence[int]
-
-
-def within(bound: Bound, value: float, low: float, high: float) -> str:
-    """Why a median with its interval passes, in words."""
-    if bound.equal is not None:
-        return f"{value:g} {bound.unit}, {float(bound.equal):g} wanted"
-    shown = f"{value:.4g} {bound.unit} (95 % interval {low:.4g} to {high:.4g})"
-    if bound.maximum is not None:
-        return f"{shown}, at most {bound.maximum:g} allowed"
-    floor = bound.floor if bound.floor is not None else math.inf
-    return f"{shown}, floor {floor:.4g}"
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Which of some measurements pass (1), by position; of these the median, its interval, how many samples."""
-
-    good: bytearray
-    value: array[float]
-    low: array[float]
-    high: array[float]
-    samples: array[int]
 
 
 @dataclass(frozen=True)
@@ -189,60 +166,3 @@ def _good(rows: _Rows, asked: Asked) -> bytearray:
         if min(lower) < floor or max(upper) > top:  # looked through again for which
             good = bytearray(was and floor <= a and b <= top for was, a, b in zip(good, lower, upper, strict=True))
     return good
-
-
-class Alike(Judgements):
-    """The judgements of a criterion in the order of its measurements: those that pass from columns, and `odd` ones by
-    their position.
-    """
-
-    def __init__(
-        self,
-        criterion: str,
-        bound: Bound,
-        served: Sequence[Measurement],
-        about: Callable[[Measurement], Subject],
-        passed: Passed,
-        odd: Mapping[int, Judgement],
-    ) -> None:
-        """`about`: what a judgement on a measurement is about. All that is not in `odd` passed."""
-        self._criterion, self._bound, self._served, self._about = criterion, bound, served, about
-        self._passed, self._odd = passed, odd
-
-    def __len__(self) -> int:
-        """One for each measurement."""
-        return len(self._served)
-
-    @overload
-    def __getitem__(self, at: int) -> Judgement: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Judgement]: ...
-    def __getitem__(self, at: int | slice) -> Judgement | Sequence[Judgement]:
-        """The judgement at a position, made anew where it passed."""
-        if isinstance(at, slice):
-            return [self[n] for n in range(*at.indices(len(self)))]
-        at = range(len(self))[at]
-        return self._odd[at] if at in self._odd else self._made(at)
-
-    def __iter__(self) -> Iterator[Judgement]:
-        """All, one after another."""
-        odd = self._odd
-        return (odd[at] if at in odd else self._made(at) for at in range(len(self)))
-
-    def _made(self, at: int) -> Judgement:
-        measurement, bound, by = self._served[at], self._bound, self._passed
-        value, low, high = by.value[at], by.low[at], by.high[at]
-        return Judgement.made(
-            self._criterion, self._about(measurement), "pass", "within-bounds", within(bound, value, low, high),
-            value, low, high, by.samples[at], None, bound, (measurement.id,),
-        )  # fmt: skip
-
-    @property
-    def alike(self) -> Iterator[Measurement]:
-        """The measurements of those that are made when they are asked for."""
-        return (m for at, m in enumerate(self._served) if at not in self._odd)
-
-    @cached_property
-    def others(self) -> Sequence[Judgement]:
-        """Those that were judged by themselves, in their order."""
-        return [self._odd[at] for at in sorted(self._odd)]

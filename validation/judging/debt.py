@@ -14,7 +14,7 @@ from validation.facts import NodeFacts
 from validation.judging.case import Case
 from validation.judging.methods import METHODS
 from validation.model import CriterionVerdict, Judgement, Result
-from validation.model_verdict import others
+from validation.model_judgement import others
 from validation.profile import Profile
 
 PASSED_SHARE = 0.5

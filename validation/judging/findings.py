@@ -13,7 +13,7 @@ from validation.judging.denial import loss_of
 from validation.judging.equals import failed_rails
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
-from validation.model_verdict import CLUSTER, others
+from validation.model_judgement import CLUSTER, others
 
 SAID, UNTOLD = 0.95, 0.5
 """Confidence where the two ends said which of them it is, and where two ends are all that was measured."""

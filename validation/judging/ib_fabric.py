@@ -15,7 +15,7 @@ from validation.facts import IbFabricFacts, IbLink, RdmaPort
 from validation.judging.case import Case, facts_for, judgement, unusable
 from validation.judging.rdma_ports import BEFORE, port_of
 from validation.model import Bound, Endpoint, Judgement, ReasonCode, Result, VerdictName
-from validation.model_verdict import CLUSTER
+from validation.model_judgement import CLUSTER
 
 LANE_GBPS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
 """Speed as ibnetdiscover writes it -> the rate that a lane is sold as, Gbit/s (InfiniBand specification, volume 2)."""

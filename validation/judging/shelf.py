@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from validation.columns import Columns, Stored, packed
 from validation.facts import TrainingFacts
-from validation.model import Measurement, Result
+from validation.model import Measurement, Result, Subject
+from validation.model_alike import Things
 
 _ODD = 2**32 - 1
 """Instead of a line: this measurement is looked at by itself."""
@@ -22,6 +23,7 @@ class Shelf:
         """`attempts`: all results of each measurement."""
         self._where: dict[str, tuple[int, int]] = {}
         self._lines: dict[int, tuple[Sequence[Measurement], list[tuple[Columns, array[int]]]]] = {}
+        self._things: dict[int, tuple[Sequence[Measurement], Things]] = {}
         self.parts: list[Columns] = []
         places: dict[int, int] = {}
         loose: list[Result] = []
@@ -54,6 +56,13 @@ class Shelf:
             ]
             self._lines[id(served)] = served, [p for p in parts if min(p[1], default=_ODD) != _ODD]
         return self._lines[id(served)][1]
+
+    def things(self, served: Sequence[Measurement], about: Callable[[Measurement], Subject]) -> Things:
+        """What measurements are about, the same for criteria that the very same measurements serve."""
+        if id(served) not in self._things:
+            ids = [m.id for m in served]
+            self._things[id(served)] = served, Things(ids, lambda at: about(served[at]))
+        return self._things[id(served)][1]
 
 
 def _plain(result: Result) -> bool:

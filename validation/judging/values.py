@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from validation.analysis.stats import Summary, summarize
 from validation.bounds import CEILING_SLACK
 from validation.criterion import Criterion, Limit, OfMachine
-from validation.judging.alike import FLEET, Alike, Asked, Passed, passed, within
+from validation.judging.alike import FLEET, Asked, passed
 from validation.judging.attempts import Attempt, decide
 from validation.judging.case import Case, judgement, unusable
 from validation.judging.denial import loss_of
 from validation.kinds.record import names
 from validation.kinds.training import words_of
 from validation.model import Bound, Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
+from validation.model_alike import Alike, Passed, within
 from validation.platform import platform_bound, undeclared
 from validation.reference import declared_as
 
@@ -173,7 +174,7 @@ def judge_values(case: Case, criterion: Criterion) -> Sequence[Judgement]:
     if bound is None or found is None:
         return [judge(measurement) for measurement in served]
     odd = {at: judge(served[at]) for at, good in enumerate(found.good) if not good}
-    return Alike(criterion.id, bound, served, subject_of, found, odd)
+    return Alike(criterion.id, bound, case.shelf.things(served, subject_of), found, odd)
 
 
 def _passed(case: Case, criterion: Criterion, served: Sequence[Measurement], bound: Bound) -> Passed | None:
