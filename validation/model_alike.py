@@ -149,6 +149,11 @@ class Alike(Judgements):
         """Those that were judged by themselves, in their order."""
         return [self.odd[at] for at in sorted(self.odd)]
 
+    @property
+    def passing(self) -> Iterator[str]:
+        """The measurements of those that passed from columns."""
+        return (id_ for at, id_ in enumerate(self.things.ids) if at not in self.odd)
+
     def __eq__(self, other: object) -> bool:
         """As tuples are; of others like these the columns are compared."""
         if not isinstance(other, Alike) or self.odd.keys() != other.odd.keys():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -170,6 +170,11 @@ class Judgements(Sequence[Judgement]):
     @abstractmethod
     def others(self) -> Sequence[Judgement]:
         """Those that are not made when they are asked for: all that do not pass, in their order, and some that do."""
+
+    @property
+    @abstractmethod
+    def passing(self) -> Iterator[str]:
+        """The measurement of each of those that are made when they are asked for."""
 
     def __eq__(self, other: object) -> bool:
         """As tuples are."""

@@ -32,6 +32,7 @@ from validation.fabric import load_fabric
 from validation.judge import judge
 from validation.judging import values
 from validation.judging.case import make_case
+from validation.judging.waivers import unmeasured_nodes
 from validation.load import ConfigError, load_json
 from validation.model import Result, Sample, VerdictDoc
 from validation.model_alike import Alike
@@ -204,6 +205,22 @@ def test_another_number_in_the_columns_is_another_verdict(monkeypatch):
         assert other != verdict
         assert verdict != other
         assert fleet(monkeypatch, 10**9) != other
+
+
+@pytest.mark.parametrize("lost", [2, 3])
+def test_waivers_count_what_passed_from_columns(monkeypatch, lost):
+    """A node of which half was lost is measured enough for a waiver, one of which more was lost is not."""
+    plan = planned(large(8), 5, each=1, alone=True)
+    gone = [m for m in plan.measurements if m.nodes == ("gpu0003",)][:lost]
+    results = [made(Path(), m, at, (), raw=False) for at, m in enumerate(plan.measurements) if m not in gone]
+    criteria = [generated(f"gn.m{n:03d}", f"metric_{n:03d}") for n in range(5)]
+    said = []
+    for least in (1, 10**9):
+        monkeypatch.setattr(values, "FLEET", least)
+        case = make_case(large(8), plan, load_fabric("tcp10"), criteria, results)
+        said.append(unmeasured_nodes(case, {c.id: values.judge_values(case, c) for c in criteria}))
+    assert said[0] == said[1]
+    assert list(said[0]) == (["gpu0003"] if lost == 3 else [])
 
 
 def number(text, at, value):

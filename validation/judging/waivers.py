@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from validation.judging.case import Case
 from validation.model import Judgement, Waived, WaiverUse
+from validation.model_judgement import Judgements, others
 from validation.waiver import Waiver
 
 MEASURED_SHARE = 0.5
@@ -72,7 +73,11 @@ def unmeasured_nodes(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> d
     total = dict(seen)
     nodes_of = {m.id: m.nodes for m in case.plan.measurements}
     for judgements in judged.values():
-        for j in judgements:
+        for id_ in judgements.passing if isinstance(judgements, Judgements) else ():
+            for node in {*nodes_of.get(id_, ())} & seen.keys():
+                total[node] += 1
+                seen[node] += 1
+        for j in others(judgements):
             if j.verdict == "not-applicable":
                 continue
             for node in {n for id_ in j.evidence for n in nodes_of.get(id_, ())} & seen.keys():
