@@ -1,12 +1,13 @@
 """The model of remoting against what is measured: one training natively and by the reference engine over links.
 
     benchmarks/remote_model.py [--links loopback,GBPS/MS,...] [--batches 8,32,128] [--inputs 784] [--hidden 64]
-                               [--steps 60] [--turns 3] [--json]
+                               [--steps 60] [--turns 3] [--computes] [--json]
 
 The links are a relay of the tests' own on loopback (tests/support/relay.c), which delays and limits a TCP stream each
-way, the GPU an emulated one, whose kernels run on the processors that all of this shares. Both ways of each batch take
-turns. Native step, counts and costs of calls are what elastic-ai-train tells (--costs), what is predicted of them is
-the report's own arithmetic.
+way. The GPU is an emulated one. Its kernels would run on the processors that all of this shares, which no GPU's do: so
+products of matrices wait for as long as they have multiplications, at a stated rate, and compute nothing (--computes:
+they compute). Both ways of each batch take turns. Native step, counts and costs of calls are what elastic-ai-train
+tells (--costs), what is predicted of them is the report's own arithmetic.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.support.engine_run import Client, describe, local, server  # noqa: E402
 from tests.support.relay import relay  # noqa: E402
+from toolkit.engine.hostcode import KERNELS, archive  # noqa: E402
 from validation.analysis.remote_model import WITHIN  # noqa: E402
 from validation.facts import RemoteTrainFacts  # noqa: E402
 from validation.judging.remoting_model import Explained, advice, explained  # noqa: E402
@@ -37,10 +39,32 @@ TERMS = ("native", "synchronisations", "copies", "launches")
 LINKS = "loopback,0/0.5,0/2,10/0,10/0.5,10/2,1/0,1/0.5,1/2"
 
 
+NS = 0.5
+"""A multiplication of the device that waits."""
+LOOP = "    for (unsigned k = 0; k < depth; k++) sum += a[i * a_row + k * a_step] * b[k * b_step + j * b_column];\n"
+WAIT = f"""    if (i || j) return;
+    long ns = (long)({NS} * rows * columns * depth);
+    timespec until = {{ns / 1000000000, ns % 1000000000}};
+    nanosleep(&until, nullptr);
+"""
+
+
+def waiting(folder: Path) -> Path:
+    """The program's PTX, with a host module whose products of matrices wait."""
+    text = (KERNELS / "train.cu").read_text()
+    if LOOP not in text:
+        raise ValueError("train.cu has no such product of matrices any more")
+    source, code = folder / "waiting.cu", folder / "waiting.ptx"
+    source.write_text("#include <time.h>\n" + text.replace(LOOP, WAIT))
+    code.write_bytes(archive(source, (KERNELS / "train.ptx").read_bytes()))
+    return code
+
+
 def job(client: Client, options: argparse.Namespace, batch: str) -> str:
     """What elastic-ai-train prints."""
     words = [sys.executable, "-m", "toolkit.lease.train", "--json", "--costs", "--gpus", "1", "--batch", batch]
     words += ["--steps", str(options.steps), "--inputs", str(options.inputs), "--hidden", str(options.hidden)]
+    words += ["--code", str(options.code)] if options.code else []
     return subprocess.run(words, env=client.environment(), capture_output=True, text=True, check=True).stdout
 
 
@@ -96,6 +120,7 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--computes", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.batches = options.batches.split(",")
@@ -103,6 +128,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="eai-bench-") as name:
         folder = Path(name)
         devices = describe(folder)
+        options.code = None if options.computes else waiting(folder)
         with server(folder / "server", devices=devices) as there:
             for link in options.links.split(","):
                 try:
