@@ -60,6 +60,7 @@ from validation.facts.remoting import (
     Remoting,
 )
 from validation.facts.remoting_infer import InferFacts, InferRun
+from validation.facts.remoting_move import MoveFacts
 from validation.facts.remoting_neighbours import (
     BootIds,
     NeighbourEnd,
@@ -148,6 +149,7 @@ __all__ = [
     "LoadNode",
     "LongTrainingFacts",
     "Memlock",
+    "MoveFacts",
     "NcclChannels",
     "NcclPath",
     "NeighbourEnd",
@@ -229,6 +231,7 @@ AnyFacts = Annotated[
     | Annotated[NoRebootFacts, Tag("no-reboot")]
     | Annotated[WorldsFacts, Tag("remote-worlds")]
     | Annotated[UnchangedFacts, Tag("unchanged")]
+    | Annotated[MoveFacts, Tag("move")]
     | Annotated[TrainingFacts, Tag("training")]
     | Annotated[LongTrainingFacts, Tag("training-long")]
     | Annotated[TurnsFacts, Tag("turns")]

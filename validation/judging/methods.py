@@ -52,6 +52,7 @@ from validation.judging.rdma_gpu import judge_rdma_gpu
 from validation.judging.rdma_ports import judge_lossless, judge_memlock, judge_rdma_port
 from validation.judging.remoting_infer import judge_remote_infer
 from validation.judging.remoting_model import judge_remote_model
+from validation.judging.remoting_move import judge_remote_move
 from validation.judging.remoting_neighbours import judge_remote_noise
 from validation.judging.remoting_shares import judge_remote_shares
 from validation.judging.remoting_train import judge_remote_batch, judge_remote_ratio
@@ -224,6 +225,10 @@ METHODS = {
     ),
     "remote-noise": Method(
         judge_remote_noise, "a tenant's training beside a neighbour that does its worst over the same alone"
+    ),
+    "remote-move": Method(
+        judge_remote_move,
+        "what must not be where a GPU changes hands under a program that trains, and how long it took",
     ),
     "gpu-watch": Method(
         judge_gpu_watch, "what a sampler beside the measurement saw of each GPU's clocks, power and heat", counts="GPUs"

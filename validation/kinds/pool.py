@@ -9,6 +9,7 @@ from validation.parsers import (
     pool_use,
     remoting,
     remoting_infer,
+    remoting_move,
     remoting_neighbours,
     remoting_shares,
     remoting_train,
@@ -113,6 +114,15 @@ KINDS = (
         job=_job,
         parse=remoting_unchanged.parse,
         repeat_by="probe",
+        by_daemon=True,
+    ),
+    Kind(
+        name="remoting-move",
+        title="A GPU taken back and given to others",
+        job=_copies,
+        parse=remoting_move.parse,
+        repeat_by="probe",
+        once=True,
         by_daemon=True,
     ),
     Kind(

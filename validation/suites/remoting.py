@@ -30,6 +30,14 @@ INFER_VIRTUAL = (64, 32, 101, 2, ("1", "8", "64"))
 #: A tenant beside its neighbours: numbers of an image, width, batch, its noisy neighbour's batch, steps, turns.
 BESIDE_REAL = (1024, 8192, 32, 512, 1000, 3)
 BESIDE_VIRTUAL = (64, 32, 32, 512, 600, 1)
+#: A program that gives its GPU: images of a step, numbers of an image, width, milliseconds of a step at least; steps of
+#: the one that takes it, and of the first after it has gone on.
+MOVE_REAL = (32, 1024, 8192, 50, 100)
+MOVE_VIRTUAL = (32, 64, 32, 50, 40)
+#: The longest time after its start in which a lease cannot be taken that is waited for: half an hour of a policy's
+#: would be half an hour of the whole pool's.
+SAFE_S = 300.0
+MOVE_S = 240.0  # a grace, the servers' next look, and three leases
 TRAIN_S = 12.0  # a job: its start through the scheduler or the engine, its data, its steps
 START_S = 10.0  # a lease's way through the scheduler
 ISOLATE_S = 60.0
@@ -75,6 +83,7 @@ def plan(request: Request) -> Part:
         label = f"{client.name}.{server.name}"
         part.rounds.append([_one(request, "remoting-noreboot", label, (client.name, server.name), cuts, estimated)])
         part.rounds.append([_unchanged(request, client, server)])
+    part.rounds.append([_move(request, clients[0], servers)])
     part.rounds = [r for r in part.rounds if r[0].criteria]
     return part
 
@@ -161,6 +170,15 @@ def _shares(request: Request, client: Node, server: Node, whole: tuple[str, ...]
     label = f"{client.name}.{server.name}.{'_'.join(whole).replace('/', '-')}"
     estimated = START_S + turns * (TRAIN_S + 3.0 * len(whole))
     return _one(request, "remoting-shares", label, (client.name, server.name), params, estimated)
+
+
+def _move(request: Request, client: Node, servers: list[Node]) -> Measurement:
+    """From the first server to the second, where there is one."""
+    nodes = (client, *servers[:2])
+    batch, inputs, hidden, pace_ms, steps = MOVE_VIRTUAL if any(n.virtual for n in nodes) else MOVE_REAL
+    params: dict[str, Param] = {"server": servers[0].name, "elsewhere": servers[1].name if len(servers) > 1 else ""}
+    params |= {"batch": batch, "inputs": inputs, "hidden": hidden, "pace_ms": pace_ms, "steps": steps, "safe_s": SAFE_S}
+    return _one(request, "remoting-move", client.name, tuple(n.name for n in nodes), params, MOVE_S)
 
 
 def _unchanged(request: Request, client: Node, server: Node) -> Measurement:
