@@ -12,6 +12,7 @@ from tests.support.ib_documents import document as fabric
 from tests.support.rdma_case import PORT, card, document
 from tests.support.rdma_documents import CASES, RECORDED
 from tests.support.rdma_documents import doc as rdma_doc
+from tests.support.remote_move_documents import MOVE, move_document
 from tests.support.remote_neighbours_documents import NEIGHBOURS, NOREBOOT, neighbours_document, noreboot_document
 from tests.support.remote_shares_documents import SHARES, shares_document
 from tests.support.remote_train_documents import INFER, TRAIN, infer_document, train_document
@@ -59,6 +60,7 @@ def recordings() -> dict[str, Recording]:
     found["trained on more and more"] = scale_document(), SCALE
     found["trained on parts"] = shares_document(), SHARES
     found["unchanged"] = unchanged_document(), UNCHANGED
+    found["a GPU changes hands"] = move_document(), MOVE
     found["utilisation"] = tcp_doc("utilisation", facts={
         "leased_ratio": [0.5, 0.25, 1.0], "gpu_utilization_ratio": [0.1, 0.2, 0.3], "gpu_memory_ratio": [],
         "leased_ratio_from_s": 45, "days": 30, "step_s": 15, "emulated": False}), {}  # fmt: skip

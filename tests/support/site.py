@@ -214,6 +214,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.remote_unchanged_documents import unchanged_result  # the same
 
         return unchanged_result(measurement)
+    if measurement.kind == "remoting-move":
+        from tests.support.remote_move_documents import move_result  # the same
+
+        return move_result(measurement)
     rate = RATES[str(measurement.params["label"])]
     return result(measurement, job_samples(measurement, rate, 0.05), facts=trained(measurement))
 

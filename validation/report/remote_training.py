@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import median
 
 from validation.analysis.scaling import efficiency
-from validation.facts import InferFacts, RemoteTrainFacts
+from validation.facts import InferFacts, MoveFacts, RemoteTrainFacts
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
@@ -142,3 +142,39 @@ def answers_figure(documents: RunDocuments) -> Figure:
         None,
     )
     return Figure("answers", caption, svg, table, None, ("rm.infer",))
+
+
+MOVES = ("What happened", "Seconds after the other had asked")
+
+
+def move_figure(documents: RunDocuments) -> Figure:
+    """When what happened to a GPU that changed hands under a program; the reason where none did."""
+    caption = "A GPU taken back from one class of users and given to another while a program trained on it."
+    planned = next((m for m in documents.plan.measurements if m.kind == "remoting-move"), None)
+    if planned is None:
+        why = "Not measured: the suite remoting is not part of this run, or found no client and GPU server."
+        return Figure("move", caption, empty=why, criteria=("rm.move",))
+    result = documents.latest.get(planned.id)
+    facts = result.facts_of(MoveFacts) if result is not None and result.status == "ok" else None
+    if facts is None or facts.moved is None:
+        why = _why(documents, planned) if facts is None else facts.unmade
+        return Figure("move", caption, empty=f"Not measured: {why}.", criteria=("rm.move",))
+    it = facts.moved
+    where = "on a GPU elsewhere" if it.elsewhere else "on the same GPU"
+    untold = "not told, or could not keep its work"
+    rows = [
+        ("its program was told to end", number(it.told_s) if it.told_s is not None else untold),
+        ("its work was kept", number(it.saved_s) if it.saved_s is not None else untold),
+        ("its command had ended, the GPU was given back", number(it.gone_s)),
+        (f"first step of {it.took} on that GPU", number(it.first_step_s)),
+        (f"first step after the checkpoint, {where}", number(it.resumed_s)),
+    ]
+    lost = "not known" if it.steps_lost is None else f"{it.steps_lost} of {it.steps_kept + it.steps_lost}"
+    same = "yes" if it.differs_at is None and it.same_weights else "no"
+    caption += (
+        f" {it.took} asked for a GPU of {facts.server} that {it.gave} had; grace {number(it.grace_s)} s. Steps done "
+        f"again: {lost}. Losses and weights as undisturbed: {same}. Checkpoint: {number(it.checkpoint_bytes)} bytes."
+        f"{' GPUs are emulated: the times are those of the pool.' if facts.emulated else ''}"
+    )
+    table = DataTable(f"{it.gave} gives, {it.took} takes.", MOVES, tuple(rows), in_figure=True)
+    return Figure("move", caption, None, table, None, ("rm.move",))

@@ -15,7 +15,7 @@ from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
 from validation.report.remote_model import model_figure
-from validation.report.remote_training import answers_figure, training_figure
+from validation.report.remote_training import answers_figure, move_figure, training_figure
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
 from validation.report.svg.drawing import DataTable, Figure, frame, path, rect, short, text
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
@@ -42,6 +42,7 @@ def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figu
         criterion = next((c for c in verdict.criteria if c.id == id_), None)
         if criterion is not None:
             figures.append(_ratios(documents, criterion, words, published, documents.catalogue.get(id_)))
+    figures.append(move_figure(documents))
     return tuple(figures)
 
 

@@ -23,6 +23,7 @@ from tests.support import gpu_load_documents as gpu_load
 from tests.support import gpu_tools_documents as gpu_tools
 from tests.support.asbuilt_documents import built, checked, converged
 from tests.support.collectives_documents import BEST, nccl_log, port_lines, torch_document
+from tests.support.remote_move_documents import move_document
 from tests.support.remote_neighbours_documents import BESIDE
 from tests.support.remote_shares_documents import shares_document
 from tests.support.remote_train_documents import infer_document, train_document
@@ -351,6 +352,9 @@ class Player:
             return "toolkit", made["stdout"], {**made["facts"], **who}
         if kind == "remoting-unchanged":
             made = unchanged_document(asked, emulated=False)
+            return "toolkit", made["stdout"], {**made["facts"], **who}
+        if kind == "remoting-move":
+            made = move_document(asked, emulated=False)
             return "toolkit", made["stdout"], {**made["facts"], **who}
         sys.exit(f"machines.py: nothing is made up of {kind}; choose a profile or suites without it")
 
