@@ -165,16 +165,38 @@ def test_nodes_that_count_a_gpu_in_different_parts_are_refused() -> None:
         record(nodes=nodes)
 
 
+DAY = 86_400
+AGO = {"gpu_utilization": 9 * DAY, "pool_leased": 2 * DAY}
+"""Since when there are readings of it, or any that is not 0."""
+
+
 class Recorder(BaseHTTPRequestHandler):
-    """Prometheus's answers to instant queries."""
+    """Prometheus's answers to instant queries: of the pool's series those that it has."""
 
     def do_GET(self) -> None:
-        query = parse_qs(urlsplit(self.path).query)["query"][0]
-        value = "12" if "sum by" in query else "120"
-        found = [] if "emulated" in query else [{"metric": {"node": "gpu1"}, "value": [1, value]}]
+        words = parse_qs(urlsplit(self.path).query)
+        query, at = words["query"][0], float(words.get("time", ["0"])[0])
+        value: float | None = 12 if "sum by" in query else 120
+        if "elastic_ai:" in query:
+            value = self.pool_wide(query, at)
+        found = [{"metric": {"node": "gpu1"}, "value": [1, str(value)]}]
+        found = [] if "emulated" in query or value is None else found
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"status": "success", "data": {"result": found}}).encode())
+
+    def pool_wide(self, query: str, at: float) -> float | None:
+        """12 % in use before the first lease, 48 % since; a reading a minute, half of them lost since then."""
+        name = next(name for name in ("gpu_utilization", "pool_leased") if name in query)
+        if name not in AGO:
+            return None
+        if "timestamp(" in query:
+            return at - AGO[name]
+        since = at > time.time() - HOUR
+        if query.startswith("avg"):
+            return 0.48 if since else 0.12
+        seconds = int(query.split("[")[1].split("s:")[0])
+        return seconds / 60 / (2 if since else 1)
 
     def log_message(self, *_: object) -> None:
         """Nothing on stderr."""
@@ -213,12 +235,34 @@ def test_the_head_is_asked_for_jobs_and_for_what_ran(slurm: Path, url: str) -> N
     assert found.emulated is False
 
 
+def test_utilisation_before_and_since_the_first_lease_is_read(
+    slurm: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def history(**ago: int) -> Any:
+        monkeypatch.setattr(f"{__name__}.AGO", ago)
+        made = pool_use.probe(pool_use.Asked(days=30, url=url))
+        found = parse("pool-use", made, {"days": 30.0})[1]
+        assert isinstance(found, PoolUseFacts)
+        return found.history
+
+    read = history(gpu_utilization=9 * DAY, pool_leased=2 * DAY)
+    assert (read.before.ratio, read.before.seconds) == (0.12, pytest.approx(7 * DAY, abs=1))
+    assert (read.since.ratio, read.since.seconds) == (0.48, pytest.approx(DAY, abs=1))
+    assert read.series == "elastic_ai:gpu_utilization:ratio"
+    read = history(gpu_utilization=9 * DAY)
+    assert (read.pooled_s, read.since, read.before.seconds) == (None, None, pytest.approx(9 * DAY / 2, abs=1))
+    read = history(gpu_utilization=2 * DAY, pool_leased=2 * DAY)
+    assert (read.before, read.since.seconds) == (None, pytest.approx(DAY, abs=1))
+    assert history(pool_leased=2 * DAY) is None
+
+
 def test_without_monitoring_the_hours_held_are_known_all_the_same(slurm: Path) -> None:
     made = pool_use.probe(pool_use.Asked(days=30, url="http://127.0.0.1:9"))
     assert made["error"] is None
     found = parse("pool-use", made, {})[1]
     assert isinstance(found, PoolUseFacts)
     assert "127.0.0.1:9" in found.unwatched
+    assert found.history is None
     assert found.emulated is None
 
 
@@ -310,6 +354,70 @@ def test_emulated_gpus_and_too_many_held_hours_are_said(bare: RunDocuments) -> N
     assert "GPUs are emulated" in words
     assert "Of h100 more was held than there is now" in words
     assert "On v100 more ran than was held: programs that Slurm knows nothing of" in words
+
+
+READ = {
+    "series": "elastic_ai:gpu_utilization:ratio",
+    "look_s": 60,
+    "first_s": FROM - 9 * DAY,
+    "pooled_s": FROM - 2 * DAY,
+}
+READ |= {"before": {"ratio": 0.12, "seconds": 7 * DAY}, "since": {"ratio": 0.484, "seconds": 2 * DAY}}
+
+
+def utilisation_of(bare: RunDocuments, **facts: Any) -> tuple[tuple[str, ...], ...]:
+    figures = {f.id: f for f in pool_use_figures(with_record(bare, record(**facts)))}
+    table = figures["pool-before-and-since"].table
+    assert table is not None
+    return table.rows
+
+
+def test_utilisation_before_and_since_stands_beside_what_is_published(bare: RunDocuments) -> None:
+    before, since, published = utilisation_of(bare, history=READ)
+    assert before[1:] == ("12.0 %", "168 h 00 min", "Prometheus, elastic_ai:gpu_utilization:ratio")
+    assert (since[0], since[1]) == ("Since then (2001-09-06 15:46:40 UTC)", "48.4 %")
+    assert published[1] == "5.0 % to 20.0 %"
+    assert published[3].startswith("frankdenneman.nl 2020-2021")
+    told = use_of(with_record(bare, record(history=READ))).utilisation
+    assert told is not None
+    assert (told.before, told.since, told.published) == (0.12, 0.484, (0.05, 0.2))
+
+
+@pytest.mark.parametrize(
+    ("facts", "before", "since"),
+    [
+        ({"history": None}, "monitoring has no reading of utilisation", "monitoring has no reading of utilisation"),
+        ({"unwatched": "Prometheus at x: refused", "history": None}, "Prometheus at x: refused", "Prometheus at x"),
+        (
+            {"history": READ | {"before": None, "since": {"ratio": 0.5, "seconds": 1800}}},
+            "monitoring recorded nothing before a GPU of the pool was first leased, and a day is the least",
+            "monitoring recorded for 30 min 00 s since then, and a day is the least",
+        ),
+        ({"history": READ | {"pooled_s": None, "since": None}}, "12.0 %", "no GPU of the pool was leased yet"),
+    ],
+)
+def test_utilisation_that_was_not_recorded_says_why(
+    bare: RunDocuments, facts: dict[str, Any], before: str, since: str
+) -> None:
+    rows = utilisation_of(bare, **facts)
+    assert before in rows[0][1]
+    assert rows[0][1].startswith("not measured: ") or before == "12.0 %"
+    assert rows[1][1].startswith(f"not measured: {since}")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"before": {"ratio": 0.1, "seconds": 8 * DAY}}, "readings of 691200 s before, and 604800 s there were"),
+        ({"since": {"ratio": 0.1, "seconds": 3 * DAY}}, "readings of 259200 s since, and 208800 s there were"),
+        ({"since": {"ratio": 1.1, "seconds": DAY}}, "ratio"),
+        ({"pooled_s": None}, "readings of 172800 s since, and 0 s there were"),
+        ({"pooled_s": "then"}, "the first lease"),
+    ],
+)
+def test_a_history_that_does_not_add_up_is_refused(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ParseError, match=words):
+        record(history=READ | change)
 
 
 def test_html_and_json_have_the_page_and_agree(bare: RunDocuments) -> None:

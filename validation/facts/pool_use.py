@@ -47,8 +47,35 @@ class PoolRequest(Model):
         return self
 
 
+class Utilised(Model):
+    """Share of the time in which a kernel ran, of all GPUs that monitoring knew; it has readings of `seconds`."""
+
+    ratio: float = Field(ge=0, le=1, allow_inf_nan=False)
+    seconds: float = Field(gt=0, allow_inf_nan=False)
+
+
+class PoolHistory(Model):
+    """Utilisation before and since a GPU of the pool was first leased, by the monitoring's own series. Times: seconds
+    since 1970; `first_s`: of the first reading; `pooled_s` None: nothing was leased yet.
+    """
+
+    series: Name
+    first_s: float = Field(ge=0, allow_inf_nan=False)
+    pooled_s: float | None = Field(ge=0, allow_inf_nan=False)
+    before: Utilised | None
+    since: Utilised | None
+
+    @model_validator(mode="after")
+    def _in_order(self) -> PoolHistory:
+        if self.pooled_s is None and self.since is not None:
+            raise ValueError("nothing was leased yet, and there is a time since")
+        return self
+
+
 class PoolUseFacts(Model):
-    """The record of a time. `waiting`: requests that had nothing by its end, `never`: that ended before they had."""
+    """The record of a time. `waiting`: requests that had nothing by its end, `never`: that ended before they had.
+    `history`: of a longer one, None where monitoring has nothing of it, and in runs of earlier releases.
+    """
 
     type: Literal["pool-use"] = "pool-use"
     from_s: Count
@@ -60,6 +87,7 @@ class PoolUseFacts(Model):
     requests: tuple[PoolRequest, ...]
     waiting: Count
     never: Count
+    history: PoolHistory | None = None
 
     @model_validator(mode="after")
     def _whole(self) -> PoolUseFacts:

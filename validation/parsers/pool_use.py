@@ -80,6 +80,23 @@ def _classes(nodes: Mapping[str, tuple[str, int]], used: object, names: Sequence
     return tuple(found)
 
 
+def _history(told: object, until_s: int) -> dict[str, Any] | None:
+    """Utilisation before and since; ParseError where it has more time than there was."""
+    if told is None:
+        return None
+    if not isinstance(told, dict):
+        raise ParseError("pool-use: history is no object")
+    first = real(told["first_s"], "pool-use: the first reading")
+    pooled = until_s if told["pooled_s"] is None else real(told["pooled_s"], "pool-use: the first lease")
+    step = real(told["look_s"], "pool-use: seconds between readings")
+    for name, begin, end in (("before", first, pooled), ("since", pooled, until_s)):
+        seconds = 0.0 if told[name] is None else real(told[name]["seconds"], f"pool-use: seconds {name}")
+        # a window has a reading at both of its ends
+        if seconds > max(end - begin, 0) + 2 * step:
+            raise ParseError(f"pool-use: readings of {seconds:g} s {name}, and {max(end - begin, 0):g} s there were")
+    return {key: value for key, value in told.items() if key != "look_s"}
+
+
 def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     """Every job with GPUs that held some in the time. The sample is the share of all GPU-seconds that was held: more
     than 1 where GPUs were taken away since, or where Slurm takes jobs for running that are gone.
@@ -138,6 +155,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
             "unwatched": facts["unwatched"],
             "classes": [json.loads(c.model_dump_json()) for c in _classes(nodes, facts["used"], names)],
             "requests": requests,
+            "history": _history(facts.get("history"), until_s),
             "waiting": waiting,
             "never": never,
         },

@@ -4,7 +4,8 @@
 and no user is named. `facts`: lines (how many), until_s (now, seconds since 1970), from_s (so far back as was asked,
 or when the first job came), nodes (name, class, gpus, shards; as Slurm has them now), used (node -> busy_s and seen_s,
 GPU-seconds in which a kernel ran, and for which there is a reading), unwatched (why there is nothing of it, ""),
-emulated (None: nobody says).
+history (HISTORY_DAYS of utilisation before and since somebody first had a GPU of the pool, by the monitoring's own
+series; None where it says nothing), emulated (None: nobody says).
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ STEP_S = 300
 """Seconds between the readings of a GPU that are added up. Prometheus loads at most 50 million of them for a query
 (query.max-samples); a month of 1000 GPUs is 9 million."""
 _BUSY = "elastic_ai_gpu_utilization_ratio"
+HISTORY_DAYS = 400
+"""How far back utilisation is looked for: what Prometheus keeps (role monitoring, monitoring_retention_days)."""
+LOOK_S = 60
+"""Seconds between the readings of that time: each series is one of the whole pool, so that these are 576,000."""
+UTILISED, LEASED = "elastic_ai:gpu_utilization:ratio", "elastic_ai:pool_leased:ratio"
 
 
 @dataclass
@@ -65,9 +71,10 @@ def nodes(lines: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
-def ask(url: str, query: str) -> list[Any]:
-    """Series of an instant query; OSError or ValueError where Prometheus gives none."""
-    address = f"{url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+def ask(url: str, query: str, at_s: float | None = None) -> list[Any]:
+    """Series of a query of one moment, now or another; OSError or ValueError where Prometheus gives none."""
+    words = {"query": query, **({} if at_s is None else {"time": f"{at_s:.3f}"})}
+    address = f"{url}/api/v1/query?{urllib.parse.urlencode(words)}"
     with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - http to this node
         found = json.load(answer)
     if found.get("status") != "success":
@@ -84,6 +91,34 @@ def used(url: str, seconds: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def one(url: str, query: str, at_s: float | None = None) -> float | None:
+    """The one value of a query, None where there is none."""
+    found = ask(url, query, at_s)
+    return float(found[0]["value"][1]) if found else None
+
+
+def history(url: str, now_s: float) -> dict[str, Any] | None:
+    """Utilisation of all GPUs that monitoring knows, before and since one of the pool was first leased: first_s and
+    pooled_s (seconds since 1970; pooled_s None: nothing was leased yet), before and since (ratio and seconds, of as
+    many readings as there are; None without one), series, look_s. None where there is no reading at all.
+    """
+    window = f"[{HISTORY_DAYS}d:{LOOK_S}s]"
+    first = one(url, f"min_over_time(timestamp({UTILISED}){window})", now_s)
+    if first is None:
+        return None
+    pooled = one(url, f"min_over_time(timestamp({LEASED} > 0){window})", now_s)
+    spans = {"before": (first, now_s if pooled is None else pooled), "since": (pooled or now_s, now_s)}
+    found: dict[str, Any] = {"series": UTILISED, "look_s": LOOK_S, "first_s": first, "pooled_s": pooled}
+    for name, (begin, end) in spans.items():
+        seconds, found[name] = int(end - begin), None
+        if seconds >= LOOK_S:
+            over = f"_over_time({UTILISED}[{seconds}s:{LOOK_S}s])"
+            ratio, count = one(url, f"avg{over}", end), one(url, f"count{over}", end)
+            if ratio is not None and count:
+                found[name] = {"ratio": ratio, "seconds": count * LOOK_S}
+    return found
+
+
 def probe(args: Asked) -> ProbeDoc:
     """What accounting and monitoring have of the pool."""
 
@@ -96,12 +131,14 @@ def probe(args: Asked) -> ProbeDoc:
         since = min(max(first_s(ran.stdout.splitlines()) or asked, asked), until - 1)
         facts: dict[str, Any] = {"from_s": since, "until_s": until, "used": {}, "unwatched": "", "emulated": None}
         facts["lines"] = ran.stdout.count("\n")
+        facts["history"] = None
         facts["nodes"] = nodes(shown.stdout.splitlines())
         try:
             facts["used"] = used(args.url, until - since)
+            facts["history"] = history(args.url, until)
             facts["emulated"] = bool(ask(args.url, 'count(elastic_ai_gpu_info{emulated="true"})'))
         except (urllib.error.URLError, OSError, ValueError, KeyError, IndexError, TypeError) as fault:
-            facts["used"], facts["unwatched"] = {}, f"Prometheus at {args.url}: {fault}"
+            facts["used"], facts["history"], facts["unwatched"] = {}, None, f"Prometheus at {args.url}: {fault}"
         return ran, facts, shown.failure
 
     return document("pool-use", "sacct", measure, lambda _: "")

@@ -14,10 +14,12 @@ from validation.facts import PoolClass, PoolRequest, PoolUseFacts
 from validation.facts.pool_use import GONE
 from validation.model import Model
 from validation.report.documents import RunDocuments
-from validation.report.numbers import number, plural
+from validation.report.numbers import duration, number, plural
 
 KIND = "pool-use"
 _HOUR_S = 3600
+LEAST_S = 86_400
+"""Of less utilisation is not said: a morning is no use of a pool. Project default."""
 WATCHED = 0.95
 """Of less of a class' time monitoring says nothing of how much was used. Project default."""
 MOST_REQUESTS = 20_000
@@ -82,6 +84,23 @@ class Replayed(Model):
     shares: tuple[Share, ...] = ()
 
 
+class BeforeAndSince(Model):
+    """Utilisation of all GPUs before and since the pool was used, by the monitoring's own series `series`; None where
+    it is not measured, and then why (`not_before`, `not_since`). `published`: of GPUs without a pool, by `source`.
+    """
+
+    series: str
+    before: float | None
+    before_seconds: float
+    not_before: str
+    since: float | None
+    since_seconds: float
+    not_since: str
+    pooled: str
+    published: tuple[float, float]
+    source: str
+
+
 class PoolUse(Model):
     """The page *Use of the pool*. `not_measured`: why there is nothing of it, "" where there is."""
 
@@ -98,6 +117,39 @@ class PoolUse(Model):
     classes: tuple[ClassHours, ...] = ()
     users: tuple[UsersHours, ...] = ()
     replays: tuple[Replayed, ...] = ()
+    utilisation: BeforeAndSince | None = None
+
+
+def _utilisation(documents: RunDocuments, facts: PoolUseFacts) -> BeforeAndSince:
+    claim, found = documents.reference.claim("denneman.utilisation"), facts.history
+    low, high = (claim.published.value, claim.published.to) if claim.published else (None, None)
+    assert low is not None
+    assert high is not None
+    known: dict[str, tuple[float | None, float, str]] = {}
+    for name in ("before", "since"):
+        read = None if found is None else getattr(found, name)
+        seconds = 0.0 if read is None else read.seconds
+        why = facts.unwatched or "monitoring has no reading of utilisation"
+        if found is not None and name == "since" and found.pooled_s is None:
+            why = "no GPU of the pool was leased yet"
+        elif found is not None:
+            had = f"for {duration(seconds)}" if seconds else "nothing"
+            when = "before a GPU of the pool was first leased" if name == "before" else "since then"
+            why = f"monitoring recorded {had} {when}, and a day is the least"
+        fine = read is not None and seconds >= LEAST_S
+        known[name] = (read.ratio if read is not None and fine else None, seconds, "" if fine else why)
+    return BeforeAndSince(
+        series="" if found is None else found.series,
+        before=known["before"][0],
+        before_seconds=known["before"][1],
+        not_before=known["before"][2],
+        since=known["since"][0],
+        since_seconds=known["since"][1],
+        not_since=known["since"][2],
+        pooled="" if found is None or found.pooled_s is None else _moment(round(found.pooled_s)),
+        published=(low, high),
+        source=documents.reference.source(claim),
+    )
 
 
 def _hours(of: PoolClass, facts: PoolUseFacts) -> ClassHours:
@@ -215,4 +267,5 @@ def pool_use(documents: RunDocuments) -> PoolUse:
         classes=tuple(_hours(of, facts) for of in facts.classes),
         users=_users(facts),
         replays=tuple(_replayed(of, facts) for of in facts.classes if of.name != GONE),
+        utilisation=_utilisation(documents, facts),
     )

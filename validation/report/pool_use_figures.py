@@ -28,7 +28,28 @@ def pool_use_figures(documents: RunDocuments) -> tuple[Figure, ...]:
     use = pool_use(documents)
     if use.not_measured:
         return (Figure("pool-hours", _CAPTION, empty=f"Not measured: {use.not_measured}.", criteria=_CRITERIA),)
-    return (_hours(use), _users(use), *(_replayed(one) for one in use.replays))
+    return (_hours(use), *_before_and_since(use), _users(use), *(_replayed(one) for one in use.replays))
+
+
+def _before_and_since(use: PoolUse) -> tuple[Figure, ...]:
+    """Utilisation before the pool was used and since, beside what is published of GPUs without a pool."""
+    it = use.utilisation
+    if it is None:
+        return ()
+    low, high = (percent(share) for share in it.published)
+    rows = []
+    for name, ratio, seconds, why in (
+        ("Before a GPU of the pool was first leased", it.before, it.before_seconds, it.not_before),
+        (f"Since then ({moment(it.pooled)})" if it.pooled else "Since then", it.since, it.since_seconds, it.not_since),
+    ):
+        shown = f"not measured: {why}" if ratio is None else percent(ratio)
+        rows.append((name, shown, duration(seconds) if seconds else NONE, f"Prometheus, {it.series or NONE}"))
+    rows.append(("Published, of data centres without a pool", f"{low} to {high}", NONE, it.source))
+    words = "Utilisation of all GPUs that monitoring knows: the share of time in which a kernel ran."
+    head = ("When", "Utilisation", "By readings of", "Source")
+    emulated = " The GPUs are emulated: nothing of hardware follows." if use.emulated else ""
+    caption = f"{words} What is published is of others' GPUs, beside which this is shown and not judged.{emulated}"
+    return (Figure("pool-before-and-since", caption, None, DataTable(words, head, tuple(rows)), None, _CRITERIA),)
 
 
 def _hours(use: PoolUse) -> Figure:
