@@ -134,4 +134,5 @@ def test_what_a_policy_lacks_is_said(config: str, rows: list[str], members: Any,
 
 
 def test_times_of_slurm() -> None:
-    assert [seconds(text) for text in ("00:01:30", "2-01:00:05", "05:00", "UNLIMITED", "")] == [90, 176405, 300, 0, 0]
+    assert [seconds(text) for text in ("00:01:30", "2-01:00:05", "05:00", "NONE", "")] == [90, 176405, 300, 0, 0]
+    assert seconds("UNLIMITED") == float("inf")

@@ -15,6 +15,7 @@ clock, as the documents' times are; leases (of gave and took: start_s and end_s,
 from __future__ import annotations
 
 import json
+import math
 import os
 import pwd
 import re
@@ -28,7 +29,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from validation.probes import ProbeDoc, remoting
-from validation.probes.remoting_shares import END_S, let_go, said_in
+from validation.probes.remoting_neighbours import stop
+from validation.probes.remoting_shares import END_S, said_in
 from validation.probes.remoting_train import PROGRAM
 from validation.probes.supervise import die_with_parent
 from validation.probes.tool import Ran, Stopped, document, run_tool, stopped
@@ -78,7 +80,9 @@ class Unmade(Exception):
 
 
 def seconds(text: str) -> float:
-    """Of Slurm's [D-][HH:]MM:SS; 0 for words such as UNLIMITED or nothing."""
+    """Of Slurm's [D-][HH:]MM:SS, without end for UNLIMITED; 0 for other words, as NONE, or nothing."""
+    if text == "UNLIMITED":
+        return math.inf
     match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if match is None:
         return 0.0
@@ -183,7 +187,7 @@ class Move:
         sizes = ["--batch", str(self.args.batch), "--inputs", str(self.args.inputs), "--hidden", str(self.args.hidden)]
         lease = [remoting.COMMAND, "run", "-n", "1", "-l", server]
         program = start_as(member, [*lease, "--", PROGRAM, "--json", "--gpus", "1", *sizes, *more])
-        self.stack.callback(let_go, program)
+        self.stack.callback(stop, program)
         return program
 
     def trains(self, program: subprocess.Popen[str], what: str) -> int:
