@@ -52,6 +52,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, action="append", help="repeatable.  [default: 4, 64, 1000 and 10000]")
     parser.add_argument("--fabric", action="append", help="repeatable.  [default: tcp100 and roce400]")
+    parser.add_argument(
+        "--suite", action="append", default=[], help="repeatable.  [default: those of toolkit validate]"
+    )
     parser.add_argument("--rack", type=int, default=40)
     parser.add_argument("--rails", type=int, default=8)
     options = parser.parse_args()
@@ -61,6 +64,7 @@ def main() -> None:
             for fabric in options.fabric or ("tcp100", "roce400"):
                 before, began = os.times(), time.monotonic()
                 command = [sys.executable, "-m", "toolkit", "validate", "--plan-only", "--json", "--fabric", fabric]
+                command += [word for suite in options.suite for word in ("--suite", suite)]
                 ran = subprocess.run([*command, "-i", str(site)], cwd=ROOT, capture_output=True, text=True, check=True)
                 after, plan = os.times(), json.loads(ran.stdout)
                 cpu = after.children_user + after.children_system - before.children_user - before.children_system

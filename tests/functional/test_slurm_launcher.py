@@ -49,7 +49,8 @@ class Pool:
 
     @property
     def steps(self) -> list[str]:
-        return (self.state / "steps").read_text().splitlines()
+        path = self.state / "steps"
+        return path.read_text().splitlines() if path.exists() else []
 
     def end(self, state: str) -> None:
         new = self.state / "job.other"
@@ -70,14 +71,23 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pool:
 
 
 def run(
-    folder: Path, whole: Plan, topo: Topology, done: Sequence[str] = (), wait_s: float = 60, more: tuple[str, ...] = ()
+    folder: Path,
+    whole: Plan,
+    topo: Topology,
+    done: Sequence[str] = (),
+    wait_s: float = 60,
+    heard: Callable[[str], object] = lambda _: None,
 ) -> tuple[list[Result], Quiet, list[str]]:
-    """Results on the disk, what progress was told, and what the launcher said."""
+    """Results on the disk, what progress was told, and what the launcher said, which `heard` is told as it comes."""
     folder.mkdir(exist_ok=True)
     progress, said = Quiet(), []
 
+    def say(text: str) -> None:
+        said.append(text)
+        heard(text)
+
     async def work() -> None:
-        launcher = SlurmLauncher("inventories/test", Wanted(17, wait_s, more), said.append)
+        launcher = SlurmLauncher("inventories/test", Wanted(17, wait_s), say)
         try:
             troubles = await launcher.connect(topo.nodes)
             assert not troubles, troubles
@@ -133,8 +143,9 @@ def test_each_result_is_on_the_disk_before_the_next_step_begins(pool: Pool, tmp_
 
 def test_a_job_that_waits_says_for_what_and_goes_on_by_itself(pool: Pool, tmp_path: Path) -> None:
     (pool.state / "busy").touch()
-    soon((pool.state / "busy").unlink, 5)
-    results, _, said = run(tmp_path / "run", only(plan(topology(3)), FACTS[0]), topology(3))
+    begin = (pool.state / "busy").unlink
+    whole, topo = only(plan(topology(3)), FACTS[0]), topology(3)
+    results, _, said = run(tmp_path / "run", whole, topo, heard=lambda text: begin() if "waits" in text else None)
     assert said[0] == "Slurm job 7 waits: other jobs have its nodes (Resources); at most 1 minutes"
     assert [r.status for r in results] == ["ok"]
 
