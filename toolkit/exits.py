@@ -122,6 +122,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.OK: "every fault that was planted was found, and nobody was blamed who has none",
         Exit.FAILED: "a fault was not found, somebody was blamed falsely, or a validation came to no verdict",
         Exit.USAGE: f"{_USAGE}: there is no such lab, or a fault could not be planted or cleared",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was planted is cleared; run the same command to continue",
     },
     "node": {
         Exit.OK: "the node is in the pool and takes leases, or has left it",

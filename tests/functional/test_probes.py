@@ -299,6 +299,7 @@ def test_a_speed_that_the_kernel_does_not_know_is_none(tmp_path: Path, said: str
         (folder / name).write_text(text + "\n")
     assert facts.fabric_port("fab0", tmp_path) == {
         "interface": "fab0", "operstate": "up", "mtu": 9000, "speed_mbit": known, "rdma": None,
+        "carrier_changes": None,
     }  # fmt: skip
 
 

@@ -157,6 +157,10 @@ def facts(machine: Machine, node: Node, mtu: int) -> dict[str, Any]:
         "kernel": "5.15.0-161-generic", "python": "3.10.12", "openmpi": "4.1.4",
         "docker": "29.9.0", "docker_package": "docker-ce 5:29.9.0-1", "runc": "1.4.3", "library_env": {"settings": []},
         "tuning": {"governors": [], "sysctls": []},
+        "state": {
+            "addresses": [{"interface": port.interface, "address": port.address} for port in node.ports],
+            "utc_offset_s": 0, "name_servers": [], "file_systems": [], "others_busy_processors": 0.0,
+        },
         "horovod": "0.28.1",
         "torch": "2.4.1", "probes": "0.1.0", "driver": "580.173.02", "fabric_manager": "", "cuda": "",
         "cudnn": "9.10.2.21", "nccl": "2.30.4", "ofed": "3.2.1",

@@ -16,6 +16,7 @@ from typing import Any
 from tests.support.driver import whole
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import load_fabric, read_fabric
+from validation.facts import NodeFacts
 from validation.judge import judge
 from validation.model import (
     Bom,
@@ -66,6 +67,7 @@ FACTS: dict[str, Any] = {
     "runc": "1.4.3",
     "library_env": {"settings": []},
     "tuning": {"governors": [], "sysctls": []},
+    "state": {"utc_offset_s": 0, "name_servers": [], "file_systems": [], "others_busy_processors": 0.0},
     "horovod": "",
     "torch": "",
     "probes": "0.1.0",
@@ -73,6 +75,7 @@ FACTS: dict[str, Any] = {
     **dict.fromkeys(("slurm", "stack_release"), ""),
     **{key: [] for key in ("stand_ins", "not_applicable", "drift", "reboot_pending")},
 }
+NONE_AGAIN = [Sample(metric="retransmits", value=0, unit="count")]
 RATES = {"1": 500.0, "intra": 620.0, "inter": 900.0}
 
 
@@ -151,7 +154,8 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
     if measurement.kind == "path-mtu":
         return result(measurement, [Sample(metric="path_mtu_bytes", value=9000, unit="bytes")])
     if measurement.kind == "tcp-bandwidth":
-        return result(measurement, around(0.985 * link_gbps, 12, "Gbit/s", "tcp_bandwidth_gbps", seed=measurement.id))
+        rates = around(0.985 * link_gbps, 12, "Gbit/s", "tcp_bandwidth_gbps", seed=measurement.id)
+        return result(measurement, [*rates, *NONE_AGAIN], facts={"receiver_mean_gbps": 0.985 * link_gbps})
     if measurement.kind == "tcp-latency":
         return result(measurement, around(40, 20, "us", "tcp_rtt_us", 0.05, seed=measurement.id))
     if measurement.kind.startswith("rdma-") and measurement.endpoints:
@@ -281,7 +285,23 @@ def with_value(measurement: Measurement, value: float) -> Result:
     }[measurement.kind]
     if measurement.kind == "path-mtu":
         return result(measurement, [Sample(metric=metric, value=value, unit=unit)])
-    return result(measurement, around(value, 12, unit, metric))
+    more = NONE_AGAIN if measurement.kind == "tcp-bandwidth" else []
+    facts = {"receiver_mean_gbps": value} if more else {}
+    return result(measurement, [*around(value, 12, unit, metric), *more], facts=facts)
+
+
+def addressed(topology: Topology, results: Iterable[Result]) -> list[Result]:
+    """The results, with the addresses of the topology in facts that say nothing of them: each node has its own."""
+    found = []
+    for one in results:
+        facts = one.facts_of(NodeFacts)
+        if facts is not None and facts.state is not None and facts.state.addresses is None and not facts.state.unread:
+            names = {n.name: n for n in topology.nodes}
+            node = names.get(one.provenance.nodes[0]) if one.provenance.nodes else None
+            own = [{"interface": p.interface, "address": p.address} for p in node.ports] if node else []
+            one = with_facts(one, state={**facts.state.model_dump(), "addresses": own})
+        found.append(one)
+    return found
 
 
 def results_of(plan: Plan, spoil: Callable[[Measurement], Result | None] | None = None, **kwargs: Any) -> list[Result]:
@@ -326,6 +346,7 @@ def write_run(
     """A run directory whose raw logs are there already. `criteria`: texts of more files of criteria, by name;
     `profile`: the acceptance profile that it is judged by.
     """
+    results = addressed(topology, results)
     (run_dir / "criteria").mkdir(parents=True)
     (run_dir / "reference").mkdir()
     for source in packaged().sources:
@@ -367,7 +388,9 @@ def verdict_of(
     profile: Profile | None = None,
 ) -> VerdictDoc:
     info = run_info(topology, plan, fabric=fabric)
-    return judge(info, topology, plan, load_fabric(fabric), CRITERIA, list(results), tuple(waivers), profile)
+    return judge(
+        info, topology, plan, load_fabric(fabric), CRITERIA, addressed(topology, results), tuple(waivers), profile
+    )
 
 
 def criterion(verdict: VerdictDoc, id_: str) -> Any:

@@ -38,6 +38,7 @@ def test_the_healthy_lab_passes_so_that_the_rest_of_this_file_means_something():
     assert not verdict.findings
     assert {c.id for c in verdict.criteria if c.verdict == "pass"} == {
         "pf.bom", "pf.stack", "pf.ncclenv", "pf.mtu", "tr.tcpbw", "tr.netlat", "tr.ncclports", "tn.short",
+        "pf.ports", "pf.state", "tr.tcploss",
     }  # fmt: skip
 
 

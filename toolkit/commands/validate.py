@@ -31,7 +31,7 @@ from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
-from validation.model import Plan, Scalar, VerdictDoc
+from validation.model import LeftOut, Plan, Scalar, VerdictDoc
 from validation.suites import DEFAULT, SUITES, make_plan
 from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
@@ -93,6 +93,12 @@ from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
     help="What earlier runs reached, as bounds beside the criteria's: toolkit baseline.  [default: baseline.yml beside "
     "the inventory, if there]",
 )
+@click.option(
+    "--without",
+    multiple=True,
+    metavar="CRITERION",
+    help="Not measured in this run, as pf.converged, which takes minutes; the verdict says so. Repeatable.",
+)
 @training_options
 @launcher_options
 @click.option("--resume", metavar="RUN", help="Continue a run; finished measurements are kept.")
@@ -118,6 +124,7 @@ def validate(
     waivers: Path | None,
     branding: Path | None,
     baseline: Path | None,
+    without: tuple[str, ...],
     models: str | None,
     batch: str | None,
     gpus: str | None,
@@ -175,6 +182,8 @@ def validate(
         raise UsageFault(f"{' and '.join(chosen)} exclude each other; give one of them")
     if (resume or rejudge) and (suites or soak or dry_run or plan_only):
         raise UsageFault(f"{chosen[0]} uses the suites and plan of the run; omit --suite, --dry-run and --plan-only")
+    if without and (resume or rejudge or here or plan_only):
+        raise UsageFault("--without is for a new run of a site, or its --dry-run")
     if baseline and (resume or rejudge):
         raise UsageFault(
             "--baseline is for a new run; a run that has one keeps it; of an old one: toolkit judge --criteria"
@@ -225,7 +234,7 @@ def validate(
             return
         begin(
             fabric_name, inventory, suites, agreed, branding, options, dry_run, formats, as_json, runs_dir, baseline,
-            job,
+            job, without,
         )  # fmt: skip
 
 
@@ -272,13 +281,14 @@ def begin(
     runs_dir: Path,
     baseline: Path | None = None,
     job: SlurmJob | None = None,
+    without: tuple[str, ...] = (),
 ) -> None:
     """A new run of one fabric, or one after the other of several. Ends with the verdict's exit code."""
     named = [read_fabric(name) if name else None for name in campaigns.fabrics_asked(fabric_name)]
     suites = _check_suites(suites)
     site, sources = read_site(inventory), read_criteria()
     several = [
-        _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1, baseline)
+        _asked(one, inventory, site, sources, suites, agreed, branding, options, len(named) > 1, baseline, without)
         for one in named
     ]
     if job is not None:
@@ -303,6 +313,7 @@ def _asked(
     options: dict[str, Scalar],
     named: bool,
     baseline: Path | None,
+    without: tuple[str, ...],
 ) -> Asked:
     """`named`: the fabric is said with what has to be known up front, for it is one of several."""
     topology, record, declared = site
@@ -313,7 +324,14 @@ def _asked(
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
     report_yml = find_branding(branding, inventory, fabric, topology)
-    plan = make_plan("plan", topology, fabric, measured_by(criteria), suites, options)
+    unknown = sorted(set(without) - {c.id for c in criteria})
+    if unknown:
+        raise UsageFault(f"--without {unknown[0]}: there is no such criterion; toolkit profiles lists them")
+    wanted = [c for c in measured_by(criteria) if c.id not in without]
+    plan = make_plan("plan", topology, fabric, wanted, suites, options)
+    if without:
+        gone = LeftOut(why="left out of this run by --without", criteria=without)
+        plan = plan.model_copy(update={"left_out": (*plan.left_out, gone)})
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
     return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)

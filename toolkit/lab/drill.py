@@ -1,57 +1,28 @@
-"""A drill: each fault planted in turn, the lab validated, and counted what was found, localised, named and blamed.
+"""A drill: faults planted, the lab validated, and counted what was found, localised, named and blamed.
 
 What a validation says comes from its verdict.json alone; this module plants, waits for a command, reads and clears.
+Which faults are planted at once: drillplan.py.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import LabError
 from toolkit.lab import faults
+from toolkit.lab.devices import GPU_COUNT, GPU_PCI
+from toolkit.lab.drillplan import AT_PORT, IN_MID_RUN, Turn
+from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.lab import Say
-from toolkit.lab.spec import LabSpec, NodeSpec
+from toolkit.lab.spec import LabSpec
 from toolkit.lab.vmfaults import PORT
 from toolkit.rundir import runs
 from validation.model import Finding, VerdictDoc
-
-SHORT = (
-    "slow-link",
-    "slow-sending",
-    "wrong-mtu",
-    "cable-swapped",
-    "nccl-pinned",
-    "sysctl-drift",
-    "reboot-waits",
-    "pcie-x8",
-    "ecc",
-    "library-empty",
-)
-"""The short drill: of each sort some that a container can have."""
-
-AT_PORT = frozenset(
-    {
-        "slow-link",
-        "slow-sending",
-        "slow-receiving",
-        "cable-swapped",
-        "duplicate-address",
-        "lossy-link",
-        "port-closed",
-        "flapping-port",
-        "wrong-mtu",
-        "port-down",
-        "rxe-missing",
-        "rocev1-gid",
-        "firewall-4791",
-        "dscp-unset",
-    }
-)
-"""Faults whose very part is the node's fabric port; the others' is the node: a GPU stands in the finding's words."""
 
 WORDS = {
     "slow-sending": ("when sending",),
@@ -65,14 +36,35 @@ WORDS = {
     "ecc": ("ECC", "uncorrect"),
     "library-empty": ("libnvidia-opencl",),
     "memlock-low": ("lock",),
+    "cable-swapped": ("no usable result",),
+    "port-closed": ("no usable result",),
+    "dead-node": ("no usable result",),
+    "duplicate-address": ("has the address of",),
+    "flapping-port": ("its link went",),
+    "port-down": ("is down", "lowerlayerdown"),
+    "noisy-neighbour": ("busy",),
+    "dns-dead": ("name servers",),
+    "wrong-time-zone": ("time zone",),
+    "disk-full": ("is full",),
+    "few-files": ("open files",),
+    "names-wrong": ("are not as in the inventory",),
+    "clock-free": ("does not run", "chrony"),
+    "docker-stopped": ("docker does not run",),
+    "unit-failed": ("failed: elastic-ai",),
 }
 """Words of which one must stand in the finding that names the cause. Of others the criterion is the cause's name."""
+
+TOLD = {"slow-gpu": "tr.uniform"}
+"""Faults of rates of emulated GPUs, which nothing judges: found where the criterion's own words name them."""
 
 
 @dataclass(frozen=True)
 class Drilled:
-    """What came of one run. `kind` "" is a clean one. `blamed`: subjects that were named and have no fault; of a fault
-    that runs into several parts the cluster is no false alarm, but is not localised either.
+    """What came of one fault, or (`kind` "") of a clean turn.
+
+    `blamed`: subjects that were named there and have no fault, told with the first fault of a turn; of a fault that
+    runs into several parts the cluster is no false alarm, but is not localised either. `turn`: the run, which several
+    faults share.
     """
 
     kind: str
@@ -84,40 +76,70 @@ class Drilled:
     said: str
     seconds: float
     trouble: str = ""  # why there is no verdict, "" where there is one
+    turn: str = ""
+    told: bool = False  # found by words alone: of emulated GPUs no rate is judged
 
 
-def suitable(spec: LabSpec, kinds: Iterable[str]) -> list[tuple[str, NodeSpec]]:
-    """Each fault with a node that can have it, the last one of the GPU servers first; others are left out."""
-    chosen = []
-    by_preference = sorted(spec.nodes, key=lambda n: (n.group != "gpu_servers", -n.number))
-    for kind in kinds:
-        for node in by_preference:
-            try:
-                faults.check(spec, node, kind)
-            except LabError:
-                continue
-            chosen.append((kind, node))
-            break
-    return chosen
+def weighed(turn: Turn, verdict: VerdictDoc, seconds: float) -> list[Drilled]:
+    """What a verdict says of each planted fault; of a turn without any, one entry."""
+    sick = {node.name for _, node in turn.planted}
+    blamed = tuple(f.subject for f in verdict.findings if not (_nodes(f) & sick) and (f.about.ends or not turn.planted))
+    if not turn.planted:
+        return [Drilled("", "", False, False, False, blamed, _said(verdict.findings), seconds, turn=turn.name)]
+    done = []
+    for number, (kind, node) in enumerate(turn.planted):
+        mine = [f for f in verdict.findings if node.name in _nodes(f)]
+        others = blamed if number == 0 else ()  # told once
+        done.append(_weighed(kind, node.name, mine, verdict, others, seconds, turn.name))
+    return done
 
 
-def weighed(kind: str, node: str, verdict: VerdictDoc, seconds: float) -> Drilled:
-    """What a verdict says of a planted fault; of none where `kind` is ""."""
-    mine = [f for f in verdict.findings if node and node in _nodes(f)]
-    blamed = tuple(f.subject for f in verdict.findings if f not in mine and (f.about.ends or not kind))
-    exact = [f for f in mine if _exact(f, node, kind)]
-    wanted = set(faults.FAULTS[kind].found_by) if kind else set()
-    criteria = {c.id for c in verdict.criteria if c.verdict == "fail"} | {
-        c for f in verdict.findings for c in f.criteria
-    }
-    found = bool(mine) or bool(wanted & criteria)
+def _weighed(
+    kind: str,
+    node: str,
+    mine: Sequence[Finding],
+    verdict: VerdictDoc,
+    blamed: tuple[str, ...],
+    seconds: float,
+    turn: str,
+) -> Drilled:
+    wanted = set(faults.FAULTS[kind].found_by)
+    if kind in TOLD:
+        said = [why for why in _judged(verdict, {TOLD[kind]}, node, ("not-measured", "fail")) if _names_gpu(why)]
+        fine = bool(said)
+        return Drilled(kind, node, fine, fine, fine, blamed, "; ".join(said[:1]), seconds, turn=turn, told=True)
+    failed = list(_judged(verdict, wanted, node, ("fail",)))
+    of_gpu = kind in GPU_FAULTS
     words = WORDS.get(kind, ())
+    exact = [f for f in mine if _exact(f, node, kind) and (not of_gpu or _names_gpu(f"{f.text} {f.cause}"))]
     cause = any(
         (not wanted or wanted & set(f.criteria)) and (not words or any(w in f"{f.text} {f.cause}" for w in words))
         for f in mine
     )
-    said = "; ".join(f"{f.kind} {f.subject}: {', '.join(f.criteria)}" for f in verdict.findings) or verdict.headline
-    return Drilled(kind, node, found and bool(kind), bool(exact), bool(kind) and cause, blamed, said, seconds)
+    told = _said(mine) or (failed[0] if failed else verdict.headline)
+    return Drilled(kind, node, bool(mine or failed), bool(exact), cause, blamed, told, seconds, turn=turn)
+
+
+def _said(findings: Sequence[Finding]) -> str:
+    return "; ".join(f"{f.kind} {f.subject}: {', '.join(f.criteria)}" for f in findings)
+
+
+def _judged(verdict: VerdictDoc, wanted: set[str], node: str, verdicts: Sequence[str]) -> Iterator[str]:
+    """Reasons of the judgements by these criteria that name a node: by their subject, or in their words."""
+    for criterion in verdict.criteria:
+        for one in criterion.judgements if criterion.id in wanted else ():
+            named = node in {end.node for end in one.about.ends} or re.search(rf"\b{re.escape(node)}\b", one.reason)
+            if one.verdict in verdicts and named:
+                yield one.reason
+
+
+def _names_gpu(words: str) -> bool:
+    """The GPU that faults are planted on, the last: by its number, by how many are left, or by its PCI address."""
+    last = GPU_COUNT - 1
+    words = words.lower()
+    return any(
+        word.lower() in words for word in (f"GPU {last}", f"{last} of {GPU_COUNT} GPUs", f"{GPU_PCI[last]}:00.0")
+    )
 
 
 def _nodes(finding: Finding) -> set[str]:
@@ -132,46 +154,93 @@ def _exact(finding: Finding, node: str, kind: str) -> bool:
     return kind not in AT_PORT or ends[0].port in ("", PORT)
 
 
-Validate = Callable[[str], VerdictDoc]
+Validate = Callable[[Turn, Callable[[], None] | None], VerdictDoc]
+"""Makes a run of a turn and reads its verdict, LabError where there is none; the second is called when the first
+results are there."""
 
 
 def drill(
-    spec: LabSpec, chosen: Sequence[tuple[str, NodeSpec]], clean: int, validate: Validate, say: Say
+    spec: LabSpec,
+    chosen: Sequence[Turn],
+    validate: Validate,
+    say: Say,
+    keep: Callable[[list[Drilled]], None] = lambda done: None,
 ) -> list[Drilled]:
-    """First `clean` runs without a fault, then one for each fault. Every fault is cleared, whatever happens meanwhile.
-
-    `validate` makes a run, named by what it is for, and reads its verdict; LabError where there is none.
+    """All turns in their order. Every fault is cleared, whatever happens meanwhile; `keep` gets each turn's outcome as
+    soon as it is known.
     """
-    done = []
-    for number in range(clean):
-        done.append(_one(f"clean-{number + 1}", "", "", validate))
-        say(told(done[-1]))
-    for kind, node in chosen:
-        faults.plant(spec.name, node.name, kind, say)
-        try:
-            done.append(_one(f"{kind}-{node.name}", kind, node.name, validate))
-        finally:
-            faults.clear(spec.name, node.name, say)
-        say(told(done[-1]))
+    done: list[Drilled] = []
+    begun = time.monotonic()
+    for number, turn in enumerate(chosen, 1):
+        took = time.monotonic() - begun
+        left = f", about {took / (number - 1) * (len(chosen) - number + 1) / 60:.0f} min left" if number > 1 else ""
+        say(f"[{number} of {len(chosen)}, {took / 60:.0f} min{left}] {turn.words}: {', '.join(turn.suites)}")
+        mine = _one(spec, turn, validate, say)
+        done += mine
+        keep(mine)
+        for one in mine:
+            say("  " + told(one))
     return done
 
 
-def _one(name: str, kind: str, node: str, validate: Validate) -> Drilled:
+def _one(spec: LabSpec, turn: Turn, validate: Validate, say: Say) -> list[Drilled]:
     started = time.monotonic()
+    troubles: dict[str, str] = {}
+    planted: list[str] = []
+
+    def plant(mid_run: bool) -> None:
+        for kind, node in turn.planted:
+            if (kind in IN_MID_RUN) is mid_run:
+                planted.append(node.name)
+                try:
+                    faults.plant(spec.name, node.name, kind, say)
+                except LabError as error:
+                    planted.pop()
+                    troubles[kind] = f"it could not be planted: {error}"
+
     try:
-        verdict = validate(name)
-    except LabError as error:
-        return Drilled(kind, node, False, False, False, (), "", time.monotonic() - started, str(error))
-    return weighed(kind, node, verdict, time.monotonic() - started)
+        plant(False)
+        later = any(kind in IN_MID_RUN for kind, _ in turn.planted)
+        left = tuple((kind, node) for kind, node in turn.planted if kind not in troubles)
+        try:
+            if turn.planted and not left:
+                found = []
+            else:
+                verdict = validate(turn, (lambda: plant(True)) if later else None)
+                found = weighed(Turn(turn.name, left, turn.suites), verdict, time.monotonic() - started)
+        except LabError as error:
+            found, why = [], str(error)
+            took = time.monotonic() - started
+            for kind, node in [(k, n.name) for k, n in left] or [("", "")]:
+                found.append(Drilled(kind, node, False, False, False, (), "", took, why, turn.name))
+    finally:
+        _clear(spec, planted, say)
+    for kind, node_spec in turn.planted:
+        if kind in troubles:
+            found.append(Drilled(kind, node_spec.name, False, False, False, (), "", 0.0, troubles[kind], turn.name))
+    return found
+
+
+def _clear(spec: LabSpec, names: Sequence[str], say: Say) -> None:
+    """All of them, also where one of them cannot be; LabError with what is left."""
+    left = []
+    for name in names:
+        try:
+            faults.clear(spec.name, name, say)
+        except LabError as error:
+            left.append(f"{name}: {error}")
+    if left:
+        raise LabError(f"not cleared: {'; '.join(left)}; toolkit lab fault clear, or lab down")
 
 
 def told(one: Drilled) -> str:
     """A line of the table."""
-    what = f"{one.kind} on {one.node}" if one.kind else "clean"
+    what = f"{one.kind} on {one.node}" if one.kind else one.turn or "clean"
     if one.trouble:
         return f"{what:32} no verdict: {one.trouble}"
     if not one.kind:
-        return f"{what:32} {'no alarm' if not one.blamed else 'false alarm: ' + ', '.join(one.blamed)}"
+        said = f" ({one.said})" if one.blamed else ""
+        return f"{what:32} {'no alarm' if not one.blamed else 'false alarm: ' + ', '.join(one.blamed)}{said}"
     parts = [word if fine else f"not {word}" for word, fine in
              (("found", one.found), ("localised", one.localised), ("cause named", one.cause))]  # fmt: skip
     return f"{what:32} {', '.join(parts)}{'; also blamed: ' + ', '.join(one.blamed) if one.blamed else ''} ({one.said})"
@@ -179,18 +248,20 @@ def told(one: Drilled) -> str:
 
 def summary(done: Sequence[Drilled]) -> str:
     """Found, localised, named and false alarms, counted."""
-    planted, clean = [d for d in done if d.kind], [d for d in done if not d.kind]
+    planted, clean = [d for d in done if d.kind and not d.trouble], [d for d in done if not d.kind and not d.trouble]
     of = len(planted)
-    alarms = sum(bool(d.blamed) for d in done)
-    unjudged = sum(bool(d.trouble) for d in done)
+    seconds = {d.turn or d.kind: d.seconds for d in done if not d.trouble}
+    alarmed = {d.turn or d.kind for d in planted if d.blamed}
+    turns = {d.turn or d.kind for d in planted}
     words = (
         f"{sum(d.found for d in planted)} of {of} found, {sum(d.localised for d in planted)} localised, "
-        f"{sum(d.cause for d in planted)} with their cause; {alarms} of {len(done)} runs with a false alarm"
-        f" ({sum(bool(d.blamed) for d in clean)} of {len(clean)} clean ones)"
+        f"{sum(d.cause for d in planted)} with their cause; {len(alarmed)} of {len(turns)} runs with faults and "
+        f"{sum(bool(d.blamed) for d in clean)} of {len(clean)} clean ones with a false alarm"
     )
+    unjudged = sum(bool(d.trouble) for d in done)
     if unjudged:
         words += f"; {unjudged} without a verdict"
-    return words + (f"; {statistics.median(d.seconds for d in done):.0f} s a run" if done else "")
+    return words + (f"; {statistics.median(seconds.values()):.0f} s a run" if seconds else "")
 
 
 def passed(done: Sequence[Drilled]) -> bool:
@@ -207,3 +278,21 @@ def newest(folder: Path) -> VerdictDoc:
         return VerdictDoc.model_validate_json((found[-1] / "verdict.json").read_text())
     except (OSError, ValueError) as error:
         raise LabError(f"{found[-1]}: no verdict: {error}") from None
+
+
+def table(done: Sequence[Drilled], left_out: Mapping[str, str]) -> str:
+    """The outcome as a table in Markdown, and what was not planted, with why."""
+
+    def yes(fine: bool, one: Drilled) -> str:
+        return "-" if one.trouble else ("yes, in words" if one.told else "yes") if fine else "**no**"
+
+    rows = ["| fault | node | found | the very part | cause named | others blamed |", "|---|---|---|---|---|---|"]
+    for one in done:
+        name = f"`{one.kind}`" if one.kind else one.turn
+        marks = [yes(one.found, one), yes(one.localised, one), yes(one.cause, one)] if one.kind else ["", "", ""]
+        who = one.trouble or ", ".join(one.blamed) or "nobody"
+        rows.append(f"| {name} | {one.node} | {' | '.join(marks)} | {who} |")
+    rows += ["", summary(done)]
+    if left_out:
+        rows += ["", "Not planted: " + "; ".join(f"`{kind}` ({why})" for kind, why in sorted(left_out.items()))]
+    return "\n".join(rows) + "\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -70,8 +71,14 @@ def plant(lab: str, node_name: str, kind: str, say: Say) -> None:
     check(spec, node, kind)
     if kind == read_faults(spec).get(node.name):
         return  # planted twice it could not be cleared
-    FAULTS[kind].plant(spec, node, say)
-    _record(spec, read_faults(spec) | {node.name: kind})
+    _record(spec, read_faults(spec) | {node.name: kind})  # first, so that what is half planted is cleared too
+    try:
+        FAULTS[kind].plant(spec, node, say)
+    except LabError:  # it could not be had here; what it did of it is taken back as far as that goes
+        with contextlib.suppress(LabError):
+            FAULTS[kind].clear(spec, node, say)
+        _record(spec, {name: there for name, there in read_faults(spec).items() if name != node.name})
+        raise
 
 
 def clear(lab: str, node_name: str, say: Say) -> None:
@@ -137,7 +144,7 @@ def _one_way(sending: bool) -> tuple[Act, Act]:
     )
 
 
-def _twin(spec: LabSpec, node: NodeSpec) -> NodeSpec:
+def twin(spec: LabSpec, node: NodeSpec) -> NodeSpec:
     """The node whose address another one takes: the next of the lab."""
     names = [n.name for n in spec.nodes]
     return spec.nodes[(names.index(node.name) + 1) % len(names)]
@@ -145,7 +152,7 @@ def _twin(spec: LabSpec, node: NodeSpec) -> NodeSpec:
 
 def _take_address(what: str) -> Act:
     def act(spec: LabSpec, node: NodeSpec, say: Say) -> None:
-        address = f"{spec.fabric_address(_twin(spec, node))}/32"
+        address = f"{spec.fabric_address(twin(spec, node))}/32"
         _on_node(spec, node, f"ip addr {what} {address} dev {PORT}{' || true' if what == 'del' else ''}\n")
 
     return act
@@ -177,15 +184,21 @@ FAULTS = {
         lambda spec, node, say: network.plug(spec, node, network.MANAGEMENT),
         lambda spec, node, say: network.plug(spec, node, network.FABRIC),
         vm_only=False,
+        found_by=("pf.mtu",),
     ),
     "duplicate-address": Fault(
-        "the node has the next node's fabric address, too", _take_address("add"), _take_address("del"), vm_only=False
+        "the node has the next node's fabric address, too",
+        _take_address("add"),
+        _take_address("del"),
+        vm_only=False,
+        found_by=("pf.ports",),
     ),
     "dead-node": Fault("the node loses power: all its processes are killed at once", _kill_node, boot, vm_only=False),
     "port-down": Fault(
         f"{PORT} loses its link, as when its cable is pulled",
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=False),
         lambda spec, node, say: vm.set_link(spec, node, PORT, up=True),
+        found_by=("pf.ports",),
     ),
     "library-empty": Fault(
         "a library of the emulated driver is empty, as an installation that ran out of disk leaves it",

@@ -64,18 +64,22 @@ def _fault(about: str, scripts: tuple[str, str], *found_by: str) -> NodeFault:
 
 
 MORE_FAULTS = {
-    "lossy-link": _fault(f"{LOSS:.0%} of what arrives at {PORT} is lost, as through a dirty fibre", _rule(LOSSY)),
-    "port-closed": _fault(f"a firewall rule drops TCP that arrives at {PORT}", _rule(CLOSED)),
+    "lossy-link": _fault(
+        f"{LOSS:.0%} of what arrives at {PORT} is lost, as through a dirty fibre", _rule(LOSSY), "tr.tcploss"
+    ),
+    "port-closed": _fault(f"a firewall rule drops TCP that arrives at {PORT}", _rule(CLOSED), "tr.tcpbw"),
     "flapping-port": _fault(
         f"{PORT} goes down for a second, every {FLAP_S} seconds",
         _unit(
             f"while :; do ip link set dev {PORT} down; sleep 1; ip link set dev {PORT} up; sleep {FLAP_S - 1}; done",
             f"ip link set dev {PORT} up\n",
         ),
+        "pf.ports",
     ),
     "noisy-neighbour": _fault(
         "a program keeps all processors of the node busy",
         _unit("for i in $(seq $(nproc)); do while :; do :; done & done; wait"),
+        "pf.state",
     ),
     "names-wrong": _fault(
         f"/etc/hosts has {NOWHERE} for every node's fabric address",
@@ -85,6 +89,7 @@ MORE_FAULTS = {
     "dns-dead": _fault(
         f"the name server is {NOWHERE}, where nobody answers",
         _file("/etc/resolv.conf", f"echo 'nameserver {NOWHERE}' >/etc/resolv.conf\n"),
+        "pf.state",
     ),
     "wrong-time-zone": _fault(
         "the node is in the time zone of Apia, 13 hours ahead of UTC",
@@ -97,6 +102,7 @@ ln -sfn "$(cat "$kept/localtime")" /etc/localtime
 rm -f "$kept/localtime"
 """,
         ),
+        "pf.state",
     ),
     "clock-free": _fault(
         "the clock follows nobody: chrony is stopped",
@@ -127,6 +133,7 @@ systemctl start "$unit.service"
     "few-files": _fault(
         "logins may open 64 files",
         (f"printf '%s - nofile 64\\n' '*' >{OPEN_FILES}\n", f"rm -f {OPEN_FILES}\n"),
+        "pf.asbuilt",
     ),
     "disk-full": _fault(
         "the file system of temporary files is full",
@@ -137,5 +144,6 @@ head -c 65536 /dev/zero >/tmp/elastic-ai-lab-fault 2>/dev/null || true
             """while grep -q '^elastic-ai-lab-fault /tmp ' /proc/mounts; do umount /tmp; done
 """,
         ),
+        "pf.state",
     ),
 }

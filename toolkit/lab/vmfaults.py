@@ -50,6 +50,7 @@ if systemctl --quiet is-enabled elastic-ai-roce@{PORT}.service 2>/dev/null; then
     systemctl restart elastic-ai-roce@{PORT}.service
 fi
 """,
+        found_by=("pf.rdmaport",),
     ),
     "wrong-mtu": NodeFault(
         f"{PORT} has an MTU of 1500 instead of the fabric's",
@@ -76,6 +77,7 @@ done
     umount "$file"
 done
 """,
+        found_by=("pf.rdmaport",),
     ),
     "firewall-4791": NodeFault(
         f"a firewall rule drops what arrives at UDP port {ROCE_UDP_PORT}, RoCE v2's",

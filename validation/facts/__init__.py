@@ -45,6 +45,7 @@ from validation.facts.node import (
     RdmaDevice,
     Setting,
 )
+from validation.facts.node_state import Address, Busy, FileSystem, NameServer, NodeState
 from validation.facts.nvlink import NvGpu, NvLink, joined
 from validation.facts.pci import DISTANCES, Distance, NumaNode, PciCard, PciLink, PciPort, Uplink
 from validation.facts.pool_use import PoolClass, PoolRequest, PoolUseFacts
@@ -84,6 +85,7 @@ __all__ = [
     "COMPONENTS",
     "DISTANCES",
     "RDMA_MTUS",
+    "Address",
     "AllAtOnce",
     "AnyFacts",
     "AsBuiltFacts",
@@ -91,6 +93,7 @@ __all__ = [
     "BootIds",
     "BurnDevice",
     "BurnFacts",
+    "Busy",
     "CallCosts",
     "Carrier",
     "CheckOutcome",
@@ -117,6 +120,7 @@ __all__ = [
     "DriverLibraries",
     "Epoch",
     "FabricPort",
+    "FileSystem",
     "FractionFacts",
     "Gid",
     "Governor",
@@ -150,6 +154,7 @@ __all__ = [
     "LongTrainingFacts",
     "Memlock",
     "MoveFacts",
+    "NameServer",
     "NcclChannels",
     "NcclPath",
     "NeighbourEnd",
@@ -157,6 +162,7 @@ __all__ = [
     "NoRebootFacts",
     "NodeCopy",
     "NodeFacts",
+    "NodeState",
     "NumaNode",
     "NvGpu",
     "NvLink",

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 
 from validation.facts.common import Count, Name, Positive, once
 from validation.facts.driver import DriverLibraries, DriverModule, Gpudirect
+from validation.facts.node_state import NodeState
 from validation.facts.nvlink import NvGpu
 from validation.facts.pci import NumaNode, PciCard
 from validation.facts.tuning import Tuning
@@ -35,6 +36,7 @@ class FabricPort(Model):
     mtu: Count | None = None  # bytes
     speed_mbit: Annotated[int, Field(gt=0)] | None = None  # None: no link, or a driver that knows no speed
     rdma: RdmaDevice | None = None
+    carrier_changes: Count | None = None  # how often its link came or went since it was made
 
     @property
     def words(self) -> str:
@@ -160,6 +162,7 @@ class NodeFacts(Ports, Components):
     docker_package: str | None = None  # `package version` of the package that Docker is from; None: not asked
     library_env: LibraryEnv | None = None  # None: not asked
     tuning: Tuning | None = None  # None: not asked
+    state: NodeState | None = None  # None: not asked
     runc: str | None = None  # version of what starts Docker's containers; None: not asked
     training_nccl: str | None = None
     training_cudnn: str | None = None

@@ -15,7 +15,7 @@ from validation.judging.case import Case
 from validation.model import Finding, Subject
 from validation.model_judgement import CLUSTER
 
-TCP = ("tr.tcpbw", "tr.netlat")
+TCP = ("tr.tcpbw", "tr.tcploss", "tr.netlat")
 RDMA = ("tr.rdmafn", "tr.rdmabw", "tr.rdmalat", "tr.rdmagpu")
 GPU_LINK = ("tr.h2d", "tr.p2p", "tr.matrix", "tr.uniform", "tr.h2dall", "tr.h2dnuma", "tr.agree")
 JOBS = ("tr.nccl", "tr.collect", "tr.ncclrail", "tr.nccliso", "tn.", "rm.")
@@ -27,6 +27,8 @@ EXPLAINS: Mapping[str, tuple[str, ...]] = {
     "pf.nic": (*TCP, *RDMA, *JOBS),
     "pf.mtu": (*TCP, *RDMA, *JOBS),
     "pf.tuning": (*TCP, *RDMA, *JOBS),
+    "pf.ports": ("pf.mtu", *TCP, *RDMA, *JOBS),
+    "pf.state": (*TCP, *RDMA, *JOBS),
     "pf.rdmaport": (*TCP, *RDMA, *JOBS),
     "pf.lossless": (*RDMA, *JOBS),
     "pf.memlock": (*RDMA, *JOBS),

@@ -11,6 +11,8 @@ from validation.judging.case import Case
 from validation.judging.causes import with_causes, with_differences
 from validation.judging.denial import loss_of
 from validation.judging.equals import failed_rails
+from validation.judging.mute import mute_ports
+from validation.judging.node_state import taken_addresses
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
 from validation.model_judgement import CLUSTER, others
@@ -22,19 +24,25 @@ SAID, UNTOLD = 0.95, 0.5
 def findings(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> tuple[Finding, ...]:
     """All findings of a run. `judged`: criterion id -> its judgements, waivers already applied."""
     found: list[Finding] = []
+    taken = taken_addresses(case)
     for criterion in case.criteria:
         mine = judged.get(criterion.id, ())
         failed = [j for j in others(mine) if j.verdict == "fail"]
         if not failed:
             continue
         if criterion.scope == "pair":
-            found += _pairs(case, criterion, mine)
+            found += _pairs(case, criterion, mine, taken)
         else:
             found += [_single(case, criterion, j) for j in failed]
-    return tuple([*with_differences(case, _merge(with_causes(case, found))), *_unreachable(case)])
+    lost, gone = _unreachable(case, taken)
+    remedies = {criterion.id: criterion.remedy or "" for criterion in case.criteria}
+    found += mute_ports(case, gone, taken, remedies)
+    return tuple([*with_differences(case, _merge(with_causes(case, found))), *lost])
 
 
-def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> list[Finding]:
+def _pairs(
+    case: Case, criterion: Criterion, judged: Iterable[Judgement], taken: Mapping[Endpoint, Endpoint]
+) -> list[Finding]:
     by_pair: dict[Pair, Judgement] = {}
     ends: dict[str, Endpoint] = {}
     named: list[Finding] = []
@@ -49,6 +57,13 @@ def _pairs(case: Case, criterion: Criterion, judged: Iterable[Judgement]) -> lis
             named.append(_named(criterion, judgement, *fault_side))
             continue
         source, destination = judgement.about.ends
+        thief = taken.get(source) or taken.get(destination)
+        if thief is not None:  # whoever has its address too may have answered: nothing is known of the port itself
+            if judgement.verdict == "fail":
+                named.append(
+                    _named(criterion, judgement, thief, f"it has an address of {judgement.about}, which fails")
+                )
+            continue
         pair = (str(source), str(destination))  # it fails where any of its operations does
         ends |= {pair[0]: source, pair[1]: destination}
         if pair not in by_pair or judgement.verdict == "fail":
@@ -239,14 +254,17 @@ def _merge(found: Iterable[Finding]) -> list[Finding]:
     return list(merged.values())
 
 
-def _unreachable(case: Case) -> list[Finding]:
-    """Nodes whose loss explains measurements without a usable result: named by the executor, or common to all."""
+def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[Finding], set[str]]:
+    """Nodes whose loss explains measurements without a usable result: named by the executor, or common to all; with
+    their names.
+    """
     gone = [m for m in case.plan.measurements if case.usable(m.id) is None and m.id in case.latest]
     named: dict[str, list[str]] = {}
     for measurement in gone:
         node = case.latest[measurement.id].plain.get("unreachable")
         if isinstance(node, str) and node in measurement.nodes:
             named.setdefault(node, []).append(measurement.id)
+    gone = [m for m in gone if not taken.keys() & set(m.endpoints)]  # of these nobody knows who answered
     # A busy machine may be too slow for a measurement: nothing is wrong with the node then.
     busy = any(loss_of(case.attempts.get(m.id, ())).disturbs for m in gone)
     if not named and len(gone) >= 2 and not busy:
@@ -268,4 +286,4 @@ def _unreachable(case: Case) -> list[Finding]:
                 evidence=tuple(ids),
             )
         )
-    return result
+    return result, set(named)

@@ -45,6 +45,7 @@ from validation.judging.ib_fabric import judge_ib_fabric
 from validation.judging.inventory import judge_bom, judge_stack
 from validation.judging.mtu import judge_mtu
 from validation.judging.ncclenv import judge_library_env
+from validation.judging.node_state import judge_ports, judge_state
 from validation.judging.nvfabric import judge_nvfabric
 from validation.judging.nvlink import judge_nvlink
 from validation.judging.rdma import judge_rdma, judge_works
@@ -62,6 +63,7 @@ from validation.judging.secver import judge_security_floors
 from validation.judging.soak_fabric import judge_soak_fabric
 from validation.judging.spread import judge_spread
 from validation.judging.switch_load import judge_all_to_all, judge_incast
+from validation.judging.tcp_loss import judge_tcp_loss
 from validation.judging.training import judge_hours, judge_rate
 from validation.judging.training_long import judge_long
 from validation.judging.training_path import judge_path
@@ -170,6 +172,11 @@ METHODS = {
     "xid": Method(judge_xid, "Xids of the kernel log that came up between two readings"),
     "library-env": Method(judge_library_env, "what is set for NCCL and UCX, against settings that nobody should leave"),
     "tuning": Method(judge_tuning, "kernel, idle states, IOMMU and locked memory, against what role tuning set"),
+    "state": Method(judge_state, "time zone, name servers, disks and other programs of each node, beside the others'"),
+    "ports": Method(
+        judge_ports, "addresses of each fabric port beside those of all nodes, and how often its link went"
+    ),
+    "tcp-loss": Method(judge_tcp_loss, "segments that TCP sent again, as a share of those that arrived"),
     "ib-fabric": Method(judge_ib_fabric, "what the InfiniBand fabric says of itself, before and after the load"),
     "compute": Method(
         judge_compute,

@@ -22,6 +22,7 @@ from validation.probes import (
     gpulibs,
     installed,
     libenv,
+    node_state,
     nvlinks,
     pcie,
     processors,
@@ -29,6 +30,7 @@ from validation.probes import (
     tuning,
     virtualisation,
 )
+from validation.probes.carrier import carrier_changes
 from validation.probes.tool import Ran, document, group, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
@@ -98,6 +100,7 @@ def fabric_port(name: str, sysfs: Path = Path("/sys")) -> dict[str, Any]:
         "mtu": int(mtu) if mtu.isdigit() else None,
         "speed_mbit": int(speed) if speed.isdigit() and int(speed) not in (0, NO_SPEED) else None,
         "rdma": rdma_ports_sysfs.short(name, sysfs),
+        "carrier_changes": carrier_changes(name, sysfs),
     }
 
 
@@ -217,6 +220,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
         "library_env": libenv.collect(),
         "tuning": tuning.collect(),
+        "state": node_state.collect(),
         "runc": group(r"^runc version (\S+)", _say("runc", "--version")),
         "horovod": training.get("horovod", ""),
         "torch": training.get("torch", ""),

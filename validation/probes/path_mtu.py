@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
+from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
 
 IPV4_ICMP_HEADER_BYTES = 28  # 20 IPv4 (RFC 791, no options) + 8 ICMP echo (RFC 792)
@@ -94,6 +95,7 @@ def probe(args: Asked) -> ProbeDoc:
             "source": args.source,
             "destination": args.destination,
             "expected_bytes": args.mtu,
+            **of_address(args.source),
         }
         if found is not None:
             facts["path_mtu_bytes"] = found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from validation.probes import ProbeDoc
+from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
 
 SHORTEST = 0.9  # share of its time that a test must have run: on a busy node the omitted time ends late
@@ -69,7 +70,7 @@ def probe(args: Asked) -> ProbeDoc:
 
     def measure() -> tuple[Ran, dict[str, Any], str | None]:
         ran = run_tool(command)
-        facts = {"source": args.source, "destination": args.destination}
+        facts = {"source": args.source, "destination": args.destination, **of_address(args.source)}
         return ran, facts, wrong(args, ran.stdout)
 
     return document("tcp-bandwidth", "iperf3", measure, lambda ran: group(r'"version":\s*"iperf ([^"]+)"', ran.stdout))

@@ -65,7 +65,10 @@ def _of_one_machine(node: Node, found: Found, facts: tuple[str, ...], part: Part
         part.leave_out(f"{found.gpus} GPUs, not measured: {found.gpu_trouble}")
     if found.gpus and bare:
         part.leave_out("no network port with a card of its own is up and has an address", *bare)
-    return tuple(id_ for id_ in facts if id_ not in bare)
+    portless = () if node.ports else ("pf.ports",)
+    if portless:
+        part.leave_out("no network port with a card of its own is up and has an address", *portless)
+    return tuple(id_ for id_ in facts if id_ not in (*bare, *portless))
 
 
 def closing(request: Request) -> list[list[Measurement]]:

@@ -45,6 +45,8 @@ GPU = {
 }  # fmt: skip
 NVLINKS = [{"number": n, "up": True} for n in range(6)]
 DRIVER = "libnvidia-compute-580 580.173.02-1ubuntu1"
+ADDRESSES = {"client1": "198.51.100.11", "gpu1": "198.51.100.21", "gpu2": "198.51.100.22"}
+"""Of the fabric ports, as in three-nodes."""
 ODD = {"client1": {"docker": "29.8.1"}}
 """What differs from the declared stack: the fault that the run finds."""
 
@@ -63,6 +65,10 @@ def facts(node: str) -> dict[str, Any]:
         "cuda": "", "cudnn": "", "nccl": "", "ofed": "", "container_toolkit": "", "dcgm": "", "slurm": "",
         "stack_release": "", "docker_package": "docker-ce 5:29.9.0-1~ubuntu.24.04~noble", "runc": "1.4.3",
         "library_env": {"settings": []}, "tuning": {"governors": [], "sysctls": []},
+        "state": {
+            "addresses": [{"interface": "fab0", "address": ADDRESSES[node]}], "utc_offset_s": 0, "name_servers": [],
+            "file_systems": [], "others_busy_processors": 0.0,
+        },
         "stand_ins": [], "not_applicable": [], "drift": [], "reboot_pending": [],
     }  # fmt: skip
     return {**found, **(whole(DRIVER.split()[1].partition("-")[0]) if gpu else {}), **ODD.get(node, {})}
