@@ -175,28 +175,26 @@ class Recorder(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         words = parse_qs(urlsplit(self.path).query)
-        query, at = words["query"][0], float(words.get("time", ["0"])[0])
-        value: float | None = 12 if "sum by" in query else 120
+        query = words["query"][0]
+        value = "12" if "sum by" in query else "120"
+        found: list[Any] = [] if "emulated" in query else [{"metric": {"node": "gpu1"}, "value": [1, value]}]
         if "elastic_ai:" in query:
-            value = self.pool_wide(query, at)
-        found = [{"metric": {"node": "gpu1"}, "value": [1, str(value)]}]
-        found = [] if "emulated" in query or value is None else found
+            found = self.pool_wide(query, *(float(words[key][0]) for key in ("start", "end", "step")))
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"status": "success", "data": {"result": found}}).encode())
 
-    def pool_wide(self, query: str, at: float) -> float | None:
-        """12 % in use before the first lease, 48 % since; a reading a minute, half of them lost since then."""
+    def pool_wide(self, query: str, start: float, end: float, step: float) -> list[Any]:
+        """12 % in use before the first lease, 48 % since, when half of the hours have no reading."""
         name = next(name for name in ("gpu_utilization", "pool_leased") if name in query)
-        if name not in AGO:
-            return None
-        if "timestamp(" in query:
-            return at - AGO[name]
-        since = at > time.time() - HOUR
-        if query.startswith("avg"):
-            return 0.48 if since else 0.12
-        seconds = int(query.split("[")[1].split("s:")[0])
-        return seconds / 60 / (2 if since else 1)
+        leased = end - AGO.get("pool_leased", 0)
+        values = []
+        for at in (start + step * number for number in range(int((end - start) / step) + 1)):
+            if name == "pool_leased" and name in AGO:
+                values.append([at, "0.5" if at > leased else "0"])
+            elif name in AGO and at > end - AGO[name] and (at <= leased or round(at / step) % 2):
+                values.append([at, "0.48" if at > leased else "0.12"])
+        return [{"metric": {}, "values": values}] if values else []
 
     def log_message(self, *_: object) -> None:
         """Nothing on stderr."""
@@ -246,14 +244,21 @@ def test_utilisation_before_and_since_the_first_lease_is_read(
         return found.history
 
     read = history(gpu_utilization=9 * DAY, pool_leased=2 * DAY)
-    assert (read.before.ratio, read.before.seconds) == (0.12, pytest.approx(7 * DAY, abs=1))
-    assert (read.since.ratio, read.since.seconds) == (0.48, pytest.approx(DAY, abs=1))
+    assert (read.before.ratio, read.before.seconds) == (pytest.approx(0.12), pytest.approx(7 * DAY, abs=HOUR))
+    assert (read.since.ratio, read.since.seconds) == (pytest.approx(0.48), pytest.approx(DAY, abs=HOUR))
     assert read.series == "elastic_ai:gpu_utilization:ratio"
     read = history(gpu_utilization=9 * DAY)
-    assert (read.pooled_s, read.since, read.before.seconds) == (None, None, pytest.approx(9 * DAY / 2, abs=1))
+    assert (read.pooled_s, read.since, read.before.seconds) == (None, None, pytest.approx(9 * DAY, abs=HOUR))
     read = history(gpu_utilization=2 * DAY, pool_leased=2 * DAY)
-    assert (read.before, read.since.seconds) == (None, pytest.approx(DAY, abs=1))
+    assert (read.before, read.since.seconds) == (None, pytest.approx(DAY, abs=HOUR))
     assert history(pool_leased=2 * DAY) is None
+    monkeypatch.setattr(pool_use, "history", lambda *_: [][0])
+    made = pool_use.probe(pool_use.Asked(days=30, url=url))
+    found = parse("pool-use", made, {"days": 30.0})[1]
+    assert isinstance(found, PoolUseFacts)
+    assert (found.history, found.unwatched) == (None, "")
+    assert "list index out of range" in found.unread
+    assert [c.busy_s for c in found.classes] == [None, 3600], "what is known of the last month stays"
 
 
 def test_without_monitoring_the_hours_held_are_known_all_the_same(slurm: Path) -> None:

@@ -74,7 +74,8 @@ class PoolHistory(Model):
 
 class PoolUseFacts(Model):
     """The record of a time. `waiting`: requests that had nothing by its end, `never`: that ended before they had.
-    `history`: of a longer one, None where monitoring has nothing of it, and in runs of earlier releases.
+    `history`: of a longer one, None where monitoring has nothing of it, and in runs of earlier releases; `unread`: why
+    it could not be read.
     """
 
     type: Literal["pool-use"] = "pool-use"
@@ -88,6 +89,7 @@ class PoolUseFacts(Model):
     waiting: Count
     never: Count
     history: PoolHistory | None = None
+    unread: str = ""
 
     @model_validator(mode="after")
     def _whole(self) -> PoolUseFacts:

@@ -156,6 +156,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
             "classes": [json.loads(c.model_dump_json()) for c in _classes(nodes, facts["used"], names)],
             "requests": requests,
             "history": _history(facts.get("history"), until_s),
+            "unread": facts.get("unread", ""),
             "waiting": waiting,
             "never": never,
         },

@@ -129,7 +129,7 @@ def _utilisation(documents: RunDocuments, facts: PoolUseFacts) -> BeforeAndSince
     for name in ("before", "since"):
         read = None if found is None else getattr(found, name)
         seconds = 0.0 if read is None else read.seconds
-        why = facts.unwatched or "monitoring has no reading of utilisation"
+        why = facts.unread or facts.unwatched or "monitoring has no reading of utilisation"
         if found is not None and name == "since" and found.pooled_s is None:
             why = "no GPU of the pool was leased yet"
         elif found is not None:
