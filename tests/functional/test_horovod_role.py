@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import signal
@@ -167,6 +168,27 @@ def test_versions_are_told_where_nothing_is_installed() -> None:
     done = subprocess.run([sys.executable, "-I", VERSIONS], capture_output=True, text=True, check=True)
     for key in ("horovod", "torch", "openmpi", "nccl", "cudnn", "rdma_core", "abi", "os", "machine"):
         assert f'"{key}"' in done.stdout
+
+
+def test_tensorflow_is_asked_in_a_process_without_torch(tmp_path: Path) -> None:
+    """Both in one process fail in the image, where torch loads a library that TensorFlow's do not go with."""
+    torch = "import types\n__version__ = '1.13.1'\nversion = types.SimpleNamespace(cuda=None)\n"
+    tensorflow = (
+        "import sys\nif 'torch' in sys.modules:\n    raise ValueError('Not a datatype')\n__version__ = '2.15.1'\n"
+    )
+    (tmp_path / "horovod").mkdir()
+    for name, text in {
+        "torch.py": torch + "backends = cuda = types.SimpleNamespace()\n",
+        "tensorflow.py": tensorflow,
+        "horovod/__init__.py": "__version__ = '0.28.1'\n",
+        "horovod/torch.py": "import torch\nmpi_built = lambda: True\nnccl_built = lambda: 0\n",
+        "horovod/tensorflow.py": "import tensorflow\nmpi_built = lambda: True\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, VERSIONS], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert (found["torch"], found["horovod"], found["tensorflow"]) == ("1.13.1", "0.28.1", "2.15.1")
 
 
 DOCKER = """#!/bin/sh

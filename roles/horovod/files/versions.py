@@ -7,13 +7,17 @@ import json
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
+
+TIMEOUT_S = 300  # a first import of TensorFlow on a busy node takes a minute
+TENSORFLOW = "import horovod.tensorflow as h, tensorflow as t; print(t.__version__ if h.mpi_built() else '')"
 
 
 def said(*command: str) -> str:
     """What a command prints, "" when it fails or is not there."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 
@@ -52,15 +56,11 @@ def horovod_nccl() -> bool:
 
 
 def tensorflow_version() -> str:
-    """Release of TensorFlow if Horovod loads with it and MPI."""
-    if importlib.util.find_spec("tensorflow") is None:
-        return ""
-    try:
-        if not importlib.import_module("horovod.tensorflow").mpi_built():
-            return ""
-        return str(importlib.import_module("tensorflow").__version__)
-    except (ImportError, OSError):
-        return ""
+    """Release of TensorFlow if Horovod loads with it and MPI.
+
+    In a process of its own: Debian's torch loads another HDF5 than TensorFlow's h5py was built with, which then fails.
+    """
+    return said(sys.executable, "-c", TENSORFLOW) if importlib.util.find_spec("tensorflow") else ""
 
 
 def pip_package(name: str) -> str:
