@@ -11,10 +11,12 @@ from __future__ import annotations
 import ipaddress
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from math import ceil
 
-from validation.model import Endpoint, Measurement, Node, Param, Port, Topology
+from validation.model import Endpoint, Measurement, Node, Param, Port
+from validation.model_base import Same
 from validation.pairing import ALL_PAIRS_PORTS
 from validation.suites.common import Part, Request
 
@@ -113,24 +115,30 @@ def _incasts(request: Request, part: Part, rails: Sequence[Sequence[End]], crite
         )
 
 
-def _transport(request: Request, ends: Sequence[End]) -> str:
+@lru_cache(maxsize=4)  # it looks at every node, for each of a fleet's thousands of sets
+def _virtual(nodes: Same[Node], lab: bool) -> bool:
+    return lab or any(node.virtual for node in nodes.things)
+
+
+def _transport(request: Request, ends: Sequence[End], virtual: bool) -> str:
     """The fabric's RDMA where all of them have it; in a lab TCP."""
-    rdma = request.fabric.needs_rdma and not request.topology.virtual and all(port.rdma for _, port in ends)
+    rdma = request.fabric.needs_rdma and not virtual and all(port.rdma for _, port in ends)
     return request.fabric.transport if rdma else "tcp"
 
 
-def _streams(topology: Topology, streams: int, transport: str, sessions: int) -> int:
+def _streams(virtual: bool, streams: int, transport: str, sessions: int) -> int:
     """Of each session, so that a port has about as many as a measurement of two ports."""
-    return 1 if transport != "tcp" or topology.virtual else max(1, ceil(streams / sessions))
+    return 1 if transport != "tcp" or virtual else max(1, ceil(streams / sessions))
 
 
 def _measurement(request: Request, kind: str, ends: Sequence[End], criteria: tuple[str, ...]) -> Measurement:
-    transport, topology = _transport(request, ends), request.topology
-    seconds = LAB_SECONDS if topology.virtual else SECONDS
+    virtual = _virtual(Same(request.topology.nodes), request.topology.lab_link is not None)
+    transport = _transport(request, ends, virtual)
+    seconds = LAB_SECONDS if virtual else SECONDS
     first = ends[0]
     params: dict[str, Param] = {
         "seconds": seconds,
-        "streams": _streams(topology, request.fabric.tcp_streams, transport, len(ends) - 1),
+        "streams": _streams(virtual, request.fabric.tcp_streams, transport, len(ends) - 1),
         "port": FIRST_PORT,
         "transport": transport,
     }
