@@ -31,8 +31,8 @@ from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
-from validation.model import LeftOut, Plan, Scalar, VerdictDoc
-from validation.suites import DEFAULT, SUITES, make_plan
+from validation.model import Plan, Scalar, VerdictDoc
+from validation.suites import DEFAULT, SUITES, WITHOUT, make_plan
 from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
 
@@ -327,11 +327,9 @@ def _asked(
     unknown = sorted(set(without) - {c.id for c in criteria})
     if unknown:
         raise UsageFault(f"--without {unknown[0]}: there is no such criterion; toolkit profiles lists them")
-    wanted = [c for c in measured_by(criteria) if c.id not in without]
-    plan = make_plan("plan", topology, fabric, wanted, suites, options)
     if without:
-        gone = LeftOut(why="left out of this run by --without", criteria=without)
-        plan = plan.model_copy(update={"left_out": (*plan.left_out, gone)})
+        options = {**options, WITHOUT: ",".join(without)}
+    plan = make_plan("plan", topology, fabric, measured_by(criteria), suites, options)
     for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
     return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)

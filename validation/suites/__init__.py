@@ -69,7 +69,12 @@ OPTIONS: dict[str, str] = {
 }
 
 
-WORDS: dict[str, str] = {**training_choice.OPTIONS, **training_long.WORDS}
+WITHOUT = "without"
+WORDS: dict[str, str] = {
+    WITHOUT: "criteria that are not measured in this run, with commas between them",
+    **training_choice.OPTIONS,
+    **training_long.WORDS,
+}
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,7 @@ def plan_rounds(
             raise PlanError(f"option {key}: {value!r} is no whole number of at least 1 ({OPTIONS[key]})")
         if key == "minutes" and value > burnin.MOST_MINUTES:
             raise PlanError(f"option minutes: {value} is more than {burnin.MOST_MINUTES}, a week")
+    without = tuple(filter(None, words.pop(WITHOUT, "").split(",")))
     if words and "training" not in suites:
         raise PlanError(
             "networks, batches, GPUs and number formats are chosen for suite training; add --suite training"
@@ -144,7 +150,11 @@ def plan_rounds(
     request = Request(
         topology=topology,
         fabric=fabric,
-        criteria=tuple(c for c in criteria if c.no_probe is None and (c.applies is None or c.applies.to(fabric))),
+        criteria=tuple(
+            c
+            for c in criteria
+            if c.id not in without and c.no_probe is None and (c.applies is None or c.applies.to(fabric))
+        ),
         options={k: int(v) for k, v in given.items() if isinstance(v, int)},
         words=words,
     )
@@ -161,6 +171,9 @@ def plan_rounds(
     return Planned(
         suites=tuple(chosen),
         rounds=tuple(rounds),
-        left_out=tuple(dict.fromkeys(left for _, part in parts for left in part.left_out)),
+        left_out=(
+            *dict.fromkeys(left for _, part in parts for left in part.left_out),
+            *([LeftOut(why="left out of this run by --without", criteria=without)] if without else []),
+        ),
         coverage=tuple(dict.fromkeys(one for _, part in parts for one in part.coverage)),
     )
