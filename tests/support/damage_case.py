@@ -37,7 +37,7 @@ def small_run(run_dir: Path, virtual: bool, slow: str | None = None) -> Path:
     whole = topology(virtual)
     topo = whole.model_copy(update={"nodes": tuple(n for n in whole.nodes if n.name.startswith("gpu"))})
     plan = plan_of(topo, run=RUN)
-    return write_run(run_dir, topo, plan, results(run_dir, plan, slow, None, "", virtual), judged=False)
+    return write_run(run_dir, topo, plan, results(run_dir, topo, plan, slow, None, "", virtual), judged=False)
 
 
 def agreed_run(run_dir: Path) -> Path:

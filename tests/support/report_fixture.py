@@ -19,6 +19,7 @@ from tests.support.site import (
     FACTS,
     NAMES,
     REAL_FACTS,
+    addressed,
     created,
     hardware,
     lab,
@@ -120,6 +121,7 @@ TOOLS = {
 
 def results(
     run_dir: Path,
+    topo: Topology,
     planned: Plan,
     slow: str | None,
     dead: str | None,
@@ -153,6 +155,7 @@ def results(
                 raw=keep(run_dir, m, {"out": f"output of {m.id}\n", "err": "", REPORT: NOTHING}) if failed else (),
             ),
         )
+        (made,) = addressed(topo, [made])
         out.append(made if failed else measured(run_dir, m, made))
     return out
 
@@ -190,7 +193,7 @@ def make_run(
     if topo.lab_link is not None:
         topo = topo.model_copy(update={"lab_link": topo.lab_link.model_copy(update={"rate_gbps": lab_gbps})})
     planned = plan(topo, **planned_as)
-    measured = results(run_dir, planned, slow, dead, error, virtual, lab_gbps, day, drift)
+    measured = results(run_dir, topo, planned, slow, dead, error, virtual, lab_gbps, day, drift)
     waivers, profile = (_waivers(planned), "training") if waive else ((), "")
     return write_run(run_dir, topo, planned, measured, waivers, judged, cut_after, profile=profile)
 
