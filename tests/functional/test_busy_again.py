@@ -90,12 +90,11 @@ def test_what_straddles_its_bound_is_measured_until_it_does_not_or_enough_is_eno
         if m.id != "tcp-bandwidth.gpu1-fab0.gpu2-fab0":
             return None
         narrow = with_value(m, 0.94)
-        values = [0.80, 1.05] * 6
-        return narrow.model_copy(
-            update={
-                "samples": tuple(s.model_copy(update={"value": v}) for s, v in zip(narrow.samples, values, strict=True))
-            }
-        )
+        rates = [s for s in narrow.samples if s.metric == "tcp_bandwidth_gbps"]
+        values = [0.80, 1.05] * (len(rates) // 2)
+        wider = [s.model_copy(update={"value": value}) for s, value in zip(rates, values, strict=True)]
+        others = [s for s in narrow.samples if s not in rates]
+        return narrow.model_copy(update={"samples": (*wider, *others)})
 
     assert asked(results_of(PLAN, wide)) == [["tcp-bandwidth.gpu1-fab0.gpu2-fab0"]]
     done = until_done(results_of(PLAN, wide), lambda m, n: wide(m))
