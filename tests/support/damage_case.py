@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.support import rdma_case
 from tests.support.raw_case import NOTHING, keep, measured
 from tests.support.report_fixture import RUN, results, topology
-from tests.support.site import plan_of, write_results, write_run
+from tests.support.site import addressed, plan_of, write_results, write_run
 from validation.load import load_json, read_results
 from validation.model import REPORT, Denied, Plan, RunInfo
 from validation.profile import profile_path
@@ -98,6 +98,7 @@ def rdma_run(run_dir: Path) -> Path:
             tcp = [s for s in result.samples if s.metric == "tcp_bandwidth_gbps"]
             result = result.model_copy(update={"samples": tuple(tcp[:1] * 12)})
         facts = rdma_case.port_facts(topo, m) if m.kind == "rdma-ports" else None
+        (result,) = addressed(topo, [result])
         found.append(measured(run_dir, m, result, facts))
     return write_run(run_dir, topo, whole, found, judged=False)
 

@@ -88,7 +88,8 @@ def kinds_run(run_dir: Path) -> Path:
 
 def _measured(run_dir: Path, topo: Topology, m: Measurement, like: Result) -> Result:
     if m.kind == "facts":
-        return measured(run_dir, m, like, {**FACTS, **REAL_FACTS})
+        own = [{"interface": port.interface, "address": port.address} for port in topo.node(m.nodes[0]).ports]
+        return measured(run_dir, m, like, {**FACTS, **REAL_FACTS, "state": {**FACTS["state"], "addresses": own}})
     if m.kind == "rdma-ports":
         ports = port_facts(topo, m, lambda facts, _: healthy_port(facts, 1 + topo.nodes.index(topo.node(m.nodes[0]))))
         return measured(run_dir, m, like, ports)
