@@ -282,6 +282,8 @@ def with_value(measurement: Measurement, value: float) -> Result:
         "tcp-bandwidth": ("tcp_bandwidth_gbps", "Gbit/s"),
         "tcp-latency": ("tcp_rtt_us", "us"),
         "path-mtu": ("path_mtu_bytes", "bytes"),
+        "incast": ("incast_gbps", "Gbit/s"),
+        "all-to-all": ("all_to_all_port_gbps", "Gbit/s"),
     }[measurement.kind]
     if measurement.kind == "path-mtu":
         return result(measurement, [Sample(metric=metric, value=value, unit=unit)])
