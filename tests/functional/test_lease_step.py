@@ -56,6 +56,7 @@ if words[first] == "python3":
     open("{folder}/pids", "w").write(" ".join(str(p.pid) for p in processes) + ".")
 codes = [p.wait() for p in processes]
 if len(groups) > 1 and options["--mpi"] == "pmix":  # as srun of 22.05 does now and then
+    os.write(1, b"x" * int(os.environ.get("LATE", 0)))  # what it passes on when they have ended
     signal.pause()
 sys.exit(max(code if code >= 0 else 128 - code for code in codes))
 """
@@ -80,6 +81,7 @@ for n, gpus in enumerate(os.environ.get("GPUS", "").split()):
     ends[n] = dataclasses.replace(ends[n], devices=end.devices * int(gpus))
 step._LOOK = os.environ.get("ELASTIC_AI_TEST_LOOK", "") + step._LOOK
 ranks.FirstFailure.__init__.__defaults__ = (0, 3.0)
+ranks.ENDS_S = 2.0
 synced = Path(os.environ["SYNCED"]) if "SYNCED" in os.environ else None
 how = step.How(synced=synced, start=os.environ.get("START", "server"), mpi=os.environ.get("MPI", "none"))
 say = lambda words: print(words, file=sys.stderr, flush=True)
@@ -279,6 +281,9 @@ def test_an_srun_that_never_ends_is_given_up_when_all_processes_have_ended(lease
     program = run(lease, "sh", "-c", "echo said; echo more >&2", **ends)
     out, err = program.communicate("", timeout=60)
     assert (program.returncode, out.split(), err.split()) == (0, ["said"] * 3, ["more"] * 3)
+    slow = run(lease, "true", **ends, LATE="400000")  # more than a pipe holds: the reader pauses
+    time.sleep(6)
+    assert (slow.communicate("", timeout=60)[0].count("x"), slow.returncode) == (400000, 0)
     program = run(lease, "sh", "-c", "[ $RANK != 1 ] || exit 5; sleep 1", **ends)
     out, err = program.communicate("", timeout=60)
     assert (program.returncode, "process 1 on gpu1 ended with exit code 5" in err) == (5, True)

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import secrets
+import select
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -234,23 +235,29 @@ class FirstFailure(threading.Thread):
                                 + rb" (\S+) (\d+) (\d+)\0\n")  # fmt: skip
         self._begins = mark[:1].encode()
         self._timer = threading.Timer(grace_s, self._kill)
-        self._gone = threading.Timer(ENDS_S, self._give_up)
-        self._timer.daemon = self._gone.daemon = True
+        self._timer.daemon = True
+        self._over = threading.Event()
 
     def _kill(self) -> None:
         with suppress(OSError):
             self.step.kill()
 
     def _give_up(self) -> None:
-        self.complete = True
-        with suppress(OSError):
-            self.step.give_up()
+        """As soon as it has had its time, and nobody who reads slowly keeps it from passing on what was said."""
+        reader = select.poll()
+        reader.register(1, select.POLLOUT)
+        while not self._over.wait(ENDS_S):
+            if reader.poll(0):  # also where nobody reads any more
+                self.complete = True
+                with suppress(OSError):
+                    self.step.give_up()
+                return
 
     def _failed(self, match: re.Match[bytes]) -> bytes:
         node, rank, code = (word.decode(errors="replace") for word in match.groups() if word is not None)
         self._to_come -= 1
         if not self._to_come:
-            self._gone.start()
+            threading.Thread(target=self._give_up, daemon=True, name="give-up").start()
         if not self.code and int(code):
             self.code = int(code)
             self.say(f"process {rank} on {node} ended with exit code {code}; the others are ended")
@@ -277,7 +284,7 @@ class FirstFailure(threading.Thread):
                     passes = passes[os.write(2, passes) :]
             if not data:
                 self._timer.cancel()
-                self._gone.cancel()
+                self._over.set()
                 return
 
 

@@ -135,6 +135,16 @@ class Case:
             return False
         return any(self.topology.node(name).emulated for name in measurement.nodes)
 
+    def node_facts(self) -> dict[str, NodeFacts]:
+        """What the looks at the nodes found, by node; one that could not be looked at is not among them."""
+        found = {}
+        for m in self.plan.measurements:
+            result = self.usable(m.id) if m.kind == "facts" else None
+            facts = result.facts_of(NodeFacts) if result is not None else None
+            if facts is not None:
+                found[m.nodes[0]] = facts
+        return found
+
     def missing(self) -> tuple[str, ...]:
         """Ids of planned measurements without a usable result: completeness is plan minus results."""
         return tuple(m.id for m in self.plan.measurements if self.usable(m.id) is None)

@@ -131,7 +131,7 @@ def _joined(texts: Iterable[str], by: str = "; ") -> str:
 def with_differences(case: Case, findings: Iterable[Finding]) -> list[Finding]:
     """Findings of a slow port or node without a cause: in what its facts differ from all others of its group."""
     told: list[Finding] = []
-    facts = _facts(case)
+    facts = case.node_facts()
     for finding in findings:
         differences: list[str] = []
         if not finding.cause and finding.confidence is not None and finding.about.kind in ("node", "port"):
@@ -142,16 +142,6 @@ def with_differences(case: Case, findings: Iterable[Finding]) -> list[Finding]:
             finding = finding.model_copy(update={"cause": cause})
         told.append(finding)
     return told
-
-
-def _facts(case: Case) -> dict[str, NodeFacts]:
-    found = {}
-    for m in case.plan.measurements:
-        result = case.usable(m.id) if m.kind == "facts" else None
-        facts = result.facts_of(NodeFacts) if result is not None else None
-        if facts is not None:
-            found[m.nodes[0]] = facts
-    return found
 
 
 def _group(case: Case, name: str) -> list[str]:

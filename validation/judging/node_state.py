@@ -28,17 +28,7 @@ DOWN = ("down", "lowerlayerdown", "notpresent", "absent", "dormant")
 
 def states(case: Case) -> dict[str, NodeState]:
     """What is known of the nodes' state."""
-    return {name: facts.state for name, facts in _facts(case).items() if facts.state is not None}
-
-
-def _facts(case: Case) -> dict[str, NodeFacts]:
-    found = {}
-    for m in case.plan.measurements:
-        result = case.usable(m.id) if m.kind == "facts" else None
-        facts = result.facts_of(NodeFacts) if result is not None else None
-        if facts is not None:
-            found[m.nodes[0]] = facts
-    return found
+    return {name: facts.state for name, facts in case.node_facts().items() if facts.state is not None}
 
 
 # --- the node -------------------------------------------------------------------------------------------------

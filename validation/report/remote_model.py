@@ -9,8 +9,9 @@ from validation.judging.remoting_train import JUDGED_FROM
 from validation.model import Measurement
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, number
+from validation.report.remote_training import ratio_chart
 from validation.report.svg.drawing import DataTable, Figure
-from validation.report.svg.plots import Axis, Series, line_chart
+from validation.report.svg.plots import Series
 
 CRITERIA = ("rm.model",)
 HEAD = (
@@ -105,14 +106,5 @@ def model_figure(documents: RunDocuments) -> Figure:
     caption = f"{CAPTION} {' '.join(said)}"
     caption += " GPUs are emulated: what would help them, would help no GPU." if emulated else ""
     table = DataTable(f"The model is held to explain a ratio within {WITHIN:.0%}.", HEAD, tuple(rows))
-    sizes = sorted({x for one in series for x, _ in one.points})
-    top = max(1.0, *(y for one in series for _, y in one.points)) * 1.08
-    svg = line_chart(
-        "model-chart",
-        "Remote over native, predicted and measured",
-        "; ".join(f"{s.label}: " + ", ".join(f"{y:.3f} at {x:g}" for x, y in s.points) for s in series) + ".",
-        Axis("images of a step", sizes[0] * 0.8, sizes[-1] * 1.25, log=True, marks=tuple(sizes)),
-        Axis("rate through the engine over native rate", 0.0, top),
-        series,
-    )
+    svg = ratio_chart("model-chart", "Remote over native, predicted and measured", series)
     return Figure("model", caption, svg, table, None, CRITERIA)

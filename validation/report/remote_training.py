@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
+
+from markupsafe import Markup
 
 from validation.analysis.scaling import efficiency
 from validation.facts import InferFacts, MoveFacts, RemoteTrainFacts
@@ -89,17 +92,22 @@ def training_figure(documents: RunDocuments) -> Figure:
         return Figure("both-ways", caption, empty=f"Not measured: {_why(documents, planned[0])}.", criteria=CRITERIA)
     caption += f" {'; '.join(about)}." + (" GPUs are emulated: not a GPU's figures." if emulated else "")
     table = DataTable("Rates by all images over all the time of all turns.", HEAD, tuple(rows))
+    svg = ratio_chart("both-ways-chart", "Remote over native, by batch", series)
+    return Figure("both-ways", caption, svg, table, None, CRITERIA)
+
+
+def ratio_chart(name: str, title: str, series: Sequence[Series]) -> Markup:
+    """Rates through the engine over native ones, by the images of a step."""
     sizes = sorted({x for one in series for x, _ in one.points})
     top = max(1.0, *(y for one in series for _, y in one.points)) * 1.08
-    svg = line_chart(
-        "both-ways-chart",
-        "Remote over native, by batch",
+    return line_chart(
+        name,
+        title,
         "; ".join(f"{s.label}: " + ", ".join(f"{y:.3f} at {x:g}" for x, y in s.points) for s in series) + ".",
         Axis("images of a step", sizes[0] * 0.8, sizes[-1] * 1.25, log=True, marks=tuple(sizes)),
         Axis("rate through the engine over native rate", 0.0, top),
         series,
     )
-    return Figure("both-ways", caption, svg, table, None, CRITERIA)
 
 
 ANSWERS = ("Server", "Batch", "Way", "Half within, us", "99 of 100 within, us", "Images/s", "Same answers")
