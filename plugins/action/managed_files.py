@@ -11,6 +11,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.elastic_ai.toolkit.plugins.filter import toolkit as filters
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils import reading
 
 # Ansible imports this file in the process that it forks a worker from for each task, before the first of our files is
 # written: what is loaded here, no worker loads again.
@@ -47,7 +48,7 @@ class Variables(dict[str, Any]):
 
 
 class ActionModule(ActionBase):
-    """Resolves `when`, `template` and `src`; everything else goes to the module as it is."""
+    """Resolves `when`, `template` and `src`. Where a look tells that nothing differs, the module is not called."""
 
     TRANSFERS_FILES = False
     _requires_connection = True
@@ -64,8 +65,21 @@ class ActionModule(ActionBase):
                     if boolean(entry.get("when", True), strict=False)
                     for one in spread({key: value for key, value in entry.items() if key != "when"})
                 ]
-        result.update(self._execute_module("elastic_ai.toolkit.managed_files", arguments, task_vars=task_vars))
+        result.update(self._settled(arguments, task_vars or {}) or self._written(arguments, task_vars))
         return result
+
+    def _settled(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any] | None:
+        """The module's answer where it has nothing to do; None where it has, or where that is not known."""
+        if arguments.get("remove_owned"):
+            return None
+        answer = reading.ask(self, "managed_files", arguments, task_vars, needs=("files",))
+        return None if answer is None or answer["changed"] or answer.get("ledger_stale") else answer
+
+    def _written(self, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
+        answer: dict[str, Any] = self._execute_module(
+            "elastic_ai.toolkit.managed_files", arguments, task_vars=task_vars
+        )
+        return answer
 
     def _resolved(self, entry: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         given = [name for name in SOURCES if name in entry]

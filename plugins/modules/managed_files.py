@@ -93,6 +93,8 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 changed_paths: {description: what was (in check mode - would be) changed, returned: always, type: list}
+ledger_stale: {description: in check mode - whether the role's ledger lists a file that has gone and is to go,
+  returned: always, type: bool}
 """
 
 
@@ -141,6 +143,7 @@ class Work:
         self.changed: list[str] = []
         self.diffs: list[dict[str, str]] = []
         self.warnings: list[str] = []
+        self.ledger_stale = False
 
     def run(self, command: list[str]) -> tuple[int, str, str]:
         """Run a command."""
@@ -202,6 +205,7 @@ class Work:
         if there(Path(path)) or original:
             self.changed.append(path)
         if self.module.check_mode:
+            self.ledger_stale |= ledgered
             return
         if self.ledger and ledgered:
             self.ledger.release_file(path)
@@ -295,7 +299,9 @@ def main() -> None:
         module.fail_json(msg=f"{error.filename}: {error.strerror}; files changed so far: {done}")
     for warning in work.warnings:
         module.warn(warning)
-    module.exit_json(changed=bool(work.changed), changed_paths=work.changed, diff=work.diffs)
+    module.exit_json(
+        changed=bool(work.changed), changed_paths=work.changed, diff=work.diffs, ledger_stale=work.ledger_stale
+    )
 
 
 if __name__ == "__main__":

@@ -269,7 +269,7 @@ class Node:
         faults = [e["path"] for e in args.get("files") or [] if e.get("state") != "absent" and e.get("content") is None]
         if faults:
             return {"failed": True, "msg": f"{faults[0]}: content is required when state is present"}
-        return {"changed": bool(paths), "changed_paths": paths, "diff": []}
+        return {"changed": bool(paths), "changed_paths": paths, "diff": [], "ledger_stale": False}
 
     def kernel_values(self, args: dict[str, Any]) -> Answer:
         """A bare node's kernel holds other values."""

@@ -1,0 +1,104 @@
+"""Asks a node what a module of ours would answer, without Ansible's own code on the node.
+
+Ansible sends its own code with each module, as source, and the node compiles it: more than half of what a module that
+only reads costs there (benchmarks/README.md). Here the module's own file runs with the standard library alone, over the
+same connection and with the same privileges. Nothing is ever written so: what is to be changed, and all that is out
+of the ordinary, is the module's own.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ansible import constants
+
+if TYPE_CHECKING:
+    from ansible.plugins.action import ActionBase
+
+PLUGINS = Path(__file__).resolve().parents[1]
+PREFIX = "ansible_collections.elastic_ai.toolkit.plugins"
+READING = f"{PREFIX}.module_utils.reading"
+
+# The last three lines are as in what Ansible sends: whoever reads a module's name and arguments out of one finds them.
+PROGRAM = """\
+import json, sys, types
+
+def load(name, text):
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)
+    return module
+
+def answer(module_fqn, params):
+    for name, text in {others!r}.items():
+        load(name, text)
+    basic = sys.modules["ansible.module_utils.basic"] = types.ModuleType("ansible.module_utils.basic")
+    basic.AnsibleModule = sys.modules[{reading!r}].Reader
+    basic.AnsibleModule.given = json.loads(params)["ANSIBLE_MODULE_ARGS"]
+    load(module_fqn, {text!r}).main()
+
+answer(
+module_fqn={name!r},
+params={params!r},
+)
+"""
+
+
+@lru_cache(maxsize=16)
+def source(name: str) -> str:
+    """The text of one of our files."""
+    return (PLUGINS / f"{name}.py").read_text(encoding="utf-8")
+
+
+def program(module: str, arguments: dict[str, Any], needs: tuple[str, ...] = ()) -> str:
+    """The program that answers for a module; `needs` are the module_utils that it imports.
+
+    TypeError for arguments that are no plain data.
+    """
+    return PROGRAM.format(
+        others={f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in (*needs, "reading")},
+        reading=READING,
+        text=source(f"modules/{module}"),
+        name=f"{PREFIX}.modules.{module}",
+        params=json.dumps({"ANSIBLE_MODULE_ARGS": arguments}),
+    )
+
+
+def interpreter(action: ActionBase, task_vars: dict[str, Any]) -> str:
+    """The node's Python, "" where Ansible has yet to look for it."""
+    named = action._templar.template(task_vars.get("ansible_python_interpreter"))
+    named = named or constants.config.get_config_value("INTERPRETER_PYTHON")
+    if str(named).startswith("auto"):
+        named = task_vars.get("ansible_facts", {}).get("discovered_interpreter_python")
+    return str(named) if str(named).startswith("/") else ""
+
+
+def ask(
+    action: ActionBase,
+    module: str,
+    arguments: dict[str, Any],
+    task_vars: dict[str, Any],
+    needs: tuple[str, ...] = (),
+) -> dict[str, Any] | None:
+    """What the module would answer in check mode; None where it has to be asked itself.
+
+    A node that cannot be reached is told as ever.
+    """
+    task, python = action._task, interpreter(action, task_vars)
+    if task.async_val or task.delegate_to or not python or not action._connection.is_pipelining_enabled():
+        return None
+    if action._compute_environment_string():
+        return None
+    try:
+        text = program(module, arguments, needs)
+    except TypeError:  # a value that only Ansible's own encoder knows, as one from a vault
+        return None
+    said = action._low_level_execute_command(f"{python} -IS", in_data=text.encode())
+    lines = said["stdout"].strip().splitlines()
+    try:
+        answer: dict[str, Any] = json.loads(lines[-1]) if said["rc"] == 0 and lines else {"failed": True}
+    except ValueError:
+        return None
+    return None if answer.get("failed") else answer
