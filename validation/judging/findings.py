@@ -11,6 +11,7 @@ from validation.judging.case import Case
 from validation.judging.causes import with_causes, with_differences
 from validation.judging.denial import loss_of
 from validation.judging.equals import failed_rails
+from validation.judging.leaves import LOOK_THERE, Shared, failed_leaves
 from validation.judging.mute import mute_ports
 from validation.judging.node_state import taken_addresses
 from validation.judging.rdma import broken
@@ -71,6 +72,8 @@ def _pairs(
     rails = failed_rails(case, {pair: j.verdict == "fail" for pair, j in by_pair.items()})
     for rail, pairs in rails.items():  # what its ports have in common is at fault, and none of them by itself
         named.append(_rail(case, criterion, rail, [by_pair.pop(pair) for pair in pairs], by_pair))
+    for shared in failed_leaves(case, {pair: j.verdict == "fail" for pair, j in by_pair.items()}):
+        named.append(_leaf(case, criterion, shared, [by_pair.pop(pair) for pair in shared.pairs], by_pair))
     suspect = localise({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
     return named + [_suspect(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, suspect, ends)]
 
@@ -83,6 +86,17 @@ def _rail(
     remedy = f"Look at what the ports of this rail share: switch, cabling, VLAN, MTU. {criterion.remedy or ''}".strip()
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     about = Subject(kind="cluster", op=f"rail {rail}")
+    return _finding("cluster", about, text, remedy, criterion, evidence, SAID)
+
+
+def _leaf(
+    case: Case, criterion: Criterion, shared: Shared, bad: Sequence[Judgement], others: dict[Pair, Judgement]
+) -> Finding:
+    numbers = _numbers(criterion, bad, [j for j in others.values() if j.verdict == "pass"]) + _repeated(case, bad)
+    text = f"all {len(bad)} measured pairs of {shared.words} fail, and others do not: {numbers}"
+    remedy = f"{LOOK_THERE}. {criterion.remedy or ''}".strip()
+    evidence = tuple(sorted({e for j in bad for e in j.evidence}))
+    about = Subject(kind="cluster", op=shared.op)
     return _finding("cluster", about, text, remedy, criterion, evidence, SAID)
 
 

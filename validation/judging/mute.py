@@ -9,7 +9,11 @@ from collections.abc import Collection, Mapping
 from validation.analysis.localise import Pair, localise
 from validation.judging.case import Case
 from validation.judging.denial import loss_of
+from validation.judging.leaves import LOOK_THERE, failed_leaves
 from validation.model import Endpoint, Finding, Measurement, Subject
+
+SAID = 0.95
+"""Confidence where all pairs that cross what ports share say so, and others do not. Project default, as of rails."""
 
 KINDS = ("path-mtu", "tcp-bandwidth", "tcp-latency")
 """Of RDMA the two ends say which of them it is (validation/execute/fault_side.py)."""
@@ -43,29 +47,37 @@ def mute_ports(
             source, destination = map(str, m.endpoints)
             mute[source, destination], ids[source, destination] = bad, m.id
             ends |= dict(zip((source, destination), m.endpoints, strict=True))
+        for shared in failed_leaves(case, mute):
+            of = [ids[pair] for pair in shared.pairs]
+            told = f"all {len(of)} pairs of {shared.words} have no usable result"
+            found.append(_finding(case, Subject(kind="cluster", op=shared.op), told, of, SAID, remedies))
+            mute = {pair: bad for pair, bad in mute.items() if pair not in set(shared.pairs)}
         for suspect in localise(mute):
             if suspect.kind == "port":
                 how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
                 told = f"{len(suspect.pairs)} of its {suspect.of} pairs have no usable result{how}"
                 mine = [ids[pair] for pair in suspect.pairs]
-                found.append(_finding(case, ends[suspect.subject[0]], told, mine, suspect.confidence, remedies))
+                about = Subject.port(ends[suspect.subject[0]])
+                found.append(_finding(case, about, told, mine, suspect.confidence, remedies))
         for port, mine in stolen.items():
             told = f"{len(mine)} pairs of a port whose address it has too have no usable result"
-            found.append(_finding(case, port, told, mine, None, remedies))
+            found.append(_finding(case, Subject.port(port), told, mine, None, remedies))
     return found
 
 
 def _finding(
-    case: Case, port: Endpoint, told: str, ids: list[str], confidence: float | None, remedies: Mapping[str, str]
+    case: Case, about: Subject, told: str, ids: list[str], confidence: float | None, remedies: Mapping[str, str]
 ) -> Finding:
     first: Measurement = case.plan.measurement(ids[0])
     error = case.latest[first.id].error or case.latest[first.id].status
+    remedy = next((remedies[c] for c in first.criteria if remedies.get(c)), "Look at the evidence")
+    of_port = about.kind == "port"
     return Finding(
-        kind="port",
-        about=Subject.port(port),
-        text=f"node {port.node}: {port}: {told}: {error}",
+        kind="port" if of_port else "cluster",
+        about=about,
+        text=f"node {about.ends[0].node}: {about}: {told}: {error}" if of_port else f"{told}: {error}",
         confidence=confidence,
-        remedy=next((remedies[c] for c in first.criteria if remedies.get(c)), "Look at the evidence"),
+        remedy=remedy if of_port else f"{LOOK_THERE}. {remedy}",
         criteria=tuple(dict.fromkeys(c for id_ in ids for c in case.plan.measurement(id_).criteria)),
         evidence=tuple(ids),
     )
