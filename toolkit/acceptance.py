@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from toolkit import rundir
 from toolkit.agreement import Agreement
 from toolkit.errors import LabError, UsageFault
+from toolkit.fabric_choice import trains_over_tcp
 from toolkit.lab.rehearsable import needs_machines
 from toolkit.progress import ProgressLines
 from validation.again import again, on_nodes
@@ -125,13 +126,15 @@ def _layer_trouble(node: Node, facts: Ports | str, fabric: Fabric) -> str | None
     return "; ".join(f"link layer of {name} is {layer}" for name, layer in other.items()) or None
 
 
-async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fabric) -> None:
+async def refuse_without_rdma(
+    launcher: Launcher, topology: Topology, fabric: Fabric, suites: Sequence[str] = ()
+) -> None:
     """UsageFault that names every node whose RDMA ports cannot be what the fabric is, when the fabric needs RDMA.
 
     A port of another link layer, a port without an RDMA device, fewer than two ports in all. Ports that carry TCP only
-    (`rdma: false`) are not looked at.
+    (`rdma: false`) are not looked at. Of `suites` training alone is rehearsed in a lab of containers without.
     """
-    if not fabric.needs_rdma:
+    if not fabric.needs_rdma or trains_over_tcp(topology, fabric, suites):
         return
     nodes = [node for node in topology.nodes if any(port.rdma for port in node.ports)]
     count = sum(port.rdma for node in nodes for port in node.ports)
@@ -171,14 +174,16 @@ async def refuse_without_rdma(launcher: Launcher, topology: Topology, fabric: Fa
 
 
 def _labs_way(topology: Topology, fabric: Fabric) -> str:
-    """The lab that has what the fabric needs, where this is a lab; "" at a site, and where no lab has it."""
+    """What a lab can do for the fabric, where this is one; "" at a site, and where no lab can do anything."""
     if topology.lab_link is None:
         return ""
+    alone = "; suite training alone is rehearsed over TCP: --suite training"
+    alone = alone if trains_over_tcp(topology, fabric, ("training",)) else ""
     try:
         needs_machines(fabric)
     except LabError:
-        return ""
-    return f"; a lab with RDMA is brought up by: toolkit lab up --fabric {fabric.name}"
+        return alone
+    return f"; a lab with RDMA is brought up by: toolkit lab up --fabric {fabric.name}{alone}"
 
 
 def _fabrics_over(ethernet: bool) -> list[str]:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from toolkit.errors import UsageFault
 from toolkit.inventory import DeclaredFabric
 from toolkit.inventory_lines import locate
 from validation.errors import ConfigError
-from validation.fabric import LoadedFabric, read_fabric
+from validation.fabric import Fabric, LoadedFabric, read_fabric
 from validation.load import line_of
+from validation.model import Topology
+
+CONTAINER = "systemd-nspawn"
+OVER_TCP = (
+    "the ports of this lab's containers have no RDMA: suite training is rehearsed over TCP, and what of it needs RDMA "
+    "is not measured"
+)
 
 
 def choose_fabric(asked: LoadedFabric | None, inventory: Path, declared: DeclaredFabric) -> LoadedFabric:
@@ -39,6 +47,24 @@ def choose_fabric(asked: LoadedFabric | None, inventory: Path, declared: Declare
                 f"fabric {fabric.name}; correct one of them, or choose the fabric that these ports are"
             )
     return loaded
+
+
+def trains_over_tcp(topology: Topology, fabric: Fabric, suites: Sequence[str]) -> bool:
+    """Whether a lab of containers rehearses the training, and nothing else, of a fabric with RDMA.
+
+    Containers have no RDMA device whatever their inventory says. All that measures the fabric itself is refused there.
+    """
+    contained = topology.lab_link is not None and all(node.virtual == CONTAINER for node in topology.nodes)
+    return fabric.needs_rdma and contained and set(suites) == {"training"}
+
+
+def without_rdma(topology: Topology) -> Topology:
+    """The same nodes; every fabric port carries TCP only."""
+    nodes = [
+        node.model_copy(update={"ports": tuple(port.model_copy(update={"rdma": False}) for port in node.ports)})
+        for node in topology.nodes
+    ]
+    return topology.model_copy(update={"nodes": tuple(nodes)})
 
 
 def _declared(inventory: Path, declared: DeclaredFabric) -> LoadedFabric | None:

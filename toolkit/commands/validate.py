@@ -22,7 +22,7 @@ from toolkit.commands.validate_several import each
 from toolkit.commands.validate_shared import Asked, interrupted, measure, measured, tell
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
-from toolkit.fabric_choice import choose_fabric
+from toolkit.fabric_choice import OVER_TCP, choose_fabric, trains_over_tcp, without_rdma
 from toolkit.inventory import Site, read_site
 from toolkit.progress import duration, make_console
 from toolkit.report_branding import find_branding
@@ -323,6 +323,9 @@ def _asked(
     criteria = load_criteria(sources)
     agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
     suites = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
+    over_tcp: tuple[str, ...] = ()
+    if trains_over_tcp(topology, fabric, suites):
+        topology, over_tcp = without_rdma(topology), (OVER_TCP,)
     report_yml = find_branding(branding, inventory, fabric, topology)
     unknown = sorted(set(without) - {c.id for c in criteria})
     if unknown:
@@ -330,7 +333,7 @@ def _asked(
     if without:
         options = {**options, WITHOUT: ",".join(without)}
     plan = make_plan("plan", topology, fabric, measured_by(criteria), suites, options)
-    for line in up_front(agreement, criteria, fabric, plan.suites, topology.virtual):
+    for line in (*over_tcp, *up_front(agreement, criteria, fabric, plan.suites, topology.virtual)):
         click.echo(f"{fabric.name}: {line}" if named else line, err=True)
     return Asked(inventory, topology, record, loaded, sources, agreement, report_yml, plan, options)
 

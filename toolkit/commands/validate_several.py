@@ -58,7 +58,7 @@ def _refuse_early(several: Sequence[Asked]) -> None:
     async def work(launcher: Launcher) -> None:
         await acceptance.reach(launcher, topology.nodes)
         for asked in several:
-            await acceptance.refuse_without_rdma(launcher, topology, asked.loaded.fabric)
+            await acceptance.refuse_without_rdma(launcher, asked.topology, asked.loaded.fabric, asked.plan.suites)
 
     try:
         acceptance.run_async(acceptance.with_launcher(str(several[0].inventory), work, make=several[0].make))

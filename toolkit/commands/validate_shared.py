@@ -72,7 +72,7 @@ def measured(asked: Asked, runs_dir: Path, begun: Callable[[Path], object] = lam
     async def work(launcher: Launcher) -> None:
         nonlocal run_dir
         await acceptance.reach(launcher, topology.nodes)
-        await acceptance.refuse_without_rdma(launcher, topology, fabric)
+        await acceptance.refuse_without_rdma(launcher, topology, fabric, asked.plan.suites)
         run_dir = rundir.create(runs_dir, fabric.name if topology.here is None else HERE)
         with rundir.lock(run_dir):
             named = asked.plan.model_copy(update={"run": run_dir.name})
