@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from tests.support.local_launcher import LocalLauncher
 from tests.support.run_case import topology
+from tests.support.site import NAMES, hardware, lab
 from toolkit.acceptance import refuse_without_rdma
+from toolkit.cli import cli
 from toolkit.errors import UsageFault
 from validation.execute import Remote
 from validation.fabric import load_fabric
@@ -41,11 +44,11 @@ class Answers(LocalLauncher):
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 
 
-def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = None) -> str:
+def refused(fabric: str, ports: dict[str, str | None], topo: Topology | None = None, suites: Sequence[str] = ()) -> str:
     """What is said, "" when nothing is refused."""
     launcher = Answers(ports)
     try:
-        asyncio.run(refuse_without_rdma(launcher, topo or topology(len(ports)), load_fabric(fabric)))
+        asyncio.run(refuse_without_rdma(launcher, topo or topology(len(ports)), load_fabric(fabric), suites))
     except UsageFault as fault:
         return str(fault)
     return ""
@@ -99,6 +102,52 @@ def test_fewer_than_two_rdma_ports_are_refused_without_asking_a_node() -> None:
         assert count in said
         assert "rdma: false" in said
         assert "--fabric tcp10" in said
+
+
+BARE = dict.fromkeys(NAMES)
+TRAINING = ("training",)
+
+
+@pytest.mark.parametrize("fabric", ["ib-edr", "roce40"])
+def test_training_alone_is_rehearsed_over_tcp_in_a_lab_of_containers(fabric: str) -> None:
+    assert refused(fabric, BARE, lab(), TRAINING) == ""
+    for suites in ((), ("transport",), ("preflight", "training")):
+        said = refused(fabric, BARE, lab(), suites)
+        assert "no RDMA device" in said
+        assert "suite training alone is rehearsed over TCP: --suite training" in said
+
+
+@pytest.mark.parametrize("topo", [hardware(), lab(virtual="qemu"), lab().model_copy(update={"lab_link": None})])
+def test_nodes_that_are_no_labs_containers_train_over_rdma_or_not_at_all(topo: Topology) -> None:
+    said = refused("ib-edr", BARE, topo, TRAINING)
+    assert "no RDMA device" in said
+    assert "rehearsed over TCP" not in said
+
+
+def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) -> None:
+    nodes = "".join(
+        f"    gpu{n}: {{ansible_host: 10.77.0.{n}, training_slots: 2, "
+        f"fabric_ports: [{{interface: fab0, address: 10.78.0.{n}/24}}]}}\n"
+        for n in (1, 2)
+    )
+    link = "elastic_ai_virtual: systemd-nspawn, lab_link: {rate_gbps: 1.0, rtt_max_us: 5000}"
+    (tmp_path / "hosts.yml").write_text(f"gpu_servers:\n  vars: {{{link}}}\n  hosts:\n{nodes}")
+
+    def plan_over(fabric: str) -> tuple[dict[str, Any], str]:
+        words = ["validate", "-i", str(tmp_path), "--fabric", fabric, "--suite", "training", "--plan", "--json"]
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout), done.stderr
+
+    found, said = plan_over("ib-edr")
+    assert "is rehearsed over TCP, and what of it needs RDMA is not measured" in said
+    assert {m["params"]["transport"] for m in found["measurements"]} == {"tcp"}
+    served = {c for m in found["measurements"] for c in m["criteria"]}
+    assert not served & {"tn.path", "tn.rdma", "tn.gdr"}
+    left = " ".join(part["why"] if isinstance(part, dict) else str(part) for part in found["left_out"])
+    assert all(f"({id_}): the first fabric port of gpu1, gpu2 is TCP-only" in left for id_ in ("tn.path", "tn.rdma"))
+    assert [m["id"] for m in plan_over("tcp10")[0]["measurements"]] == [m["id"] for m in found["measurements"]]
+    assert not plan_over("tcp10")[1]
 
 
 def files(root: Path, contents: dict[str, str]) -> Path:
