@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.site import REAL_FACTS, criterion, hardware, plan_of, results_of, verdict_of
 from validation.facts import TrainingFacts, TurnsFacts
 from validation.kinds import parse
+from validation.model import Denied
 from validation.parsers.common import ParseError
 from validation.probes import train_world, training_short
 from validation.probes.asked import make
@@ -111,3 +114,46 @@ def test_a_rank_that_ends_before_it_meets_the_others_says_which_one_it_is(monkey
     assert last == "[rank 3 on gpu2] none of the fabric ports fab0@203.0.113.7 is on gpu2"
     log = (DATA / "exited.log").read_text().replace("none of the fabric ports fab0@10.78.1.13 is on gpu2", last)
     assert trouble(log).startswith("rank 3 on gpu2 ended with exit status 1; its last lines: none of the fabric ports")
+
+
+# --- a quota of processor time, 20 % of one processor, from the 95th of 200 steps on
+
+
+def throttled(**told: Any) -> Any:
+    """tn.short of a site where one job is the recorded one; `told` replaces what its node says that it was denied."""
+    case = recorded("throttled.json")
+    topology = hardware()
+    params = case["params"]
+    plan = plan_of(topology, ("training",), options={key: params[key] for key in ("warmup", "steps", "batch")})
+    samples, facts = parse("training-short", case["document"], params)
+    denied = Denied.model_validate({**case["denied"], **told, "where": "gpu1"})
+    results = [
+        r.model_copy(update={"samples": samples, "facts": facts, "denied": (denied,)})
+        if r.measurement.startswith("training-short.") and r.measurement.endswith(".1")
+        else r
+        for r in results_of(plan, facts=REAL_FACTS)
+    ]
+    (found,) = (
+        j for j in criterion(verdict_of(topology, plan, results), "tn.short").judgements if "1 rank" in j.subject
+    )
+    return found
+
+
+def test_a_recorded_node_that_throttles_keeps_a_fifth_of_its_rate() -> None:
+    case = recorded("throttled.json")
+    samples, _ = parse("training-short", case["document"], case["params"])
+    rates = [s.value for s in samples if s.metric == "images_per_s"]
+    assert len(rates) == 200
+    assert statistics.median(rates[100:]) < 0.25 * statistics.median(rates[:80])
+
+
+def test_a_recorded_node_that_throttles_does_not_pass_and_its_quota_is_named() -> None:
+    found = throttled()
+    assert (found.verdict, found.reason_code) == ("not-measured", "too-noisy")
+    assert "held back by its quota of processor time for 48 %" in found.reason
+
+
+def test_a_recorded_node_that_throttles_and_does_not_say_so_fails() -> None:
+    found = throttled(throttled=None, pressure=None, others=None)
+    assert (found.verdict, found.reason_code) == ("fail", "above-maximum")
+    assert "spread" in found.reason

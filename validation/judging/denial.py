@@ -76,6 +76,10 @@ def _loss(denied: Denied, beside: Iterable[Denied]) -> Loss:
             left *= 1 - share
         if share > worst:
             worst, words = share, said.format(share).replace("%", " %")
+    held = denied.throttled
+    if held is not None and DISTURBED <= held < worst:
+        # Who has used up its quota waits for a processor, too; the quota is what can be changed.
+        words += f", and {who} was held back by its quota of processor time for {held:.0%}".replace("%", " %")
     return Loss(1 - left, words)
 
 
