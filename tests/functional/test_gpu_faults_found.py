@@ -19,6 +19,8 @@ from tests.support.gpu_health_case import read
 from tests.support.site import CRITERIA, criterion, healthy, lab, plan_of, result, results_of, verdict_of
 from toolkit.engine import build
 from toolkit.lab import devices, faults
+from toolkit.lab.drill import weighed
+from toolkit.lab.drillplan import Turn
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.spec import make_spec
 from validation.kinds import parse
@@ -120,6 +122,8 @@ def test_a_planted_fault_is_found_by_its_criteria_names_the_gpu_and_blames_nobod
         found = {str(j.subject) for j in criterion(document, id_).judgements if j.verdict == "fail"}
         assert found == {"gpu2, GPU 3" if id_ == "tr.clocks" else "gpu2"}
     assert not [f for f in document.findings if "gpu1" in f.text]
+    (one,) = weighed(Turn("turn-1", ((kind, make_spec("x", 4, 4, 1).node("gpu2")),), ()), document, 1.0)
+    assert (one.found, one.localised, one.cause, one.blamed) == (True, True, True, ()), one
 
 
 def test_wrong_data_are_of_the_last_gpu_alone(probed: Any) -> None:

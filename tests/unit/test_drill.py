@@ -21,6 +21,7 @@ from toolkit.lab import drill, drillplan, faults
 from toolkit.lab.drill import Drilled
 from toolkit.lab.drillplan import Turn
 from toolkit.lab.spec import LabSpec, make_spec
+from validation.catalogue import load_criteria
 
 CLEAN = judged(lambda m: None)
 SLOW = judged(spoil("tcp-bandwidth", lambda a, b: "gpu2" in (a, b), 0.0985))
@@ -166,6 +167,13 @@ def test_what_cannot_be_cleared_is_said_after_the_rest_is_cleared(spec, acts, mo
     assert [a[1] for a in acts if a[0] == "clear"] == ["gpu2", "gpu1"]
 
 
+def test_the_load_of_the_machine_and_the_time_stand_with_each_fault(spec, acts, monkeypatch):
+    monkeypatch.setattr(os, "getloadavg", lambda: (17.26, 3.0, 1.0))
+    (one,) = drill.drill(spec, [turn(spec, ("slow-link", "gpu2"))], lambda t, b: SLOW, lambda text: None)
+    assert one.load == 17.3
+    assert "| 17.3 |" in drill.table([one], {})
+
+
 def test_a_node_dies_when_the_first_results_are_there(spec, acts):
     def validate(turn, begun):
         acts.append(("begun", "", ""))
@@ -201,14 +209,33 @@ def test_faults_of_a_turn_cannot_hide_each_other(spec, nodes):
             if kind == "duplicate-address":
                 assert faults.twin(lab, node).name not in names
     if nodes == 8:
-        assert len(turns) <= 8
+        assert len(turns) <= 9
 
 
 def test_each_fault_is_looked_for_in_the_suites_that_find_it(spec):
     assert drillplan.suites_of("ecc") == ("preflight",)
     assert drillplan.suites_of("few-files") == ("preflight", "as-built")
-    assert drillplan.suites_of("cable-swapped") == ("preflight", "transport")
+    assert drillplan.suites_of("cable-swapped") == ("preflight",)
+    assert drillplan.suites_of("flapping-port") == ("preflight", "transport")
     assert all(f.found_by for kind, f in faults.FAULTS.items() if kind != "dead-node")
+
+
+def test_a_narrow_validation_has_what_finds_its_faults_and_leaves_the_rest_out(spec):
+    criteria = {c.id: c for c in load_criteria()}
+    both = turn(spec, ("lossy-link", "gpu2"), ("ecc", "gpu1"))
+    out = set(drillplan.without(both, narrow=True))
+    measured = {c.kind for c in criteria.values() if c.suite in both.suites and c.id not in out}
+    assert measured == {"facts", "tcp-bandwidth", "gpu-health"}
+    assert {criteria[id_].suite for id_ in out} == {"preflight", "transport", "as-built"}  # pf.converged alone of that
+    assert drillplan.without(both, narrow=False) == drillplan.WITHOUT
+    for one in drillplan.turns(spec, faults.FAULTS):
+        needed = {id_ for kind, _ in one.planted for id_ in faults.FAULTS[kind].found_by}
+        assert not needed & set(drillplan.without(one, narrow=True)), one.words
+    clean = drillplan.clean(1, lab_drill.CLEAN)
+    out = set(drillplan.without(clean, narrow=True))
+    measured = {c.kind for c in criteria.values() if c.suite in clean.suites and c.id not in out}
+    assert {"facts", "tcp-bandwidth", "gpu-health", "gpu-copies", "path-mtu"} < measured
+    assert not {"tcp-latency", "incast"} & measured
 
 
 def test_faults_that_no_node_can_have_are_left_out(spec):
@@ -237,8 +264,9 @@ def test_a_line_a_false_alarm_and_the_table(spec):
     (quiet,) = drill.weighed(drillplan.clean(2, ()), CLEAN, 1.0)
     assert "no alarm" in drill.told(quiet)
     text = drill.table([one, alarm, quiet], {"port-down": "needs a virtual machine"})
-    assert "| `slow-link` | gpu2 | yes | yes | yes | nobody |" in text
-    assert "| clean-1 |  |  |  |  | gpu2/fab0 |" in text
+    assert "| turn-1 | `slow-link` | gpu2 | yes | yes | yes | nobody | 1 | 0 |" in text
+    assert "| clean-1 | none |  |  |  |  | gpu2/fab0 | 1 | 0 |" in text
+    assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
     assert "1 of 1 found" in text
     assert "0 of 1 runs with faults and 1 of 2 clean ones" in text
     assert "Not planted: `port-down` (needs a virtual machine)" in text
@@ -331,8 +359,11 @@ def test_the_command_drills_and_fails_where_a_fault_was_missed(commands, tmp_pat
     assert [c.count("--suite") for c in commands] == [3, 2]
     assert all(c[c.index("--without") + 1] == "pf.converged" for c in commands)
     assert "lossy-link" in (tmp_path / "drill.md").read_text()
-    said = drilled("--fault", "slow-link", "--clean", "0", "--out", tmp_path, "--json", code=1)
+    said = drilled("--fault", "slow-link", "--clean", "0", "--narrow", "--out", tmp_path, "--json", code=1)
     assert '"summary": "1 of 2 found' in said  # with what was there before
+    assert "tr.netlat" in commands[-1]
+    assert "tr.tcpbw" not in commands[-1]
+    assert all("tr.netlat" not in words for words in commands[:-1])
     assert CliRunner().invoke(lab, ["drill", "--all", "--fault", "ecc"]).exit_code != 0
 
 

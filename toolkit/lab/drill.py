@@ -6,11 +6,12 @@ Which faults are planted at once: drillplan.py.
 
 from __future__ import annotations
 
+import os
 import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from toolkit.errors import LabError
@@ -64,7 +65,7 @@ class Drilled:
 
     `blamed`: subjects that were named there and have no fault, told with the first fault of a turn; of a fault that
     runs into several parts the cluster is no false alarm, but is not localised either. `turn`: the run, which several
-    faults share.
+    faults share; `seconds`: how long it took, planting included; `load`: this machine's 1-minute load at its end.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Drilled:
     trouble: str = ""  # why there is no verdict, "" where there is one
     turn: str = ""
     told: bool = False  # found by words alone: of emulated GPUs no rate is judged
+    load: float = 0.0
 
 
 def weighed(turn: Turn, verdict: VerdictDoc, seconds: float) -> list[Drilled]:
@@ -213,12 +215,13 @@ def _one(spec: LabSpec, turn: Turn, validate: Validate, say: Say) -> list[Drille
             took = time.monotonic() - started
             for kind, node in [(k, n.name) for k, n in left] or [("", "")]:
                 found.append(Drilled(kind, node, False, False, False, (), "", took, why, turn.name))
+        load = os.getloadavg()[0]
     finally:
         _clear(spec, planted, say)
     for kind, node_spec in turn.planted:
         if kind in troubles:
             found.append(Drilled(kind, node_spec.name, False, False, False, (), "", 0.0, troubles[kind], turn.name))
-    return found
+    return [replace(one, load=round(load, 1)) for one in found]
 
 
 def _clear(spec: LabSpec, names: Sequence[str], say: Say) -> None:
@@ -286,12 +289,14 @@ def table(done: Sequence[Drilled], left_out: Mapping[str, str]) -> str:
     def yes(fine: bool, one: Drilled) -> str:
         return "-" if one.trouble else ("yes, in words" if one.told else "yes") if fine else "**no**"
 
-    rows = ["| fault | node | found | the very part | cause named | others blamed |", "|---|---|---|---|---|---|"]
+    rows = ["| run | fault | node | found | the very part | cause named | others blamed | s | load |"]
+    rows.append("|---" * 9 + "|")
     for one in done:
-        name = f"`{one.kind}`" if one.kind else one.turn
+        name = f"`{one.kind}`" if one.kind else "none"
         marks = [yes(one.found, one), yes(one.localised, one), yes(one.cause, one)] if one.kind else ["", "", ""]
         who = one.trouble or ", ".join(one.blamed) or "nobody"
-        rows.append(f"| {name} | {one.node} | {' | '.join(marks)} | {who} |")
+        took = f"{one.seconds:.0f} | {one.load:g}"
+        rows.append(f"| {one.turn} | {name} | {one.node} | {' | '.join(marks)} | {who} | {took} |")
     rows += ["", summary(done)]
     if left_out:
         rows += ["", "Not planted: " + "; ".join(f"`{kind}` ({why})" for kind, why in sorted(left_out.items()))]

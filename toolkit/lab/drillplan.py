@@ -14,6 +14,7 @@ from toolkit.errors import LabError
 from toolkit.lab import faults
 from toolkit.lab.spec import LabSpec, NodeSpec
 from validation.catalogue import load_criteria
+from validation.criterion import Criterion
 from validation.suites import SUITES
 
 SHORT = (
@@ -57,11 +58,14 @@ mid-run costs its partners their measurements."""
 IN_MID_RUN = frozenset({"dead-node"})
 """Planted when the first results are there: a node that does not answer at the begin is refused, and nothing runs."""
 
-BESIDES = {"cable-swapped": ("transport",), "flapping-port": ("transport",), "dead-node": ("transport",)}
-"""Suites that a fault is felt in, besides those of the criteria that find it."""
+BESIDES = {"flapping-port": ("tr.tcpbw",), "dead-node": ("tr.tcpbw",)}
+"""Criteria whose measurements a fault is felt in, besides those of the criteria that find it."""
 
 WITHOUT = ("pf.converged",)
 """What no fault of a drill needs and takes minutes: site.yml in check mode."""
+
+ALWAYS = "facts"
+"""The kind of measurement that a narrow validation has too, whatever is planted."""
 
 
 @dataclass(frozen=True)
@@ -80,14 +84,33 @@ class Turn:
 
 def suites_of(kind: str) -> tuple[str, ...]:
     """The suites in which a fault is found, in their usual order; preflight is always among them."""
-    wanted = {"preflight", *BESIDES.get(kind, ()), *(_suites()[id_] for id_ in faults.FAULTS[kind].found_by)}
+    wanted = {"preflight", *(_criteria()[id_].suite for id_ in _needed(kind))}
     return tuple(suite for suite in SUITES if suite in wanted)
 
 
+def without(turn: Turn, narrow: bool) -> tuple[str, ...]:
+    """Criteria that a turn's validation leaves out; `narrow`: also those whose kind of measurement finds none of its
+    faults, of a clean turn none of all faults.
+    """
+    if not narrow:
+        return WITHOUT
+    kinds = [kind for kind, _ in turn.planted] or list(faults.FAULTS)
+    wanted = {ALWAYS, *(_criteria()[id_].kind for kind in kinds for id_ in _needed(kind))}
+    return tuple(
+        one.id
+        for one in _criteria().values()
+        if one.id in WITHOUT or (one.suite in turn.suites and one.kind not in wanted)
+    )
+
+
+def _needed(kind: str) -> tuple[str, ...]:
+    return *faults.FAULTS[kind].found_by, *BESIDES.get(kind, ())
+
+
 @functools.cache
-def _suites() -> dict[str, str]:
-    """Suite of each criterion."""
-    return {criterion.id: criterion.suite for criterion in load_criteria()}
+def _criteria() -> dict[str, Criterion]:
+    """Each criterion by its id."""
+    return {criterion.id: criterion for criterion in load_criteria()}
 
 
 def candidates(spec: LabSpec, kind: str) -> list[NodeSpec]:
