@@ -24,6 +24,7 @@ COMMANDS = {
     "judge": ("toolkit.commands.judge", "judge"),
     "lab": ("toolkit.commands.lab", "lab"),
     "lease": ("toolkit.commands.lease", "lease"),
+    "narrow": ("toolkit.commands.narrow", "narrow"),
     "node": ("toolkit.commands.node", "node"),
     "profiles": ("toolkit.commands.profiles", "profiles"),
     "reference": ("toolkit.commands.reference", "reference"),

@@ -124,6 +124,13 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.USAGE: f"{_USAGE}: there is no such lab, or a fault could not be planted or cleared",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; what was planted is cleared; run the same command to continue",
     },
+    "narrow": {
+        Exit.OK: "no part of the job fails by itself",
+        Exit.FAILED: "nodes at fault are named, or every job failed, so that what all share is at fault",
+        Exit.USAGE: f"{_USAGE}: the command cannot be started or names no nodes, or there is nothing to narrow",
+        Exit.INCOMPLETE: "nobody can be named in a group that failed: the fault came and went, or needs several nodes",
+        Exit.INTERRUPTED: f"{_INTERRUPTED}; what was running has ended",
+    },
     "node": {
         Exit.OK: "the node is in the pool and takes leases, or has left it",
         Exit.FAILED: "the node failed its acceptance and stays drained, or a playbook failed on a node",

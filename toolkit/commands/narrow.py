@@ -1,0 +1,91 @@
+"""`toolkit narrow`: a job over many nodes that fails, narrowed down to the nodes at fault."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from toolkit.commands.options import json_option
+from toolkit.errors import UsageFault
+from toolkit.exits import Exit, epilogue
+
+
+@click.command(epilog=epilogue("narrow"), context_settings={"ignore_unknown_options": True})
+@click.option("--nodes", metavar="NAME,...", help="The nodes of the job that failed.  [default: the group's]")
+@click.option("-i", "--inventory", type=click.Path(path_type=Path), help="Where the group stands, without --nodes.")
+@click.option("--group", default="gpu_servers", show_default=True, help="Of the inventory.")
+@click.option("--limit", "limit_s", type=click.FloatRange(1), default=600, show_default=True, metavar="S",
+              help="A job that takes longer failed; seconds.")  # fmt: skip
+@click.option("--at-once", type=click.IntRange(1), default=16, show_default=True, help="So many jobs at a time.")
+@click.option("--alone", type=click.IntRange(1), default=2, show_default=True, help="A job needs so many nodes.")
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("narrow"), show_default=True,
+              help="Folder of what each job says.")  # fmt: skip
+@json_option
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def narrow(
+    nodes: str | None,
+    inventory: Path | None,
+    group: str,
+    limit_s: float,
+    at_once: int,
+    alone: int,
+    out: Path,
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Find the nodes at which a job over many nodes fails, by as few smaller jobs as possible.
+
+    Group testing: groups of about the square root of all nodes first, those that fail are halved, and nobody is named
+    before it failed with two different nodes that are known to be good. Jobs of a round have no node in common and run
+    at the same time. Of 232 nodes with 5 at fault it takes 55 jobs at most, where all pairs are 26,796.
+
+    COMMAND is run for each, with {nodes} (names with commas between them), {count} and {hostfile} (a file with a name
+    on each line) replaced; it works where it ends with 0. What waits for a dead node waits as long as --limit.
+
+    \b
+    toolkit narrow -i inventories/site -- srun -N {count} -w {nodes} all_reduce_perf -b 1G -e 1G
+    toolkit narrow --nodes n1,n2,n3,n4 -- mpirun --hostfile {hostfile} ./job
+    """
+    from toolkit.commands.lab_drill import ended_by_term
+    from toolkit.narrowing import NODES, Runner
+
+    if not any(place in word for word in command for place in NODES):
+        raise UsageFault(f"COMMAND has neither {' nor '.join(NODES)}: each job would run on the same nodes")
+    if nodes is not None and inventory is not None:
+        raise UsageFault("--nodes names them; omit -i")
+    names = [name for name in nodes.split(",") if name] if nodes is not None else _of_group(inventory, group)
+    if len(set(names)) != len(names):
+        raise UsageFault("a node is named twice")
+    if len(names) < max(2, alone):
+        raise UsageFault(f"{len(names)} nodes: there is nothing to narrow")
+    runner = Runner(command, out, at_once, limit_s, lambda text: click.echo(text, err=True))
+    try:
+        with ended_by_term():
+            outcome = runner.narrow(names, alone)
+    except KeyboardInterrupt:
+        click.echo("interrupted; what was running has ended", err=True)
+        sys.exit(Exit.INTERRUPTED)
+    if as_json:
+        click.echo(json.dumps({**asdict(outcome), "words": outcome.words}))
+    else:
+        click.echo(outcome.words)
+    if outcome.bad or outcome.nobody_good:
+        sys.exit(Exit.FAILED)
+    if outcome.unsettled:
+        sys.exit(Exit.INCOMPLETE)
+
+
+def _of_group(inventory: Path | None, group: str) -> list[str]:
+    """Names of the group's nodes; UsageFault where it has none."""
+    from toolkit.inventory import read_inventory
+
+    if inventory is None:
+        raise UsageFault("which nodes? --nodes NAME,... or -i INVENTORY")
+    found = [node.name for node in read_inventory(inventory).nodes if group in node.groups]
+    if not found:
+        raise UsageFault(f"{inventory}: no node in group {group}")
+    return found

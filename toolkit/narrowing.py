@@ -1,0 +1,123 @@
+"""Runs the jobs of a group test (validation/analysis/narrow.py) as commands, those of a round at the same time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolkit.errors import UsageFault
+from validation.analysis.narrow import Job, Narrowing, Outcome
+
+PLACES = ("{nodes}", "{count}", "{hostfile}")
+"""What is put into the command's words: names with commas between them, how many, a file with one on each line."""
+NODES = ("{nodes}", "{hostfile}")
+LOOK_S = 0.05
+END_S = 10.0
+"""How long a job may take to end once it was told to."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What came of a job: exit code, None where its time was over; `log`: what it said."""
+
+    nodes: Job
+    code: int | None
+    seconds: float
+    log: Path
+
+    @property
+    def words(self) -> str:
+        """`failed, exit code 1, after 3 s (narrow/job-4.log)`."""
+        said = (
+            "worked" if self.code == 0 else "not at its end" if self.code is None else f"failed, exit code {self.code},"
+        )
+        return f"{said} after {self.seconds:.0f} s ({self.log})"
+
+
+@dataclass
+class Runner:
+    """Runs `command` for groups of nodes, at most `at_once` together; one that takes longer than `limit_s` failed.
+
+    Each job's output goes to a file of `out`. UsageFault where the command cannot be started: no node is at fault then.
+    """
+
+    command: Sequence[str]
+    out: Path
+    at_once: int
+    limit_s: float
+    say: Callable[[str], None]
+    done: list[Ended] = field(default_factory=list)
+
+    def narrow(self, nodes: Sequence[str], alone: int) -> Outcome:
+        """All rounds. What is running ends with this, however that comes."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        narrowing = Narrowing(nodes, alone=alone)
+        number = 0
+        while jobs := narrowing.jobs():
+            number += 1
+            self.say(f"round {number}: {len(jobs)} jobs")
+            narrowing.tell(self._round(jobs))
+        return narrowing.outcome()
+
+    def _round(self, jobs: Sequence[Job]) -> Mapping[Job, bool]:
+        waiting, worked = list(jobs), {}
+        running: dict[Job, tuple[subprocess.Popen[bytes], float, Path]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.at_once:
+                    job = waiting.pop(0)
+                    log = self.out / f"job-{len(self.done) + len(running) + 1}.log"
+                    running[job] = (self._start(job, log), time.monotonic(), log)
+                for job, (child, since, log) in list(running.items()):
+                    late = time.monotonic() - since > self.limit_s
+                    code = child.poll()
+                    if code is None and not late:
+                        continue
+                    if code is None:
+                        end(child)
+                    del running[job]
+                    self.done.append(Ended(job, code, time.monotonic() - since, log))
+                    worked[job] = code == 0
+                    self.say(f"  {','.join(job)}: {self.done[-1].words}")
+                time.sleep(LOOK_S)
+        finally:
+            for child, _, _ in running.values():
+                end(child)
+        return worked
+
+    def _start(self, job: Job, log: Path) -> subprocess.Popen[bytes]:
+        hosts = log.with_suffix(".hosts")
+        hosts.write_text("".join(f"{name}\n" for name in job))
+        values = dict(zip(PLACES, (",".join(job), str(len(job)), str(hosts)), strict=True))
+        words = [self._filled(word, values) for word in self.command]
+        with log.open("wb") as said:
+            try:
+                return subprocess.Popen(
+                    words, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True
+                )
+            except OSError as error:
+                raise UsageFault(f"{words[0]}: cannot be started: {error.strerror}") from None
+
+    @staticmethod
+    def _filled(word: str, values: Mapping[str, str]) -> str:
+        for place, value in values.items():
+            word = word.replace(place, value)
+        return word
+
+
+def end(child: subprocess.Popen[bytes]) -> None:
+    """A job and what it started on this machine: TERM, and after END_S KILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            child.wait(END_S)
+        except subprocess.TimeoutExpired:
+            continue
