@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conftest import Lab, Provisioned, Run, validation_of
 
-from validation.facts import TrainingFacts, TurnsFacts
+from validation.facts import CollectivesFacts, TrainingFacts, TurnsFacts
 from validation.probes.training_short import NO_MPIRUN
 from validation.report.documents import read_run
 from validation.report.figures import figures_context
@@ -109,4 +109,5 @@ def test_an_image_of_a_vendor_is_validated_whole_by_torchrun(vendors: Lab, tmp_p
     turns = [r.facts for r in results if isinstance(r.facts, TurnsFacts)]
     assert {(job.framework, job.horovod) for job in (*jobs, *turns)} == {("ddp", "")}
     launchers = [job.launcher for job in jobs] + [turn.launcher for one in turns for turn in one.turns]
+    launchers += [r.facts.launcher for r in results if isinstance(r.facts, CollectivesFacts)]
     assert set(launchers) == {"torchrun"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.site import REAL_FACTS, criterion, hardware, plan_of, results_of, verdict_of
-from validation.facts import TrainingFacts, TurnsFacts
+from tests.support.site import REAL_FACTS, criterion, hardware, lab, plan_of, results_of, verdict_of
+from validation.facts import CollectivesFacts, TrainingFacts, TurnsFacts
 from validation.kinds import parse
 from validation.model import Denied
 from validation.parsers.common import ParseError
@@ -114,6 +114,44 @@ def test_a_rank_that_ends_before_it_meets_the_others_says_which_one_it_is(monkey
     assert last == "[rank 3 on gpu2] none of the fabric ports fab0@203.0.113.7 is on gpu2"
     log = (DATA / "exited.log").read_text().replace("none of the fabric ports fab0@10.78.1.13 is on gpu2", last)
     assert trouble(log).startswith("rank 3 on gpu2 ended with exit status 1; its last lines: none of the fabric ports")
+
+
+def test_recorded_collectives_of_torchrun_over_two_hosts_are_read_and_say_so() -> None:
+    case = recorded("torchrun-collectives.json")
+    words = case["document"]["command"]
+    assert "/etc/elastic-ai/training/torchrun.py" in words
+    assert "mpirun" not in " ".join(words)
+    samples, facts = parse("collectives", case["document"], case["params"])
+    assert isinstance(facts, CollectivesFacts)
+    assert (facts.hosts, facts.by) == (("gpu1", "gpu2"), "gloo (torch, launched by torchrun)")
+    assert len([s for s in samples if s.metric == "all_reduce_busbw_gb_s"]) == case["params"]["repeats"]
+    ports = {node.host: node.ports for node in facts.carried}
+    assert set(ports) == {"gpu1", "gpu2"}
+    for host, mine in ports.items():
+        assert sum(port.sent or 0 for port in mine if port.port == "fab0") > 40e6, f"{host}: not over the fabric"
+
+
+def test_two_recorded_jobs_of_one_rank_are_no_collectives_of_torchrun() -> None:
+    case = recorded("torchrun-collectives.json")
+    with pytest.raises(ParseError, match="2 reports from rank 0, exactly one is expected"):
+        parse("collectives", {**case["document"], "stdout": case["document"]["stdout"] * 2}, case["params"])
+
+
+def test_the_report_and_the_verdict_name_torchrun_beside_the_rates() -> None:
+    case = recorded("torchrun-collectives.json")
+    topology = lab()
+    plan = plan_of(topology, ("training",))
+    (planned,) = (m for m in plan.measurements if m.kind == "collectives")
+    assert {key: planned.params[key] for key in ("ranks", "iterations", "repeats")} == {
+        key: case["params"][key] for key in ("ranks", "iterations", "repeats")
+    }
+    samples, facts = parse("collectives", case["document"], case["params"])
+    results = [
+        r.model_copy(update={"samples": samples, "facts": facts}) if r.measurement == planned.id else r
+        for r in results_of(plan)
+    ]
+    found = criterion(verdict_of(topology, plan, results), "tr.nccl")
+    assert "by gloo (torch, launched by torchrun)" in found.reason
 
 
 # --- a quota of processor time, 20 % of one processor, from the 95th of 200 steps on

@@ -88,6 +88,7 @@ class CollectivesFacts(Model):
 
     type: Literal["collectives"] = "collectives"
     tool: Literal["torch", "nccl-tests"]
+    launcher: Literal["", "mpirun", "torchrun"] = ""  # what rank 0 says that started it; older ones and programs do not
     backend: Literal["nccl", "gloo"]
     world_size: Count
     hosts: tuple[str, ...]  # of each rank
@@ -101,6 +102,12 @@ class CollectivesFacts(Model):
     carriers: tuple[Carrier, ...] = Field(default=())
     carried: tuple[NodeBytes, ...] = Field(default=())  # of each node; of nccl-tests once for each of its programs
     watches: tuple[GpuWatch, ...] = Field(default=())  # of each rank's GPU, where a sampler looked at it
+
+    @property
+    def by(self) -> str:
+        """By what it was measured: `gloo (torch)`, and torchrun where that launched it in place of mpirun."""
+        alone = ", launched by torchrun" if self.launcher == "torchrun" else ""
+        return f"{self.backend} ({self.tool}{alone})"
 
     @property
     def slowed(self) -> str:

@@ -75,7 +75,7 @@ def _judged(
     summary, ids = summarize(values), [job.id]
     op = (criterion.metric or "").removesuffix(_SUFFIX)
     largest = max((row.bytes for row in facts.rows if row.op == op), default=0)
-    shown = f"{summary.median:.4g} GB/s at {largest} bytes by {facts.backend} ({facts.tool})"
+    shown = f"{summary.median:.4g} GB/s at {largest} bytes by {facts.by}"
 
     def unsaid(code: ReasonCode, why: str) -> Judgement:
         return judgement(criterion, subject, "not-measured", code, why, ids, summary=summary, bound=limit)

@@ -162,7 +162,8 @@ def _torch(doc: ProbeDoc, params: Mapping[str, Any]) -> _Report:
     watches = [checked(one) for one in report.get("watch", ())]
     if watches and len(watches) != ranks:
         raise ParseError(f"{WHAT}: {len(watches)} GPUs of {ranks} ranks were looked at")
-    return _Report(timed, {**facts, "left_out": left, "watches": watches})
+    told = {"left_out": left, "watches": watches, "launcher": report.get("launcher", "")}
+    return _Report(timed, {**facts, **told})
 
 
 def _whole(op: str, done: list[int], left: list[dict[str, Any]], sizes: list[int], ranks: int) -> None:

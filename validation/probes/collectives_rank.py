@@ -75,6 +75,12 @@ def take_ports(transport: str, ends: list[str]) -> str:
     return mine[0][0]
 
 
+def launcher() -> str:
+    """What started this rank, by the environment that it has."""
+    known = {"TORCHELASTIC_RUN_ID": "torchrun", "OMPI_COMM_WORLD_SIZE": "mpirun"}
+    return next((name for variable, name in known.items() if variable in os.environ), "")
+
+
 def launched(name: str, without: str = "") -> str:
     """RANK, SIZE or LOCAL_RANK by the launcher's word, mpirun's or torchrun's; `without`: where neither started it."""
     of_torchrun = {"SIZE": "WORLD_SIZE"}.get(name, name)
@@ -283,6 +289,7 @@ def report(me: Rank, args: argparse.Namespace) -> dict[str, Any]:
     return {
         "world_size": me.world,
         "backend": me.backend,
+        "launcher": launcher(),
         "hosts": me.gather_text(socket.gethostname()),
         "devices": me.gather_text(device_words(me)),
         "repeats": args.repeats,

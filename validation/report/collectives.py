@@ -57,7 +57,7 @@ def _drawn(label: str, found: list[CollectivesFacts], bound: Bound | None) -> Fi
     values = [rate for sizes in rates.values() for each in sizes.values() for rate, _ in each]
     where = _WORDS.get(label, label)
     ranks = " or ".join(sorted({str(facts.world_size) for facts in found}))
-    by = ", ".join(sorted({f"{facts.backend} ({facts.tool})" for facts in found}))
+    by = ", ".join(sorted({facts.by for facts in found}))
     limits = tuple(
         (value, f"all-reduce, {name} {quantity(value, 'GB/s')}")
         for name, value in (("floor", bound.floor), ("ceiling", bound.ceiling))
