@@ -148,6 +148,9 @@ def test_the_plan_of_such_a_rehearsal_says_what_it_leaves_out(tmp_path: Path) ->
     assert all(f"({id_}): the first fabric port of gpu1, gpu2 is TCP-only" in left for id_ in ("tn.path", "tn.rdma"))
     assert [m["id"] for m in plan_over("tcp10")[0]["measurements"]] == [m["id"] for m in found["measurements"]]
     assert not plan_over("tcp10")[1]
+    only = ["validate", "-i", str(tmp_path), "--suite", "training", "--plan-only", "--json", "--fabric"]
+    outlined = [json.loads(CliRunner().invoke(cli, [*only, fabric]).stdout) for fabric in ("ib-edr", "tcp10")]
+    assert outlined[0]["steps"] == outlined[1]["steps"]
 
 
 def files(root: Path, contents: dict[str, str]) -> Path:

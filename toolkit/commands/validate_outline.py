@@ -12,7 +12,7 @@ import click
 from toolkit import campaigns
 from toolkit.agreement import find_agreement
 from toolkit.commands.validate_shared import Asked
-from toolkit.fabric_choice import choose_fabric
+from toolkit.fabric_choice import choose_fabric, trains_over_tcp, without_rdma
 from toolkit.inventory import read_site
 from toolkit.progress import duration, make_console
 from toolkit.verdict_text import print_outline
@@ -38,8 +38,9 @@ def outlines(
         fabric = choose_fabric(one, inventory, declared).fabric
         agreement = find_agreement(*agreed, criteria, inventory, record.acceptance_profile)
         chosen = suites or (agreement.profile.suites if agreement.profile else DEFAULT)
-        what = plan_rounds(topology, fabric, criteria, chosen, options)
-        found.append(outline(fabric.name, topology, what, _cores()))
+        site = without_rdma(topology) if trains_over_tcp(topology, fabric, chosen) else topology
+        what = plan_rounds(site, fabric, criteria, chosen, options)
+        found.append(outline(fabric.name, site, what, _cores()))
     return found
 
 
