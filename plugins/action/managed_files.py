@@ -70,8 +70,6 @@ class ActionModule(ActionBase):
 
     def _settled(self, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any] | None:
         """The module's answer where it has nothing to do; None where it has, or where that is not known."""
-        if arguments.get("remove_owned"):
-            return None
         answer = reading.ask(self, "managed_files", arguments, task_vars, needs=("files",))
         return None if answer is None or answer["changed"] or answer.get("ledger_stale") else answer
 

@@ -10,7 +10,7 @@ import json
 import subprocess
 from typing import Any, ClassVar, NoReturn
 
-TYPES = {"str": str, "path": str, "list": list, "dict": dict, "bool": bool}
+TYPES = {"str": str, "path": str, "list": list, "dict": dict, "bool": bool, "float": float}
 
 
 class Unusual(Exception):
@@ -68,9 +68,10 @@ class Reader:
         done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, check=False)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
-    def exit_json(self, **answer: Any) -> None:
-        """Print the answer."""
+    def exit_json(self, **answer: Any) -> NoReturn:
+        """Print the answer, and end."""
         print(json.dumps(answer))
+        raise SystemExit(0)
 
     def fail_json(self, msg: str) -> NoReturn:
         """Leave it to the module to say."""

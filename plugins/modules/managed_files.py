@@ -93,7 +93,7 @@ EXAMPLES = r"""
 """
 RETURN = r"""
 changed_paths: {description: what was (in check mode - would be) changed, returned: always, type: list}
-ledger_stale: {description: in check mode - whether the role's ledger lists a file that has gone and is to go,
+ledger_stale: {description: in check mode - whether the role's ledger lists what is to go,
   returned: always, type: bool}
 """
 
@@ -239,6 +239,7 @@ class Work:
             self.module.fail_json(msg="remove_owned needs owner_role")
             return
         if self.module.check_mode:
+            self.ledger_stale |= bool(ledger.files or ledger.directories)
             self.changed += [p for p, entry in ledger.files.items() if there(Path(p)) or entry["original"]]
             self.changed += ledger.releasable_directories()
             return

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from ansible import constants
-
-if TYPE_CHECKING:
-    from ansible.plugins.action import ActionBase
+from ansible.plugins.action import ActionBase
 
 PLUGINS = Path(__file__).resolve().parents[1]
 PREFIX = "ansible_collections.elastic_ai.toolkit.plugins"
@@ -87,7 +85,7 @@ def ask(
     A node that cannot be reached is told as ever.
     """
     task, python = action._task, interpreter(action, task_vars)
-    if task.async_val or task.delegate_to or not python or not action._connection.is_pipelining_enabled():
+    if task.async_val or task.delegate_to or not python or not action._is_pipelining_enabled("new"):
         return None
     if action._compute_environment_string():
         return None
@@ -102,3 +100,27 @@ def ask(
     except ValueError:
         return None
     return None if answer.get("failed") else answer
+
+
+class Reads(ActionBase):  # type: ignore[misc]
+    """The action of a module that only reads: asks in the short way, and else the module."""
+
+    MODULE: ClassVar[str]
+    NEEDS: ClassVar[tuple[str, ...]] = ()
+    """The module_utils that it imports."""
+    ONLY_IN_CHECK_MODE: ClassVar[bool] = False
+    """Whether it writes otherwise."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = True
+
+    def run(self, tmp: Any = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The module's answer."""
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        answer = None
+        if self._task.check_mode or not self.ONLY_IN_CHECK_MODE:
+            answer = ask(self, self.MODULE, dict(self._task.args), task_vars or {}, self.NEEDS)
+        if answer is None:
+            answer = self._execute_module(f"elastic_ai.toolkit.{self.MODULE}", task_vars=task_vars)
+        result.update(answer)
+        return result

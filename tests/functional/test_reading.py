@@ -56,6 +56,24 @@ def test_the_program_answers_as_the_module_does(tmp_path: Path) -> None:
     assert module["contents"][f"{tmp_path}/one.conf"] == "ä\n"
 
 
+def test_the_program_observes_as_preflight_does() -> None:
+    asked = {"controller_time_s": 1.5, "disk_paths": ["/"]}
+    module, found = node_modules.run("node_preflight", asked), answered("node_preflight", asked, "network")
+    for answer in (module, found):
+        assert answer.pop("node_time_s") == pytest.approx(answer.pop("offset_at_most_s") + 1.5, abs=0.01)
+        answer["disks"]["/"].pop("free_mib")  # it changes meanwhile
+    module.pop("invocation")
+    assert found == module
+
+
+def test_what_installs_is_only_asked_so_in_check_mode(tmp_path: Path) -> None:
+    task = {"name": "Look", "elastic_ai.toolkit.engine_artefact": {"sha256": "0" * 64, "root": str(tmp_path / "none")}}
+    said, counts = play(tmp_path, [task], "--check")
+    assert (counts["changed"], modules(said)) == (1, []), said
+    said, counts = play(tmp_path, [task])
+    assert (counts["failed"], modules(said)) == (1, ["engine_artefact"]), said
+
+
 def entries(folder: Path) -> dict[str, Any]:
     """Files and folders as a role asks for them."""
     return {
@@ -121,6 +139,20 @@ def test_the_ledger_forgets_a_file_that_somebody_else_removed(tmp_path: Path) ->
     said, counts = play(tmp_path, [{"name": "Write", "elastic_ai.toolkit.managed_files": asked}])
     assert (counts["changed"], modules(said)) == (0, ["managed_files"]), said
     assert path not in json.loads(ledger.read_text(encoding="utf-8"))["files"]
+
+
+def test_what_a_role_owns_is_removed_by_the_module_and_then_only_looked_for(tmp_path: Path) -> None:
+    play(tmp_path, written(tmp_path))
+    arguments = {"owner_role": "one", "remove_owned": True, "state_dir": str(tmp_path / "state")}
+    task = [{"name": "Remove", "elastic_ai.toolkit.managed_files": arguments}]
+    (tmp_path / "made/plain").unlink()
+    (tmp_path / "made/data.json").unlink()
+    (tmp_path / "made").rmdir()  # nothing to remove is left, but the ledger
+    said, counts = play(tmp_path, task)
+    assert (counts["changed"], modules(said)) == (0, ["managed_files"]), said
+    assert not (tmp_path / "state/ledger").exists()
+    said, counts = play(tmp_path, task)
+    assert (counts["ok"], counts["changed"], modules(said)) == (1, 0, [])
 
 
 def test_a_look_never_writes(tmp_path: Path) -> None:
