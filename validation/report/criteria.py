@@ -12,6 +12,8 @@ from markupsafe import Markup
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.model import Bound, CriterionVerdict, Judgement, VerdictDoc, VerdictName
+from validation.model_judgement import others
+from validation.report import many
 from validation.report.numbers import NONE, interval, plural, quantity, scaled, unit_text
 from validation.report.svg.charts import Dot, bound_strip
 
@@ -108,40 +110,42 @@ def bound_lines(bound: Bound | None) -> tuple[str, ...]:
 
 def worst(judgements: Sequence[Judgement]) -> Judgement | None:
     """The judgement that decides: a failed one before others, then the value nearest to breaking its bound."""
-    if not judgements:
-        return None
+    found = decisive(judgements)
+    return None if found is None else found[1]
+
+
+def decisive(judgements: Sequence[Judgement]) -> tuple[int, Judgement] | None:
+    """The same with its place (from 0)."""
     order = {"fail": 0, "not-measured": 1, "waived": 2, "pass": 3, "not-applicable": 4}
 
-    def key(j: Judgement) -> tuple[int, float]:
+    def key(item: tuple[int, Judgement]) -> tuple[int, float]:
+        j = item[1]
         if j.value is None:
             return order[j.verdict], float("inf")
         upper = j.bound is not None and j.bound.maximum is not None
         return order[j.verdict], -j.value if upper else j.value
 
-    with_value = [j for j in judgements if j.value is not None or j.text is not None]
-    return min(with_value or judgements, key=key)
+    candidates = list(many.extreme(judgements))
+    with_value = [item for item in candidates if item[1].value is not None or item[1].text is not None]
+    return min(with_value or candidates, key=key, default=None)
 
 
 def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -> Row:
-    decisive = worst(criterion.judgements)
-    bound = decisive.bound if decisive else None
+    decides = worst(criterion.judgements)
+    bound = decides.bound if decides else None
     unit = bound.unit if bound else ""
-    values = [j.value for j in criterion.judgements if j.value is not None]
+    values = many.values(criterion.judgements)
     measured, spread = NONE, None
-    if decisive is not None and decisive.value is not None:
-        measured = quantity(decisive.value, unit)
-    elif decisive is not None and decisive.text is not None:
-        measured = decisive.text
-    found = values if values else [j.text for j in criterion.judgements if j.text is not None]
+    if decides is not None and decides.value is not None:
+        measured = quantity(decides.value, unit)
+    elif decides is not None and decides.text is not None:
+        measured = decides.text
+    found = values if values else [j.text for j in others(criterion.judgements) if j.text is not None]
     same = len(set(found)) == 1 and len(found) == len(criterion.judgements) > 1
     if len(found) > 1 and len(set(found)) == 1:
         spread = f"all {len(found)} equal"
     elif len(values) > 1:
         spread = f"all {len(values)}: {interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
-    evidence: dict[str, None] = {}
-    for judgement in criterion.judgements:
-        evidence.update(dict.fromkeys(judgement.evidence))
-    bounds = {j.bound for j in criterion.judgements if j.bound is not None}
     return Row(
         criterion=criterion,
         anchor=slug(criterion.id),
@@ -150,11 +154,11 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -
         provisional=entry is not None and entry.bound.provisional,
         nominal=bound.nominal if bound else None,
         measured=measured,
-        interval=interval(decisive.low, decisive.high, unit) if decisive else None,
-        subject=decisive.subject if decisive and measured != NONE and not same else None,
+        interval=interval(decides.low, decides.high, unit) if decides else None,
+        subject=decides.subject if decides and measured != NONE and not same else None,
         spread=spread,
-        evidence=tuple(evidence),
-        has_derivation=any(b.derivation for b in bounds),
+        evidence=many.evidence(criterion.judgements),
+        has_derivation=any(b.derivation for b in many.bounds(criterion.judgements)),
     )
 
 
@@ -175,7 +179,8 @@ def derivations(verdict: VerdictDoc) -> tuple[Derivation, ...]:
     out = []
     for criterion in verdict.criteria:
         groups: dict[tuple[str, ...], list[Judgement]] = {}
-        for judgement in criterion.judgements:
+        derived = any(bound.derivation for bound in many.bounds(criterion.judgements))
+        for judgement in criterion.judgements if derived else ():
             if judgement.bound is not None and judgement.bound.derivation:
                 groups.setdefault(judgement.bound.derivation, []).append(judgement)
         for index, (lines, judgements) in enumerate(groups.items()):

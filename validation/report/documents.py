@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+import stat
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -84,7 +85,6 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
     results = run.results
     planned = {m.id for m in plan.measurements}
-    root = run_dir.resolve()
     mine = tuple(r for r in results if r.measurement in planned)
     _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))
     return RunDocuments(
@@ -96,7 +96,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
         unplanned=tuple(dict.fromkeys(r.measurement for r in results if r.measurement not in planned)),
         torn=run.torn,
         verdict=verdict,
-        raw={log.path: _raw_state(root, log) for result in mine for log in result.provenance.raw},
+        raw=_raw_states(run_dir, mine),
         catalogue={c.id: c for c in criteria},
         profile=run.profile(criteria),
         built=run.built,
@@ -143,13 +143,50 @@ def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None,
             )
 
 
-def _raw_state(root: Path, log: RawLog) -> RawState:
-    path = os.path.realpath(root / log.path)
-    # A path that leads out of the run directory is no part of the run, whatever lies there.
-    if not path.startswith(f"{root}{os.sep}") or not os.path.isfile(path):  # noqa: PTH113 - thousands of logs
+def _raw_states(run_dir: Path, results: Iterable[Result]) -> dict[str, RawState]:
+    root = os.path.realpath(run_dir)
+    own = _own_folders(root)
+    return {log.path: _raw_state(root, log, own) for result in results for log in result.provenance.raw}
+
+
+def _own_folders(root: str) -> frozenset[str]:
+    """The folders of raw logs that are no links, as `raw/NAME`."""
+    raw = f"{root}{os.sep}raw"
+    if os.path.islink(raw) or not os.path.isdir(raw):  # noqa: PTH112, PTH114
+        return frozenset()
+    with os.scandir(raw) as found:
+        return frozenset(f"raw/{folder.name}" for folder in found if folder.is_dir(follow_symlinks=False))
+
+
+def _raw_state(root: str, log: RawLog, own: Collection[str]) -> RawState:
+    """`own`: folders of the run in which a file that is no link is the run's, without following its path once more: a
+    fleet has hundreds of thousands.
+    """
+    folder, _, name = log.path.rpartition("/")
+    try:
+        sha256 = _sha256(f"{root}{os.sep}{log.path}", os.O_NOFOLLOW) if name and folder in own else None
+        if sha256 is None:
+            path = os.path.realpath(root + os.sep + log.path)
+            # A path that leads out of the run directory is no part of the run, whatever lies there.
+            if not path.startswith(f"{root}{os.sep}") or (sha256 := _sha256(path)) is None:
+                return "missing"
+    except ValueError:  # a NUL in the name
         return "missing"
-    digest = hashlib.sha256()
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-        while block := file.read(1 << 20):
+    return "intact" if sha256 == log.sha256 else "changed"
+
+
+def _sha256(path: str, how: int = 0) -> str | None:
+    """Of an ordinary file; None where there is none that can be opened `how`. Never waits for a pipe's other end."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | how)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            return None
+        digest = hashlib.sha256()
+        while block := os.read(file, 1 << 20):
             digest.update(block)
-    return "intact" if digest.hexdigest() == log.sha256 else "changed"
+    finally:
+        os.close(file)
+    return digest.hexdigest()

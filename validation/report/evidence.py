@@ -26,8 +26,12 @@ class Evidence:
 
     anchor: str | None
     result: Result
-    command: str
     raw: tuple[tuple[RawLog, RawState], ...]
+
+    @property
+    def command(self) -> str:
+        """As a shell takes it; of a fleet few are shown."""
+        return shlex.join(self.result.provenance.command)
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,6 @@ def annex(documents: RunDocuments) -> tuple[Evidence, ...]:
         Evidence(
             anchor=slug(result.measurement) if last[result.measurement] == index else None,
             result=result,
-            command=shlex.join(result.provenance.command),
             raw=tuple((log, documents.raw[log.path]) for log in result.provenance.raw),
         )
         for index, result in numbered

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from io import BytesIO
 from statistics import median
 from typing import Any, Final, Literal
 
 from pydantic import Field
+from pydantic_core import to_json
 
 from validation.built import HowBuilt
 from validation.conformance import ClaimLine
@@ -37,7 +41,7 @@ from validation.model import (
     VerdictName,
 )
 from validation.report.claims import conformance_of, sentence
-from validation.report.criteria import FAMILIES, bound_lines, tally, worst
+from validation.report.criteria import FAMILIES, bound_lines, decisive, tally
 from validation.report.customer import Customer
 from validation.report.documents import RawState, RunDocuments
 from validation.report.evidence import missing, notes
@@ -230,19 +234,19 @@ class _Bounds:
         return self.positions.setdefault(bound, len(self.positions))
 
 
-def _judged(judgement: Judgement, bounds: _Bounds) -> Judged:
-    fields = {name: getattr(judgement, name) for name in Judged.model_fields if name != "bound"}
-    return Judged.model_construct(**fields, bound=bounds.place(judgement.bound))
+def _judged(judgement: Judgement, bounds: _Bounds) -> dict[str, Any]:
+    """A `Judged`: of a fleet there are too many to make a model of each."""
+    bound = bounds.place(judgement.bound)
+    return {name: bound if name == "bound" else getattr(judgement, name) for name in Judged.model_fields}
 
 
-def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bounds) -> CriterionEntry:
+def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bounds) -> bytes:
+    """A `CriterionEntry` as JSON."""
     entry = documents.catalogue.get(criterion.id)
-    decisive = worst(criterion.judgements)
-    words = bound_lines(decisive.bound if decisive else None) or (
-        (entry.bound.said(documents.fabric),) if entry else ()
-    )
+    place, decides = decisive(criterion.judgements) or (None, None)
+    words = bound_lines(decides.bound if decides else None) or ((entry.bound.said(documents.fabric),) if entry else ())
     key = criterion.id.partition(".")[0]
-    return CriterionEntry(
+    without = CriterionEntry(
         id=criterion.id,
         family=FAMILIES.get(key, key),
         statement=criterion.statement,
@@ -256,13 +260,15 @@ def _criterion(criterion: CriterionVerdict, documents: RunDocuments, bounds: _Bo
         reason_code=criterion.reason_code,
         reason=criterion.reason,
         coverage=criterion.coverage,
-        decisive=None if decisive is None else criterion.judgements.index(decisive),
-        judgements=tuple(_judged(j, bounds) for j in criterion.judgements),
+        decisive=place,
+        judgements=(),
     )
+    return _json({**vars(without), "judgements": [_judged(j, bounds) for j in criterion.judgements]})
 
 
 def _waivers(verdict: VerdictDoc) -> tuple[WaiverEntry, ...]:
-    judged = {(c.id, j.subject): j.reason for c in verdict.criteria for j in c.judgements}
+    waived = {w.criterion for w in verdict.waivers}
+    judged = {(c.id, j.subject): j.reason for c in verdict.criteria if c.id in waived for j in c.judgements}
     whole = {c.id: c.reason for c in verdict.criteria}
     return tuple(
         WaiverEntry(
@@ -295,43 +301,48 @@ def _node(node: Node, facts: dict[str, Result]) -> NodeEntry:
     )
 
 
-def _distributions(result: Result) -> tuple[Distribution, ...]:
+def _distributions(result: Result) -> list[dict[str, Any]]:
+    """`Distribution`s."""
     groups: dict[tuple[str, str], list[float]] = {}
     for sample in result.samples:
         groups.setdefault((sample.metric, sample.unit), []).append(sample.value)
-    return tuple(
-        Distribution(metric=metric, unit=unit, count=len(v), minimum=min(v), median=median(v), maximum=max(v))
+    return [
+        {"metric": metric, "unit": unit, "count": len(v), "minimum": min(v), "median": median(v), "maximum": max(v)}
         for (metric, unit), v in groups.items()
-    )
+    ]
 
 
-def _results(documents: RunDocuments) -> tuple[ResultEntry, ...]:
+def _results(documents: RunDocuments) -> Iterator[bytes]:
+    """The `ResultEntry`s as JSON, in the order of the plan."""
     planned = {m.id: (index, m) for index, m in enumerate(documents.plan.measurements)}
     last = {r.measurement: index for index, r in enumerate(documents.results)}
-    ordered = sorted(enumerate(documents.results), key=lambda item: (planned[item[1].measurement][0], item[0]))
-    return tuple(
-        ResultEntry(
-            measurement=r.measurement,
-            kind=planned[r.measurement][1].kind,
-            suite=planned[r.measurement][1].suite,
-            status=r.status,
-            error=r.error,
-            counts=last[r.measurement] == index,
-            nodes=r.provenance.nodes,
-            devices=r.provenance.devices,
-            tool=r.provenance.tool,
-            tool_version=r.provenance.tool_version,
-            command=shlex.join(r.provenance.command),
-            started=r.provenance.started,
-            ended=r.provenance.ended,
-            duration_s=r.provenance.duration_s,
-            samples=_distributions(r),
-            raw=tuple(
-                RawEntry(path=log.path, sha256=log.sha256, state=documents.raw[log.path]) for log in r.provenance.raw
-            ),
+    places = [planned[r.measurement][0] for r in documents.results]
+    quote = lru_cache(maxsize=20_000)(shlex.quote)
+    for index in sorted(range(len(places)), key=places.__getitem__):
+        r = documents.results[index]
+        provenance, measurement = r.provenance, planned[r.measurement][1]
+        yield _json(
+            {
+                "measurement": r.measurement,
+                "kind": measurement.kind,
+                "suite": measurement.suite,
+                "status": r.status,
+                "error": r.error,
+                "counts": last[r.measurement] == index,
+                "nodes": provenance.nodes,
+                "devices": provenance.devices,
+                "tool": provenance.tool,
+                "tool_version": provenance.tool_version,
+                "command": " ".join(map(quote, provenance.command)),
+                "started": provenance.started,
+                "ended": provenance.ended,
+                "duration_s": provenance.duration_s,
+                "samples": _distributions(r),
+                "raw": [
+                    {"path": log.path, "sha256": log.sha256, "state": documents.raw[log.path]} for log in provenance.raw
+                ],
+            }
         )
-        for index, r in ordered
-    )
 
 
 def _conformance(documents: RunDocuments, verdict: VerdictDoc) -> ConformanceEntry:
@@ -345,11 +356,8 @@ def _conformance(documents: RunDocuments, verdict: VerdictDoc) -> ConformanceEnt
     )
 
 
-def report_document(documents: RunDocuments) -> ReportDoc:
-    """Everything that the report says about a run."""
-    verdict = verdict_of(documents)
-    bounds = _Bounds()
-    criteria = tuple(_criterion(c, documents, bounds) for c in verdict.criteria)
+def _without(documents: RunDocuments, verdict: VerdictDoc) -> ReportDoc:
+    """Everything that the report says about a run, without criteria, their bounds and results."""
     latest = documents.latest
     facts = {
         m.nodes[0]: latest[m.id]
@@ -385,24 +393,53 @@ def report_document(documents: RunDocuments) -> ReportDoc:
         nodes=tuple(_node(n, facts) for n in documents.topology.nodes),
         conformance=_conformance(documents, verdict),
         built=documents.built,
-        bounds=tuple(bounds.positions),
-        criteria=criteria,
+        bounds=(),
+        criteria=(),
         pool_use=pool_use(documents),
-        results=_results(documents),
+        results=(),
     )
 
 
 def report_json(documents: RunDocuments) -> bytes:
-    """report.json as UTF-8 text, keys in the order of the schema. Lists of things stand one thing a line."""
-    document = report_document(documents)
-    parts = []
-    for name, field in ReportDoc.model_fields.items():
+    """report.json as UTF-8 text, keys in the order of the schema. Lists of things stand one thing a line.
+
+    Each thing is written as soon as it is made: a fleet's are four times as large as what is written.
+    """
+    verdict = verdict_of(documents)
+    document = _without(documents, verdict)
+    bounds = _Bounds()
+    lines: dict[str, Iterable[bytes]] = {"criteria": [_criterion(c, documents, bounds) for c in verdict.criteria]}
+    lines["bounds"] = (_model(bound) for bound in bounds.positions)
+    lines["results"] = _results(documents)
+    out = BytesIO()
+    for place, (name, field) in enumerate(ReportDoc.model_fields.items()):
+        out.write(f"{',' if place else '{'}\n{json.dumps(field.alias or name)}: ".encode())
         value = getattr(document, name)
-        if isinstance(value, tuple) and value and isinstance(value[0], Model):
-            text = "[\n" + ",\n".join(item.model_dump_json() for item in value) + "\n]"
+        if name in lines:
+            _write_lines(out, lines.pop(name))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Model):
+            _write_lines(out, map(_model, value))
         elif isinstance(value, Model):
-            text = value.model_dump_json()
+            out.write(_model(value))
         else:
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        parts.append(f"{json.dumps(field.alias or name)}: {text}")
-    return ("{\n" + ",\n".join(parts) + "\n}\n").encode()
+            out.write(json.dumps(value, ensure_ascii=False, allow_nan=False).encode())
+    out.write(b"\n}\n")
+    return out.getvalue()
+
+
+def _write_lines(out: BytesIO, items: Iterable[bytes]) -> None:
+    before = b"[\n"
+    for item in items:
+        out.write(before)
+        out.write(item)
+        before = b",\n"
+    out.write(b"[]" if before == b"[\n" else b"\n]")
+
+
+def _model(value: Model) -> bytes:
+    return value.model_dump_json().encode()
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    """As pydantic writes a model with these fields."""
+    return to_json(value, inf_nan_mode="null")

@@ -17,6 +17,7 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from validation.model import SignOff, VerdictDoc, VerdictName
+from validation.report import many
 from validation.report.documents import RunDocuments
 from validation.report.summary import verdict_of
 
@@ -129,7 +130,7 @@ class _Run(Collector):
         for side, text in _BOUNDS.items():
             families: dict[str, GaugeMetricFamily] = {}
             for criterion in self.verdict.criteria:
-                bounds = {j.bound for j in criterion.judgements if j.bound is not None}
+                bounds = many.bounds(criterion.judgements)
                 found = sorted({(b.metric, b.unit, getattr(b, side)) for b in bounds if getattr(b, side) is not None})
                 limits: dict[tuple[str, str], set[float]] = {}
                 for metric, unit, value in found:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from validation.model import Judgement, VerdictName
+from validation.model_judgement import others
+from validation.report import many
 from validation.report.criteria import Derivation, Row
 from validation.report.evidence import Evidence, Missing
 from validation.report.numbers import interval, moment, plural, unit_text
@@ -130,7 +132,7 @@ def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
         most = level([len(row.criterion.judgements) for row in judged], limits.judgements)
         unfolded = total <= limits.unfolded
         return Judgements(tuple(_section(row, most, unfolded, limits) for row in judged), ())
-    odd = {row.anchor: sum(j.verdict in _ODD for j in row.criterion.judgements) for row in judged}
+    odd = {row.anchor: sum(j.verdict in _ODD for j in others(row.criterion.judgements)) for row in judged}
     most = level([count for count in odd.values() if count], limits.judgements)
     return Judgements(
         tuple(_section(row, min(most, odd[row.anchor]), True, limits) for row in judged if odd[row.anchor]),
@@ -140,8 +142,8 @@ def judgements(rows: Sequence[Row], limits: Limits) -> Judgements:
 
 def _section(row: Row, most: int, unfolded: bool, limits: Limits) -> Section:
     every = row.criterion.judgements
-    shown = every if len(every) <= most else tuple(sorted(every, key=lambda j: _ORDER[j.verdict])[:most])
-    left = Counter(j.verdict for j in every) - Counter(j.verdict for j in shown)
+    shown = tuple(every) if len(every) <= most else many.foremost(every, most, lambda j: _ORDER[j.verdict])
+    left = many.verdicts(every) - Counter(j.verdict for j in shown)
     rest = None
     if left:
         rest = (
@@ -156,9 +158,8 @@ def _count(verdicts: Counter[VerdictName]) -> str:
 
 
 def _summary(judgements: Sequence[Judgement]) -> str:
-    values = [j.value for j in judgements if j.value is not None]
-    units = {j.bound.unit for j in judgements if j.value is not None and j.bound is not None}
-    words = _count(Counter(j.verdict for j in judgements))
+    values, units = many.values(judgements), many.units(judgements)
+    words = _count(many.verdicts(judgements))
     if len(units) == 1 and len(values) > 1:
         unit = units.pop()
         span = interval(min(values), max(values), unit)

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from validation.model import CriterionVerdict, Judgement, VerdictDoc, WaiverUse
+from validation.model_judgement import others
 from validation.report.claims import annex, conformance_of, on_front
 from validation.report.criteria import Row, tally
 from validation.report.documents import RunDocuments
@@ -148,7 +149,10 @@ def _missing(verdict: VerdictDoc, words: FrontWords) -> tuple[str, ...]:
         for c in verdict.criteria
         if c.verdict == "not-measured"
         and (
-            any(j.verdict == "not-measured" and not (rehearsal and j.reason_code == "virtual") for j in c.judgements)
+            any(
+                j.verdict == "not-measured" and not (rehearsal and j.reason_code == "virtual")
+                for j in others(c.judgements)
+            )
             or (c.owed and not rehearsal)
         )
     ]
