@@ -19,6 +19,7 @@ from validation.fabric import LoadedFabric
 from validation.files import replace
 from validation.load import Source
 from validation.model import Plan, RunInfo, Topology
+from validation.model_base import Model
 from validation.reference import packaged
 from validation.runfiles import (
     ACCEPTED,
@@ -41,6 +42,7 @@ from validation.signing import is_signed
 SUPERSEDED = "superseded"
 REPORTS = ("report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom")
 LOCK = ".lock"
+_ROOM = "make room or choose another --runs-dir"
 
 
 def stamp(moment: datetime) -> str:
@@ -50,12 +52,13 @@ def stamp(moment: datetime) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Write a whole file or nothing. ConfigError when the disk refuses."""
-    replace(path, text.encode("utf-8"), "make room or choose another --runs-dir")
+    replace(path, text.encode(), _ROOM)
 
 
 def write_document(path: Path, document: BaseModel) -> None:
     """Write a model as indented JSON, whole or not at all."""
-    write_text(path, document.model_dump_json(indent=2) + "\n")
+    parts = document.written() if isinstance(document, Model) else (document.model_dump_json(indent=2), "\n")
+    replace(path, (part.encode() for part in parts), _ROOM)
 
 
 def create(runs_dir: Path, fabric: str, moment: datetime | None = None) -> Path:

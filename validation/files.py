@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from validation.errors import ConfigError
@@ -21,23 +22,26 @@ def flush_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def replace(target: Path, content: bytes, hint: str = "make room or choose another place") -> Path:
+def replace(target: Path, content: bytes | Iterable[bytes], hint: str = "make room or choose another place") -> Path:
     """Write a whole file or nothing: a reader, or a crash, never sees half of it. Returns `target`.
 
-    ConfigError when the disk refuses, with the reason and `hint`, which says what to do.
+    `content`: all of it, or part by part. ConfigError when the disk refuses, with the reason and `hint`, which says
+    what to do.
     """
     part = target.with_name(f".{target.name}.part")
     try:
         with part.open("wb") as file:
-            file.write(content)
+            file.writelines((content,) if isinstance(content, bytes) else content)
             file.flush()
             os.fsync(file.fileno())
         part.replace(target)
         flush_folder(target.parent)
-    except OSError as fault:
+    except BaseException as fault:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        raise ConfigError(f"{target}: cannot be written: {fault.strerror or fault}; {hint}") from None
+        if isinstance(fault, OSError):
+            raise ConfigError(f"{target}: cannot be written: {fault.strerror or fault}; {hint}") from None
+        raise
     return target
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from validation.errors import ConfigError as ConfigError
 from validation.model import Result
-from validation.model_base import explain
+from validation.model_base import Model, explain
 from validation.yaml_text import fault_of, parse_yaml, yaml_tree
 
 T = TypeVar("T", bound=BaseModel)
@@ -109,6 +109,16 @@ def _field(location: tuple[int | str, ...]) -> str:
     return ".".join(parts) + ": " if location else ""
 
 
+def _as_written(text: str, document: BaseModel) -> bool:
+    """Whether a text is what the model itself would write."""
+    at = 0
+    for part in document.written() if isinstance(document, Model) else (document.model_dump_json(indent=2), "\n"):
+        if not text.startswith(part, at):
+            return False
+        at += len(part)
+    return at == len(text)
+
+
 def _last_line_with(text: str, key: str) -> int:
     """Line (from 1) of the last place where a JSON text has `key` as a key."""
     return text.count("\n", 0, text.rfind(json.dumps(key))) + 1
@@ -126,7 +136,7 @@ def load_json(source: Path | Source, model: type[T], known: bool = False) -> T:
         location, words = explain(e)
     else:
         # what the model itself would write repeats no key; any other text is looked through, which takes longer
-        repeated = None if known or text == document.model_dump_json(indent=2) + "\n" else _repeated_key(text)
+        repeated = None if known or _as_written(text, document) else _repeated_key(text)
         if repeated is None:
             return document
         raise ConfigError(f"{path}:{_last_line_with(text, repeated)}: duplicate key: {repeated}; keep one")

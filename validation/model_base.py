@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
@@ -43,6 +43,11 @@ class Model(BaseModel):
     """Base of all documents: frozen, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def written(self) -> Iterator[str]:
+        """The text of its file, part by part: indented JSON."""
+        yield self.model_dump_json(indent=2)
+        yield "\n"
 
 
 M = TypeVar("M", bound=Model)

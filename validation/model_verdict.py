@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, model_validator
@@ -116,6 +116,38 @@ class WaiverUse(Model):
     without_effect: str
 
 
+_EMPTY, _BEGIN = '\n  "criteria": []', '\n  "criteria": [\n'
+_UNJUDGED, _FIRST = '\n      "judgements": []', '\n      "judgements": [\n'
+_JUDGED = 1000
+"""Judgements of a criterion that are written at a time."""
+
+
+def _columned(criterion: CriterionVerdict, tables: list[Served], of: dict[int, int]) -> CriterionVerdict:
+    """A criterion as verdict.json has it. `tables` and `of`: as of `packed`."""
+    judged = criterion.judgements
+    columned = packed(judged, tables, of) if isinstance(judged, Alike) else None
+    if columned is None or not isinstance(judged, Alike):
+        return criterion
+    return criterion.model_copy(update={"judgements": tuple(judged.others), "passed": columned})
+
+
+def _told_one_by_one(criterion: CriterionVerdict) -> Iterator[str]:
+    """A criterion as it stands in the list of verdict.json."""
+    without = {"passed"} if criterion.passed is None else set()
+    if len(criterion.judgements) <= _JUDGED:
+        yield criterion.model_dump_json(indent=2, exclude=without).replace("\n", "\n    ")
+        return
+    rest = criterion.model_copy(update={"judgements": ()})
+    text = rest.model_dump_json(indent=2, exclude=without).replace("\n", "\n    ")
+    before, after = text.split(_UNJUDGED)
+    yield before + _FIRST
+    for at in range(0, len(criterion.judgements), _JUDGED):
+        some = criterion.judgements[at : at + _JUDGED]
+        yield ",\n" if at else ""
+        yield ",\n".join("        " + j.model_dump_json(indent=2).replace("\n", "\n        ") for j in some)
+    yield "\n      ]" + after
+
+
 class VerdictDoc(Model):
     """verdict.json. `outcome` says what a rehearsal would have been signed as on hardware that it describes:
     passed (everything judged passed), failed, incomplete (a planned measurement is missing or unusable).
@@ -152,18 +184,37 @@ class VerdictDoc(Model):
         """As verdict.json has it: of a fleet, what passed as columns."""
         tables: list[Served] = []
         of: dict[int, int] = {}
-        criteria = []
-        for criterion in self.criteria:
-            judged = criterion.judgements
-            columned = packed(judged, tables, of) if isinstance(judged, Alike) else None
-            if columned is not None and isinstance(judged, Alike):
-                criterion = criterion.model_copy(update={"judgements": tuple(judged.others), "passed": columned})
-            criteria.append(criterion)
+        criteria = [_columned(criterion, tables, of) for criterion in self.criteria]
         document = self.model_copy(update={"criteria": tuple(criteria), "served": tuple(tables)})
         without: dict[str, Any] = {"criteria": {n: {"passed"} for n, c in enumerate(criteria) if c.passed is None}}
         if not tables:
             without["served"] = True
         return super(VerdictDoc, document).model_dump_json(**{"exclude": without, **how})
+
+    def written(self) -> Iterator[str]:
+        """The same text as that of `model_dump_json(indent=2)` in its file, one criterion after another: a fleet's is
+        written while it takes as much memory as its largest criterion.
+        """
+        tables: list[Served] = []
+        of: dict[int, int] = {}
+        if not self.criteria:
+            yield from super().written()
+            return
+        rest = self.model_copy(update={"criteria": ()})
+        before, after = super(VerdictDoc, rest).model_dump_json(indent=2, exclude={"served"}).split(_EMPTY)
+        yield before + _BEGIN
+        for place, criterion in enumerate(self.criteria):
+            yield ",\n    " if place else "    "
+            yield from _told_one_by_one(_columned(criterion, tables, of))
+        yield "\n  ]"
+        if not tables:
+            yield after + "\n"
+            return
+        yield after.removesuffix("\n}")
+        for place, table in enumerate(tables):
+            yield ",\n    " if place else ',\n  "served": [\n    '
+            yield table.model_dump_json(indent=2).replace("\n", "\n    ")
+        yield "\n  ]\n}\n"
 
     @property
     def line(self) -> str:

@@ -43,6 +43,7 @@ class RunFiles:
         self.known = False
         """Whether its documents are, byte for byte, those that were read and found to agree before."""
         self._read: dict[str, Source] = {}
+        self._sha256: dict[str, str] = {}
 
     @classmethod
     def of(cls, run: Path | RunFiles) -> RunFiles:
@@ -67,8 +68,12 @@ class RunFiles:
 
     @cached_property
     def plan(self) -> Plan:
-        """plan.json."""
-        return load_json(self.source(PLAN), Plan, self.known)
+        """plan.json. Its text is not kept: a fleet's is as large as all else that is known of the run."""
+        source = self.source(PLAN)
+        plan = load_json(source, Plan, self.known)
+        self._sha256[PLAN] = source.sha256
+        del self._read[PLAN]
+        return plan
 
     @cached_property
     def built(self) -> HowBuilt | None:
@@ -154,7 +159,14 @@ class RunFiles:
             folder = self.folder / rules
             if folder.is_dir():
                 names += sorted(f"{rules}/{path.name}" for path in folder.iterdir() if not path.name.startswith("."))
-        return {name: self._read[name].sha256 if name in self._read else _sha256(self.folder / name) for name in names}
+        return {name: self._hash(name) for name in names}
+
+    def _hash(self, name: str) -> str:
+        """Of a document as it was read, or, where none asked for it, as it is."""
+        if name not in self._sha256:
+            read = self._read.get(name)
+            self._sha256[name] = _sha256(self.folder / name) if read is None else read.sha256
+        return self._sha256[name]
 
 
 def tied(folder: Path) -> dict[str, str]:

@@ -56,7 +56,7 @@ def share_of(case: Case, measurement: Measurement, result: Result) -> float | No
 
     A segment carries the MTU less its headers, as iperf3's buffers (128 KiB) fill each of them.
     """
-    again = [s.value for s in result.samples if s.metric == "retransmits"]
+    again = result.values("retransmits")
     rate, seconds = result.plain.get("receiver_mean_gbps"), measurement.params.get("seconds")
     if len(again) != 1 or not isinstance(rate, (int, float)) or not isinstance(seconds, (int, float)) or rate <= 0:
         return None
