@@ -4,6 +4,7 @@
   `nohup ... &` does: the commands that tests start would inherit that.
 - With ELASTIC_AI_COMPLETE=1 (bin/test sets it, after it has installed every tool) a skipped test is a failed one, but
   for what depends on the machine itself: reasons that begin with "this machine" or "needs root".
+- Property tests try the same examples in every run; with `--rest` they try new ones, which may find what nobody knew.
 - Tests marked `rest` run with `--rest` only; docs/testing.md lists them with the reason, and bin/test prints that.
 """
 
@@ -14,6 +15,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,6 +30,12 @@ OF_THE_MACHINE = ("this machine", "needs root")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rest", action="store_true", help="run the tests marked `rest` too (docs/testing.md)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.register_profile("same examples", derandomize=True)
+    if not config.getoption("--rest"):
+        hypothesis.settings.load_profile("same examples")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -78,8 +78,10 @@ def _links_down(said: Mapping[str, Any], switched: bool, unlinked: list[bool]) -
 
     unlinked: of each GPU, whether it is to have none.
     """
-    if said.get("rc", 1) != 0:
-        return []
+    if said.get("rc", 1) != 0:  # without NVSwitches also what a driver without any NVLink ends with
+        words = " ".join(f"{said.get('stdout', '')} {said.get('stderr', '')}".split())[-300:]
+        wanted = switched and not all(unlinked)
+        return [f"nvidia-smi nvlink --status failed: {words or 'no output'}"] if wanted else []
     faults = []
     for block in re.split(r"^GPU (?=\d+: )", str(said.get("stdout", "")), flags=re.MULTILINE)[1:]:
         number = int(block.split(":")[0])

@@ -21,9 +21,13 @@ from validation.parsers import ParseError
 
 DIRECTION = {c.metric: c.direction for c in load_criteria() if c.metric and c.method != "spread"}
 LOWER = ("latency", "rtt", "pingpong", "round_trip", "_us", "breaches", "gone_s", "holes", "memory_error", "ib_error",
-         "retransmits", "loss")  # fmt: skip
+         "retransmits", "loss", "_lost", "hours")  # fmt: skip
 """In the names of metrics where less is better, for those on which no criterion says it."""
+TIME = re.compile(r"(?<!_gb)(?<!_per)_s$")
+"""Ends the names of metrics that are times: less is better."""
 NEITHER = (
+    "allreduce_ratio",
+    "held_ratio",
     "leased_ratio",
     "gpu_utilization_ratio",
     "gpu_memory_ratio",
@@ -52,7 +56,8 @@ def better(samples: list[Sample], whole: list[Sample]) -> str:
         if metric in NEITHER or not was:
             continue
         said = DIRECTION.get(metric)
-        lower = said == "lower" if said in ("lower", "higher") else any(word in metric for word in LOWER)
+        less = TIME.search(metric) is not None or any(word in metric for word in LOWER)
+        lower = said == "lower" if said in ("lower", "higher") else less
         sign = -1 if lower else 1
         for one in (max, statistics.median, min):
             after, before = one(sign * v for v in found), one(sign * v for v in was)
@@ -85,3 +90,10 @@ def test_every_parser_is_damaged() -> None:
 @given(name=st.sampled_from(sorted(RECORDINGS)), share=st.floats(0, 1, exclude_max=True))
 def test_one_damage_never_makes_a_better_measurement(name: str, share: float) -> None:
     check(name, int(share * len(damages(name))))
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", sorted(RECORDINGS))
+def test_no_damage_at_all_makes_a_better_measurement(name: str) -> None:
+    for number in range(len(damages(name))):
+        check(name, number)

@@ -115,6 +115,8 @@ def test_nvlinks_that_are_down_are_named() -> None:
     assert faults(smi(AMPERE, AMPERE), links("+" * 18, "+" * 16 + "-+")) == ["GPU 1: 1 of 18 NVLinks are down (16)"]
     assert faults(smi(VOLTA), links("++++-+"), plan=ALONE) == ["GPU 0: 1 of 6 NVLinks are down (4)"]
     assert faults(smi(AMPERE), links("---")) == ["GPU 0: 3 of 3 NVLinks are down (0, 1, 2)"]
+    said = {"rc": 255, "stdout": "", "stderr": "Unable to retrieve NVLink information"}
+    assert faults(smi(AMPERE), said) == ["nvidia-smi nvlink --status failed: Unable to retrieve NVLink information"]
     sliced = AMPERE.replace(
         "Current                           : Disabled", "Current                           : Enabled"
     )

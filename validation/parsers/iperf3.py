@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from validation.model import Sample, Scalar
@@ -70,10 +71,14 @@ def receiver_rates(server: dict[str, Any]) -> list[float]:
     if any(not isinstance(i["omitted"], bool) for i in sums):
         raise ParseError("iperf3: an interval does not say whether it was omitted")
     measured = [i for i in sums if not i["omitted"]]
+    omitted = [i for i in sums if i["omitted"]]
+    for part in (omitted, measured):  # the clock begins anew after the omitted time
+        ends = [real(i["end"], "iperf3: end of an interval") for i in part]
+        if any(later <= end for end, later in pairwise(ends)):
+            raise ParseError("iperf3: an interval ends no later than the one before")
     if not measured or measured != sums[-len(measured) :]:
         raise ParseError("iperf3: the server measured no interval, or omitted one in between")
     usual = statistics.median(number(i["seconds"], "iperf3: interval seconds") for i in measured)
-    omitted = [i for i in sums if i["omitted"]]
     until = real(omitted[-1]["end"], "iperf3: end of an interval") if omitted else 0.0
     reaches_back = (
         until < server["start"]["test_start"]["omit"] - 0.001

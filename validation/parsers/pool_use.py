@@ -16,6 +16,8 @@ from validation.probes.pool_use import FIELDS, first_s
 
 _NO_TIME = ("Unknown", "None", "")
 """What sacct prints where there is no such time (yet)."""
+_GOES_ON = ("PENDING", "RUNNING", "SUSPENDED", "REQUEUED", "RESIZING")
+"""States of sacct's jobs that have not ended, as its manual lists them."""
 
 
 def _time(text: str, what: str) -> int | None:
@@ -129,6 +131,8 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
             continue
         if ended is not None and ended <= from_s:
             continue
+        if ended is None and fields["State"].partition(" ")[0] not in _GOES_ON:
+            raise ParseError(f"pool-use: {job} is {short(fields['State'], 40)} and has no end")
         of = nodes.get(_first_host(fields["NodeList"]), (fields["Partition"], 0))[0]
         requests.append(
             {

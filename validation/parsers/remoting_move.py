@@ -87,8 +87,8 @@ def _first_step(one: Mapping[str, Any], what: str) -> float:
 
 def _moved(raw: Mapping[str, Any], made: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     gave, took, resumed, whole = (made[name] for name in NAMES)
-    asked = real(raw["asked_s"], "move: when the other asked")
-    gone = real(raw["gone_s"], "move: when the first had ended")
+    asked = number(raw["asked_s"], "move: when the other asked")
+    gone = number(raw["gone_s"], "move: when the first had ended")
     failed = _failed(gave) if "failed" in gave else ""
     told = saved = held_twice = 0.0
     taken = _first_step(took, "move: took")
@@ -134,7 +134,7 @@ def _given(gave: Mapping[str, Any], took: Mapping[str, Any]) -> tuple[float, flo
     """When the program was told, had its checkpoint and made its last call; for how long both used the GPU."""
     moments = {key: gave[key] for key in ("opened_s", "began_s", "told_s", "ended_s")}
     moments["saved_s"] = (gave["kept"] or {}).get("saved_s")
-    opened, began, told, ended, saved = (real(value, f"move: gave: {key}") for key, value in moments.items())
+    opened, began, told, ended, saved = (number(value, f"move: gave: {key}") for key, value in moments.items())
     if not opened < began < told <= saved <= ended:
         raise ParseError("move: gave: its times are not in their order")
     if gave["kept"]["steps"] != gave["steps"]:

@@ -31,6 +31,8 @@ TOTAL = re.compile(r"^total images/sec: (\S+)\s*$", re.MULTILINE)
 AGREEMENT = 0.05
 """Processes of one job tell of the same steps, each by its own clock, and the total counts what is between the steps.
 Project default."""
+FASTEST = 10
+"""How many times faster than all steps together the first ones may be. Project default."""
 PRINTED = 0.05  # images/s: half a digit of what is printed
 COARSE = 0.02  # of a block's rate, more than which the printed digits leave open: then the total is the only sample
 WHAT = "tf_cnn_benchmarks"
@@ -128,6 +130,8 @@ def _blocks(
             loss = _float(line["loss"])
             if not math.isfinite(loss):
                 raise ParseError(f"{WHAT}: the loss is not finite at step {step}; the job computed nothing of use")
+            if loss < 0:
+                raise ParseError(f"{WHAT}: a loss of {loss:g} at step {step}, and cross-entropy is never below zero")
             losses.setdefault(step, loss)
     steps = head["steps"]
     wanted = [1, *range(EVERY, steps + 1, EVERY)]
@@ -136,6 +140,8 @@ def _blocks(
     for step, each in rates.items():
         if len(each) != processes:
             raise ParseError(f"{WHAT}: {len(each)} of {processes} processes tell of step {step}")
+        if max(each) > FASTEST * min(rates[steps]):
+            raise ParseError(f"{WHAT}: {max(each):g} images/s at step {step}, {min(rates[steps]):g} over all steps")
         if max(each) > (1 + AGREEMENT) * min(each) and step == steps:
             raise ParseError(f"{WHAT}: processes of one job at {min(each):g} and {max(each):g} images/s")
     images = head["global_batch"]
