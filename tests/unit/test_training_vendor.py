@@ -226,7 +226,7 @@ def test_mpirun_is_not_measured_and_torchrun_is(alone: bool) -> None:
     assert (twin.verdict, twin.reason_code) == (
         ("not-measured", "missing-metric") if alone else ("not-applicable", "reported")
     )
-    assert (f"2x2: {REASON}, so torchrun launched it" in twin.reason) is alone
+    assert (f"2x1: {REASON}, so torchrun launched it" in twin.reason) is alone
     for id_ in ("tn.short", "tn.turns", "tn.outup"):
         assert any(j.value is not None for j in criterion(found, id_).judgements), id_
 

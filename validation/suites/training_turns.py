@@ -34,13 +34,16 @@ def plan(
     ids = {name: tuple(c for c in of if c in wanted) for name, of in CRITERIA.items()}
     several, first = list(servers) if across else [], servers[0]
     each = min(n.slots for n in servers)
+    shared = all(n.virtual for n in servers)  # processors of one host, which more ranks would only wait for
+    if shared and several and ids["scale"]:
+        part.leave_out("training in turns in a rehearsal: numbers of ranks are those of nodes, one rank of each")
     if request.options.get("quick"):
         every = [c for of in ids.values() for c in of]
         if every:
             part.leave_out("training in turns: only where the run is not to be quick", *every)
         return
     ways: dict[str, tuple[str, ...]] = {
-        "scale": worlds(each, len(several)),
+        "scale": worlds(1 if shared else each, len(several)),
         "outup": layouts(each, len(several)),
         "rdma": ("rdma", "tcp") if several and transport_of(request, several) != "tcp" else (),
         "input": ("synthetic", "real", *(f"cores-{n}" for n in (VIRTUAL_CORES if first.virtual else CORES))),
@@ -52,7 +55,9 @@ def plan(
     for name in CRITERIA:
         if not ids[name] or not ways[name]:
             continue
-        hosts, ranks = ([first], 1 if first.virtual else first.slots) if name == "input" else (several, each)
+        hosts, ranks = ([first], first.slots) if name == "input" else (several, each)
+        if shared and name != "outup":
+            ranks = 1
         for config in _configs(choice, servers, name):
             part.rounds.append([_job(request, name, config, head, hosts, ranks, ways[name], ids[name], data)])
 

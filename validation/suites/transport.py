@@ -8,7 +8,7 @@ from validation.model import Endpoint, Measurement, Param
 from validation.suites import rdma, switch
 from validation.suites.common import PORTS, Part, Request, pair_id, pair_rounds
 
-BANDWIDTH_SECONDS = 3
+BANDWIDTH_SECONDS, LAB_BANDWIDTH_SECONDS = 3, 2
 OMIT_SECONDS = 1  # slow start; iperf3 takes whole seconds
 INTERVAL_SECONDS = 0.25
 LATENCY_SECONDS = 1
@@ -24,7 +24,8 @@ def plan(request: Request) -> Part:
     part = Part()
     link = request.topology.lab_link
     streams = 1 if link is not None and link.rate_gbps <= 10 else request.fabric.tcp_streams
-    seconds = request.options.get("seconds", BANDWIDTH_SECONDS)
+    in_lab = link is not None and not link.emulated
+    seconds = request.options.get("seconds", LAB_BANDWIDTH_SECONDS if in_lab else BANDWIDTH_SECONDS)
     latency_seconds = request.options.get("latency_seconds", LATENCY_SECONDS)
     bandwidth: dict[str, Param] = {
         "seconds": seconds,
