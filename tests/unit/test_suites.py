@@ -44,6 +44,7 @@ def test_the_labs_plan():
         "incast and all to all in a rehearsal: one set of ports, and one of them receives",
         "hours of the long test (tn.hours): no network of the document is trained",
         "tf_cnn_benchmarks (tn.tfcnn): only where the operator has it, by --tf-cnn-benchmarks",
+        "training in turns in a rehearsal: numbers of ranks are those of nodes, one rank of each",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
         "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long",
