@@ -86,6 +86,7 @@ COLUMNS = """
 import gc, resource, sys
 from pathlib import Path
 from toolkit.entry import COLLECTOR
+from toolkit.rundir import write_document
 from validation.columns import Columns
 from validation.frames import read_frames
 from validation.judge import judge
@@ -109,6 +110,8 @@ results = Columns(read_frames(Path(sys.argv[2]))[0][0], run.info.run, run.text).
 last = told(f"columns of {len(results)} results", last)
 verdict = judge(*documents, results)
 last = told("judged", last)
+write_document(run.folder / "verdict.json", verdict)
+last = told("verdict.json written", last)
 told("all", begin)
 bad = [j for c in verdict.criteria if c.id.startswith("gn.") for j in others(c.judgements) if j.verdict == "fail"]
 slow = {j.subject for j in bad}

@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/report.py                          # all three, a table on stdout
     .venv/bin/python benchmarks/report.py --nodes 64 --keep /tmp/run64
+    .venv/bin/python benchmarks/report.py --nodes 1000 --formats html,json --formats pdf
     .venv/bin/python benchmarks/report.py --browser /tmp/run64/report.html
 
 The runs are shaped like real ones: every node has facts, the fabric's pairs, and one result per metric, each with its
@@ -28,16 +29,19 @@ SIZES = ((4, 0), (64, 200), (1000, 10))
 """(nodes, metrics of each node beside the usual suites)."""
 
 PART = """
-import resource, sys, time
+import gc, resource, sys, time
 from pathlib import Path
 begin = time.perf_counter()
+from toolkit.entry import COLLECTOR
+gc.set_threshold(*COLLECTOR)  # as every command does
 from validation.report import write_formats
 for path in write_formats(Path(sys.argv[1]), sys.argv[2].split(",")).paths.values():
     print(path.name, path.stat().st_size)
 used = resource.getrusage(resource.RUSAGE_SELF)
 print("seconds", time.perf_counter() - begin)
 print("cpu", used.ru_utime + used.ru_stime)
-print("peak", used.ru_maxrss * 1024)
+with open("/proc/self/status") as status:  # not ru_maxrss: that of a new process begins with its parent's
+    print("peak", next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:")))
 """
 
 
@@ -77,6 +81,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, help="only this many nodes")
     parser.add_argument("--metrics", type=int, default=200, help="metrics of each node (with --nodes)")
     parser.add_argument("--keep", type=Path, help="make the run there and leave it (with --nodes)")
+    parser.add_argument("--formats", action="append", help="these alone, with commas: made by one process")
     parser.add_argument("--browser", type=Path, metavar="FILE", help="open this report.html in Chromium instead")
     arguments = parser.parse_args()
     if arguments.browser is not None:
@@ -90,11 +95,11 @@ def main() -> None:
             begin = time.perf_counter()
             run = folder if folder.exists() else make_large_run(folder, nodes, metrics)
             print(f"made in {time.perf_counter() - begin:.1f} s", file=sys.stderr)
-            for formats in (*FILES, ",".join(FILES)):
+            for formats in arguments.formats or (*FILES, ",".join(FILES)):
                 load = os.getloadavg()[0]
                 found = measure(run, formats)
                 size = sum(v for k, v in found.items() if k in FILES.values()) / 1e6
-                name = formats if formats in FILES else "all"
+                name = "all" if formats == ",".join(FILES) else formats
                 times = f"{found['seconds']:.1f} | {found['cpu']:.1f}"
                 print(
                     f"| {nodes} nodes x {metrics} metrics | {name} | {times} | {size:.2f} "

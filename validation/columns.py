@@ -1,8 +1,8 @@
 """Results as columns: samples of all results by metric, and results that read their line when more is asked of them.
 
 A result of a fleet is asked for little: whether it was measured, what its machines were denied, the samples of one
-metric. These stand in the columns. Facts, provenance and the order of samples of different metrics are read from the
-line of results.jsonl when somebody asks for them.
+metric, plain facts. These stand in the columns. Other facts, provenance and the order of samples of different metrics
+are read from the line of results.jsonl when somebody asks for them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+from validation.facts import PlainFacts
 from validation.frames import Frame
 from validation.model import Denied, Result
 from validation.model_base import ResultStatus
@@ -45,7 +46,7 @@ def packed(results: Iterable[Result], begin: int, ends: Sequence[int]) -> Frame 
     names: dict[str, int] = {}
     forms: dict[str, int] = {}
     which, states, facts = array("I"), array("B"), array("H")
-    told: dict[str, dict[str, Any]] = {"attempts": {}, "errors": {}, "denied": {}}
+    told: dict[str, dict[str, Any]] = {"attempts": {}, "errors": {}, "denied": {}, "plain": {}}
     for line, result in enumerate(results):
         which.append(names.setdefault(result.measurement, len(names)))
         states.append(_STATES.index(result.status))
@@ -56,6 +57,8 @@ def packed(results: Iterable[Result], begin: int, ends: Sequence[int]) -> Frame 
             told["errors"][str(line)] = result.error
         if result.denied:
             told["denied"][str(line)] = [one.model_dump() for one in result.denied]
+        if result.plain:
+            told["plain"][str(line)] = result.plain
         units: dict[str, str] = {}
         for s in result.samples:
             if units.setdefault(s.metric, s.unit) != s.unit:
@@ -117,6 +120,11 @@ class Columns:
         """The name of the type of a line's facts: `dict` where they are plain."""
         return str(self._said["forms"][self._columns["facts"][line]])
 
+    def plain(self, line: int) -> PlainFacts:
+        """A line's facts where they are plain, else {}."""
+        found: PlainFacts = self._said["plain"].get(str(line), {})
+        return found
+
     def text(self, line: int) -> bytes:
         """A line (from 0) of results.jsonl."""
         return self._text[self.ends[line - 1] if line else self._said["begin"] : self.ends[line]]
@@ -174,6 +182,16 @@ class Stored(Result):
             if name == dict.__name__ or (name != form.__name__ and not form.__subclasses__()):
                 return None
         return super().facts_of(form)
+
+    @property
+    def plain(self) -> PlainFacts:
+        """As of every result, from the columns."""
+        mine = vars(self)
+        if "facts" in mine:
+            return super().plain
+        columns, line = mine["_of"]
+        found: PlainFacts = columns.plain(line)
+        return found
 
     def values(self, metric: str) -> list[float]:
         """As of every result, from the columns: no line has a metric in two units there."""

@@ -239,6 +239,21 @@ def test_facts_of_a_line_are_kept_without_the_rest_of_it():
     assert one.provenance == results_of(PLAN)[0].provenance  # the rest of it is read when it is asked for
 
 
+def test_plain_facts_come_from_the_columns(monkeypatch):
+    """Lines are read for facts of other forms alone: half of those of a fleet were read for a count of link changes."""
+    results = results_of(PLAN)
+    rich = {"carrier_changes": 2, "source": "10.0.0.1", "load": 0.5, "words": ["a"], "of": {"x": 1.0}, "none": None}
+    plain = [at for at, one in enumerate(results) if isinstance(one.facts, dict)]
+    results[plain[0]] = results[plain[0]].model_copy(update={"facts": rich})
+    kept = stored(results, 2)
+    monkeypatch.setattr(Columns, "text", None)
+    assert [one.plain for one in kept] == [one.plain for one in results]
+    assert kept[plain[0]].plain == rich
+    assert any(one.plain for one in results)
+    assert not all(isinstance(one.facts, dict) for one in results)
+    verdict_of(LAB, PLAN, [one for one in stored(results, 1) if one.measurement.startswith(("tcp-", "path-mtu"))])
+
+
 def test_another_number_in_the_columns_is_another_verdict(monkeypatch):
     verdict = fleet(monkeypatch)
     for column in ("value", "low", "high"):
