@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,25 @@ def test_a_server_that_refuses_answers_and_one_that_is_not_there_does_not():
         thread.join()
     assert not node_state.answers("127.0.0.1", port, 0.2)
     assert not node_state.answers("no address", port, 0.2)
+
+
+def test_a_question_or_an_answer_that_is_lost_is_asked_again():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer_the_third():
+            for number in range(3):
+                said, who = server.recvfrom(512)
+                if number == 2:
+                    server.sendto(said[:2] + b"\x81\x80" + bytes(8), who)
+
+        thread = threading.Thread(target=answer_the_third, daemon=True)
+        thread.start()
+        assert node_state.answers("127.0.0.1", server.getsockname()[1], 5, again_s=0.05)
+        thread.join()
+        begun = time.monotonic()
+        assert not node_state.answers("127.0.0.1", server.getsockname()[1], 0.3, again_s=0.1)
+        assert time.monotonic() - begun < 1
 
 
 def test_name_servers_are_those_that_a_resolver_reads(tmp_path: Path):
