@@ -192,15 +192,16 @@ def test_a_server_that_refuses_answers_and_one_that_is_not_there_does_not():
     assert not node_state.answers("no address", port, 0.2)
 
 
-def test_a_question_or_an_answer_that_is_lost_is_asked_again():
+@pytest.mark.parametrize("late", [False, True])
+def test_a_question_that_is_lost_is_asked_again_and_a_late_answer_counts(late: bool):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
         def answer_the_third():
-            for number in range(3):
-                said, who = server.recvfrom(512)
-                if number == 2:
-                    server.sendto(said[:2] + b"\x81\x80" + bytes(8), who)
+            asked = [server.recvfrom(512) for _ in range(3)]
+            said, who = asked[0 if late else 2]
+            assert len({port for _, (_, port) in asked}) == 3
+            server.sendto(said[:2] + b"\x81\x80" + bytes(8), who)
 
         thread = threading.Thread(target=answer_the_third, daemon=True)
         thread.start()

@@ -263,3 +263,10 @@ def test_infiniband_has_no_tcp_bandwidth_to_plan():
     plan = plan_of(lab(), ALL, "ib-edr")
     assert not kinds(plan, "tcp-bandwidth")
     assert kinds(plan, "tcp-latency")
+
+
+def test_copies_of_gpus_are_planned_where_pairs_of_ports_were_left_out_by_name_and_not_by_a_mistake():
+    pairs = ",".join(c.id for c in CRITERIA if c.suite == "transport" and c.scope == "pair")
+    plan = plan_of(lab(emulated_gpus=4), ("preflight", "transport"), options={"without": pairs})
+    assert {m.kind for m in plan.measurements if m.suite == "transport"} >= {"gpu-copies"}
+    assert not kinds(plan, "tcp-bandwidth")

@@ -7,8 +7,10 @@ Linux, Documentation/filesystems/proc.rst (stat), man 5 resolv.conf, RFC 1035 (m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import socket
 import struct
 import time
@@ -20,9 +22,8 @@ from typing import Any
 from validation.probes.tool import run_tool
 
 TIMEOUT_S = 10.0
-ANSWER_S = (
-    5.0  # of a name server: so long resolvers wait themselves (RES_TIMEOUT, resolv.h) before they ask the next one
-)
+# Of a name server: so long resolvers wait themselves before they ask the next one (RES_TIMEOUT, resolv.h).
+ANSWER_S = 5.0
 AGAIN_S = 1.0  # a datagram may be lost, and a forwarder may have to ask others first
 DNS_PORT = 53
 MOST_SERVERS = 3  # more than these no resolver reads (MAXNS, resolv.h)
@@ -61,28 +62,28 @@ def servers(text: str) -> list[str]:
 def answers(server: str, port: int = DNS_PORT, limit_s: float = ANSWER_S, again_s: float = AGAIN_S) -> bool:
     """Whether anything comes back of a question for the root's name servers: a refusal is an answer.
 
-    Asked once more every `again_s` until `limit_s` is over.
+    Asked once more every `again_s`, from another port as resolvers do, until `limit_s` is over; a late answer counts.
     """
     number = os.getpid() & 0xFFFF
     asked = struct.pack(">HHHHHH", number, 0x0100, 1, 0, 0, 0) + b"\0" + struct.pack(">HH", 2, 1)
     address, _, zone = server.partition("%")
     end = time.monotonic() + limit_s
-    try:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        to: Any = (address, port, 0, socket.if_nametoindex(zone) if zone else 0) if ":" in address else (address, port)
-        with socket.socket(family, socket.SOCK_DGRAM) as talk:
-            talk.connect(to)
+    with contextlib.ExitStack() as opened:
+        talks: list[socket.socket] = []
+        try:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            index = socket.if_nametoindex(zone) if zone else 0
+            to: Any = (address, port, 0, index) if ":" in address else (address, port)
             while (left_s := end - time.monotonic()) > 0:
-                talk.settimeout(min(again_s, left_s))
-                try:
-                    talk.send(asked)
+                talks.append(opened.enter_context(socket.socket(family, socket.SOCK_DGRAM)))
+                talks[-1].connect(to)
+                talks[-1].send(asked)
+                for talk in select.select(talks, [], [], min(again_s, left_s))[0]:
                     said = talk.recv(4096)
-                except socket.timeout:  # noqa: UP041 - of Python 3.9, where it is not TimeoutError
-                    continue
-                if len(said) >= 12 and said[:2] == asked[:2]:
-                    return True
-    except OSError:
-        return False
+                    if len(said) >= 12 and said[:2] == asked[:2]:
+                        return True
+        except OSError:  # also ConnectionRefusedError: nobody listens there
+            return False
     return False
 
 

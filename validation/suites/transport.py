@@ -69,7 +69,8 @@ def plan(request: Request) -> Part:
     rdma.plan(request, part)
     if part.rounds:
         switch.plan(request, part)
-    if part.rounds or sum(bool(node.ports) for node in request.topology.nodes) < 2:
+    pairs = any(criterion.suite == "transport" and criterion.scope == "pair" for criterion in request.criteria)
+    if part.rounds or not pairs or sum(bool(node.ports) for node in request.topology.nodes) < 2:
         _gpu_copies(request, part)  # else the inventory has a mistake, which these would hide
         _after_copies(request, part)
     return part
