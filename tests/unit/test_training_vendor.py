@@ -20,7 +20,7 @@ from validation.fabric import load_fabric
 from validation.facts import TrainingFacts, TurnsFacts
 from validation.judge import judge
 from validation.kinds import job_for, parse
-from validation.model import Measurement, Result
+from validation.model import Measurement, Result, VerdictDoc
 from validation.probes import collectives, tf_cnn_benchmarks, training_long, training_short, training_turns
 from validation.probes.asked import make
 from validation.probes.collectives_rank import launched
@@ -224,11 +224,39 @@ def test_mpirun_is_not_measured_and_torchrun_is(alone: bool) -> None:
     found = judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results)
     twin = criterion(found, "tn.twin")
     assert (twin.verdict, twin.reason_code) == (
-        ("not-measured", "missing-metric") if alone else ("not-applicable", "reported")
+        ("not-applicable", "not-applicable") if alone else ("not-applicable", "reported")
     )
     assert (f"2x1: {REASON}, so torchrun launched it" in twin.reason) is alone
     for id_ in ("tn.short", "tn.turns", "tn.outup"):
         assert any(j.value is not None for j in criterion(found, id_).judgements), id_
+
+
+def with_suite_training(mixed: bool = False) -> VerdictDoc:
+    """A run of suite training in an image without mpirun; `mixed`: mpirun launched a part of the jobs all the same."""
+    topology, plan = lab(), plan_of(lab(), ("training",))
+
+    def one(m: Measurement) -> Result | None:
+        alone, other = outcome(m, True), outcome(m, False)
+        if not mixed or alone is None or other is None or not isinstance(alone.facts, TurnsFacts):
+            return alone
+        assert isinstance(other.facts, TurnsFacts)
+        half = len(other.facts.turns) // 2
+        turns = (*other.facts.turns[:half], *alone.facts.turns[half:])
+        return alone.model_copy(update={"facts": alone.facts.model_copy(update={"turns": turns})})
+
+    results = real_results(plan, spoil=one)
+    return judge(run_info(topology, plan), topology, plan, load_fabric("tcp10"), CRITERIA, results)
+
+
+def test_a_site_with_such_an_image_can_be_accepted() -> None:
+    assert with_suite_training().outcome == "passed"
+
+
+def test_an_image_without_mpirun_for_a_part_of_the_jobs_leaves_the_run_incomplete() -> None:
+    found = with_suite_training(mixed=True)
+    twin = criterion(found, "tn.twin")
+    assert (twin.verdict, twin.reason_code) == ("not-measured", "missing-metric")
+    assert found.outcome == "incomplete"
 
 
 @pytest.mark.parametrize("alone", [True, False])

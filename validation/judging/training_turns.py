@@ -143,14 +143,21 @@ def judge_worlds(case: Case, criterion: Criterion) -> list[Judgement]:
 
 
 def judge_twin(case: Case, criterion: Criterion) -> list[Judgement]:
-    """torchrun and torch's own all-reduce over mpirun and what the image has with it, on all nodes; of an image without
-    mpirun not measured.
+    """torchrun and torch's own all-reduce over mpirun and what the image has with it, on all nodes.
+
+    Not applicable to an image without mpirun: a site may choose one, and would else never be accepted.
     """
     found = []
     for job in case.serving(criterion):
         whole = [way for way in names(job, "ways") if LAYOUT.fullmatch(way)][-1]
         subject, ways = _subject(job, "torchrun beside mpirun"), ("torchrun", whole)
-        found.append(_ratio(case, criterion, job, subject, ways, (_proved, _by_mpirun)))
+        facts = _facts(case, criterion, job, subject)
+        mine = [] if isinstance(facts, Judgement) else [turn for each in facts for turn in each.of(whole)]
+        if mine and all(turn.launcher == "torchrun" for turn in mine):
+            why = f"{whole}: {NO_MPIRUN}, so torchrun launched it"
+            found.append(judgement(criterion, subject, "not-applicable", "not-applicable", why, [job.id]))
+        else:
+            found.append(_ratio(case, criterion, job, subject, ways, (_proved, _by_mpirun)))
     return found
 
 
