@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import NODES, Lab, toolkit, validation_of
+from conftest import Lab, toolkit, validation_of
 
-from tests.support.lease_lab import json_in, on_each, run_as, shell, until
+from tests.support.lease_lab import json_in, run_as, shell, until
 from tests.support.signing_case import allow, make_key
 from tests.support.traces import traces
 
 pytestmark = pytest.mark.rest
 NAME = "joins"
-USERS = "for who in alice:2001 bob:2002; do useradd -m -u ${who#*:} ${who%:*} || exit; done"
 PROGRAMS = 20
 #: On client1: programs of two users, each with a seventh of a GPU of gpu2, which copy and verify until /tmp/stop is
 #: there. One whose lease is lost ends with another code than 0.
@@ -68,7 +67,6 @@ class Site:
         up = toolkit("lab", "up", "--name", NAME, "--add", name, "--inventory", self.lab.inventory)
         assert up.returncode == 0, up.stderr
         assert f"next: toolkit node add {name} -i {self.lab.inventory}" in up.stderr
-        shell(self.lab, name, USERS)
 
     def gone(self, name: str) -> None:
         """A node of the lab less."""
@@ -92,7 +90,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         lab = Lab(NAME, folder / "inventory")
         done = toolkit("deploy", "-i", lab.inventory, timeout_s=3600)
         assert done.returncode == 0, f"{done.stdout[-6000:]}{done.stderr[-6000:]}"
-        on_each(lab, NODES, USERS)
         suites = [word for suite in ("preflight", "as-built", "transport") for word in ("--suite", suite)]
         accepted = validation_of(lab.inventory, folder / "runs", "--fabric", "tcp10", *suites, "--format", "html")
         assert accepted.exit_code == 0, accepted.stderr

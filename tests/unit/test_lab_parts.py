@@ -5,18 +5,20 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from toolkit.errors import LabError
-from toolkit.lab import host, inventory, network
+from toolkit.lab import host, image, inventory, network
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
 from toolkit.lab.sh import run
 from toolkit.lab.sources import RELEASES, Release, distribution_sources, os_key, release_for, served, sources_for
 from toolkit.lab.spec import counted_rate_bps, lab_dir, make_spec, node_groups
+from toolkit.pool_policy import check_pool
 
 DEB822 = """Types: deb deb-src
 # a remark inside the stanza
@@ -201,6 +203,40 @@ def test_inventory_declares_the_emulated_gpus_that_the_lab_truly_has(engine: dic
     groups = inventory.inventory_document(make_spec("x", 0, 4, 1.0), *places, engine)["all"]["children"]
     assert groups["gpu_servers"]["hosts"]["gpu1"].get("elastic_ai_emulated_gpus") == gpus
     assert all("elastic_ai_emulated_gpus" not in host for host in groups["clients"]["hosts"].values())
+
+
+def test_who_leases_in_a_lab_takes_nothing_back_unless_asked_for():
+    """The policy is one as any site has, of users whom every node has; where nobody leases there is none."""
+    places = (Path("/k"), Path("/h"), Served(Path("/v"), ("cuda",), Path("/v/key.asc"), "AB12"), Path("/keys"))
+    named = {"remoting_engine_artifact": "/a", "remoting_engine_sha256": "b"}
+
+    def policy(count: int, engine: dict[str, str] | None) -> Any:
+        return inventory.inventory_document(make_spec("x", 0, count, 1.0), *places, engine)["all"]["vars"].get(
+            "slurm_pool"
+        )
+
+    assert policy(2, named) is None
+    assert policy(4, None) is None
+    pool = check_pool(policy(4, named))
+    for user in image.USERS:
+        first = next(name for name, users in pool.users.items() if user in users.users)
+        assert pool.users[first].preempts == ()
+    (urgent,) = (users for users in pool.users.values() if users.preempts)
+    assert set(urgent.users) == {*image.USERS}
+    assert pool.preemption.grace_s >= 60  # the servers look at their leases every half minute
+
+
+def test_every_node_has_the_lab_s_users_with_the_same_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "etc/ssh").mkdir(parents=True)
+    (tmp_path / "usr/sbin").mkdir(parents=True)
+    (tmp_path / "usr/sbin/sshd").touch()
+    ran: list[list[str]] = []
+    monkeypatch.setattr(image, "run", ran.append)
+    monkeypatch.setattr(image, "CA_FOLDER", tmp_path / "none")
+    image._customise(tmp_path, "")
+    added = {words[-1]: words[words.index("--uid") + 1] for words in ran if "useradd" in words}
+    assert added == {user: str(number) for user, number in image.USERS.items()}
+    assert all(words[:2] == ["chroot", str(tmp_path)] for words in ran)
 
 
 def test_a_lab_of_another_release_of_the_toolkit_can_be_read(tmp_path, monkeypatch):

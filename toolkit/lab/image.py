@@ -37,6 +37,8 @@ FILES = {
     "lab-dpkg-deb": ("usr/local/bin/dpkg-deb", 0o755),
     "lab-cgroup-rw.service": ("etc/systemd/system/lab-cgroup-rw.service", 0o644),
 }
+#: Ordinary users, with the same number on every node, as a pool wants it; part of the cache key, too.
+USERS = {"alice": 2001, "bob": 2002}
 CA_FOLDER = Path("/usr/local/share/ca-certificates")
 
 
@@ -53,7 +55,7 @@ def base_image(release: Release, say: Callable[[str], None]) -> Path:
     base, shown = release.base, _guise(release, say)
     codename, packages = base.codename, ",".join([PACKAGES, *(shown.system.packages if shown else ())])
     sources = sources_for(base)
-    recipe = "\n".join([codename, packages, sources, apt_proxies(), *(_lab_file(f) for f in FILES)])
+    recipe = "\n".join([codename, packages, sources, apt_proxies(), *(_lab_file(f) for f in FILES), str(USERS)])
     recipe += f"\n{shown.recipe}" if shown else ""
     key = f"{codename}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
     key = f"{os_key(release.title)}-over-{key}" if shown else key
@@ -106,6 +108,8 @@ def _customise(root: Path, sources: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(_lab_file(name))
         path.chmod(mode)
+    for user, number in USERS.items():
+        run(["chroot", str(root), "useradd", "--create-home", "--uid", str(number), "--shell", "/bin/bash", user])
     wants = root / "etc/systemd/system/sysinit.target.wants"
     wants.mkdir(parents=True, exist_ok=True)
     (wants / "lab-cgroup-rw.service").symlink_to("/etc/systemd/system/lab-cgroup-rw.service")

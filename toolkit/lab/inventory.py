@@ -12,6 +12,7 @@ import yaml
 from toolkit.lab.debrepo import Served
 from toolkit.lab.devices import GPU_COUNT, Emulation
 from toolkit.lab.host import give_to_caller
+from toolkit.lab.image import USERS
 from toolkit.lab.nodes import host_public_key
 from toolkit.lab.sources import os_key
 from toolkit.lab.spec import FABRIC_MTU, VENDOR_HOST, LabSpec, NodeSpec
@@ -24,6 +25,15 @@ RTT_MAX_US = 2000.0
 SLOTS = 2
 #: A lab GPU server's emulated GPUs as the scheduler knows them, as in the reference architecture's machine.
 POOL_GPUS = {"count": GPU_COUNT, "type": "v100"}
+#: Who leases, as on a site where one class of users may take GPUs back from another (docs/pool.md). A lease is of the
+#: first class that has its user, and takes nothing back, unless its user asks for `urgent`.
+POOL: dict[str, Any] = {
+    "users": {
+        "everyday": {"groups": ["users"], "users": [*USERS]},
+        "urgent": {"users": [*USERS], "priority": 100, "preempts": ["everyday"]},
+    },
+    "preemption": {"after_minutes": 0, "grace_s": 90},
+}
 #: The machine type of qemu's q35, as its firmware reports it to the guest (DMI product name).
 VM_MODEL = "Standard PC (Q35 + ICH9, 2009)"
 RUNC = "/usr/local/libexec/elastic-ai-lab/runc"
@@ -88,6 +98,8 @@ def inventory_document(
         common |= {"ansible_python_interpreter": f"/{PLATFORM_PYTHON}"} if system.python else {}
         common["horovod_state"] = "absent"  # the training image is bootstrapped on Debian alone
     common |= engine or {}
+    if engine and any(n.group == "clients" for n in spec.nodes):
+        common["slurm_pool"] = POOL
     groups: dict[str, Any] = {g: {"hosts": {}} for g in ("heads", "clients", "gpu_servers")}
     for node in spec.nodes:
         groups[node.group]["hosts"][node.name] = _host_vars(spec, node, bool(engine))
