@@ -13,7 +13,7 @@ from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, parse_results, read_source, results_text
-from validation.model import Plan, Result, RunInfo, Topology
+from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile, load_profile
 from validation.reference import Reference, load_reference, reference_files
 from validation.suites import SUITES
@@ -105,6 +105,11 @@ class RunFiles:
         if not names:
             raise ConfigError(f"{self.folder / REFERENCE}: no files of claims (*.yml) here; restore them from a copy")
         return load_reference([self.source(f"{REFERENCE}/{name}") for name in names])
+
+    @cached_property
+    def verdict(self) -> VerdictDoc:
+        """verdict.json, which nothing that judges the run reads."""
+        return load_json(self.folder / VERDICT, VerdictDoc)
 
     @cached_property
     def _recorded(self) -> tuple[list[Result], str | None]:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.signing_case import NEEDS_SSH, allow, make_key, reported_run, sign, signed_bundle
-from validation.load import ConfigError
+from validation.load import ConfigError, load_json
+from validation.model import VerdictDoc
 from validation.signing import MANIFEST, is_signed, ssh
-from validation.signing.manifest import compare, make_manifest, parse_manifest, read_manifest
-from validation.signing.sign import sign_run
+from validation.signing.manifest import compare, entries, make_manifest, parse_manifest, read_manifest
+from validation.signing.sign import check_data, sign_run
 from validation.signing.statement import NAMESPACES, WORDS, Statement, read_statement, signer
 from validation.signing.verify import verify
 
@@ -365,3 +366,51 @@ def test_the_manifest_leaves_out_what_is_no_part_of_a_run(tmp_path):
     (tmp_path / "new\nline").write_text("1")
     with pytest.raises(ConfigError, match="unusable name"):
         make_manifest(tmp_path)
+
+
+def test_signing_and_verifying_read_the_verdict_once_for_all_that_is_made_again(run, monkeypatch):
+    """Of a fleet it is tens of MB: what is judged and reported again asks for the same one."""
+    asked = []
+
+    def counted(source, model, *more):
+        asked.append(model)
+        return load_json(source, model, *more)
+
+    for module in ("runfiles", "signing.sign", "signing.verify"):
+        monkeypatch.setattr(f"validation.{module}.load_json", counted)
+    check_data(run)
+    assert asked.count(VerdictDoc) == 1
+    asked.clear()
+    assert verify(run).good
+    assert asked.count(VerdictDoc) == 2  # what it says of itself, and what follows from the data
+
+
+def test_the_manifest_names_everything_that_is_no_ordinary_file(tmp_path):
+    for name in (
+        "raw/a/x",
+        "raw/signatures/s",
+        f"raw/{MANIFEST}",
+        "signatures/01",
+        MANIFEST,
+        "ab",
+        "a.b",
+        ".a",
+        ".d/x",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    ordinary = ["a.b", "ab", f"raw/{MANIFEST}", "raw/a/x", "raw/signatures/s"]
+    assert list(entries(tmp_path)) == [(name, True) for name in ordinary]
+    (tmp_path / "to").symlink_to("ab")
+    (tmp_path / "folder").symlink_to("raw")
+    (tmp_path / "raw" / "round").symlink_to("..")
+    (tmp_path / "raw" / "nowhere").symlink_to("nothing")
+    os.mkfifo(tmp_path / "raw" / "pipe")
+    (tmp_path / "two\nlines").write_text("")
+    (tmp_path / "back\\slash").write_text("")
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/raw/\xff")).write_text("")
+    odd = {"to", "folder", "raw/round", "raw/nowhere", "raw/pipe", "two\nlines", "back\\slash", "raw/\udcff"}
+    assert {name for name, good in entries(tmp_path) if not good} == odd
+    assert [name for name, good in entries(tmp_path) if good] == ordinary
+    with pytest.raises(ConfigError, match="cannot be read"):
+        list(entries(tmp_path / "nothing"))

@@ -20,7 +20,7 @@ from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.judging.case import last_results, virtual_facts
-from validation.load import ConfigError, load_json
+from validation.load import ConfigError
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
 from validation.reference import Reference, packaged
@@ -80,7 +80,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
     reference = run.reference if (run_dir / REFERENCE).is_dir() else packaged()
     criteria = run.criteria if (run_dir / CRITERIA).is_dir() else load_criteria()
     verdict_path, results_path = run_dir / VERDICT, run_dir / RESULTS
-    verdict = load_json(verdict_path, VerdictDoc) if verdict_path.exists() else None
+    verdict = run.verdict if verdict_path.exists() else None
     if verdict is not None and not results_path.exists():
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
     results = run.results

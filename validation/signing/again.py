@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import ConfigError, load_json
+from validation.load import ConfigError
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files
 from validation.report.documents import read_run
 from validation.report.formats import FILES, make
-from validation.runfiles import VERDICT, RunFiles
+from validation.runfiles import RunFiles
 
 _MEASUREMENTS_WITH_PDF = 300
 
@@ -29,8 +29,7 @@ class Again:
 def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
     """verdict.json, and one line where judging the run's files again gives another verdict."""
     run = RunFiles.of(run)
-    path = run.folder / VERDICT
-    stands = load_json(path, VerdictDoc)
+    stands = run.verdict
     fresh = judge_files(run)
     if fresh == stands:
         return stands, None

@@ -16,7 +16,8 @@ from pathlib import Path
 from validation.load import ConfigError
 from validation.signing import MANIFEST, SIGNATURES
 
-_LINE = re.compile(r"([0-9a-f]{64})  ([^\x00-\x1f\x7f\\]+)")
+_NAME = re.compile(r"[^\x00-\x1f\x7f\\]+")
+_LINE = re.compile(rf"([0-9a-f]{{64}})  ({_NAME.pattern})")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -46,20 +47,31 @@ def entries(run_dir: Path) -> Iterator[tuple[str, bool]]:
 
     Links, devices and names with control characters or a backslash are not ordinary. Links are not followed.
     """
-    for folder, folders, files in os.walk(run_dir, onerror=_stop):
-        base = Path(folder)
-        links = [name for name in folders if (base / name).is_symlink()]
-        top = base == run_dir
-        folders[:] = sorted(n for n in folders if not n.startswith(".") and n not in links)
-        if top and SIGNATURES in folders:
-            folders.remove(SIGNATURES)
-        for name in sorted([*files, *links]):
-            if name.startswith(".") or (top and name == MANIFEST):
-                continue
-            path = base / name
-            relative = path.relative_to(run_dir).as_posix()
-            ordinary = path.is_file() and not path.is_symlink() and bool(_LINE.fullmatch(f"{'0' * 64}  {relative}"))
-            yield relative, ordinary and _is_text(relative)
+    yield from _below(str(run_dir), "")
+
+
+def _below(folder: str, before: str) -> Iterator[tuple[str, bool]]:
+    """The files of a folder, then those of its folders; `before` is its name in the run, with `/`.
+
+    Paths are words here: as objects they took a fifth of the time in which a fleet's run is verified.
+    """
+    try:
+        with os.scandir(folder) as found:
+            things = sorted((thing for thing in found if not thing.name.startswith(".")), key=lambda thing: thing.name)
+    except OSError as fault:
+        raise ConfigError(
+            f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who may read the run"
+        ) from None
+    folders = []
+    for thing in things:
+        name = before + thing.name
+        if thing.is_dir(follow_symlinks=False):
+            if name != SIGNATURES:
+                folders.append(thing)
+        elif name != MANIFEST:
+            yield name, thing.is_file(follow_symlinks=False) and _NAME.fullmatch(name) is not None and _is_text(name)
+    for one in folders:
+        yield from _below(one.path, f"{before}{one.name}/")
 
 
 def _is_text(name: str) -> bool:
@@ -70,15 +82,11 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _stop(fault: OSError) -> None:
-    raise ConfigError(f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who may read the run")
-
-
-def file_sha256(path: Path) -> str:
+def file_sha256(path: Path | str) -> str:
     """The SHA-256 of a file in hexadecimal digits; ConfigError where it cannot be read."""
     digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - of hundreds of thousands
             while block := file.read(_BLOCK_BYTES):
                 digest.update(block)
     except OSError as fault:
@@ -94,7 +102,8 @@ def make_manifest(run_dir: Path) -> str:
             raise ConfigError(
                 f"{run_dir / name!s}: is a link, a device, or has an unusable name; take it out of the run"
             )
-        lines.append(f"{file_sha256(run_dir / name)}  {name}\n")
+        sha256 = file_sha256(f"{run_dir}/{name}")
+        lines.append(f"{sha256}  {name}\n")
     return "".join(sorted(lines, key=lambda line: line[66:]))
 
 
@@ -128,7 +137,7 @@ def compare(run_dir: Path, listed: dict[str, str]) -> Difference:
     found = dict(entries(run_dir))
     ordinary = {name for name, good in found.items() if good}
     return Difference(
-        changed=tuple(n for n in sorted(listed) if n in ordinary and file_sha256(run_dir / n) != listed[n]),
+        changed=tuple(n for n in sorted(listed) if n in ordinary and file_sha256(f"{run_dir}/{n}") != listed[n]),
         missing=tuple(n for n in sorted(listed) if n not in ordinary),
         added=tuple(n for n in sorted(found) if n not in listed or n not in ordinary),
     )
