@@ -9,3 +9,4 @@ class ActionModule(Reads):
     """Asks in the short way where it can."""
 
     MODULE = "node_state"
+    NEEDS = ("container",)

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims
 
 DOCUMENTATION = r"""
@@ -128,11 +129,16 @@ def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str
     return {"running": running, "claims": read_claims(links), "networkmanager": device_states(said)}
 
 
-def read_headers(module: AnsibleModule) -> str:
-    """Whether modules can be built for the running kernel, from what is here and from package lists already fetched."""
+def read_headers(module: AnsibleModule, in_container: bool) -> str:
+    """Whether modules can be built for the running kernel, from what is here and from package lists already fetched.
+
+    In a container, which has its host's kernel, nobody builds any: what it could fetch is not looked up (seconds of apt).
+    """
     kernel = platform.release()
     if (Path("/lib/modules") / kernel / "build" / "Makefile").exists():
         return "present"
+    if in_container:
+        return "unknown"
     if shutil.which("apt-cache"):
         if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
             return "unknown"
@@ -246,7 +252,7 @@ def main() -> None:
         drivers=read_drivers(Path(module.params["sysfs_root"])),
         links_error=links_error,
         network=read_network(module, links),
-        headers=read_headers(module),
+        headers=read_headers(module, read_container()),
         secure_boot=read_secure_boot(Path(module.params["sysfs_root"])),
         mok_enrolled=read_mok_enrolled(module),
         sqv=Path("/usr/bin/sqv").exists(),

@@ -18,6 +18,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
+
 DOCUMENTATION = r"""
 module: node_state
 short_description: Read packages, units, files, links, kernel and hardware of a node in one go
@@ -268,11 +270,6 @@ def read_kernels(root: Path = Path("/")) -> list[str]:
     trees = {path.parent.name for path in root.glob("lib/modules/*/modules.dep")}
     images = {path.name.removeprefix("vmlinuz-") for path in root.glob("boot/vmlinuz-*")}
     return sorted(trees | images, key=release_key, reverse=True)
-
-
-def read_container() -> bool:
-    """Whether this node is a container, as its init or its engine has marked it."""
-    return any(Path(mark).exists() for mark in ("/run/systemd/container", "/run/.containerenv", "/.dockerenv"))
 
 
 def read_modules(module: AnsibleModule, names: list[str], sysfs: Path, kernel: str) -> dict[str, dict[str, Any]]:

@@ -52,18 +52,32 @@ def test_the_program_answers_as_the_module_does(tmp_path: Path) -> None:
     }  # fmt: skip
     module = node_modules.run("node_state", asked)
     module.pop("invocation")
-    assert answered("node_state", asked) == module
+    assert answered("node_state", asked, "container") == module
     assert module["contents"][f"{tmp_path}/one.conf"] == "ä\n"
 
 
 def test_the_program_observes_as_preflight_does() -> None:
     asked = {"controller_time_s": 1.5, "disk_paths": ["/"]}
-    module, found = node_modules.run("node_preflight", asked), answered("node_preflight", asked, "network")
+    module, found = node_modules.run("node_preflight", asked), answered("node_preflight", asked, "container", "network")
     for answer in (module, found):
         assert answer.pop("node_time_s") == pytest.approx(answer.pop("offset_at_most_s") + 1.5, abs=0.01)
         answer["disks"]["/"].pop("free_mib")  # it changes meanwhile
     module.pop("invocation")
     assert found == module
+
+
+def test_a_container_is_not_asked_for_headers_of_its_hosts_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    preflight = node_modules.load("plugins/modules/node_preflight.py")
+    monkeypatch.setattr(preflight.platform, "release", lambda: "0.0.0-of-no-machine")
+    asked: list[list[str]] = []
+
+    class Module:
+        def run_command(self, words: list[str]) -> tuple[int, str, str]:
+            asked.append(words)
+            return 0, "", ""
+
+    assert preflight.read_headers(Module(), in_container=True) == "unknown"
+    assert asked == []
 
 
 def test_what_installs_is_only_asked_so_in_check_mode(tmp_path: Path) -> None:
@@ -155,6 +169,13 @@ def test_what_a_role_owns_is_removed_by_the_module_and_then_only_looked_for(tmp_
     assert (counts["ok"], counts["changed"], modules(said)) == (1, 0, [])
 
 
+def test_an_answer_ends_the_program(capsys: pytest.CaptureFixture[str]) -> None:
+    reader = node_modules.load("plugins/module_utils/reading.py").Reader({}, supports_check_mode=True)
+    with pytest.raises(SystemExit):
+        reader.exit_json(changed=False)
+    assert json.loads(capsys.readouterr().out) == {"changed": False}
+
+
 def test_a_look_never_writes(tmp_path: Path) -> None:
     assert answered("managed_files", entries(tmp_path), "files")["changed"]
     assert list(tmp_path.iterdir()) == []
@@ -172,7 +193,7 @@ def test_a_look_never_writes(tmp_path: Path) -> None:
     ],
 )
 def test_what_ansible_would_convert_or_refuse_is_left_to_the_module(arguments: dict[str, Any]) -> None:
-    assert "Unusual" in answered("node_state", arguments)["refused"]
+    assert "Unusual" in answered("node_state", arguments, "container")["refused"]
 
 
 @pytest.mark.parametrize("entry", [{"mode": 644}, {"colour": "blue"}, {"state": "there"}, {"content": None}])
