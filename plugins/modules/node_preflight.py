@@ -132,7 +132,7 @@ def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str
 def read_headers(module: AnsibleModule, in_container: bool) -> str:
     """Whether modules can be built for the running kernel, from what is here and from package lists already fetched.
 
-    In a container, which has its host's kernel, nobody builds any: what it could fetch is not looked up (seconds of apt).
+    In a container, which has its host's kernel, nobody builds any: what it could fetch is not looked up.
     """
     kernel = platform.release()
     if (Path("/lib/modules") / kernel / "build" / "Makefile").exists():
