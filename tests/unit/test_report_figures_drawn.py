@@ -366,6 +366,31 @@ def test_ratios_show_interval_bound_failure_and_the_published(everything: RunDoc
     assert "roce100: 5 % or less below native | 0.9500" in cells(figure)
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (("not-applicable", "reported"), "reported"),
+        (("not-measured", "virtual"), "measured, not judged"),
+        (("not-measured", "too-noisy"), "measured, not judged"),
+        (("fail", "outside-bounds"), "fail"),
+        (("waived", "waived"), "waived"),
+    ],
+)
+def test_a_ratio_that_is_shown_is_not_said_to_be_not_measured(
+    everything: RunDocuments, said: tuple[str, str], shown: str
+) -> None:
+    verdict = verdict_of(everything)
+    mine = next(c for c in verdict.criteria if c.id == "rm.ratio")
+    changed = dict(zip(("verdict", "reason_code"), said, strict=True))
+    judgements = tuple(j.model_copy(update=changed) for j in mine.judgements)
+    others = tuple(
+        c.model_copy(update={"judgements": judgements}) if c.id == "rm.ratio" else c for c in verdict.criteria
+    )
+    found = remoting_figures(everything, verdict.model_copy(update={"criteria": others}))
+    rows = next(f.table for f in found if f.id == "rm-ratio").rows  # type: ignore[union-attr]
+    assert {row[3] for row in rows if row[4] == "this run"} == {shown}
+
+
 def both_ways(batch_32: float = 0.9, **how: Any) -> tuple[Measurement, Result]:
     params = {**TRAIN, "server": "gpu1"}
     m = measurement("remoting-train", "client1.gpu1", ("client1", "gpu1"), params=params)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from validation.criterion import Criterion
 from validation.facts import CopyFacts, FractionFacts
 from validation.kinds.record import names
-from validation.model import CriterionVerdict, Endpoint, Measurement, VerdictDoc
+from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement, VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
@@ -196,6 +196,13 @@ def _stacks(bars: list[tuple[str, list[float], float]]) -> Markup:
     return frame("fractions-chart", "Fractions of a GPU's memory", description, width, y + 16, body)
 
 
+def _judged(judgement: Judgement) -> str:
+    """What became of a figure that is there: a table that shows it does not say that it was not measured."""
+    if judgement.reason_code == "reported":
+        return "reported"
+    return "measured, not judged" if judgement.verdict == "not-measured" else judgement.verdict
+
+
 def _ratios(
     documents: RunDocuments,
     criterion: CriterionVerdict,
@@ -207,7 +214,7 @@ def _ratios(
     demanded = entry.bound.said(documents.fabric) if entry else ""
     judged = [(j, j.value) for j in criterion.judgements if j.value is not None]
     rows: list[tuple[str, ...]] = [
-        (j.subject, number(v), interval(j.low, j.high) or NONE, j.verdict, "this run") for j, v in judged
+        (j.subject, number(v), interval(j.low, j.high) or NONE, _judged(j), "this run") for j, v in judged
     ]
     rows += [(case, number(value), NONE, "published, not judged", source) for case, value, source in published]
     table = (
