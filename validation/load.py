@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from validation.errors import ConfigError as ConfigError
 from validation.model import Result
-from validation.model_base import Model, explain
+from validation.model_base import Model, explain, lighten
 from validation.yaml_text import fault_of, parse_yaml, yaml_tree
 
 T = TypeVar("T", bound=BaseModel)
@@ -192,6 +192,7 @@ def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str |
             raise ConfigError(f"{path}:{number}: duplicate key: {repeated}; {_RESTORE}")
         if result.run != run:
             raise ConfigError(f"{path}:{number}: run: is {result.run!r}, but this run is {run!r}; {_RESTORE}")
+        lighten((result, result.provenance, *result.samples, *result.provenance.raw))
         results.append(result)
     if unfinished:
         # without its newline the line was never acknowledged, even where it happens to parse

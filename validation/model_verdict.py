@@ -9,8 +9,8 @@ from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from validation.model_alike import Alike, Columned, Served, packed, unpacked
-from validation.model_base import Model, ReasonCode, SignOff, VerdictName
-from validation.model_judgement import Judgement, Judgements, Subject
+from validation.model_base import Model, ReasonCode, SignOff, VerdictName, lighten
+from validation.model_judgement import Judgement, Judgements, Subject, others
 
 
 class LeftOut(Model):
@@ -174,6 +174,8 @@ class VerdictDoc(Model):
     def _told(self) -> VerdictDoc:
         things = [table.things() for table in self.served]
         for criterion in self.criteria:
+            for j in others(criterion.judgements):
+                lighten((j, j.about, *j.about.ends))
             if criterion.passed is not None:
                 whole = unpacked(criterion.id, criterion.passed, things, criterion.judgements)
                 vars(criterion).update(judgements=whole, passed=None)

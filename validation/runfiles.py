@@ -14,6 +14,7 @@ from validation.criterion import Criterion
 from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, parse_results, read_source, results_text
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
+from validation.model_base import lighten
 from validation.profile import Profile, load_profile
 from validation.reference import Reference, load_reference, reference_files
 from validation.suites import SUITES
@@ -71,6 +72,8 @@ class RunFiles:
         """plan.json. Its text is not kept: a fleet's is as large as all else that is known of the run."""
         source = self.source(PLAN)
         plan = load_json(source, Plan, self.known)
+        for m in plan.measurements:
+            lighten((m, *m.endpoints))
         self._sha256[PLAN] = source.sha256
         del self._read[PLAN]
         return plan
