@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -37,7 +36,7 @@ _MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which
 NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
 
 # Run last, in this order: what measures, with nothing beside it any more, and what takes away what the others need.
-LAST = ("test_rehearsal.py", "test_teardown.py")
+LAST = ("test_drill_lab.py", "test_rehearsal.py", "test_teardown.py")
 BESIDE_LIMIT_S = 1800
 
 RECORD_CHANGES = {
@@ -205,12 +204,6 @@ def clean(provisioned: Provisioned, tmp_path_factory: pytest.TempPathFactory) ->
     suites = [word for suite in (*DEFAULT, "as-built") for word in ("--suite", suite)]
     runs = tmp_path_factory.mktemp("clean")
     return validation_of(provisioned.lab.inventory, runs, "--fabric", "tcp10", *suites, "--format", "html")
-
-
-@pytest.fixture
-def validate(provisioned: Provisioned, tmp_path: Path):
-    """A function that validates the lab and returns the verdict."""
-    return functools.partial(validation_of, provisioned.lab.inventory, tmp_path / "runs")
 
 
 @pytest.fixture(scope="module")

@@ -134,20 +134,6 @@ def test_rdma_fabric_is_refused_by_name_before_anything_runs(provisioned: Provis
     assert not (tmp_path / "runs").exists()
 
 
-def test_one_slow_link_fails_and_is_the_only_one_named(validate, provisioned: Provisioned):
-    lab = provisioned.lab
-    toolkit("lab", "fault", "set", "--name", lab.name, "gpu2", "slow-link")
-    try:
-        run = validate("--fabric", "tcp10", "--suite", "transport", "--format", "none")
-    finally:
-        toolkit("lab", "fault", "clear", "--name", lab.name, "gpu2")
-    assert run.exit_code == 1, run.stderr
-    assert criterion(run.verdict, "tr.tcpbw")["verdict"] == "fail"
-    assert [f["about"]["ends"][0]["node"] for f in run.verdict["findings"]] == ["gpu2"]
-    failed = [c["id"] for c in run.verdict["criteria"] if c["verdict"] == "fail"]
-    assert failed == ["tr.tcpbw"]
-
-
 @pytest.mark.rest
 def test_killed_validation_resumes_without_repeating(provisioned: Provisioned, tmp_path: Path):
     lab = provisioned.lab
