@@ -18,9 +18,10 @@ WHOLES = (2 * ("1/2",), 4 * ("1/4",), 7 * ("1/7",), ("3/4", "5/20"))
 #: network counts for more here. On emulated GPUs something that ends soon.
 TRAIN_REAL = (1024, 8192, 40, 3, ("8", "32", "128", "512"))
 TRAIN_VIRTUAL = (64, 32, 12, 2, ("8", "32", "64"))
-#: Tenants on parts of a GPU: numbers of an image, width, batch, steps, turns.
+#: Tenants on parts of a GPU: numbers of an image, width, batch, steps, turns. Of seven tenants on two busy processors
+#: one of 60 steps had ended before another began, in one turn of eight; those of 240 had half a second together.
 SHARES_REAL = (1024, 8192, 32, 200, 4)
-SHARES_VIRTUAL = (64, 32, 32, 60, 1)
+SHARES_VIRTUAL = (64, 32, 32, 240, 1)
 #: Trainings on several GPUs: numbers of an image, width, images of a step on each GPU, steps, turns.
 WORLDS_REAL = (1024, 8192, 128, 40, 3)
 WORLDS_VIRTUAL = (64, 32, 32, 12, 2)
