@@ -117,7 +117,7 @@ class WaiverUse(Model):
 
 
 _EMPTY, _BEGIN = '\n  "criteria": []', '\n  "criteria": [\n'
-_UNJUDGED, _FIRST = '\n      "judgements": []', '\n      "judgements": [\n'
+_UNJUDGED, _FIRST, _LAST = '\n      "judgements": []', '\n      "judgements": [\n', "\n      ]"
 _JUDGED = 1000
 """Judgements of a criterion that are written at a time."""
 
@@ -142,10 +142,10 @@ def _told_one_by_one(criterion: CriterionVerdict) -> Iterator[str]:
     before, after = text.split(_UNJUDGED)
     yield before + _FIRST
     for at in range(0, len(criterion.judgements), _JUDGED):
-        some = criterion.judgements[at : at + _JUDGED]
-        yield ",\n" if at else ""
-        yield ",\n".join("        " + j.model_dump_json(indent=2).replace("\n", "\n        ") for j in some)
-    yield "\n      ]" + after
+        some = criterion.model_copy(update={"judgements": criterion.judgements[at : at + _JUDGED], "passed": None})
+        text = some.model_dump_json(indent=2, exclude={"passed"}).replace("\n", "\n    ")
+        yield (",\n" if at else "") + text[text.index(_FIRST) + len(_FIRST) : text.rindex(_LAST)]
+    yield _LAST + after
 
 
 class VerdictDoc(Model):
