@@ -300,7 +300,7 @@ def shorter(plan: Any) -> None:
         (FAST_LINK, SLOW_LINK, {"topology": gpu9}, "only the first has gpu2; only the second has gpu9"),
         (FAST_LINK, SLOW_LINK, {"topology": regrouped}, "the groups of client1 is clients against gpu_servers"),
         (REAL, REAL, {"topology": a100}, "bom.gpu_model of gpu2 is not declared against A100"),
-        (SLOW_LINK, SLOW_LINK, {"plan": longer}, "seconds is 3 against 30"),
+        (SLOW_LINK, SLOW_LINK, {"plan": longer}, "seconds is 2 against 30"),
         (
             SLOW_LINK,
             SLOW_LINK,
