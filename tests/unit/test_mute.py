@@ -77,7 +77,7 @@ def resent(count):
     return more
 
 
-@pytest.mark.parametrize(("count", "names"), [(0, []), (300, []), (1200, ["gpu2/fab0"])])
+@pytest.mark.parametrize(("count", "names"), [(0, []), (200, []), (800, ["gpu2/fab0"])])
 def test_a_port_that_loses_is_found_at_the_full_rate(count, names):
     found = verdict(lambda *_: False, resent(count))
     assert [f.subject for f in found.findings] == names
@@ -86,7 +86,7 @@ def test_a_port_that_loses_is_found_at_the_full_rate(count, names):
     assert len(failed) == 5 * len(names)
     if names:
         assert "when receiving" in found.findings[0].text
-        assert failed[0].value == pytest.approx(1200 / (0.985e9 / 8 * 3 / 8948))
+        assert failed[0].value == pytest.approx(800 / (0.985e9 / 8 * 2 / 8948))
 
 
 def test_a_result_that_does_not_count_is_not_measured():

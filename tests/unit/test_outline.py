@@ -50,7 +50,7 @@ def test_the_prediction_has_the_measuring_and_the_controllers_own_work():
     found, _ = both(lab(), "tcp10")
     (bandwidth,) = [step for step in found.steps if step.kind == "tcp-bandwidth"]
     assert (bandwidth.rounds, bandwidth.measurements, bandwidth.probes) == (6, 12, 24)
-    assert bandwidth.measuring_s == pytest.approx(6 * 4.2)
+    assert bandwidth.measuring_s == pytest.approx(6 * 3.2)
     assert bandwidth.controller_s == pytest.approx(24 * PROBE_CPU_S / 2 + 12 * RECORD_S, abs=0.06)
     many, _ = both(lab(), "tcp10", cores=64)
     assert many.predicted_s < found.predicted_s
