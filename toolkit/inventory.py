@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from toolkit.inventory_lines import locate, syntax_fault
+from toolkit.inventory_lines import locate, syntax_fault, twin_fault
 from toolkit.inventory_record import InventoryRecord, record
 from toolkit.lab.spec import LAB
 from toolkit.lab_inventory import ROOT, ansible_environment, refuse_absent_lab
@@ -373,7 +373,7 @@ def read_site(inventory: Path) -> Site:
     LabError where the inventory lists a lab that is not up.
     """
     _check_path(inventory)
-    broken = syntax_fault(inventory)
+    broken = syntax_fault(inventory) or twin_fault(inventory)
     if broken:
         raise InventoryError(broken)
     refuse_absent_lab(inventory)

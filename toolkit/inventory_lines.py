@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from validation.load import ConfigError, read_source
 from validation.yaml_text import fault_of, yaml_tree
 
 _SUFFIXES = (".yml", ".yaml")
+_ADDRESS = "ansible_host"
 
 
 def _files(inventory: Path, host: str | None) -> list[Path]:
@@ -27,18 +29,89 @@ def _files(inventory: Path, host: str | None) -> list[Path]:
 
 
 def syntax_fault(inventory: Path) -> str | None:
-    """`file:line: what is wrong` for the first file that is no YAML at all; None when all of them are."""
+    """`file:line: what is wrong` for the first file that is no YAML at all, or has a key twice, of which Ansible takes
+    the last (of two nodes of one name that one alone); None when all of them are fine."""
     for path in _files(inventory, None):
         try:
             text = read_source(path).text
         except ConfigError as fault:
             return str(fault)
         try:
-            yaml_tree(text)
+            tree = yaml_tree(text)
         except yaml.YAMLError as fault:
             line, words = fault_of(fault, text)
             return f"{path}:{line}: not valid YAML: {words}; correct this line"
+        for key, first in _repeated(tree):
+            words = (
+                f"{key.value} stands here twice, in line {first.start_mark.line + 1} too, and Ansible takes the last"
+            )
+            return f"{path}:{key.start_mark.line + 1}: {words}; give each a name of its own, or remove one"
     return None
+
+
+def _repeated(node: yaml.Node | None, seen: set[yaml.Node] | None = None) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+    """Keys that a mapping has already, and the first of each; by an alias the tree may contain itself."""
+    seen = set() if seen is None else seen
+    if not isinstance(node, yaml.CollectionNode) or node in seen:
+        return
+    seen.add(node)
+    keys: dict[str, yaml.Node] = {}
+    for part in node.value:
+        if isinstance(node, yaml.MappingNode):
+            key, value = part
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                first = keys.setdefault(key.value, key)
+                if first is not key:
+                    yield key, first
+            yield from _repeated(value, seen)
+        else:
+            yield from _repeated(part, seen)
+
+
+def twin_fault(inventory: Path) -> str | None:
+    """`file:line: what is wrong` where two nodes have one name, which Ansible makes one node of; None elsewhere.
+
+    A node may stand in several groups. It is two where its own entries name two addresses (`ansible_host`).
+    """
+    known: dict[str, tuple[str, str]] = {}
+    for host, address, place in _addresses(inventory):
+        first, there = known.setdefault(host, (address, place))
+        if first != address:
+            words = f"{host} has ansible_host {address} here and {first} in {there}, and Ansible makes one node of both"
+            return f"{place}: {words}; give each node a name of its own"
+    return None
+
+
+def _addresses(inventory: Path) -> Iterator[tuple[str, str, str]]:
+    """Each `ansible_host` in an entry of a host: the host, the address as it is written, and `file:line`."""
+    for path in _files(inventory, None):
+        if not {path.parent.name, path.parent.parent.name} & {"host_vars", "group_vars"}:
+            for hosts, _ in _mappings(yaml_tree(read_source(path).text) or yaml.MappingNode("", []), "hosts"):
+                for name, values in hosts.value if isinstance(hosts, yaml.MappingNode) else ():
+                    found = _child(values, _ADDRESS)
+                    if found is not None and isinstance(found[0], yaml.ScalarNode):
+                        yield str(name.value), found[0].value, f"{path}:{found[1]}"
+    for path in [inventory] if inventory.is_file() else sorted(inventory.iterdir()):
+        if path.is_file() and path.suffix not in (*_SUFFIXES, ".json") and not os.access(path, os.X_OK):
+            yield from _ini_addresses(path)
+
+
+def _ini_addresses(path: Path) -> Iterator[tuple[str, str, str]]:
+    """As `_addresses`, of a file in Ansible's ini form."""
+    try:
+        text = read_source(path).text
+    except ConfigError:
+        return  # no text: no inventory either
+    lists_hosts = True
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split("#", 1)[0].split()
+        if words and words[0].startswith("["):
+            lists_hosts = ":" not in words[0]
+        elif words and lists_hosts:
+            for word in words[1:]:
+                name, _, value = word.partition("=")
+                if name == _ADDRESS:
+                    yield words[0], value.strip("\"'"), f"{path}:{number}"
 
 
 @functools.cache

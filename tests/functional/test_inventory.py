@@ -251,6 +251,41 @@ def test_an_ini_inventory_works_too(tmp_path: Path) -> None:
     assert read_inventory(tmp_path / "hosts").node("gpu1").ssh.port == 2200
 
 
+def test_two_nodes_of_one_name_are_refused_with_both_lines(site: Path) -> None:
+    """Ansible takes the last of them and says so at most in a warning: a node would never be looked at."""
+    line = changed(site, "        gpu2:\n", "        gpu1:\n")
+    words = "give each a name of its own, or remove one"
+    assert fault(site) == (
+        f"{site}/hosts.yml:{line}: gpu1 stands here twice, in line {line - 7} too, and Ansible takes the last; {words}"
+    )
+
+
+@pytest.mark.parametrize("address", ["10.0.0.4", "10.0.0.3"])
+def test_a_name_in_two_groups_is_one_node_unless_it_has_two_addresses(site: Path, address: str) -> None:
+    entry = f"    clients:\n      hosts:\n        gpu2: {{ansible_host: {address}}}\n    elsewhere:\n"
+    line = changed(site, "    elsewhere:\n", entry)
+    if address == "10.0.0.3":
+        assert read_inventory(site).node("gpu2").groups == ("clients", "gpu_servers")
+    else:
+        second = GOOD[: GOOD.index("10.0.0.3")].count("\n") + 1
+        assert fault(site) == (
+            f"{site}/hosts.yml:{line + 2}: gpu2 has ansible_host 10.0.0.4 here and 10.0.0.3 in "
+            f"{site}/hosts.yml:{second}, and Ansible makes one node of both; give each node a name of its own"
+        )
+
+
+def test_two_nodes_of_one_name_are_refused_in_an_ini_inventory(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text(
+        "[gpu_servers]\ngpu1 ansible_host=10.0.0.2\ngpu2 ansible_host=10.0.0.3\n[rack1]\ngpu1\n"
+        "[rack2]\ngpu2 ansible_host=10.0.0.3 # as above\n[rack2:vars]\nwords=gpu1 ansible_host=10.0.0.9\n"
+    )
+    assert len(read_inventory(tmp_path / "hosts").nodes) == 2
+    (tmp_path / "hosts").write_text("[gpu_servers]\ngpu1 ansible_host=10.0.0.2\ngpu1 ansible_host='10.0.0.3'\n")
+    assert fault(tmp_path / "hosts").startswith(
+        f"{tmp_path}/hosts:3: gpu1 has ansible_host 10.0.0.3 here and 10.0.0.2 "
+    )
+
+
 def test_rules_give_what_nine_lines_for_each_server_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From any folder; a mistake in the rules is told with their file and line, one in what they give too."""
     site = tmp_path / "site"
