@@ -5,14 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import lzma
-import re
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -27,7 +25,6 @@ from toolkit.lab.sh import run
 from toolkit.lab.sources import Release
 from toolkit.lab.spec import LabSpec, make_spec
 from toolkit.lab.vmfaults import HEAD, NODE_FAULTS
-from toolkit.lab.waiting import NodeWatch, wait_for_all, wait_for_ssh
 
 
 @pytest.fixture
@@ -339,57 +336,6 @@ def test_a_monitor_that_refuses_or_is_gone_is_an_error(spec: LabSpec, folders: P
     monitor(vm.monitor(spec, gpu1), ['{"return": {}}', '{"error": {"desc": "Device not found"}}'])
     with pytest.raises(LabError, match="refused set_link: Device not found"):
         vm.set_link(spec, gpu1, "fab0", up=True)
-
-
-def watch(greets: Callable[[], bool] = lambda: False, dead: str = "", **more: Any) -> NodeWatch:
-    """Nodes whose ssh answers as `greets` says; the machine `dead` has no process."""
-    return NodeWatch(lambda _address: greets(), lambda _lab, node: node != dead, **more)
-
-
-def test_console_of_a_machine_that_never_answers_is_shown(spec: LabSpec, folders: Path):
-    gpu1 = spec.node("gpu1")
-    spec.node_dir(gpu1).mkdir(parents=True)
-    (spec.node_dir(gpu1) / "console.log").write_text("# qemu-system-x86_64 …\n\nKernel panic - not syncing\n")
-    with pytest.raises(LabError, match=r"gpu1 did not answer ssh within 0\.1 s; .*ends with:\n  Kernel panic"):
-        wait_for_ssh(spec, gpu1, watch(), 0.1)
-    with pytest.raises(LabError, match="the machine gpu1 has stopped"):
-        wait_for_ssh(spec, gpu1, watch(dead="gpu1", ended_after_s=0.0), 5)
-
-
-def test_a_container_that_never_answers_says_what_it_does(spec: LabSpec, folders: Path):
-    """client1 was never started: that, and not only an empty console, stands in the error."""
-    client1 = spec.node("client1")
-    spec.node_dir(client1).mkdir(parents=True)
-    with pytest.raises(
-        LabError, match=r"client1 did not answer ssh within 0\.1 s; .*\n.*\ninside: no process of it runs"
-    ):
-        wait_for_ssh(spec, client1, watch(), 0.1)
-
-
-def test_a_container_that_hangs_at_boot_is_started_once_more(spec: LabSpec, folders: Path):
-    started: list[str] = []
-    watched = watch(lambda: bool(started), again=lambda node, doing: started.append(f"{node.name}: {doing}"))
-    wait_for_ssh(spec, spec.node("client1"), replace(watched, again_after_s=0.1), 5)
-    assert started == ["client1: no process of it runs"]
-    with pytest.raises(LabError, match="client1 did not answer ssh"):
-        wait_for_ssh(
-            spec, spec.node("client1"), replace(watched, again_after_s=0.1, greets=lambda _address: False), 0.3
-        )
-    assert len(started) == 2, "once for each wait"
-
-
-def test_one_node_that_fails_ends_the_wait_for_all(spec: LabSpec, folders: Path):
-    """gpu1's program has ended while gpu2 would be waited for until the deadline."""
-    both = (spec.node("gpu1"), spec.node("gpu2"))
-    with pytest.raises(LabError, match="the machine gpu1 has stopped"):
-        wait_for_all(spec, both, lambda _words: None, watch(dead="gpu1", ended_after_s=0.0))
-
-
-def test_progress_names_the_nodes_that_still_boot(spec: LabSpec):
-    answers = iter([False] * 3 + [True] * 9)
-    said: list[str] = []
-    wait_for_all(spec, (spec.node("gpu1"),), said.append, watch(lambda: next(answers), say_every_s=0.01))
-    assert re.fullmatch(r"gpu1: booting, \d s", said[0])
 
 
 def test_labs_that_come_up_together_get_different_networks(folders: Path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -16,15 +17,34 @@ from toolkit.lab.spec import LabSpec, NodeSpec
 
 SSH_DEADLINE_S = 60.0
 VM_SSH_DEADLINE_S = 420.0  # emulated, and on a machine that does other work
+PATIENCE = 4.0
+"""How many times as long an emulated machine is waited for, at most, where others want the host's processors too."""
+SSH_PORT = 22
+CONNECT_S = 3.0
+BANNER_S = 30.0
+"""How long an emulated machine's sshd may take from the connection to its banner: each that is given up has made it
+start another process, and with 30 programs waiting for 2 processors that never ended."""
 
 
-def greets(address: str, timeout_s: float = 3) -> bool:
-    """True when an ssh server at `address` sends its banner within `timeout_s` (long, for loaded machines)."""
+def greets(address: str, timeout_s: float = CONNECT_S, banner_s: float | None = None, port: int = SSH_PORT) -> bool:
+    """True when an ssh server at `address` is connected to within `timeout_s`, and then sends its banner within
+    `banner_s` (None: the same)."""
     try:
-        with socket.create_connection((address, 22), timeout=timeout_s) as s:
+        with socket.create_connection((address, port), timeout=timeout_s) as s:
+            s.settimeout(timeout_s if banner_s is None else banner_s)
             return s.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def patience() -> float:
+    """By how much longer than on a quiet host an emulated machine is waited for: programs that want to run for each
+    processor, PATIENCE at most."""
+    return min(PATIENCE, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
+
+
+def _greets_slowly(address: str) -> bool:
+    return greets(address, banner_s=BANNER_S)
 
 
 def _runs(lab: str, node: str) -> bool:
@@ -40,7 +60,7 @@ class NodeWatch:
     with what it was doing, and waited for anew.
     """
 
-    greets: Callable[[str], bool] = greets
+    greets: Callable[[str], bool] = _greets_slowly
     runs: Callable[[str, str], bool] = _runs
     ended_after_s: float = 5.0
     say_every_s: float = 4.0
@@ -80,12 +100,14 @@ def wait_for_ssh(
     given_up: threading.Event | None = None,
 ) -> None:
     """Return when the node's sshd greets, or when `given_up` is set; LabError with the console's last lines after
-    `deadline_s` (by default what fits the kind of node), and at once when a machine's program has ended."""
+    `deadline_s` (by default what fits the kind of node and, of an emulated machine, the host's load), and at once when
+    a machine's program has ended."""
+    longer = patience if deadline_s is None and spec.accel == "tcg" else lambda: 1.0
     deadline_s = deadline_s or (VM_SSH_DEADLINE_S if spec.accel == "tcg" else SSH_DEADLINE_S)
     given_up = given_up or threading.Event()
     began = time.monotonic()
     again = watch.again if node.kind != "vm" else None
-    while (waited := time.monotonic() - began) < deadline_s:
+    while (waited := time.monotonic() - began) < deadline_s * longer():
         if given_up.is_set() or watch.greets(spec.management_address(node)):
             return
         if node.kind == "vm" and waited > watch.ended_after_s and not watch.runs(spec.name, node.name):
@@ -95,7 +117,7 @@ def wait_for_ssh(
             again, began = None, time.monotonic()
         time.sleep(0.05)
     lines = [_console_end(spec, node)] + ([] if node.kind == "vm" else [f"inside: {state(spec.name, node.name)}"])
-    raise LabError(f"node {node.name} did not answer ssh within {deadline_s:g} s; " + "\n".join(lines))
+    raise LabError(f"node {node.name} did not answer ssh within {round(waited, 1):g} s; " + "\n".join(lines))
 
 
 def _console_end(spec: LabSpec, node: NodeSpec) -> str:
