@@ -1,6 +1,7 @@
 """The lab's pure parts: names, addresses, rates, the machine's package sources, the inventory."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import asdict
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from toolkit.errors import LabError
-from toolkit.lab import host, image, inventory, network
+from toolkit.lab import host, image, inventory, network, nodes
 from toolkit.lab import lab as labs
 from toolkit.lab.debrepo import Served
 from toolkit.lab.network import free_index
@@ -280,3 +281,30 @@ def test_a_lab_does_not_want_for_inotify_instances(tmp_path: Path, held: dict[in
     assert int((proc / "sys/fs/inotify/max_user_instances").read_text()) == limit
     host.raise_inotify(0, proc)
     assert int((proc / "sys/fs/inotify/max_user_instances").read_text()) == limit, "it is never lowered"
+
+
+@pytest.mark.parametrize(("name", "one", "most"), [("cpu.shares", 1024, 262144), ("cpu.weight", 100, 10000)])
+def test_each_node_of_all_labs_has_a_programs_share_of_the_processors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, one: int, most: int
+) -> None:
+    """On a host without systemd labs are in one group, which had the share of one program for all of their nodes."""
+    monkeypatch.setattr(nodes, "CGROUP", tmp_path)
+    top = tmp_path / "cpu" / "elastic-ai-lab"
+    for group in (top, top / "a", top / "b", *(top / lab / f"n{n}" for lab in "ab" for n in range(2))):
+        group.mkdir(parents=True, exist_ok=True)
+        (group / name).write_text(str(one))
+    (tmp_path / "cpu/cgroup.procs").touch()
+
+    def weights() -> list[int]:
+        return [int((group / name).read_text()) for group in (top, top / "a", top / "b")]
+
+    nodes._make_cgroups("a", "n1")
+    assert weights() == [4 * one, 2 * one, 2 * one]
+    assert (top / "a/n1" / name).read_text() == str(one)
+    shutil.rmtree(top / "b/n1")  # as the kernel does, where a folder with files goes by rmdir
+    nodes.remove_cgroups("b", "n1")
+    assert weights() == [3 * one, 2 * one, one]
+    for n in range(300):
+        (top / "a" / f"m{n}").mkdir()
+    nodes._make_cgroups("a", "n1")
+    assert weights() == [most, most, one]

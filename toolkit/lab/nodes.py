@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -18,6 +19,8 @@ from toolkit.lab.sources import os_key
 from toolkit.lab.spec import NETNS_PREFIX, LabSpec, NodeSpec, unpacked_root
 
 CGROUP = Path("/sys/fs/cgroup")
+WEIGHTS = {"cpu.shares": (1024, 262144), "cpu.weight": (100, 10000)}
+"""What a group weighs against a program beside it, and at most, by the file that says so: of cgroup v1 and of v2."""
 HALT = "SIGRTMIN+3"  # systemd's "halt now", systemd(1)
 #: Word of the node's "kernel command line" without which systemd 256 and later refuse a cgroup v1 machine.
 LEGACY_CGROUP = "SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1"
@@ -146,7 +149,24 @@ def _make_cgroups(lab: str, node: str) -> list[Path]:
                 for name in ("cpuset.cpus", "cpuset.mems"):
                     (level / name).write_text((hierarchy / name).read_text())
         made.append(group)
+        _weigh(hierarchy / "elastic-ai-lab")
     return made
+
+
+def _weigh(top: Path) -> None:
+    """Give each node of all labs below `top` the weight of a group, and each lab and all labs that of their nodes.
+
+    Otherwise all labs of a machine together would have as much of its processors as any one of its other programs.
+    """
+    try:
+        labs = {lab: sum(node.is_dir() for node in lab.iterdir()) for lab in top.iterdir() if lab.is_dir()}
+    except OSError:
+        return  # gone meanwhile
+    for group, count in (*labs.items(), (top, sum(labs.values()))):
+        for name, (one, most) in WEIGHTS.items():
+            if count and (group / name).exists():
+                with contextlib.suppress(OSError):
+                    (group / name).write_text(str(min(count * one, most)))
 
 
 def processes(lab: str, node: str) -> set[int]:
@@ -215,6 +235,7 @@ def remove_cgroups(lab: str, node: str) -> None:
                 folder.rmdir()
             except OSError:
                 continue  # absent, or other nodes are still in it
+        _weigh(top)
 
 
 def mounts_below(folder: Path) -> list[Path]:
