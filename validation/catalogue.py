@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import Field
 
 from validation.criterion import Criterion
+from validation.errors import FormError
 from validation.judging.methods import METHODS
 from validation.kinds import KINDS
 from validation.load import ConfigError, Source, line_of, load_yaml, read_source
@@ -58,7 +59,7 @@ def load_criteria(
             for key, name, known in (("method", criterion.method, METHODS), ("kind", criterion.kind, KINDS)):
                 if name is not None and name not in known:
                     line = line_of(file, "criteria", position, key)
-                    raise ConfigError(f"{file.path}:{line}: {key}: there is no {name!r}; there are: {', '.join(known)}")
+                    raise FormError(f"{file.path}:{line}: {key}: there is no {name!r}; there are: {', '.join(known)}")
             seen[criterion.id] = file.path
             criteria.append(criterion)
     if not criteria:

@@ -19,5 +19,10 @@ class ConfigError(ToolkitError):
     """An input that cannot be used. `str(e)` is one line: `path:LINE: field: what is wrong; what to do`."""
 
 
+class FormError(ConfigError):
+    """An input that can be read and says what this release does not know, or lacks what it needs: by a mistake, or
+    because another release wrote it."""
+
+
 class RunError(ToolkitError):
     """The run cannot go on (disk full, run directory gone). `str(e)` is one line: what, where, what to do."""

@@ -15,6 +15,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from validation.errors import ConfigError as ConfigError
+from validation.errors import FormError
 from validation.model import Result
 from validation.model_base import Model, explain, lighten
 from validation.yaml_text import fault_of, parse_yaml, yaml_tree
@@ -85,7 +86,7 @@ def line_of(source: Path | Source, *location: int | str) -> int:
 
 
 def load_yaml(source: Path | Source, model: type[T], context: object = None) -> T:
-    """Read a YAML file into `model`; ConfigError with file and line where it does not fit. `context`: what the model's
+    """Read a YAML file into `model`; FormError with file and line where it does not fit. `context`: what the model's
     validators look things up in."""
     source = _source(source)
     path, text = source.path, source.text
@@ -100,7 +101,7 @@ def load_yaml(source: Path | Source, model: type[T], context: object = None) -> 
         return model.model_validate(data, context=context)
     except ValidationError as e:
         location, words = explain(e)
-        raise ConfigError(f"{path}:{_line_of(yaml_tree(text), location)}: {_field(location)}{words}") from None
+        raise FormError(f"{path}:{_line_of(yaml_tree(text), location)}: {_field(location)}{words}") from None
 
 
 def _field(location: tuple[int | str, ...]) -> str:
@@ -125,7 +126,7 @@ def _last_line_with(text: str, key: str) -> int:
 
 
 def load_json(source: Path | Source, model: type[T], known: bool = False) -> T:
-    """Read a JSON file into `model`; ConfigError with file and line where it does not fit. `known`: these very bytes
+    """Read a JSON file into `model`; FormError with file and line where it does not fit. `known`: these very bytes
     were read before, and repeat no key.
     """
     source = _source(source)
@@ -148,7 +149,7 @@ def load_json(source: Path | Source, model: type[T], known: bool = False) -> T:
         tree = yaml_tree(text)
     except yaml.YAMLError:
         tree = None
-    raise ConfigError(f"{path}:{_line_of(tree, location)}: {_field(location)}{words}")
+    raise FormError(f"{path}:{_line_of(tree, location)}: {_field(location)}{words}")
 
 
 def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
@@ -187,7 +188,7 @@ def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str |
             repeated = None if result.model_dump_json().encode() == line else _repeated_key(line)
         except ValidationError as e:
             location, words = explain(e)
-            raise ConfigError(f"{path}:{number}: {_field(location)}{words}; {_RESTORE}") from None
+            raise FormError(f"{path}:{number}: {_field(location)}{words}; {_RESTORE}") from None
         if repeated is not None:
             raise ConfigError(f"{path}:{number}: duplicate key: {repeated}; {_RESTORE}")
         if result.run != run:

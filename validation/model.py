@@ -248,6 +248,14 @@ class Topology(Model):
             raise ValueError("here: is of one machine that no inventory declares, and no other is under test")
         return self
 
+    @model_validator(mode="after")
+    def _names(self) -> Topology:
+        names = [node.name for node in self.nodes]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"nodes: {twice} is there twice; each node has a name of its own")
+        return self
+
     def node(self, name: str) -> Node:
         """The node called `name`; KeyError if there is none."""
         return by_name(self.nodes, "name")[name]

@@ -177,7 +177,7 @@ def judge_otherwise(run: Path | RunFiles, rules: Rules) -> tuple[VerdictDoc, Rej
         headline=new.headline,
         changes=changes,
         same=len({c.id for c in (*old.criteria, *new.criteria)}) - len(changes),
-        notes=(*_notes(run, old), *gone),
+        notes=(*remarks, *((run.torn,) if run.torn else ()), *_notes(run, old), *gone),
     )
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -11,12 +13,14 @@ from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
+from validation.errors import FormError
 from validation.fabric import Fabric, load_fabric
 from validation.load import ConfigError, Source, load_json, parse_results, read_source, results_text
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.model_base import lighten
 from validation.profile import Profile, load_profile
 from validation.reference import Reference, load_reference, reference_files
+from validation.release import release
 from validation.suites import SUITES
 from validation.waiver import Waiver, load_waivers
 
@@ -31,6 +35,7 @@ ACCEPTED = "accepted.json"
 PROFILE, WAIVERS = "profile.yml", "waivers.yml"
 """What of a run's rules not every run has: the acceptance profile that was agreed on, and what was waived."""
 
+_VERSION = 40  # characters of one in an error
 TIED = (TOPOLOGY, PLAN, FABRIC, INVENTORY, BUILT, ACCEPTED, PROFILE, WAIVERS)
 """Documents that a run begins with, beside criteria and claims: run.json holds the SHA-256 of each that is there."""
 
@@ -51,6 +56,27 @@ class RunFiles:
         """A run directory that may have been read in part already."""
         return run if isinstance(run, RunFiles) else cls(run)
 
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """A document that does not fit is told with the release that wrote it, where that is not this one."""
+        try:
+            yield
+        except FormError as fault:
+            words = self._writer()
+            if not words or str(fault).endswith(words):  # of a document that was read for another
+                raise
+            raise FormError(f"{fault}{words}") from None
+
+    def _writer(self) -> str:
+        """Words on the release of run.json, which may not fit itself; none where that is this one."""
+        try:
+            version = json.loads((self.folder / RUN).read_bytes())["toolkit_version"]
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return ""
+        if not isinstance(version, str) or version == release() or not version.isprintable():
+            return ""
+        return f"; toolkit {version[:_VERSION]} made this run, this is {release()}: use that release for it"
+
     def source(self, name: str) -> Source:
         """A document by its name in the run, as its text."""
         if name not in self._read:
@@ -60,18 +86,21 @@ class RunFiles:
     @cached_property
     def info(self) -> RunInfo:
         """run.json."""
-        return load_json(self.source(RUN), RunInfo)
+        with self._told():
+            return load_json(self.source(RUN), RunInfo)
 
     @cached_property
     def topology(self) -> Topology:
         """topology.json."""
-        return load_json(self.source(TOPOLOGY), Topology, self.known)
+        with self._told():
+            return load_json(self.source(TOPOLOGY), Topology, self.known)
 
     @cached_property
     def plan(self) -> Plan:
         """plan.json. Its text is not kept: a fleet's is as large as all else that is known of the run."""
         source = self.source(PLAN)
-        plan = load_json(source, Plan, self.known)
+        with self._told():
+            plan = load_json(source, Plan, self.known)
         for m in plan.measurements:
             lighten((m, *m.endpoints))
         self._sha256[PLAN] = source.sha256
@@ -81,17 +110,20 @@ class RunFiles:
     @cached_property
     def built(self) -> HowBuilt | None:
         """built.json; None where the run has none."""
-        return load_json(self.source(BUILT), HowBuilt) if (self.folder / BUILT).exists() else None
+        with self._told():
+            return load_json(self.source(BUILT), HowBuilt) if (self.folder / BUILT).exists() else None
 
     @cached_property
     def accepted(self) -> AcceptedRates | None:
         """accepted.json; None where the run has none."""
-        return load_json(self.source(ACCEPTED), AcceptedRates) if (self.folder / ACCEPTED).exists() else None
+        with self._told():
+            return load_json(self.source(ACCEPTED), AcceptedRates) if (self.folder / ACCEPTED).exists() else None
 
     @cached_property
     def fabric(self) -> Fabric:
         """The fabric profile that is copied into the run."""
-        return load_fabric(self.source(FABRIC))
+        with self._told():
+            return load_fabric(self.source(FABRIC))
 
     @cached_property
     def criteria(self) -> tuple[Criterion, ...]:
@@ -99,7 +131,8 @@ class RunFiles:
         names = [path.name for path in criteria_files(self.folder / CRITERIA)]
         if not names:
             raise ConfigError(f"{self.folder / CRITERIA}: no criteria files (*.yml) here; nothing could be judged")
-        return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names], self.reference)
+        with self._told():
+            return load_criteria([self.source(f"{CRITERIA}/{name}") for name in names], self.reference)
 
     @cached_property
     def reference(self) -> Reference:
@@ -107,16 +140,19 @@ class RunFiles:
         names = [path.name for path in reference_files(self.folder / REFERENCE)]
         if not names:
             raise ConfigError(f"{self.folder / REFERENCE}: no files of claims (*.yml) here; restore them from a copy")
-        return load_reference([self.source(f"{REFERENCE}/{name}") for name in names])
+        with self._told():
+            return load_reference([self.source(f"{REFERENCE}/{name}") for name in names])
 
     @cached_property
     def verdict(self) -> VerdictDoc:
         """verdict.json, which nothing that judges the run reads."""
-        return load_json(self.folder / VERDICT, VerdictDoc)
+        with self._told():
+            return load_json(self.folder / VERDICT, VerdictDoc)
 
     @cached_property
     def _recorded(self) -> tuple[list[Result], str | None]:
-        return parse_results(self.folder / RESULTS, self.text, self.info.run)
+        with self._told():
+            return parse_results(self.folder / RESULTS, self.text, self.info.run)
 
     @cached_property
     def text(self) -> bytes:

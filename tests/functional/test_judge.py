@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,17 @@ def test_a_verdict_that_does_not_follow_is_told(run_dir):
     assert "the run's own verdict cannot be read" in command(run_dir).stdout
     (run_dir / "verdict.json").unlink()
     assert "was never judged" in command(run_dir).stdout
+
+
+def test_a_run_of_an_older_release_and_a_torn_line_are_told(run_dir):
+    document = json.loads((run_dir / "run.json").read_text())
+    (run_dir / "run.json").write_text(json.dumps(document | {"toolkit_version": "0.0.9"}))
+    said = command(run_dir).stdout
+    assert "note: planned by toolkit 0.0.9, this is" in said
+    assert "torn" not in said
+    results = run_dir / "results.jsonl"
+    results.write_bytes(results.read_bytes()[:-9])
+    assert re.search(r"^note: results\.jsonl:\d+: torn last line", command(run_dir).stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
