@@ -77,7 +77,7 @@ def inventory(**common: Any) -> dict[str, Any]:
     shared = {
         "fabric_mtu": 9000, "roce_enabled": True, "ofed_soft_roce": True, "stack_release": "rehearsal",
         "horovod_volumes": ["/data:/data:ro"], "remoting_engine_artifact": "/engine.tar.gz",
-        "docker_version": "20.10.24", **common,
+        "docker_version": "20.10.24", "monitoring_revalidate": ["--fabric", "roce40"], **common,
     }  # fmt: skip
     nodes = {
         name: {**shared, "ansible_host": f"10.0.0.{last}",
@@ -158,6 +158,8 @@ def _head(node: FakeNode) -> None:
     node.said["ss -Hltn 'sport = :9090'"] = (0, "LISTEN 0 4096 127.0.0.1:9090 0.0.0.0:*\n")
     node.said["ss -Hltn 'sport = :5000'"] = (0, "LISTEN 0 4096 10.0.0.10:5000 0.0.0.0:*\n")
     node.said["promtool check rules"] = (0, "SUCCESS")
+    node.runs("elastic-ai-revalidate.timer")
+    node.files["/opt/elastic-ai-toolkit/.venv/bin/toolkit"] = ("", "root", "755")
 
 
 def _server(node: FakeNode) -> None:

@@ -147,6 +147,10 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
     ("test_monitoring.py::test_prometheus_listens_where_it_should_and_nowhere_else", "head",
      said("ss -Hltn 'sport = :9090'", 0, "LISTEN 0 1 *:9090 *:*\n"), "wanted 127.0.0.1:9090"),
     ("test_monitoring.py::test_rules_of_alerts_are_valid", "head", said("promtool", 1, "FAILED"), "FAILED"),
+    ("test_monitoring.py::test_validations_come_by_themselves", "head", stopped("elastic-ai-revalidate.timer"),
+     "does not run"),
+    ("test_monitoring.py::test_validations_come_by_themselves", "head",
+     gone("/opt/elastic-ai-toolkit/.venv/bin/toolkit"), "which the timer starts, is not there"),
     ("test_training.py::test_container_runs_and_is_enabled", "gpu1", stopped("elastic-ai-training"), "does not run"),
     ("test_training.py::test_container_listens_on_the_fabric", "gpu1", said("ss -Hltn 'sport = :50000'", 0),
      "nothing listens at 10.1.0.12:50000"),
@@ -212,6 +216,15 @@ def test_what_the_inventory_leaves_out_does_not_concern_the_node(
 ) -> None:
     with pytest.raises(Skipped, match=f"not applicable: .*{words}"):
         run(check, healthy("gpu1"), inventory(**variables))
+
+
+def test_a_head_that_validates_nothing_by_itself_needs_no_timer() -> None:
+    with pytest.raises(Skipped, match="not applicable: monitoring_revalidate is empty"):
+        run(
+            "test_monitoring.py::test_validations_come_by_themselves",
+            healthy("head"),
+            inventory(monitoring_revalidate=[]),
+        )
 
 
 def test_expectations_follow_the_inventory_then_the_release_then_the_role() -> None:

@@ -61,3 +61,16 @@ def test_rules_of_alerts_are_valid(host: Host, site: Site) -> None:
         not_applicable(f"the head is {site.head}")
     said = host.run("promtool check rules /etc/prometheus/elastic-ai-rules.yml")
     assert said.rc == 0, said.stderr.strip() or said.stdout.strip()
+
+
+def test_validations_come_by_themselves(host: Host, site: Site) -> None:
+    """On the head, where the inventory wants the site validated again and again."""
+    _watched(site)
+    if not site.is_head:
+        not_applicable(f"the head is {site.head}")
+    if not site.wants("monitoring_revalidate"):
+        not_applicable("monitoring_revalidate is empty")
+    off = _off(host, "elastic-ai-revalidate.timer")
+    assert not off, "elastic-ai-revalidate.timer does not run, or is not enabled"
+    toolkit = str(site.wants("monitoring_revalidate_toolkit"))
+    assert host.file(toolkit).exists, f"{toolkit}, which the timer starts, is not there"
