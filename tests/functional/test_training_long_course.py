@@ -261,3 +261,36 @@ def test_two_ranks_of_torch_go_on_as_if_nothing_had_been(python: str, tmp_path: 
     assert without_times(broken["curve"]) == without_times(whole["curve"])
     assert whole["curve"][-1]["loss"] < whole["curve"][0]["loss"]
     assert whole["ranks_agree"]
+
+
+GOING = """
+import os, pathlib, sys, time
+from validation.probes import train_keep
+folder = train_keep.going()
+(folder / "set").mkdir()
+(folder / "set" / "picture").write_bytes(b"x")
+print(folder, flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "KILL", "KILL its group"])
+def test_what_is_kept_for_nobody_goes_with_its_process_however_that_ends(end: str) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", GOING], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    folder = Path(process.stdout.readline().strip())
+    assert (folder / "set" / "picture").read_bytes() == b"x"
+    if end:
+        (os.killpg if "group" in end else os.kill)(process.pid, signal.SIGKILL)
+    else:
+        process.stdin.close()
+    process.wait(timeout=30)
+    assert process.stdout.read() == "", "the launcher waits for what its rank has left open"
+    until = time.monotonic() + 30
+    while folder.exists():
+        assert time.monotonic() < until, f"{folder} stays"
+        time.sleep(0.02)

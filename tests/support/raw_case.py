@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tests.support.collectives_documents import document_of
+from tests.support.long_documents import document as long_of
 from tests.support.switch_documents import switch_document
 from tests.support.tool_documents import doc as tool_doc
 from tests.support.turns_documents import document as turns_of
@@ -58,6 +59,8 @@ def document(m: Measurement, values: Sequence[float], facts: dict[str, Any], lik
     elif m.kind == "training-turns":
         made = turns_of(m)
         stdout, found, told = made["stdout"], {}, made["stderr"]
+    elif m.kind == "training-long":
+        stdout, found = long_of(m)["stdout"], {}
     elif m.kind == "collectives":
         made = document_of(m)
         stdout, found = made["stdout"], made["facts"]

@@ -116,6 +116,7 @@ TOOLS = {
     "collectives": ("torch", "1.13.1"),
     "training-short": ("mpirun + horovod", "4.1.4 + 0.28.1"),
     "training-turns": ("mpirun + horovod", "4.1.4 + 0.28.1"),
+    "training-long": ("mpirun + horovod", "4.1.4 + 0.28.1"),
 }
 
 

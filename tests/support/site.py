@@ -198,6 +198,10 @@ def healthy(measurement: Measurement, link_gbps: float = 1.0, facts: dict[str, A
         from tests.support.turns_documents import healthy_turns  # which stands on this module
 
         return healthy_turns(measurement)
+    if measurement.kind == "training-long":
+        from tests.support.long_documents import healthy_long  # the same
+
+        return healthy_long(measurement)
     if measurement.kind in ("remoting-train", "remoting-infer"):
         from tests.support.remote_train_documents import infer_result, train_result  # which stand on this module
 

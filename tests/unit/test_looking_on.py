@@ -86,6 +86,15 @@ def test_it_leaves_the_nodes_alone_while_others_are_measured_and_when_the_traini
     assert node.asked == []
 
 
+def test_a_training_that_keeps_nothing_is_not_looked_at(tmp_path: Path) -> None:
+    plan = plan_of(lab(), ["training"])
+    (m,) = (m for m in plan.measurements if m.kind == "training-long")
+    alone = plan.model_copy(update={"measurements": (m,), "rounds": ((m.id,),)})
+    node = Node(iter([TOLD, {**TOLD, "written": 2.0, "step": 121}]))
+    assert looked_on(tmp_path, alone, node, []) == []
+    assert node.asked == []
+
+
 def test_the_probe_reads_the_file_or_says_that_there_is_none(tmp_path: Path) -> None:
     assert "progress.json" in str(probe(Asked(str(tmp_path), enter=""))["error"])
     (tmp_path / "progress.json").write_text(json.dumps(TOLD))

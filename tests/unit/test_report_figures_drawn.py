@@ -45,7 +45,7 @@ from validation.report.svg.drawing import Figure
 from validation.report.svg.heatmap import Cell, Heatmap, heat_map
 from validation.report.svg.plots import Span, interval_chart, ticks
 from validation.report.topology_drawing import node_figures
-from validation.report.training import training
+from validation.report.training import Training, training
 from validation.report.training_figures import training_figures
 from validation.report.utilisation import utilisation_figure
 
@@ -102,10 +102,40 @@ def test_todays_public_rates_stand_beside_those_of_the_documents(bare: RunDocume
     assert "of MXNet with a batch of its own on ImageNet, not judged: MLPerf Training, 3.0" in table.caption
 
 
+def throughput(documents: RunDocuments, jobs: Training | None) -> tuple[Figure, dict[str, tuple[str, str]]]:
+    """The figure, and of each network what this run has of it and with what."""
+    found = next(f for f in training_figures(documents, jobs, verdict_of(documents)) if f.id == "throughput")
+    assert found.table is not None
+    return found, {row[0]: (row[-2], row[-1]) for row in found.table.rows}
+
+
+def test_what_processors_trained_stands_in_the_throughput_and_says_so(bare: RunDocuments) -> None:
+    jobs = training(bare)
+    figure, said = throughput(bare, jobs)
+    assert figure.empty is None
+    assert said["small network without normalisation, as VGG"] == (
+        "1\u2009010",
+        "4 ranks on processors, batch 16, fp32",
+    )
+    assert said["ResNet-50"] == ("not measured", "\u2013")
+    assert "What processors trained in a rehearsal says so" in figure.caption
+    assert jobs is not None
+    eight = replace(jobs.rows[0], model="resnet50", ranks=8, average=6000.0, conditions="batch 128, fp16")
+    figure, said = throughput(bare, Training((replace(eight, on_gpus=True),), None))
+    rate, conditions = said["ResNet-50"]
+    assert rate.startswith("6\u2009000 ("), "over the base"
+    assert conditions == "8 GPUs, batch 128, fp16"
+    assert "processors" not in figure.caption
+    figure, said = throughput(bare, Training((replace(eight, on_gpus=False),), None))
+    assert said["ResNet-50"] == ("6\u2009000", "8 ranks on processors, batch 128, fp16")
+    figure, said = throughput(bare, Training((), None))
+    assert figure.empty == "Not measured: this run trained nothing. The table has what is published."
+
+
 def test_what_was_not_measured_is_an_empty_frame_with_its_reason(bare: RunDocuments) -> None:
     empty = {f.id: f.empty for f in figures(bare) if f.empty}
-    expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning", "accuracy"}
-    expected |= {"throughput", "trace", "utilisation", "pool-hours", "gpu-copies", "ranks", "both-ways"}
+    expected = {"sizes", "copies", "fractions", "rm-ratio", "rm-layout", "rm-fraction", "learning"}
+    expected |= {"trace", "utilisation", "pool-hours", "gpu-copies", "ranks", "both-ways"}
     expected |= {"answers", "rm-scale", "rm-noise", "model", "move"}
     assert set(empty) == expected
     assert all(words.startswith("Not measured: ") for words in empty.values() if words)

@@ -38,8 +38,9 @@ def test_the_labs_plan():
     counts = Counter(m.kind for m in plan.measurements)
     pairs = {"path-mtu": 12, "tcp-bandwidth": 12, "tcp-latency": 12}
     switch = {"incast": 1, "all-to-all": 1}
-    assert counts == {"facts": 4, **pairs, **switch, "training-short": 3, "training-turns": 3, "collectives": 1}
-    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 2 + 3 + 3 + 1
+    training = {"training-short": 3, "training-turns": 3, "collectives": 1, "training-long": 1}
+    assert counts == {"facts": 4, **pairs, **switch, **training}
+    assert len(plan.rounds) == 1 + 6 + 6 + 6 + 2 + 3 + 3 + 1 + 1
     assert [left.why for left in plan.left_out] == [
         "incast and all to all in a rehearsal: one set of ports, and one of them receives",
         "hours of the long test (tn.hours): no network of the document is trained",
@@ -47,7 +48,7 @@ def test_the_labs_plan():
         "training in turns in a rehearsal: numbers of ranks are those of nodes, one rank of each",
         "collective operations inside a node: a rehearsal takes one rank of each of two nodes",
         "NVLS on and off, isolated runs and rails of NCCL: a rehearsal has no NCCL",
-        "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long",
+        "the long test in a rehearsal: a small network on a tiny set, which is made there",
     ]
     assert plan.estimated_s == pytest.approx(sum(max(plan.measurement(i).estimated_s for i in r) for r in plan.rounds))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, run_info
+from tests.support.site import CRITERIA, criterion, hardware, lab, real_results, result, results_of, run_info
 from tests.support.site import verdict_of as judged_by
 from validation.fabric import load_fabric
 from validation.facts import LongTrainingFacts
@@ -24,6 +24,7 @@ from validation.probes.asked import make
 from validation.report.documents import RunDocuments
 from validation.report.training_long import long_figure
 from validation.suites import PlanError, make_plan
+from validation.suites.training_long import UNASKED
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data/kinds/training-long.json").read_text())
 SUITES = ("preflight", "training")
@@ -127,6 +128,47 @@ def test_what_cannot_be_trained_is_refused_before_anything_runs(options: dict[st
 def test_a_lab_keeps_its_checkpoints_in_memory_unless_it_is_told_otherwise() -> None:
     m = job_of(make_plan("r", lab(), load_fabric("tcp10"), CRITERIA, SUITES, {"data": "tiny", "epochs": 2, "alone": 1}))
     assert (m.params["data"], m.params["checkpoints"]) == ("tiny:folders", "/dev/shm/elastic-ai-train-long")
+
+
+def rehearsed(topology: Topology, **options: Any) -> tuple[list[Measurement], list[str]]:
+    """The long trainings of a plan that was asked for none, and what is said of them."""
+    plan = make_plan("r", topology, load_fabric("tcp10"), CRITERIA, SUITES, options)
+    said = [left.why for left in plan.left_out if "the long test" in left.why and "hours of" not in left.why]
+    return [m for m in plan.measurements if m.kind == "training-long"], said
+
+
+def test_a_lab_rehearses_it_on_a_tiny_set_and_keeps_nothing() -> None:
+    (m,), said = rehearsed(lab(slots=2))
+    assert said == ["the long test in a rehearsal: a small network on a tiny set, which is made there"]
+    assert (m.params["data"], m.params["checkpoints"], m.params["ranks"]) == ("tiny:folders", "", 4)
+    assert m.criteria == ("tn.long",)
+    assert m.timeout_s < 1000
+    (alone,), _ = rehearsed(lab(("head", "gpu1"), slots=2))
+    assert (alone.params["ranks"], alone.params["hosts"]) == (2, ("gpu1",))
+    asked = make(training_long.Asked, dict(job_for(m, lab(slots=2)).probe.params))
+    assert training_long.program(asked, "auto")[3:5] == ["--checkpoints", ""]
+
+
+@pytest.mark.parametrize("options", [{"quick": 1}, {"framework": "tensorflow"}, {"data": "tiny"}])
+def test_it_is_rehearsed_by_torch_and_where_nothing_else_was_asked_for(options: dict[str, Any]) -> None:
+    found, said = rehearsed(lab(), **options)
+    assert [m.params["checkpoints"] for m in found] == (["/dev/shm/elastic-ai-train-long"] if "data" in options else [])
+    assert said == ([] if "data" in options else [UNASKED])
+    assert rehearsed(site()) == ([], [UNASKED]), "real servers have hours for it, and pictures"
+
+
+def test_a_rehearsal_that_learned_is_drawn_and_called_no_long_test() -> None:
+    topology = lab()
+    plan = make_plan("r", topology, load_fabric("tcp10"), CRITERIA, SUITES)
+    results = results_of(plan)
+    said = criterion(judged_by(topology, plan, results), "tn.long")
+    assert (said.verdict, said.reason_code) == ("not-measured", "virtual")
+    documents = RunDocuments(
+        run_info(topology, plan), topology, plan, load_fabric("tcp10"), tuple(results), (), None, None, {}, {}
+    )
+    figure = long_figure(documents, judged_by(topology, plan, results))
+    assert figure.svg is not None
+    assert "It shows the procedure and is not the long test, which is 90 epochs of 1281167 images" in figure.caption
 
 
 def trained(top5: float, model: str = "resnet50", epochs: int = 90, images: int = IMAGES) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def _judge(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
         return judgement(
             criterion, subject, "not-measured", "virtual", why, [job.id], summary=shown, text=text, bound=bound
         )
-    if facts.epochs != EPOCHS or facts.images != IMAGES or facts.classes != CLASSES:
-        why = f"not the long test, which is {EPOCHS} epochs of {IMAGES} images of {CLASSES} classes: {text}"
+    if other := another(facts):
+        why = f"{other}: {text}"
         return judgement(criterion, subject, "not-measured", "missing-metric", why, [job.id], summary=shown, text=text)
     if facts.model not in HELD:
         why = f"reported: the document holds {' and '.join(NETWORKS[one].title for one in HELD)} to it; {text}"
@@ -56,6 +56,13 @@ def _judge(case: Case, criterion: Criterion, job: Measurement) -> Judgement:
             criterion, subject, "fail", "below-floor", why, [job.id], summary=shown, text=text, bound=bound
         )
     return judgement(criterion, subject, "pass", "within-bounds", text, [job.id], summary=shown, text=text, bound=bound)
+
+
+def another(facts: LongTrainingFacts) -> str:
+    """What the long test is, of a training that is another; "" of the long test."""
+    if (facts.epochs, facts.images, facts.classes) == (EPOCHS, IMAGES, CLASSES):
+        return ""
+    return f"not the long test, which is {EPOCHS} epochs of {IMAGES} images of {CLASSES} classes"
 
 
 def told(facts: LongTrainingFacts) -> str:

@@ -22,11 +22,16 @@ def words_of(m: Measurement) -> str:
     """`ResNet-50, batch 128, fp16`, with `, TensorFlow` where that trains; "" of torch's small network, which older
     releases train.
     """
-    model, batch, precision, framework = config_of(m)
-    by = ", TensorFlow" if framework == TENSORFLOW else ""
-    if model not in NETWORKS or (model == SMALL and not by):
+    model, framework = config_of(m)[0], config_of(m)[3]
+    if model not in NETWORKS or (model == SMALL and framework != TENSORFLOW):
         return ""
-    return f"{NETWORKS[model].title}, batch {batch}, {precision}{by}"
+    return f"{NETWORKS[model].title}, {conditions_of(m)}"
+
+
+def conditions_of(m: Measurement) -> str:
+    """`batch 128, fp16`, with `, TensorFlow` where that trains."""
+    _, batch, precision, framework = config_of(m)
+    return f"batch {batch}, {precision}" + (", TensorFlow" if framework == TENSORFLOW else "")
 
 
 TENSORFLOW = "tensorflow"

@@ -1,7 +1,7 @@
 """Checkpoints of a long training: written aside and renamed, so that a kill at any moment leaves a whole one.
 
 `latest.json` names the newest file with its size, digest and what it is of; the one before it stays, too. A file that
-does not have its digest is not taken, the one before it is.
+does not have its digest is not taken, the one before it is. What is kept for nobody goes with its process.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import contextlib
 import hashlib
 import json
 import os
+import resource
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 LATEST = "latest.json"
 KEPT = 2
+IN_MEMORY = Path("/dev/shm")  # noqa: S108 - of this process alone, by mkdtemp
 
 
 class Refused(Exception):
@@ -94,3 +98,35 @@ def usable(folder: Path) -> str:
     except OSError as fault:
         return f"no checkpoint can be written to {folder}: {fault.strerror}"
     return ""
+
+
+def going() -> Path:
+    """A folder of this process alone, in memory where there is some. It is removed when the process has ended, however
+    that was: a process beside it waits for the end. To be called before there are threads.
+    """
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK | os.X_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="elastic-ai-train-", dir=place))
+    reading, _ = os.pipe()
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        _wait_and_remove(folder, reading)
+    os.close(reading)  # its other end stays open until this process has ended
+    os.close(told)
+    os.read(ready, 1)  # until the other's end is closed: from here on nothing ends both
+    os.close(ready)
+    return folder
+
+
+def _wait_and_remove(folder: Path, reading: int) -> NoReturn:
+    """In the process beside, which holds nothing that the launcher waits for and is in no group that it ends."""
+    try:
+        os.setsid()
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(nowhere, standard)
+        os.dup2(reading, 3)
+        os.closerange(4, min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1 << 16))
+        os.read(3, 1)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os._exit(0)

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.probes import train_tiny
+from validation.probes import train_keep, train_tiny
 from validation.probes.train_cnn import (
     MOMENTUM,
     WEIGHT_DECAY,
@@ -266,12 +266,13 @@ def main() -> None:
     """One rank."""
     parser = parser_of(__doc__)
     parser.add_argument("--data", required=True, help="folder; tiny, tiny:tar or tiny:tfrecord: made here")
-    parser.add_argument("--checkpoints", required=True)
+    parser.add_argument("--checkpoints", required=True, help="folder; '': one that is gone with this rank")
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--checkpoint-steps", type=int, default=0)
     parser.add_argument("--workers", type=int, default=-1, help="-1: by the cores where there are GPUs, else none")
     args = parser.parse_args()
+    args.checkpoints = args.checkpoints or str(train_keep.going())
     torch = begin_rank(args)
     world = join(torch, args.framework, args.meet, args.time_limit_s)
     say_who(world)

@@ -32,7 +32,7 @@ class Asked(Job):
     """What is asked of this probe, besides what a short training is asked; `warmup` and `steps` are of no meaning."""
 
     data: str = ""  # folder with train and val; tiny, tiny:tar, tiny:tfrecord: made by the ranks
-    checkpoints: str = ""  # folder, of this training alone
+    checkpoints: str = ""  # folder, of this training alone; "": of each rank, gone with it
     epochs: int = 90
     seed: int = 20190201
     checkpoint_steps: int = 0  # 0: about every ten minutes

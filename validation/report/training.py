@@ -14,7 +14,7 @@ from validation.analysis.scaling import average_rate, efficiency
 from validation.analysis.stats import summarize
 from validation.facts import TrainingFacts
 from validation.kinds.record import names
-from validation.kinds.training import config_of, words_of
+from validation.kinds.training import conditions_of, config_of, words_of
 from validation.model import Measurement, Result
 from validation.probes.training_short import NO_MPIRUN
 from validation.report.documents import RunDocuments
@@ -50,6 +50,8 @@ class TrainingRow:
     problem: str | None
     model: str
     trained: str  # network, batch, precision in words; "" of the small network
+    conditions: str  # batch and precision alone
+    on_gpus: bool
     launched: str = ""  # by what, where that is not the plan's mpirun
 
 
@@ -82,6 +84,14 @@ def _problem(latest: Result | None) -> str:
         return "no result"
     facts = latest.facts_of(TrainingFacts)
     return latest.error or (facts.out_of_memory if facts else "") or f"{latest.status}, no {METRIC}"
+
+
+def _on_gpus(measurement: Measurement, latest: Result | None) -> bool:
+    """By what the ranks said; of a job that said nothing by its plan."""
+    facts = latest.facts_of(TrainingFacts) if latest is not None else None
+    if facts is None or not facts.devices:
+        return measurement.params.get("device") == "gpu"
+    return all(device.startswith("GPU ") for device in facts.devices)
 
 
 def launched(documents: RunDocuments, result: Result | None) -> str:
@@ -139,6 +149,8 @@ def training(documents: RunDocuments) -> Training | None:
                 problem=problem,
                 model=config_of(m)[0],
                 trained=words_of(m),
+                conditions=conditions_of(m),
+                on_gpus=_on_gpus(m, latest),
                 launched=launched(documents, latest),
             )
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from validation.model import VerdictDoc
+from validation.probes.train_networks import NETWORKS
 from validation.reference import Claim, Reference
 from validation.report import published
 from validation.report.documents import RunDocuments
@@ -19,7 +20,7 @@ def training_figures(documents: RunDocuments, jobs: Training | None, verdict: Ve
     """Figures of the training section; empty frames with the reason where nothing was measured."""
     return (
         _scaling(jobs, documents.reference),
-        _throughput(jobs, documents.reference),
+        _throughput(jobs, documents),
         _learning(documents),
         long_figure(documents, verdict),
     )
@@ -77,43 +78,45 @@ def _scaling(jobs: Training | None, reference: Reference) -> Figure:
     return Figure("scaling-published", caption, svg, table, None, ("tn.intra", "tn.inter"))
 
 
-def _throughput(jobs: Training | None, reference: Reference) -> Figure:
-    """Tables 5 and 6 on one base, the rate of one node with eight GPUs, with what this run has of each network."""
+def _throughput(jobs: Training | None, documents: RunDocuments) -> Figure:
+    """Tables 5 and 6 on one base, the rate of one node with eight GPUs, with what this run has of each network; below
+    them networks of this run that the tables have not.
+    """
+    reference = documents.reference
     best: dict[str, TrainingRow] = {}
     for row in jobs.rows if jobs else ():
-        if (
-            row.average is not None
-            and row.model in published.NAMES
-            and row.ranks >= getattr(best.get(row.model), "ranks", 0)
-        ):
+        if row.average is not None and row.ranks >= getattr(best.get(row.model), "ranks", 0):
             best[row.model] = row
-    names = {published.NAMES[model]: row for model, row in best.items()}
+    names = {published.NAMES[model]: row for model, row in best.items() if model in published.NAMES}
     rows, today = [], published.today(reference)
     for model, rates in published.throughput(reference).items():
-        mine = names.get(model)
         rows.append(
             (
                 model,
                 *(f"{number(rate)} ({rate / rates[0]:.3f})" for rate in rates),
                 "; ".join(_of_today(reference, claim) for claim in today.get(model, ())) or NONE,
-                _beside(mine, rates[0]),
-                f"{mine.ranks} GPUs, {mine.trained}" if mine else NONE,
+                *_beside(names.get(model), rates[0]),
             )
         )
+    systems = published.throughput_systems(reference)
+    own = [(model, row) for model, row in best.items() if model not in published.NAMES and model in NETWORKS]
+    rows += [(NETWORKS[model].title, *(NONE,) * len(systems), NONE, *_beside(row, None)) for model, row in own]
     table = DataTable(
         f"Published throughput on 8 GPUs, {published.conditions(reference)}, images/s; in brackets over that of "
-        f"{published.throughput_systems(reference)[0]}, the one base of all columns (the document's tables have two); "
+        f"{systems[0]}, the one base of all columns (the document's tables have two); "
         f"source: {published.whitepaper(reference)}; {published.assumed(reference)}."
         + _sources(reference, [claim for claims in today.values() for claim in claims]),
-        ("Model", *published.throughput_systems(reference), "Today's, public", "This run", "with"),
+        ("Model", *systems, "Today's, public", "This run", "with"),
         tuple(rows),
     )
     words = "Throughput by model against the published."
-    if names:
-        return Figure("throughput", words, None, table, None, ("tn.short",))
-    ran = "this run's short test trained a small network" if jobs and jobs.rows else "this run trained nothing"
-    why = f"Not measured: {ran}, none of the published. The table has what is published."
-    return Figure("throughput", words, None, table, why, ("tn.short",))
+    if not best:
+        why = "Not measured: this run trained nothing. The table has what is published."
+        return Figure("throughput", words, None, table, why, ("tn.short",))
+    if any(not row.on_gpus for row in best.values()):
+        where = " in a rehearsal" if any(n.virtual for n in documents.topology.nodes) else ""
+        words += f" What processors trained{where} says so; it stands for no GPU and is held against nothing."
+    return Figure("throughput", words, None, table, None, ("tn.short",))
 
 
 def _of_today(reference: Reference, claim: Claim) -> str:
@@ -128,11 +131,14 @@ def _sources(reference: Reference, claims: list[Claim]) -> str:
     return f" Today's public figures are of MXNet with a batch of its own on ImageNet, not judged: {said}."
 
 
-def _beside(mine: TrainingRow | None, base: float) -> str:
-    """What this run measured; over the base only with as many GPUs as that has."""
+def _beside(mine: TrainingRow | None, base: float | None) -> tuple[str, str]:
+    """What this run measured, and with what; over the base only with as many GPUs as that has."""
     if mine is None or mine.average is None:
-        return "not measured"
-    return number(mine.average) + (f" ({mine.average / base:.3f})" if mine.ranks == published.GPUS else "")
+        return "not measured", NONE
+    over = base is not None and mine.on_gpus and mine.ranks == published.GPUS
+    rate = number(mine.average) + (f" ({mine.average / base:.3f})" if over and base is not None else "")
+    ranks = f"{mine.ranks} GPU" if mine.on_gpus else f"{mine.ranks} rank"
+    return rate, f"{ranks}{'' if mine.ranks == 1 else 's'}{'' if mine.on_gpus else ' on processors'}, {mine.conditions}"
 
 
 def _learning(documents: RunDocuments) -> Figure:

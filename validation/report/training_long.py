@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from validation.facts import LongTrainingFacts
-from validation.judging.training_long import told
+from validation.judging.training_long import another, told
 from validation.model import VerdictDoc
 from validation.report.documents import RunDocuments
 from validation.report.numbers import number, percent
@@ -64,6 +64,8 @@ def _figure(facts: LongTrainingFacts, words: str) -> Figure:
         f"{number(facts.predicted.input_images_per_s)} images/s. Accuracy on training data is that of the pictures as "
         "they were learned from, cut at random; on validation data that of whole ones."
     )
+    if other := another(facts):
+        caption += f" It shows the procedure and is {other}."
     if resumed:
         caption += f" It went on from a checkpoint in epoch {', '.join(str(epoch + 1) for epoch in resumed)}."
     table = DataTable("Learning curve; results.jsonl has every epoch.", head, rows)

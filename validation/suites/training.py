@@ -92,7 +92,7 @@ def plan(request: Request) -> Part:
     if training_long.asked(request):
         training_long.plan(request, part, head, servers, across)
     else:
-        part.leave_out(training_long.UNASKED, *request.serving("training-long"))
+        training_long.rehearse(request, part, choice, head, servers, across)
     return part
 
 

@@ -1,4 +1,4 @@
-"""The long training: one job of all GPU servers, to an accuracy, where it was asked for."""
+"""The long training: one job of all GPU servers, to an accuracy, where it was asked for; in a lab a tiny one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from validation.model import Measurement, Node
 from validation.probes.train_tiny import FORMATS
 from validation.suites import training_choice
 from validation.suites.common import Part, PlanError, Request, transport_of
+from validation.suites.training_choice import Choice, Config
 
 EPOCHS = 90  # Dell whitepaper 2019, section 4.1.2
 LIMIT_HOURS = 168
@@ -25,6 +26,10 @@ WORDS = {"data": "folder with the pictures of a long training", "checkpoints": "
 UNASKED = "the long test (tn.long) takes hours, and pictures: --data, or by itself toolkit train long"
 IN_MEMORY = "/dev/shm/elastic-ai-train-long"  # noqa: S108 - memory that a node's container shares with the node
 TINY = tuple(f"tiny:{kind}" for kind in FORMATS)
+NOWHERE = ""
+"""For checkpoints that go with the ranks."""
+REHEARSED, REHEARSED_EPOCHS = Config("small-resnet", 8, "fp32"), 6
+"""Learns the tiny set far above chance, within seconds."""
 
 
 def asked(request: Request) -> bool:
@@ -65,39 +70,63 @@ def plan(request: Request, part: Part, head: Node, servers: Sequence[Node], acro
         raise PlanError(f"--gpus {ranks}: the servers cannot train together; ask for at most {each}")
     hosts = servers[:count]
     data, checkpoints = _places(request, hosts)
-    gpus = training_choice.on_gpus(hosts)
-    epochs = request.options.get("epochs", EPOCHS)
-    images = TINY_IMAGES if data in TINY else IMAGES
     limit_s = 3600.0 * request.options.get("limit_hours", LIMIT_HOURS)
     every = {"checkpoint_steps": request.options["checkpoint_steps"]} if "checkpoint_steps" in request.options else {}
-    criteria = request.serving("training-long")
-    part.rounds.append(
-        [
-            Measurement(
-                id=f"training-long.{config.model}-b{config.batch}-{config.precision}.{ranks}",
-                suite="training",
-                kind="training-long",
-                nodes=tuple(dict.fromkeys((head.name, *(n.name for n in hosts)))),
-                params={
-                    "label": "inter" if count > 1 else "intra" if ranks > 1 else "1",
-                    "ranks": ranks,
-                    "ranks_per_node": ranks // count,
-                    "hosts": tuple(n.name for n in hosts),
-                    "batch": config.batch,
-                    "transport": transport_of(request, hosts),
-                    "model": config.model,
-                    "precision": config.precision,
-                    "device": "gpu" if gpus else "cpu" if all(n.virtual for n in hosts) else "any",
-                    "data": data,
-                    "checkpoints": checkpoints,
-                    "epochs": epochs,
-                    **every,
-                },
-                criteria=criteria,
-                estimated_s=round(30 + epochs * images / (RATE[gpus] * ranks), 1),
-                timeout_s=limit_s,
-            )
-        ]
+    made = _job(request, config, head, hosts, ranks, data, checkpoints, request.options.get("epochs", EPOCHS))
+    part.rounds.append([made.model_copy(update={"params": {**made.params, **every}, "timeout_s": limit_s})])
+
+
+def rehearse(request: Request, part: Part, choice: Choice, head: Node, servers: Sequence[Node], across: bool) -> None:
+    """In a lab that was asked for none: the tiny set, of which nothing is kept. Else none, and none where the run is
+    to be quick or another framework than torch trains.
+    """
+    lab = all(n.virtual for n in servers)
+    if not lab or request.options.get("quick") or choice.framework != training_choice.TORCH:
+        part.leave_out(UNASKED, *request.serving("training-long"))
+        return
+    if not request.serving("training-long"):
+        return
+    hosts = servers if across else servers[:1]
+    ranks = min(n.slots for n in servers) * len(hosts)
+    part.leave_out("the long test in a rehearsal: a small network on a tiny set, which is made there")
+    part.rounds.append([_job(request, REHEARSED, head, hosts, ranks, TINY[0], NOWHERE, REHEARSED_EPOCHS)])
+
+
+def _job(
+    request: Request,
+    config: Config,
+    head: Node,
+    hosts: Sequence[Node],
+    ranks: int,
+    data: str,
+    checkpoints: str,
+    epochs: int,
+) -> Measurement:
+    gpus = training_choice.on_gpus(hosts)
+    images = TINY_IMAGES if data in TINY else IMAGES
+    estimated = round(30 + epochs * images / (RATE[gpus] * ranks), 1)
+    return Measurement(
+        id=f"training-long.{config.model}-b{config.batch}-{config.precision}.{ranks}",
+        suite="training",
+        kind="training-long",
+        nodes=tuple(dict.fromkeys((head.name, *(n.name for n in hosts)))),
+        params={
+            "label": "inter" if len(hosts) > 1 else "intra" if ranks > 1 else "1",
+            "ranks": ranks,
+            "ranks_per_node": ranks // len(hosts),
+            "hosts": tuple(n.name for n in hosts),
+            "batch": config.batch,
+            "transport": transport_of(request, hosts),
+            "model": config.model,
+            "precision": config.precision,
+            "device": "gpu" if gpus else "cpu" if all(n.virtual for n in hosts) else "any",
+            "data": data,
+            "checkpoints": checkpoints,
+            "epochs": epochs,
+        },
+        criteria=request.serving("training-long"),
+        estimated_s=estimated,
+        timeout_s=10 * estimated + 120,
     )
 
 
