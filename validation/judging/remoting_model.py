@@ -46,7 +46,7 @@ def middle_s(facts: RemoteTrainFacts, way: Way, batch: int) -> float:
     return batch / median(facts.rates(way, batch))
 
 
-def _calls(runs: Sequence[TrainRun]) -> Calls | None:
+def calls_of(runs: Sequence[TrainRun]) -> Calls | None:
     """In the middle of the turns; None where one has no costs."""
     told: list[CallCosts] = [run.costs for run in runs if run.costs is not None]
     if len(told) != len(runs):
@@ -59,7 +59,7 @@ def explained(facts: RemoteTrainFacts, link_bytes_s: float | None = None) -> dic
     natives = {batch: middle_s(facts, "native", batch) for batch in facts.batches()}
     found: dict[int, Explained | str] = {}
     for batch, native in natives.items():
-        here, there = _calls(facts.of("native", batch)), _calls(facts.of("remote", batch))
+        here, there = calls_of(facts.of("native", batch)), calls_of(facts.of("remote", batch))
         first, waits = facts.of("native", batch)[0], [run.wait_us for run in facts.of("native", batch)]
         if here is None or there is None or None in waits:
             found[batch] = "what its calls cost was not measured: elastic-ai-train of an older release"
