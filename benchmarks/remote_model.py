@@ -1,14 +1,16 @@
 """The model of remoting against what is measured: one training natively and by the reference engine over links.
 
     benchmarks/remote_model.py [--links loopback,GBPS/MS,...] [--batches 8,32,128] [--inputs 784] [--hidden 64]
-                               [--steps 60] [--turns 3] [--all-turns] [--computes] [--json]
+                               [--steps 60] [--turns 3] [--all-turns] [--computes] [--spaces] [--json]
 
-The links are a relay of the tests' own on loopback (tests/support/relay.c), which delays and limits a TCP stream each
-way. The GPU is an emulated one. Its kernels would run on the processors that all of this shares, which no GPU's do: so
-products of matrices wait for as long as they have multiplications, at a stated rate, and compute nothing (--computes:
-they compute). Both ways of each batch take turns; of each way's turns the one counts that was disturbed least, whose
-step in the middle is the shortest (--all-turns: all of them, as in a validation). Native step, counts and costs of
-calls are what elastic-ai-train tells (--costs), what is predicted of them is the report's own arithmetic.
+The links are the toolkit's relay on loopback (toolkit/engine/relay.c), which delays and limits a TCP stream each way;
+with --spaces (root) cables between network namespaces, as `toolkit validate --here --suite remoting` makes them: the
+rate is the kernel's (tbf), the delay netem's where the kernel has it, else the relay's. The GPU is an emulated one.
+Its kernels would run on the processors that all of this shares, which no GPU's do: so products of matrices wait for
+as long as they have multiplications, at a stated rate, and compute nothing (--computes: they compute). Both ways of
+each batch take turns; of each way's turns the one counts that was disturbed least, whose step in the middle is the
+shortest (--all-turns: all of them, as in a validation). Native step, counts and costs of calls are what elastic-ai-
+train tells (--costs), what is predicted of them is the report's own arithmetic.
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.support.engine_run import Client, describe, local, server  # noqa: E402
+from tests.support.engine_run import Client, built, describe, local, server  # noqa: E402
 from tests.support.relay import relay  # noqa: E402
 from toolkit.engine.hostcode import KERNELS, archive  # noqa: E402
+from toolkit.engine.near import compile_relay  # noqa: E402
 from validation.analysis.remote_model import WITHIN  # noqa: E402
 from validation.facts import RemoteTrainFacts, TrainRun  # noqa: E402
 from validation.judging.remoting_model import Explained, advice, explained  # noqa: E402
 from validation.parsers.remoting_train import parse  # noqa: E402
+from validation.probes.remoting_link import serving  # noqa: E402
 from validation.probes.remoting_train import order  # noqa: E402
+from validation.probes.shaped_link import Link, NoLink, looked, new_network  # noqa: E402
 
 TERMS = ("native", "synchronisations", "copies", "launches")
 LINKS = "loopback,0/0.5,0/2,10/0,10/0.5,10/2,1/0,1/0.5,1/2"
@@ -71,21 +76,56 @@ def job(client: Client, options: argparse.Namespace, batch: str) -> str:
 
 
 @contextmanager
-def reached(port: int, link: str) -> Iterator[int]:
-    """The server's port, or that of a relay to it."""
-    if link == "loopback":
-        yield port
+def reached(link: str, options: argparse.Namespace, folder: Path, devices: dict[str, str]) -> Iterator[str]:
+    """Address and port of a server behind a link."""
+    gbps, delay_ms = (0.0, 0.0) if link == "loopback" else map(float, link.split("/"))
+    if options.spaces and (gbps or delay_ms):
+        made = Link(gbps, delay_ms * 1e3, "tbf" if gbps else "", options.delay_by if delay_ms else "")
+        if made.spaces:
+            new_network()
+        os.environ |= {**devices, "LD_LIBRARY_PATH": str(built() / "devices")}
+        secret = Client("", folder).environment()["ELASTIC_AI_TOKEN_FILE"]
+        compile_relay(built() / "bin")
+        with serving(built(), made, secret) as (address, port):
+            yield f"{address}:{port}"
         return
-    gbps, delay_ms = map(float, link.split("/"))
-    with relay(port, gbps, delay_ms) as other:
-        yield other
+    with server(folder / "server", devices=devices) as there:
+        if link == "loopback":
+            yield f"127.0.0.1:{there.port}"
+            return
+        with relay(there.port, gbps, delay_ms) as other:
+            yield f"127.0.0.1:{other}"
 
 
-def over(link: str, options: argparse.Namespace, folder: Path, devices: dict[str, str], port: int) -> RemoteTrainFacts:
+def apart(link: str, options: argparse.Namespace, folder: Path, devices: dict[str, str]) -> RemoteTrainFacts:
+    """The same in a process of its own, which may enter a network of its own. RuntimeError where it fails."""
+    built()  # before the processes part: each would build its own
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            said = over(link, options, folder, devices).model_dump_json()
+            with os.fdopen(write, "w") as out:
+                out.write(said)
+            code = 0
+        except (NoLink, ValueError, subprocess.CalledProcessError) as fault:
+            print(f"{link}: {getattr(fault, 'stderr', None) or fault}", file=sys.stderr)
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as said_by:
+        said = said_by.read()
+    if os.waitpid(child, 0)[1]:
+        raise RuntimeError(f"no figure over {link}")
+    return RemoteTrainFacts.model_validate_json(said)
+
+
+def over(link: str, options: argparse.Namespace, folder: Path, devices: dict[str, str]) -> RemoteTrainFacts:
     """Facts of a training in turns, by the parser of the measurement in a validation."""
     lines = []
-    with reached(port, link) as at:
-        ways = {"native": local(folder, devices), "remote": Client(f"127.0.0.1:{at}", folder)}
+    with reached(link, options, folder, devices) as at:
+        ways = {"native": local(folder, devices), "remote": Client(at, folder)}
         for turn in range(1, options.turns + 1):
             for batch in options.batches:
                 for way in order(turn):
@@ -134,6 +174,7 @@ def main() -> int:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--computes", action="store_true")
     parser.add_argument("--all-turns", action="store_true")
+    parser.add_argument("--spaces", action="store_true", help="cables between network namespaces; root")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.batches = options.batches.split(",")
@@ -142,21 +183,22 @@ def main() -> int:
         folder = Path(name)
         devices = describe(folder)
         options.code = None if options.computes else waiting(folder)
-        with server(folder / "server", devices=devices) as there:
-            for link in options.links.split(","):
-                try:
-                    facts = over(link, options, folder, devices, there.port)
-                    mine = rows(link, facts if options.all_turns else least_disturbed(facts))
-                except subprocess.CalledProcessError as fault:
-                    print(f"no figure over {link}: {fault.stderr.strip()}", file=sys.stderr)
-                    return 1
-                found += mine
-                for row in mine if not options.json else []:
-                    terms = " + ".join(f"{row[f'{k}_us']:.0f}" for k in TERMS)
-                    ratios = f"{row['predicted']:.3f} | {row['measured']:.3f} | {row['difference']:+.1%}"
-                    print(f"| {link} | {row['batch']} | {terms} | {ratios} | {row['helps']} |", flush=True)
+        options.delay_by = looked()["delay_by"] if options.spaces else "relay"
+        for link in options.links.split(","):
+            try:
+                facts = apart(link, options, folder, devices)
+                mine = rows(link, facts if options.all_turns else least_disturbed(facts))
+            except RuntimeError as fault:
+                print(fault, file=sys.stderr)
+                return 1
+            found += mine
+            for row in mine if not options.json else []:
+                terms = " + ".join(f"{row[f'{k}_us']:.0f}" for k in TERMS)
+                ratios = f"{row['predicted']:.3f} | {row['measured']:.3f} | {row['difference']:+.1%}"
+                print(f"| {link} | {row['batch']} | {terms} | {ratios} | {row['helps']} |", flush=True)
     beyond = [row for row in found if abs(row["difference"]) > WITHIN]
     about = {"cores": os.cpu_count(), "load_1min": os.getloadavg()[0], "emulated": True, "beyond": len(beyond)}
+    about |= {"of": len(found), "delay_by": options.delay_by}
     print(json.dumps({**about, "rows": found} if options.json else about))
     return 0
 

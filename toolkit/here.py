@@ -5,6 +5,7 @@ Nothing here asks for rights: what this user may not read is not known. Addresse
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import getpass
 import ipaddress
@@ -20,6 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from toolkit.engine import near
+from toolkit.errors import BuildError
 from validation.model import Found, Node, Port, SshTarget, Topology
 from validation.probes import gpulibs, pcie
 
@@ -47,6 +50,13 @@ except NvmlError as fault:
     said["trouble"] = str(fault)
 print(json.dumps(said))
 """
+_LINKS = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from validation.probes.shaped_link import looked
+print(json.dumps(looked()))
+"""
+LINK_TIMEOUT_S = 60.0
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 
 
@@ -69,6 +79,43 @@ def topology_here() -> Topology:
         slots=max(1, count),
     )
     return Topology(site=name, nodes=(node,), here=found)
+
+
+def with_engine(topology: Topology) -> Topology:
+    """The same with the reference engine's programs, built where they are missing, and with what links can be made."""
+    found = topology.here
+    assert found is not None
+    if not found.gpus or found.gpu_trouble:
+        return topology
+    try:
+        engine: dict[str, str] = {"engine": str(near.programs())}
+    except BuildError as fault:
+        engine = {"engine_trouble": str(fault)}
+    links = {"link_trouble": "whoever tries them ends"}
+    command = [sys.executable, "-I", "-", str(ROOT)]
+    with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
+        ran = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=LINK_TIMEOUT_S, cwd="/", input=_LINKS
+        )
+        said = json.loads(ran.stdout)
+        links = {"link_trouble": said["trouble"], "delay_by": said["delay_by"]}
+    return topology.model_copy(update={"here": found.model_copy(update={**engine, **links})})
+
+
+def said_of_links(topology: Topology) -> list[str]:
+    """What was found for remoting, one line each."""
+    found = topology.here
+    assert found is not None
+    if not found.gpus or found.gpu_trouble:
+        return []
+    if found.engine_trouble:
+        return [f"engine: none: {found.engine_trouble}"]
+    if found.link_trouble:
+        links = f"on loopback, rate and delay by a relay; no network namespaces: {found.link_trouble}"
+    else:
+        delay = "delay by netem" if found.delay_by == "netem" else "delay by a relay (this kernel has no netem)"
+        links = f"between network namespaces, rate by tbf, {delay}"
+    return [f"engine: the reference engine, {found.engine}", f"links: {links}"]
 
 
 def node_name(hostname: str) -> str:

@@ -88,7 +88,7 @@ def judge(
             "site": topology.site,
             "sign_off": sign_off,
             "outcome": outcome,
-            "headline": _headline(outcome, verdicts, missing, named),
+            "headline": _headline(outcome, verdicts, missing, named, why),
             "planned": len(plan.measurements),
             "measured": len(plan.measurements) - len(missing),
             "missing": missing,
@@ -179,6 +179,7 @@ def _headline(
     verdicts: Sequence[CriterionVerdict],
     missing: Sequence[str],
     named: Sequence[Finding],
+    why: Sequence[str],
 ) -> str:
     count = Counter(v.verdict for v in verdicts)
     if outcome == "failed":
@@ -192,7 +193,8 @@ def _headline(
             undecided = [v.id for v in verdicts if v.verdict == "not-measured" and v.judgements] or [
                 v.id for v in verdicts if v.verdict == "not-measured" and v.owed
             ]
-            words = f"incomplete: not measured: {_some(undecided)}"
+            said = f"not measured: {_some(undecided)}" if undecided else "; ".join(why) or "its notes say why"
+            words = f"incomplete: {said}"
     else:
         words = f"all {count['pass']} judged criteria pass"
     extra = f"{count['not-measured']} not measured" if count["not-measured"] and outcome != "incomplete" else ""

@@ -9,7 +9,7 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -220,7 +220,9 @@ class Found(Model):
 
     `gpus`: NVIDIA's functions on its PCI buses. `gpu_trouble`: why these cannot be used, "" where they can or there is
     none. `torch`: version of the torch that was found, "" where there is none, and `torch_python` the interpreter that
-    has it. `emulated`: the GPUs are those of a lab, which are on no bus.
+    has it. `emulated`: the GPUs are those of a lab, which are on no bus. Looked for where remoting is measured alone:
+    `engine`, the folder of the reference engine's programs, `engine_trouble`, why there are none; `link_trouble`, why
+    no network namespaces can be made, "" where they can; `delay_by`, what delays a link between them.
     """
 
     user: str
@@ -229,6 +231,10 @@ class Found(Model):
     emulated: bool = False
     torch: str = ""
     torch_python: str = ""
+    engine: str = ""
+    engine_trouble: str = ""
+    link_trouble: str = ""
+    delay_by: Literal["netem", "relay"] = "relay"
 
 
 class Topology(Model):

@@ -1,4 +1,4 @@
-"""A link of stated rate and delay in front of a TCP port: a relay of the tests' own (relay.c), where no netem is."""
+"""A link of stated rate and delay in front of a TCP port: the toolkit's relay on loopback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-SOURCE = Path(__file__).with_suffix(".c")
+from toolkit.engine.near import compile_relay
 
 
 @cache
@@ -19,15 +19,13 @@ def program() -> Path:
     """The relay, built once for a test run."""
     folder = Path(tempfile.mkdtemp(prefix="eai-relay-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    words = ["gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-o", str(folder / "relay"), str(SOURCE)]
-    subprocess.run(words, check=True)
-    return folder / "relay"
+    return compile_relay(folder)
 
 
 @contextmanager
 def relay(port: int, gbps: float = 0.0, delay_ms: float = 0.0) -> Iterator[int]:
     """A port of loopback by which `port` is reached: each way so much later, at so many 10^9 bit/s (0: no limit)."""
-    words = [str(program()), "0", str(port), str(int(gbps * 1e9 / 8)), str(int(delay_ms * 1000))]
+    words = [str(program()), "127.0.0.1", str(port), str(int(gbps * 1e9 / 8)), str(int(delay_ms * 1000))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -61,7 +61,10 @@ def train_document(
                 if change is not None:
                     change(turn, way, batch, made)
                 lines.append(f"== turn {turn} of {params['turns']}: {way} {batch}\n{json.dumps(made)}\n")
-    return doc("remoting-train", {"server": params["server"], "emulated": emulated, **facts}, "".join(lines))
+    said = {"server": params["server"], "emulated": emulated, **facts}
+    if "rate_by" in params:
+        said.setdefault("link", {key: params[key] for key in ("gbps", "delay_us", "rate_by", "delay_by")})
+    return doc("remoting-train", said, "".join(lines))
 
 
 INFER: dict[str, Any] = {**TRAIN, "batches": ("1", "8", "64"), "steps": 101}

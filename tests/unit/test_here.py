@@ -95,7 +95,7 @@ def test_this_machine_is_one_node_that_owns_up_to_what_it_is() -> None:
     assert Topology.model_validate_json(found.model_dump_json()) == found
 
 
-def one(gpus: int = 0, **more: str) -> Topology:
+def one(gpus: int = 0, **more: str | bool) -> Topology:
     groups = ("gpu_servers",) if gpus else ("machines",)
     node = Node(name="new", groups=groups, ssh=SshTarget(host="localhost"), ports=())
     return Topology(site="new", nodes=(node,), here=Found(user="ops", gpus=gpus, **more))
@@ -164,8 +164,8 @@ def test_a_container_is_a_rehearsal_here_too() -> None:
 
 
 def test_one_machine_cannot_do_what_takes_two() -> None:
-    with pytest.raises(PlanError, match="cannot do suite remoting; it can do preflight, transport, compute"):
-        plan_of_one(one(), "remoting")
+    with pytest.raises(PlanError, match="cannot do suite operations; it can do preflight, transport, compute"):
+        plan_of_one(one(), "operations")
 
 
 @pytest.mark.parametrize(

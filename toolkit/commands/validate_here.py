@@ -11,7 +11,7 @@ import click
 from toolkit.agreement import Agreement
 from toolkit.commands.validate_shared import Asked
 from toolkit.errors import UsageFault
-from toolkit.here import node_name, said, topology_here
+from toolkit.here import node_name, said, said_of_links, topology_here, with_engine
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import no_fabric
 from validation.model import Scalar, Topology
@@ -21,7 +21,11 @@ from validation.suites import UNASKED, make_plan
 def asked_here(suites: Sequence[str], quick: bool, anyway: bool = False, minutes: int | None = None) -> Asked:
     """What is measured of this machine; says on stderr what it was found to be."""
     topology = topology_here()
-    for line in said(topology):
+    lines = said(topology)
+    if "remoting" in suites:
+        topology = with_engine(topology)
+        lines[-1:-1] = said_of_links(topology)
+    for line in lines:
         click.echo(line, err=True)
     loaded, sources = no_fabric(), read_criteria()
     options: dict[str, Scalar] = {name: 1 for name, given in (("quick", quick), ("anyway", anyway)) if given}

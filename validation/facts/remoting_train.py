@@ -47,8 +47,19 @@ class TrainRun(Model):
     costs: CallCosts | None = None
 
 
+class MadeLink(Model):
+    """A link that was made on one machine: 10^9 bit/s (0: no limit), microseconds each way, and what made them."""
+
+    gbps: float = Field(ge=0, allow_inf_nan=False)
+    delay_us: float = Field(ge=0, allow_inf_nan=False)
+    rate_by: Literal["tbf", "relay", ""]
+    delay_by: Literal["netem", "relay", ""]
+
+
 class RemoteTrainFacts(Remoting):
-    """The same training on the same GPU in both ways, with several batch sizes, in the order in which it ran."""
+    """The same training on the same GPU in both ways, with several batch sizes, in the order in which it ran. link:
+    what stood between program and GPU where it was made for it; None: the fabric.
+    """
 
     type: Literal["remote-train"] = "remote-train"
     server: str
@@ -59,6 +70,7 @@ class RemoteTrainFacts(Remoting):
     classes: Count
     steps: Count = Field(ge=2)
     runs: tuple[TrainRun, ...] = Field(min_length=1)
+    link: MadeLink | None = None
 
     @field_validator("runs")
     @classmethod

@@ -16,12 +16,16 @@ from validation.judging.values import bound_of
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, ReasonCode, Result, Subject, VerdictName
 from validation.probes.remoting_unchanged import WAYS
+from validation.probes.shaped_link import link_of
 
 
 def subject_of(measurement: Measurement) -> Subject:
-    """The GPU server that was tried, or the client that was measured from; with the parts where a whole was cut."""
+    """The GPU server that was tried, or the client that was measured from; with the parts where a whole was cut, or the
+    link that was made.
+    """
     server, parts = measurement.params.get("server"), names(measurement, "parts")
-    return Subject.node(str(server) if server else measurement.nodes[0], " + ".join(parts))
+    link = link_of(measurement.params)
+    return Subject.node(str(server) if server else measurement.nodes[0], link.words if link else " + ".join(parts))
 
 
 def _attempts(measurement: Measurement, result: Result, worst: float) -> str:

@@ -22,6 +22,7 @@ PASSED_SHARE = 0.5
 default: what is mostly waived was not accepted by measuring it."""
 
 UNDECLARED = "no inventory declares this machine, so nothing is owed"
+UNSEEN = "nothing looked at the nodes themselves, which may be virtual ones: add --suite preflight"
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,10 @@ def decide(
     few = _mostly_waived(case, verdicts)
     if few:
         return "incomplete", [few]
-    unproven = [m for m in case.plan.measurements if m.kind == "facts" and not _shows_hardware(case.latest.get(m.id))]
-    if not case.virtual and (unproven or not any(m.kind == "facts" for m in case.plan.measurements)):
+    asked = [m for m in case.plan.measurements if m.kind == "facts"]
+    if not case.virtual and not asked:
+        return "incomplete", [UNSEEN]
+    if not case.virtual and any(not _shows_hardware(case.latest.get(m.id)) for m in asked):
         return "incomplete", []
     return "passed", []
 

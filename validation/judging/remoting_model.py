@@ -15,8 +15,9 @@ from validation.criterion import Criterion
 from validation.facts import CallCosts, RemoteTrainFacts, TrainRun
 from validation.facts.remoting_train import Way
 from validation.judging.case import Case, judgement, unusable
+from validation.judging.remoting_train import subject_of
 from validation.kinds.record import names
-from validation.model import Judgement, Measurement, Subject
+from validation.model import Judgement, Measurement
 
 KINDS = ("synchronisation", "launches", "to_device", "from_device")
 
@@ -45,7 +46,7 @@ def middle_s(facts: RemoteTrainFacts, way: Way, batch: int) -> float:
     return batch / median(facts.rates(way, batch))
 
 
-def _calls(runs: Sequence[TrainRun]) -> Calls | None:
+def calls_of(runs: Sequence[TrainRun]) -> Calls | None:
     """In the middle of the turns; None where one has no costs."""
     told: list[CallCosts] = [run.costs for run in runs if run.costs is not None]
     if len(told) != len(runs):
@@ -58,7 +59,7 @@ def explained(facts: RemoteTrainFacts, link_bytes_s: float | None = None) -> dic
     natives = {batch: middle_s(facts, "native", batch) for batch in facts.batches()}
     found: dict[int, Explained | str] = {}
     for batch, native in natives.items():
-        here, there = _calls(facts.of("native", batch)), _calls(facts.of("remote", batch))
+        here, there = calls_of(facts.of("native", batch)), calls_of(facts.of("remote", batch))
         first, waits = facts.of("native", batch)[0], [run.wait_us for run in facts.of("native", batch)]
         if here is None or there is None or None in waits:
             found[batch] = "what its calls cost was not measured: elastic-ai-train of an older release"
@@ -93,7 +94,7 @@ def advice(one: Explained) -> str:
 
 
 def _of_batch(criterion: Criterion, job: Measurement, facts: RemoteTrainFacts, batch: int) -> Judgement:
-    about = Subject.node(str(job.params.get("server") or job.nodes[-1]), f"batch {batch}")
+    about = subject_of(job, f"batch {batch}")
     found = explained(facts).get(batch, "no such batch was trained")
     if isinstance(found, str):
         return judgement(criterion, about, "not-measured", "missing-metric", f"{job.id}: {found}", [job.id])
@@ -110,7 +111,7 @@ def judge_remote_model(case: Case, criterion: Criterion) -> list[Judgement]:
     """For each batch size of the last attempt: the ratio that the model predicts over the measured one."""
     judged: list[Judgement] = []
     for job in case.serving(criterion):
-        subject = Subject.node(str(job.params.get("server") or job.nodes[-1]))
+        subject = subject_of(job)
         gone = unusable(case, criterion, subject, (job.id,), None)
         facts = case.tries(job.id)[-1].facts_of(RemoteTrainFacts) if gone is None else None
         if gone is not None:

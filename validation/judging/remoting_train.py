@@ -21,6 +21,7 @@ from validation.judging.values import STEPS, against, bound_of, impossible, most
 from validation.kinds.record import names
 from validation.model import Judgement, Measurement, Subject
 from validation.parsers.remoting_train import metric_of
+from validation.probes.shaped_link import link_of
 
 JUDGED_FROM = 32
 """The least batch of which the ratio is judged: smaller ones are shown by VMware's figures of 2019 to lose more (blog
@@ -45,8 +46,11 @@ class Both:
         return Summary(median=one.value, mad=0.0, low=one.low, high=one.high, count=self.counts[batch])
 
 
-def _subject(job: Measurement, words: str = "") -> Subject:
-    return Subject.node(str(job.params.get("server") or job.nodes[-1]), words)
+def subject_of(job: Measurement, words: str = "") -> Subject:
+    """The server, with the link where one was made for the measurement."""
+    link = link_of(job.params)
+    said = ", ".join(filter(None, (link.words if link else "", words)))
+    return Subject.node(str(job.params.get("server") or job.nodes[-1]), said)
 
 
 def _batches(job: Measurement) -> list[int]:
@@ -98,13 +102,22 @@ def judge_remote_ratio(case: Case, criterion: Criterion) -> list[Judgement]:
     judged: list[Judgement] = []
     bound = bound_of(case, criterion)
     for job in case.serving(criterion):
-        both = _both(case, criterion, job, _subject(job))
+        both = _both(case, criterion, job, subject_of(job))
         if isinstance(both, Judgement):
             judged.append(both)
             continue
         for batch, one in both.found.items():
-            subject, summary, evidence = _subject(job, f"batch {batch}"), both.summary(batch), [job.id]
+            subject, summary, evidence = subject_of(job, f"batch {batch}"), both.summary(batch), [job.id]
             text = f"remote {one.rate:.4g} / native {one.single:.4g} images/s = {one.value:.3f}"
+            if link_of(job.params) is not None:
+                devices = "GPUs are emulated, and " if both.emulated else ""
+                why = f"reported: {devices}a link made here is no fabric: {text}"
+                judged.append(
+                    judgement(
+                        criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, text=text
+                    )
+                )
+                continue
             shown = unjudged(case, criterion, both.emulated, subject, summary, text, evidence)
             if shown is not None:
                 judged.append(shown)
@@ -139,7 +152,7 @@ def judge_remote_batch(case: Case, criterion: Criterion) -> list[Judgement]:
     """Whether the ratio falls from any batch size to a larger one, beyond noise: the worst of all pairs."""
     judged: list[Judgement] = []
     for job in case.serving(criterion):
-        subject, evidence = _subject(job), [job.id]
+        subject, evidence = subject_of(job), [job.id]
         both = _both(case, criterion, job, subject)
         if isinstance(both, Judgement):
             judged.append(both)

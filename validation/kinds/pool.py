@@ -16,6 +16,7 @@ from validation.parsers import (
     remoting_unchanged,
     remoting_worlds,
 )
+from validation.probes.shaped_link import link_of
 
 
 def _job(m: Measurement, topology: Topology) -> Job:
@@ -25,6 +26,14 @@ def _job(m: Measurement, topology: Topology) -> Job:
 def _copies(m: Measurement, topology: Topology) -> Job:
     """A program that hangs is ended before its probe would be, so that the lease is given back."""
     return on_node(m, limit_s=m.timeout_s - 30)
+
+
+def _training(m: Measurement, topology: Topology) -> Job:
+    """On a client and through the pool, or over a link that this machine makes by itself."""
+    job = _copies(m, topology)
+    if link_of(m.params) is None:
+        return job
+    return job.model_copy(update={"probe": job.probe.model_copy(update={"probe": "remoting-link"})})
 
 
 KINDS = (
@@ -55,7 +64,7 @@ KINDS = (
     Kind(
         name="remoting-train",
         title="Training natively and remotely, in turns",
-        job=_copies,
+        job=_training,
         parse=remoting_train.parse,
         repeat_by="probe",
         by_daemon=True,

@@ -43,6 +43,7 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
             "uuid": device["uuid"],
             **{key: first[key] for key in ("inputs", "hidden", "classes", "steps")},
             "runs": runs,
+            **({"link": _link(raw["link"], params)} if "rate_by" in params else {}),
         },
         "training",
     )
@@ -53,6 +54,13 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         for rate in run.images_per_s
     ]
     return samples, facts
+
+
+def _link(raw: Mapping[str, Any], params: Mapping[str, Scalar]) -> dict[str, Any]:
+    """The link that was made; ParseError where it is not that of the plan."""
+    for key in ("gbps", "delay_us", "rate_by", "delay_by"):
+        expect(params, key, raw[key], f"training: {key} of the link")
+    return dict(raw)
 
 
 def alike(doc: ProbeDoc, params: Mapping[str, Scalar]) -> dict[tuple[int, str, int], Mapping[str, Any]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -61,26 +62,43 @@ def _device(lease: int) -> str:
     return str(seen[0]["uuid"])
 
 
-def train(args: Asked, *more: str) -> Ran:
-    """All jobs, with more options; Unmet with its turn where one did not train."""
+def in_turns(args: Asked, one: Callable[[str, str, float], Ran]) -> str:
+    """Outputs of all jobs under their headings; `one`: way, batch, seconds -> a job. Unmet with its turn where one did
+    not train.
+    """
     outputs: list[str] = []
     until = time.monotonic() + args.limit_s
+    for turn in range(1, args.turns + 1):
+        for batch in args.batches:
+            for way in order(turn):
+                ran = one(way, batch, max(LEAST_S, until - time.monotonic()))
+                if ran.returncode:
+                    raise remoting.Unmet(f"turn {turn}, {way}, batch {batch}: {remoting.said(ran)}")
+                outputs.append(f"== turn {turn} of {args.turns}: {way} {batch}\n{ran.stdout.strip()}\n")
+    return "".join(outputs)
+
+
+def options_of(args: Asked, *more: str) -> list[str]:
+    """Of elastic-ai-train, but for the batch."""
     options = ["--json", "--gpus", "1", "--steps", str(args.steps), *more]
-    options += ["--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+    return [*options, "--inputs", str(args.inputs), "--hidden", str(args.hidden)]
+
+
+def train(args: Asked, *more: str) -> Ran:
+    """All jobs, with more options; Unmet with its turn where one did not train."""
+    options = options_of(args, *more)
     with remoting.leased("-n", "1", "-l", args.server) as lease:
         ways = commands(int(lease["lease"]), _device(int(lease["lease"])))
-        for turn in range(1, args.turns + 1):
-            for batch in args.batches:
-                for way in order(turn):
-                    left = max(LEAST_S, until - time.monotonic())
-                    ran = run_tool([*ways[way], *options, "--batch", batch], left)
-                    if ran.returncode and f"unrecognized arguments: {COSTS}" in ran.stderr:  # an older release
-                        fewer = [option for option in options if option != COSTS]
-                        ran = run_tool([*ways[way], *fewer, "--batch", batch], left)
-                    if ran.returncode:
-                        raise remoting.Unmet(f"turn {turn}, {way}, batch {batch}: {remoting.said(ran)}")
-                    outputs.append(f"== turn {turn} of {args.turns}: {way} {batch}\n{ran.stdout.strip()}\n")
-    return Ran([*ways["remote"], *options], 0, "".join(outputs), "")
+
+        def one(way: str, batch: str, left: float) -> Ran:
+            ran = run_tool([*ways[way], *options, "--batch", batch], left)
+            if ran.returncode and f"unrecognized arguments: {COSTS}" in ran.stderr:  # an older release
+                fewer = [option for option in options if option != COSTS]
+                ran = run_tool([*ways[way], *fewer, "--batch", batch], left)
+            return ran
+
+        output = in_turns(args, one)
+    return Ran([*ways["remote"], *options], 0, output, "")
 
 
 def probe(args: Asked) -> ProbeDoc:

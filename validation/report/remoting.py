@@ -14,6 +14,7 @@ from validation.model import CriterionVerdict, Endpoint, Judgement, Measurement,
 from validation.report.documents import RunDocuments
 from validation.report.numbers import NONE, interval, number, plural, quantity
 from validation.report.published import remote_ratios
+from validation.report.remote_links import links_figures
 from validation.report.remote_model import model_figure
 from validation.report.remote_training import answers_figure, move_figure, training_figure
 from validation.report.svg.colour import BLUE, INK, LINE, MUTED, PALE
@@ -30,6 +31,8 @@ _FILLS = (PALE, "#b9cfe4")
 
 def remoting_figures(documents: RunDocuments, verdict: VerdictDoc) -> tuple[Figure, ...]:
     """Figures of the suite remoting; empty frames with the reason where something was not measured."""
+    if links := links_figures(documents) if documents.topology.here is not None else ():
+        return links
     figures = [*_matrices(documents), *_fractions(documents), training_figure(documents), model_figure(documents)]
     figures.append(answers_figure(documents))
     for id_, words, published in (

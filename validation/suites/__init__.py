@@ -53,7 +53,7 @@ SUITES: dict[str, SuiteFunc] = {
 DEFAULT = ("preflight", "transport", "training")
 UNASKED = ("preflight", "transport", "compute")
 """What one machine by itself does, without an inventory, where no suite is named."""
-ALONE = (*UNASKED, "burn-in", "training")
+ALONE = (*UNASKED, "burn-in", "training", "remoting")
 """What it can do."""
 
 OPTIONS: dict[str, str] = {

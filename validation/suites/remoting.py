@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from validation.model import Measurement, Node, Param
 from validation.probes.remoting_scale import prefixes
+from validation.suites import remoting_here
 from validation.suites.common import Part, Request
 
 #: Bytes of a copy, timed copies, copies of 4 bytes. Emulated devices are small, and their figures judge nothing.
@@ -47,6 +48,8 @@ SENT_BYTES = 1 << 20  # to the GPU and back, by the program that runs natively, 
 
 def plan(request: Request) -> Part:
     """One measurement at a time: each needs GPU servers to itself."""
+    if request.topology.here is not None:
+        return remoting_here.plan(request, request.topology.here)
     part = Part()
     clients = [n for n in request.topology.nodes if "clients" in n.groups]
     servers = [n for n in request.topology.nodes if "gpu_servers" in n.groups]

@@ -20,7 +20,9 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 62, _WIDTH - 26, 22, _HEIGHT - 44  # edges of the
 
 @dataclass(frozen=True)
 class Series:
-    """A curve. `band` are (x, low, high) around it; `hollow` marks published points; `line` False: points only."""
+    """A curve. `band` are (x, low, high) around it; `hollow` marks points that were not measured here; `line` False:
+    points only; `like`: the number of the curve whose colour, dash and marker it has.
+    """
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -28,6 +30,7 @@ class Series:
     hollow: bool = False
     line: bool = True
     markers: bool = True
+    like: int | None = None
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -112,7 +115,8 @@ def line_chart(
         last = at - 5 if at - 5 - last > 12 else at + 13
         body.append(text(_LEFT + 6, last, words))
     across, row = float(_LEFT), _HEIGHT + 6  # of the legend
-    for index, one in enumerate(series):
+    for number_, one in enumerate(series):
+        index = number_ if one.like is None else one.like
         body += _curve(one, index, px, py)
         colour, label = COLOURS[index % len(COLOURS)], short(one.label, _WIDTH - _LEFT - 60, 11)
         wide = 44 + len(label) * 11 * CHARACTER

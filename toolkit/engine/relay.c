@@ -1,9 +1,9 @@
 /* A TCP relay that stands for a link: each direction passes so many bytes a second, and each byte comes so much later.
  *
- *     relay FROM_PORT TO_PORT BYTES_PER_S DELAY_US
+ *     elastic-ai-relay TO_ADDRESS TO_PORT BYTES_PER_S DELAY_US
  *
- * 127.0.0.1 to 127.0.0.1; FROM_PORT 0: any; 0 bytes/s: as fast as it goes. Prints its port. One process for each connection, which ends with
- * it; all of them end with the relay's parent. A byte leaves when those before it have left at that rate, and arrives the
+ * From a port of 127.0.0.1, which it prints, to an IPv4 address; 0 bytes/s: as fast as it goes. One process for each
+ * connection, which ends with it; all of them end with the relay's parent. A byte leaves when those before it have left at that rate, and arrives the
  * delay later: what a queue of unlimited length in front of a link does, up to ROOM bytes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -111,15 +111,16 @@ static void pass(struct direction *both) {
     }
 }
 
-static int dial(uint16_t port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+static struct sockaddr_in to = {.sin_family = AF_INET};
+
+static int dial(void) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    return fd >= 0 && !connect(fd, (struct sockaddr *)&to, sizeof to) ? fd : -1;
+    return fd >= 0 && !connect(fd, (const struct sockaddr *)&to, sizeof to) ? fd : -1;
 }
 
-static void one(int client, uint16_t to) {
+static void one(int client) {
     static const int yes = 1;
-    int server = dial(to);
+    int server = dial();
     if (server < 0) exit(1);
     setsockopt(client, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
     setsockopt(server, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
@@ -133,11 +134,11 @@ static void one(int client, uint16_t to) {
 }
 
 int main(int count, char **words) {
-    if (count != 5) return 2;
-    uint16_t from = (uint16_t)atoi(words[1]), to = (uint16_t)atoi(words[2]);
+    if (count != 5 || inet_pton(AF_INET, words[1], &to.sin_addr) != 1) return 2;
+    to.sin_port = htons((uint16_t)atoi(words[2]));
     rate = strtoull(words[3], NULL, 10);
     delay_ns = strtoull(words[4], NULL, 10) * 1000;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(from), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -153,7 +154,7 @@ int main(int count, char **words) {
         if (!fork()) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
             prctl(PR_SET_TIMERSLACK, 1);
-            one(client, to);
+            one(client);
         }
         close(client);
     }
