@@ -127,6 +127,10 @@ class RunFiles:
         """Have `results` stand for those of `text`: they are the same, and were read before."""
         self.__dict__["_recorded"] = (results, None)
 
+    def take_plan(self, plan: Plan) -> None:
+        """Have `plan` stand for plan.json, of whose very bytes it was read before; `hashes` was asked for."""
+        self.__dict__["plan"] = plan
+
     @property
     def results(self) -> list[Result]:
         """All lines of results.jsonl that are whole."""
