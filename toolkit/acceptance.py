@@ -271,29 +271,40 @@ def go_on(
     return True
 
 
-def judge_run(run_dir: Path) -> VerdictDoc:
-    """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json."""
-    if not (run_dir / RESULTS).exists():
-        Store(run_dir).close()  # killed before its first result: an empty list of results, not a damaged run
-    verdict = judge_files(run_dir, again=True)
-    rundir.write_document(run_dir / VERDICT, verdict)
+def judge_run(run: Path | RunFiles) -> VerdictDoc:
+    """Judge a run from its files alone, by the rules that are copied into it; writes verdict.json. What was read of
+    `run` is there for whoever reports on it.
+    """
+    run = RunFiles.of(run)
+    if not (run.folder / RESULTS).exists():
+        Store(run.folder).close()  # killed before its first result: an empty list of results, not a damaged run
+    verdict = judge_files(run, again=True)
+    rundir.write_document(run.folder / VERDICT, verdict)
+    run.take_verdict(verdict)
     return verdict
 
 
-def standing(run_dir: Path) -> VerdictDoc:
+def standing(run: Path | RunFiles) -> VerdictDoc:
     """verdict.json; ConfigError where the run's files give another verdict."""
     from validation.signing.again import judged_again  # only here: it loads the report's templates
 
-    verdict, fault = judged_again(run_dir)
+    run = RunFiles.of(run)
+    verdict, fault = judged_again(run)
     if fault:
         raise ConfigError(
-            f"{run_dir / fault}; restore it from a copy, or judge again: toolkit validate --rejudge {run_dir}"
+            f"{run.folder / fault}; restore it from a copy, or judge again: toolkit validate --rejudge {run.folder}"
         )
     return verdict
 
 
 def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
-    """Judge an old run by today's fabric profile and criteria; what was there before is kept under superseded/.
+    """Judge an old run by today's rules, as `take_rules` brings them in."""
+    take_rules(run_dir, agreement)
+    return judge_run(run_dir)
+
+
+def take_rules(run_dir: Path, agreement: Agreement) -> None:
+    """Bring today's fabric profile and criteria into an old run; what was there before is kept under superseded/.
 
     Acceptance profile and waivers are those of `agreement`; what it does not name stays as it is in the run.
     """
@@ -319,19 +330,21 @@ def rejudge(run_dir: Path, agreement: Agreement) -> VerdictDoc:
     rundir.copy_rules(run_dir, fabric, sources)
     why = f"rules of toolkit {release()}, copied in at {utc_now()}"
     rundir.renew(run_dir, info, (FABRIC, *agreement.files), why)
-    return judge_run(run_dir)
 
 
 def write_report(
-    run_dir: Path, formats: Collection[str] | None = None, out: Path | None = None, trusting: bool = False
+    run: Path | RunFiles, formats: Collection[str] | None = None, out: Path | None = None, trusting: bool = False
 ) -> Written:
     """Write the report of a judged run in the formats asked for (None = all), into `out` (None = the run directory).
 
+    What was read of `run` is not read once more, except its raw logs.
     `trusting` leaves the PDF where this user's toolkit made the one that stands there of the same text.
     UsageFault when the disk refuses, and when the run is signed and the report is to go into it.
     """
     from validation.report import FILES, write_formats  # only here: templates and figures are slow to load
 
+    run = RunFiles.of(run)
+    run_dir = run.folder
     inside = out is None or out.resolve().is_relative_to(run_dir.resolve())
     if inside and is_signed(run_dir):
         raise UsageFault(
@@ -339,6 +352,6 @@ def write_report(
             f"{shlex.quote(str(run_dir))} --out FOLDER"
         )
     try:
-        return write_formats(run_dir, FILES if formats is None else formats, out, trusting)
+        return write_formats(run, FILES if formats is None else formats, out, trusting)
     except OSError as fault:
         raise UsageFault(f"{run_dir}: the report cannot be written: {fault.strerror or fault}; make room") from None

@@ -8,7 +8,7 @@ from pathlib import Path
 from toolkit import acceptance
 from toolkit.errors import UsageFault
 from validation.load import ConfigError
-from validation.runfiles import INVENTORY, VERDICT
+from validation.runfiles import INVENTORY, VERDICT, RunFiles
 from validation.signing import is_signed
 
 
@@ -26,12 +26,13 @@ def complete(run_dir: Path, say: Callable[[str], None]) -> None:
     if not (run_dir / VERDICT).exists():
         acceptance.judge_run(run_dir)
         say("this run was never judged; judging it now")
-    _, fault = judged_again(run_dir)
+    run = RunFiles(run_dir)
+    _, fault = judged_again(run)
     if fault:
         raise ConfigError(f"{run_dir / fault}; run: toolkit validate --rejudge {run_dir}")
     if not (run_dir / INVENTORY).exists():
         say(f"{INVENTORY}: missing, because an older release made this run; continuing without it")
-    written = acceptance.write_report(run_dir, trusting=True)
+    written = acceptance.write_report(run, trusting=True)
     for name, why in written.left_out.items():
         stale = run_dir / FILES[name]
         if stale.exists():

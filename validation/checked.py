@@ -16,17 +16,19 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pydantic
 
+from validation import plan_columns
 from validation.columns import Columns, packed
 from validation.files import cache_folder
 from validation.frames import Frame, read_frames, write_frames
 from validation.judging.documents import Evidence
 from validation.load import ConfigError
-from validation.model import Result
+from validation.model import Plan, Result
 from validation.release import release
 from validation.runfiles import PLAN, RUN, RunFiles
 
@@ -46,11 +48,15 @@ _FORM = 1
 class State:
     """Of the folders of raw logs, by measurement: a digest of names, sizes, places and times of all that is in each.
 
-    `settled`: those in which everything is old enough for its times to tell.
+    `settled`: those in which everything is old enough for its times to tell. `logs`: the names in each folder;
+    `everything`: a digest of the folders themselves and of all in them (`untouched`), "" where something of it is too
+    young to tell.
     """
 
     folders: Mapping[str, bytes] = field(default_factory=dict)
     settled: frozenset[str] = frozenset()
+    logs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    everything: str = ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,8 @@ class Known:
     """What was found when all was read. `documents`: of which documents it is known that they agree; `lines`: how many
     lines of results.jsonl were looked at; `whole`: the run has no more of them now; `found`: line (from 0) -> faults,
     for lines with some; `folders`: the state in which each folder was read; `evidence`: what it came to, None where
-    something may have changed that no state shows; `results`: those of the lines, from their columns.
+    something may have changed that no state shows; `results`: those of the lines, from their columns; `logs`,
+    `everything`: as of the state in which all was read.
     """
 
     documents: str
@@ -68,6 +75,8 @@ class Known:
     folders: Mapping[str, bytes]
     evidence: Evidence | None
     results: list[Result] | None
+    logs: Mapping[str, Sequence[str]]
+    everything: str
 
     def same(self, state: State, measurement: str) -> bool:
         """True where the folder of a measurement is as it was when its logs were read."""
@@ -85,38 +94,87 @@ def documents_of(run: RunFiles) -> str:
 
 def look(run: RunFiles) -> State:
     """The state of all folders of raw logs, before any is read. A link instead of a folder has none that tells."""
-    raw = os.path.join(os.path.realpath(run.folder), "raw")  # noqa: PTH118
+    raw = _raw(run)
     folders: dict[str, bytes] = {}
+    logs: dict[str, Sequence[str]] = {}
     settled = set()
     before = time.time_ns() - SETTLED_NS
+    everything = ""
     with contextlib.suppress(OSError):
         if os.path.islink(raw):  # noqa: PTH114
             return State()
+        digest, youngest = _begun(os.lstat(raw))
         with os.scandir(raw) as found:
             for folder in found:
-                folders[folder.name], newest = _state(folder)
+                folders[folder.name], logs[folder.name], newest, seen = _state(folder)
+                digest.update(seen)
+                youngest = max(youngest, newest)
                 if newest < before and folders[folder.name]:
                     settled.add(folder.name)
-    return State(folders, frozenset(settled))
+        everything = digest.hexdigest() if youngest < before and all(folders.values()) else ""
+    return State(folders, frozenset(settled), logs, everything)
 
 
-def _state(folder: os.DirEntry[str]) -> tuple[bytes, int]:
-    """The digest of a folder, b"" where it has none, and when something in it was last changed, in ns."""
-    if not folder.is_dir(follow_symlinks=False):
-        return b"", 0
-    seen = []
-    newest = 0
+def untouched(run: RunFiles, before: Known) -> bool:
+    """True where nothing was added to the folders of raw logs, taken away, renamed or written since they were read.
+
+    The kernel sets a folder's time of change whenever a name in it comes, goes or leads elsewhere: of one with the same
+    times the names are known, and each is looked at without listing the folder once more.
+    """
+    if not before.everything:
+        return False
     try:
+        raw = os.open(_raw(run), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        digest, _ = _begun(os.fstat(raw))
+        for folder, logs in before.logs.items():
+            seen = [_told(os.stat(folder, dir_fd=raw, follow_symlinks=False))]
+            for log in logs:
+                seen.append(_told(os.stat(f"{folder}/{log}", dir_fd=raw, follow_symlinks=False)))
+            digest.update(marshal.dumps(seen, 2))
+    except (OSError, ValueError):
+        return False
+    finally:
+        os.close(raw)
+    return digest.hexdigest() == before.everything
+
+
+_told = attrgetter("st_mode", "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+"""What of a file's state tells one from another: type, place, size, and when it was written and changed, in ns."""
+
+
+def _raw(run: RunFiles) -> str:
+    return os.path.join(os.path.realpath(run.folder), "raw")  # noqa: PTH118
+
+
+def _begun(raw: os.stat_result) -> tuple[hashlib.blake2b, int]:
+    """The digest of `State.everything`, begun with the folder of all, and when that was last changed, in ns."""
+    return hashlib.blake2b(marshal.dumps(_told(raw), 2), digest_size=_SIZE), max(raw.st_mtime_ns, raw.st_ctime_ns)
+
+
+def _state(folder: os.DirEntry[str]) -> tuple[bytes, list[str], int, bytes]:
+    """The digest of a folder, b"" where it has none, the names in it, when it or something in it was last changed, in
+    ns, and what `State.everything` has of it.
+    """
+    if not folder.is_dir(follow_symlinks=False):
+        return b"", [], 0, b""
+    seen = {}
+    try:
+        own = folder.stat(follow_symlinks=False)  # before its names: one that comes meanwhile changes it
+        newest = max(own.st_mtime_ns, own.st_ctime_ns)
         with os.scandir(folder.path) as logs:
             for log in logs:
                 s = log.stat(follow_symlinks=False)
                 newest = max(newest, s.st_mtime_ns, s.st_ctime_ns)
-                seen.append((log.name, s.st_mode, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns))
+                seen[log.name] = _told(s)
     except OSError:
-        return b"", 0
-    seen.sort()
+        return b"", [], 0, b""
+    names = sorted(seen)
     # version 2 has no references: equal lists are equal bytes
-    return hashlib.blake2b(marshal.dumps(seen, 2), digest_size=_SIZE).digest(), newest
+    digest = hashlib.blake2b(marshal.dumps([(name, seen[name]) for name in names], 2), digest_size=_SIZE).digest()
+    return digest, names, newest, marshal.dumps([_told(own), *(seen[name] for name in names)], 2)
 
 
 def known(run: RunFiles) -> Known | None:
@@ -147,11 +205,24 @@ def known(run: RunFiles) -> Known | None:
             folders=folders,
             evidence=evidence,
             results=_results(run, frames, said["sha256"], said["lines"]),
+            logs={id_: names.split("/") if names else [] for id_, names in said["logs"].items()},
+            everything=said["everything"],
         )
     except ConfigError:
         return None  # whoever reads the documents in their order tells of it
     except (ValueError, KeyError, TypeError, IndexError):
         return None  # not as this release writes it
+
+
+def planned(run: RunFiles) -> Plan | None:
+    """The plan of a run, as it was read from a plan.json of the very same bytes; None where that is not known."""
+    try:
+        (frame,), _ = read_frames(_path(run.folder).with_suffix(".plan"))
+        if frame.said["sha256"] != run.hashes.get(PLAN) or frame.said["toolkit"] != toolkit():
+            return None
+        return plan_columns.unpacked(frame)
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError):
+        return None
 
 
 def _results(run: RunFiles, frames: Sequence[Frame], sha256: str, lines: int) -> list[Result] | None:
@@ -189,6 +260,8 @@ def keep(
         "lines": len(results),
         "found": {str(line): list(faults) for line, faults in found.items()},
         "folders": list(folders),
+        "logs": {id_: "/".join(names) for id_, names in state.logs.items()} if sure and state.everything else {},
+        "everything": state.everything if sure else "",
         "evidence": {"faults": dict(evidence.faults), "notes": list(evidence.notes)} if sure else None,
     }
     try:
@@ -198,6 +271,15 @@ def keep(
     _make_room(path.parent)
     _grow(run, path.with_suffix(".columns"), sha256)
     write_frames(path.with_suffix(".state"), [Frame(said, {"folders": array("B", b"".join(folders.values()))})])
+    _keep_plan(run, path.with_suffix(".plan"))
+
+
+def _keep_plan(run: RunFiles, path: Path) -> None:
+    here = {"sha256": run.hashes.get(PLAN, ""), "toolkit": toolkit()}
+    frames, _ = read_frames(path)
+    if here["sha256"] and not (frames and here.items() <= frames[0].said.items()):
+        made = plan_columns.packed(run.plan)
+        write_frames(path, [Frame({**made.said, **here}, made.columns)])
 
 
 def _make_room(folder: Path) -> None:
@@ -205,7 +287,8 @@ def _make_room(folder: Path) -> None:
     with contextlib.suppress(OSError):
         states = sorted(folder.glob("*.state"), key=lambda path: path.lstat().st_mtime_ns, reverse=True)
         for old in states[KEPT - 1 :]:
-            old.with_suffix(".columns").unlink(missing_ok=True)
+            for end in (".columns", ".plan"):
+                old.with_suffix(end).unlink(missing_ok=True)
             old.unlink()
 
 

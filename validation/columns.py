@@ -20,7 +20,7 @@ from validation.model_base import ResultStatus
 from validation.model_result import F
 
 _STATES: tuple[ResultStatus, ...] = get_args(ResultStatus)
-_HERE = ("run", "measurement", "attempt", "status", "error", "denied")
+_HERE = {"run", "measurement", "attempt", "status", "error", "denied"}
 
 
 class Column:
@@ -88,6 +88,8 @@ class Columns:
         self.run, self._text = run, text
         self._said, self._columns = frame.said, frame.columns
         self.ends: array[int] = frame.columns["end"]
+        self._facts: array[int] = frame.columns["facts"]
+        self._others: dict[type[Any], set[int]] = {}
         self._metrics: dict[str, list[Column]] = defaultdict(list)
         for number, (metric, unit) in enumerate(frame.said["metrics"]):
             lines, stops, values = (frame.columns[f"{part}.{number}"] for part in ("lines", "ends", "values"))
@@ -108,17 +110,23 @@ class Columns:
 
     def samples(self, metric: str, line: int) -> dict[str, list[float]]:
         """The samples of a metric in a line (from 0) by their unit; no unit without samples."""
-        found = {column.unit: column.of(line) for column in self._metrics.get(metric, ())}
-        return {unit: values for unit, values in found.items() if values}
+        some = self._metrics.get(metric)
+        if some is None:
+            return {}
+        return {column.unit: values for column in some if (values := column.of(line))}
 
     def only(self, metric: str, unit: str) -> Column | None:
         """The samples of a metric, where all lines have them in that unit and no other."""
         found = self._metrics.get(metric, ())
         return found[0] if len(found) == 1 and found[0].unit == unit else None
 
-    def form(self, line: int) -> str:
-        """The name of the type of a line's facts: `dict` where they are plain."""
-        return str(self._said["forms"][self._columns["facts"][line]])
+    def may_be(self, line: int, form: type[Any]) -> bool:
+        """False where a line's facts are of another form for certain: of another name, or plain, which are a dict."""
+        if form not in self._others:
+            names = self._said["forms"]
+            sure = () if form.__subclasses__() else (form.__name__,)
+            self._others[form] = {n for n, name in enumerate(names) if name == "dict" or (sure and name not in sure)}
+        return self._facts[line] not in self._others[form]
 
     def plain(self, line: int) -> PlainFacts:
         """A line's facts where they are plain, else {}."""
@@ -137,9 +145,12 @@ class Stored(Result):
     def of(cls, columns: Columns, line: int, measurement: str, status: ResultStatus) -> Stored:
         """The result of a line (from 0), as a first attempt without an error, of which nothing was denied."""
         made = cls.__new__(cls)
-        fields = {"run": columns.run, "measurement": measurement, "attempt": 1, "status": status, "error": None}
-        object.__setattr__(made, "__dict__", {**fields, "denied": (), "_of": (columns, line)})
-        object.__setattr__(made, "__pydantic_fields_set__", set(_HERE))
+        fields = {
+            "run": columns.run, "measurement": measurement, "attempt": 1, "status": status, "error": None,
+            "denied": (), "_of": (columns, line),
+        }  # fmt: skip
+        object.__setattr__(made, "__dict__", fields)
+        object.__setattr__(made, "__pydantic_fields_set__", _HERE)
         object.__setattr__(made, "__pydantic_extra__", None)
         object.__setattr__(made, "__pydantic_private__", None)
         return made
@@ -178,8 +189,7 @@ class Stored(Result):
         mine = vars(self)
         if "facts" not in mine:
             columns, line = mine["_of"]
-            name = columns.form(line)
-            if name == dict.__name__ or (name != form.__name__ and not form.__subclasses__()):
+            if not columns.may_be(line, form):
                 return None
         return super().facts_of(form)
 

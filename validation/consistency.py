@@ -55,16 +55,23 @@ def known_evidence(run: RunFiles, before: checked.Known | None, agree: bool = Fa
 
     `before` is what was known of the run; `agree`: `check_documents` found nothing against it.
     """
+    usable = before if before and before.evidence and before.whole else None
+    if usable and (usable.documents or not agree) and checked.untouched(run, usable):
+        return _taken(run, usable)
     state = checked.look(run)
-    if before and before.evidence and before.whole and before.all_same(state, [m.id for m in run.plan.measurements]):
-        if before.results is not None:
-            run.take(before.results)
-        if agree and not before.documents:
-            checked.keep(run, state, before.found, frozenset(), before.evidence, agree)
-        return before.evidence
+    if usable and usable.all_same(state, [m.id for m in run.plan.measurements]):
+        if agree and (state.everything or not usable.documents):
+            checked.keep(run, state, usable.found, frozenset(), _taken(run, usable), agree)
+        return _taken(run, usable)
     evidence, found, unsure = _read(run, state, before)
     checked.keep(run, state, found, unsure, evidence, agree)
     return evidence
+
+
+def _taken(run: RunFiles, before: checked.Known) -> Evidence:
+    if before.results is not None:
+        run.take(before.results)
+    return before.evidence or Evidence()
 
 
 def _read(

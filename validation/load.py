@@ -193,12 +193,24 @@ def parse_results(path: Path, raw: bytes, run: str) -> tuple[list[Result], str |
             raise ConfigError(f"{path}:{number}: duplicate key: {repeated}; {_RESTORE}")
         if result.run != run:
             raise ConfigError(f"{path}:{number}: run: is {result.run!r}, but this run is {run!r}; {_RESTORE}")
-        lighten((result, result.provenance, *result.samples, *result.provenance.raw))
+        _lighten(result)
         results.append(result)
     if unfinished:
         # without its newline the line was never acknowledged, even where it happens to parse
         torn = f"{path.name}:{len(lines) + 1}: torn last line ({len(unfinished)} bytes without a newline) was dropped"
     return results, torn
+
+
+def known_results(raw: bytes) -> list[Result]:
+    """The results of whole lines which were read before: they are of the run, and repeat no key."""
+    results = [Result.model_validate_json(line, strict=True) for line in raw.split(b"\n")[:-1]]
+    for result in results:
+        _lighten(result)
+    return results
+
+
+def _lighten(result: Result) -> None:
+    lighten((result, result.provenance, *result.samples, *result.provenance.raw))
 
 
 _RESTORE = "restore the file from a copy or delete this line to measure it again with --resume"

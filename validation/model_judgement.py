@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Literal
 
-from validation.model_base import Endpoint, Model, ReasonCode, VerdictName
+from validation.model_base import Endpoint, Model, ReasonCode, VerdictName, built
 
 
 class Bound(Model):
@@ -66,8 +66,8 @@ class Subject(Model):
 
     @classmethod
     def pair(cls, source: Endpoint, destination: Endpoint, op: str = "", both_ways: bool = False) -> Subject:
-        """Two ports, in this order."""
-        return cls(kind="pair", ends=(source, destination), op=op, both_ways=both_ways)
+        """Two ports, in this order. Of these very types, which are not looked at again."""
+        return _subject({"kind": "pair", "ends": (source, destination), "op": op, "both_ways": both_ways})
 
     def __str__(self) -> str:
         """`gpu1`, `gpu1/fab0`, `gpu1/fab0>gpu2/fab0 (write)`, `gpu1/fab0<>gpu2/fab0`, `cluster, 4 ranks`."""
@@ -85,6 +85,9 @@ class Subject(Model):
             return arrow.join(map(str, self.ends)) + how
         where = str(self.ends[0]) if self.ends else self.kind
         return f"{where}, {self.op}" if self.op else where
+
+
+_subject = built(Subject)
 
 
 @lru_cache(maxsize=20_000)
@@ -143,12 +146,7 @@ class Judgement(Model):
         fields = locals()
         del fields["cls"]
         fields["compared"], fields["waived"] = (), None
-        made = cls.__new__(cls)
-        object.__setattr__(made, "__dict__", fields)
-        object.__setattr__(made, "__pydantic_fields_set__", _GIVEN)
-        object.__setattr__(made, "__pydantic_extra__", None)
-        object.__setattr__(made, "__pydantic_private__", None)
-        return made
+        return _judgement(fields)
 
     @property
     def subject(self) -> str:
@@ -156,8 +154,7 @@ class Judgement(Model):
         return str(self.about)
 
 
-_GIVEN = set(Judgement.model_fields)
-"""Of all judgements that are made; pydantic copies it with a judgement."""
+_judgement = built(Judgement)
 
 
 class Judgements(Sequence[Judgement]):

@@ -174,8 +174,7 @@ class VerdictDoc(Model):
     def _told(self) -> VerdictDoc:
         things = [table.things() for table in self.served]
         for criterion in self.criteria:
-            for j in others(criterion.judgements):
-                lighten((j, j.about, *j.about.ends))
+            lighten(thing for j in others(criterion.judgements) for thing in (j, j.about, *j.about.ends))
             if criterion.passed is not None:
                 whole = unpacked(criterion.id, criterion.passed, things, criterion.judgements)
                 vars(criterion).update(judgements=whole, passed=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from validation.checked import documents_of, known
+from validation.checked import documents_of, known, planned
 from validation.consistency import check_documents, known_evidence, read_evidence
 from validation.judge import judge
 from validation.judging.documents import remarks
@@ -27,6 +27,9 @@ def judge_files(run: Path | RunFiles, again: bool = False) -> VerdictDoc:
     before = known(run) if again else None
     agree = before is not None and before.documents == documents_of(run)
     run.known = agree
+    plan = planned(run) if agree else None
+    if plan is not None:
+        run.take_plan(plan)
     notes_on = remarks(run.info, release()) if agree else check_documents(run)
     waivers, profile = run.waivers(run.criteria), run.profile(run.criteria)
     evidence = known_evidence(run, before, agree=True) if again else read_evidence(run)

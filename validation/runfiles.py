@@ -15,7 +15,7 @@ from validation.catalogue import criteria_files, load_criteria
 from validation.criterion import Criterion
 from validation.errors import FormError
 from validation.fabric import Fabric, load_fabric
-from validation.load import ConfigError, Source, load_json, parse_results, read_source, results_text
+from validation.load import ConfigError, Source, known_results, load_json, parse_results, read_source, results_text
 from validation.model import Plan, Result, RunInfo, Topology, VerdictDoc
 from validation.model_base import lighten
 from validation.profile import Profile, load_profile
@@ -46,6 +46,7 @@ class RunFiles:
     def __init__(self, folder: Path) -> None:
         """`folder` is the run directory; nothing is read yet."""
         self.folder = folder
+        self._taken = False
         self.known = False
         """Whether its documents are, byte for byte, those that were read and found to agree before."""
         self._read: dict[str, Source] = {}
@@ -160,13 +161,29 @@ class RunFiles:
         return results_text(self.folder / RESULTS)
 
     def take(self, results: list[Result]) -> None:
-        """Have `results` stand for those of `text`: they are the same, and were read before."""
+        """Have `results` stand for those of `text`: they are the same, and were read before. Of each may be here only
+        what is judged; all that its line says is in `whole_results`.
+        """
         self.__dict__["_recorded"] = (results, None)
+        self._taken = True
+
+    def take_plan(self, plan: Plan) -> None:
+        """Have `plan` stand for plan.json, of whose very bytes it was read before; `hashes` was asked for."""
+        self.__dict__["plan"] = plan
+
+    def take_verdict(self, verdict: VerdictDoc) -> None:
+        """Have `verdict` stand for verdict.json, which was just made of it."""
+        self.__dict__["verdict"] = verdict
 
     @property
     def results(self) -> list[Result]:
         """All lines of results.jsonl that are whole."""
         return self._recorded[0]
+
+    @property
+    def whole_results(self) -> Sequence[Result]:
+        """The same, each with all that its line says: for those who write it down."""
+        return known_results(self.text) if self._taken else self.results
 
     @property
     def torn(self) -> str | None:

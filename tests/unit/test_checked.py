@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.report_fixture import RUNS
 from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
-from validation import checked, consistency
+from validation import checked, consistency, plan_columns, runfiles
 from validation.frames import read_frames
 from validation.load import ConfigError
-from validation.model import VerdictDoc
+from validation.model import Plan, RunInfo, VerdictDoc
 from validation.rejudge import judge_files
 from validation.runfiles import RunFiles
 from validation.signing.again import judged_again
@@ -133,6 +133,81 @@ def test_a_log_that_is_added_is_seen(run: Path, read: Read) -> None:
     assert "is of a later attempt" in lost(judged(run, read))
 
 
+def behind_its_times(folder: Path, change: Callable[[], Any]) -> None:
+    """Do it, and give the folder the times that it had, as far as a user can."""
+    was = folder.stat()
+    change()
+    os.utime(folder, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+
+def exchanged(folder: Path) -> None:
+    one, other, third = folder / "gpu1.out", folder / "gpu1.err", folder / "third"
+    one.rename(third)
+    other.rename(one)
+    third.rename(other)
+
+
+NAMES: dict[str, Callable[[Path], Any]] = {
+    "a later attempt": lambda folder: (folder / "gpu1.2.out").write_text(""),
+    "two exchanged": exchanged,
+    "a folder of this name again": lambda folder: shutil.copytree(folder.rename(folder.with_name("gone")), folder),
+    "gone as a whole": lambda folder: folder.rename(folder.parents[1] / "gone"),
+    "a link to where it went": lambda folder: folder.symlink_to(folder.rename(folder.parents[1] / "gone")),
+}
+
+
+@pytest.mark.parametrize("how", NAMES)
+def test_names_that_change_are_seen_though_no_folder_is_listed(run: Path, read: Read, how: str) -> None:
+    judged(run, read)
+    folder = run / "raw" / BANDWIDTH
+    before = checked.known(RunFiles(run))
+    assert before is not None
+    assert checked.untouched(RunFiles(run), before)
+    NAMES[how](folder)
+    assert not checked.untouched(RunFiles(run), before)
+    assert judged(run, read) == judge_files(run)
+
+
+def test_a_log_that_is_added_behind_the_times_of_its_folder_is_seen(run: Path, read: Read) -> None:
+    judged(run, read)
+    folder = run / "raw" / BANDWIDTH
+    behind_its_times(folder, lambda: (folder / "gpu1.2.out").write_text(""))
+    assert "is of a later attempt" in lost(judged(run, read))
+
+
+def test_what_did_not_change_is_neither_listed_nor_is_its_plan_read(
+    run: Path, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = judged(run, read)
+    documents = []
+    load = runfiles.load_json
+    monkeypatch.setattr(checked, "look", lambda _: pytest.fail("listed once more"))
+    monkeypatch.setattr(runfiles, "load_json", lambda *what: (documents.append(what[1]), load(*what))[1])
+    assert judged(run, read) == first
+    assert RunInfo in documents
+    assert Plan not in documents
+
+
+def test_a_plan_is_known_by_the_bytes_of_its_file(run: Path, read: Read) -> None:
+    judged(run, read)
+    files = RunFiles(run)
+    assert checked.planned(files) == files.plan
+    (run / "plan.json").write_bytes((run / "plan.json").read_bytes() + b" ")
+    assert checked.planned(RunFiles(run)) is None
+
+
+def test_a_plan_in_columns_is_the_same_to_the_letter(run: Path) -> None:
+    plan = RunFiles(run).plan
+    odd = plan.measurements[0].model_copy(update={"params": {"a": 1, "b": (), "c": None}})
+    others = enumerate((1.0, True, "1", 0))
+    even = [odd.model_copy(update={"id": f"x{n}", "params": {"a": value}}) for n, value in others]
+    plan = plan.model_copy(update={"measurements": (*plan.measurements, odd, *even)})
+    again = plan_columns.unpacked(plan_columns.packed(plan))
+    assert again == plan
+    assert again.model_dump_json() == plan.model_dump_json()
+    assert [type(m.params["a"]) for m in again.measurements[-5:]] == [int, float, bool, str, int]
+
+
 def test_young_logs_are_read_again(run: Path, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "SETTLED_NS", 3600 * 10**9)
     for _ in range(2):
@@ -224,7 +299,7 @@ def test_columns_that_were_cut_while_they_grew_are_made_anew(run: Path, read: Re
     assert judged(run, read) == judge_files(run)
 
 
-@pytest.mark.parametrize("end", [".state", ".columns"])
+@pytest.mark.parametrize("end", [".state", ".columns", ".plan"])
 @pytest.mark.parametrize("how", ["cut", "flipped", "emptied", "gone", "writable by others", "a link"])
 def test_a_record_that_is_damaged_or_not_ours_is_not_believed(run: Path, read: Read, end: str, how: str) -> None:
     good = judged(run, read)
@@ -309,4 +384,5 @@ def test_of_many_runs_the_oldest_are_forgotten(run: Path, read: Read, monkeypatc
         judged(Path(shutil.copytree(run, run.with_name(name))), read)
     kept = [checked.known(RunFiles(run.with_name(name))) is not None for name in ("one", "two", "three")]
     assert kept == [False, True, True]
-    assert len(list(file_of(run, ".state").parent.iterdir())) == 4
+    ends = sorted(path.suffix for path in file_of(run, ".state").parent.iterdir())
+    assert ends == [".columns", ".columns", ".plan", ".plan", ".state", ".state"]

@@ -14,7 +14,7 @@ from toolkit.commands.options import json_option, runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
 from toolkit.report_branding import take_branding
-from validation.runfiles import VERDICT
+from validation.runfiles import VERDICT, RunFiles
 from validation.signing import is_signed
 
 if TYPE_CHECKING:
@@ -75,15 +75,16 @@ def report(
         rundir.refuse_signed(run_dir)
         with rundir.lock(run_dir):
             take_branding(branding, run_dir)
+    run = RunFiles(run_dir)
     if (run_dir / VERDICT).exists():
-        verdict = acceptance.standing(run_dir)
+        verdict = acceptance.standing(run)
     elif is_signed(run_dir):
         raise UsageFault(f"{run_dir / VERDICT}: is missing, but the run is signed; restore it from a copy")
     else:
         with rundir.lock(run_dir):
-            verdict = acceptance.judge_run(run_dir)
+            verdict = acceptance.judge_run(run)
         click.echo("this run was never judged; judging it now", err=True)
-    written = acceptance.write_report(run_dir, formats, out)
+    written = acceptance.write_report(run, formats, out)
     keys = ("run", "fabric", "site", "sign_off", "outcome", "headline")
     paths = {name: str(path) for name, path in written.paths.items()}
     answer = {"report": paths.get("html"), "files": paths, "left_out": written.left_out, "run_dir": str(run_dir)}

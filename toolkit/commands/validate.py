@@ -31,7 +31,8 @@ from toolkit.verdict_text import print_plan
 from validation.catalogue import load_criteria, read_criteria
 from validation.fabric import LoadedFabric, read_fabric
 from validation.load import Source
-from validation.model import Plan, Scalar, VerdictDoc
+from validation.model import Plan, Scalar
+from validation.runfiles import RunFiles
 from validation.suites import DEFAULT, SUITES, WITHOUT, make_plan
 from validation.suites.burnin import MINUTES, MOST_MINUTES, SOAK_HOURS
 
@@ -217,7 +218,8 @@ def validate(
         info, _, _ = rundir.read(run_dir)
         agreement = find_agreement(profile, waivers, load_criteria(), created=info.created)
         with rundir.lock(run_dir):
-            _finish(run_dir, acceptance.rejudge(run_dir, agreement), formats, as_json)
+            acceptance.take_rules(run_dir, agreement)
+            _finish(run_dir, formats, as_json)
     elif resume:
         go_on(rundir.find(runs_dir, resume), formats, as_json, job)
     elif here:
@@ -256,7 +258,7 @@ def _one(asked: Asked, dry_run: bool, formats: tuple[str, ...], as_json: bool, r
         return
     run_dir = measured(asked, runs_dir)
     with rundir.lock(run_dir):
-        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
+        _finish(run_dir, formats, as_json)
 
 
 def _check_suites(suites: tuple[str, ...]) -> tuple[str, ...]:
@@ -365,10 +367,12 @@ def go_on(run_dir: Path, formats: tuple[str, ...], as_json: bool, job: SlurmJob 
                 click.echo(f"{run_dir}: every measurement is finished; judging", err=True)
         except acceptance.Interrupted:
             interrupted(run_dir)
-        _finish(run_dir, acceptance.judge_run(run_dir), formats, as_json)
+        _finish(run_dir, formats, as_json)
 
 
-def _finish(run_dir: Path, verdict: VerdictDoc, formats: tuple[str, ...], as_json: bool) -> None:
-    """Report, print, and end with the verdict's exit code."""
-    tell(run_dir, verdict, formats, (lambda told: click.echo(json.dumps(told))) if as_json else None)
+def _finish(run_dir: Path, formats: tuple[str, ...], as_json: bool) -> None:
+    """Judge, report, print, and end with the verdict's exit code."""
+    run = RunFiles(run_dir)
+    verdict = acceptance.judge_run(run)
+    tell(run, verdict, formats, (lambda told: click.echo(json.dumps(told))) if as_json else None)
     raise SystemExit(Exit(verdict.exit_code))

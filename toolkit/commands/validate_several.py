@@ -13,6 +13,7 @@ from toolkit.commands.validate_shared import Asked, interrupted, measured, tell
 from toolkit.errors import UsageFault
 from validation.execute import Launcher
 from validation.model import VerdictDoc
+from validation.runfiles import RunFiles
 
 
 def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs_dir: Path) -> None:
@@ -29,9 +30,10 @@ def each(several: Sequence[Asked], formats: tuple[str, ...], as_json: bool, runs
         try:
             run_dir = measured(asked, runs_dir)
             with rundir.lock(run_dir):
-                verdict = acceptance.judge_run(run_dir)
+                run = RunFiles(run_dir)
+                verdict = acceptance.judge_run(run)
                 done.append((run_dir, verdict))
-                tell(run_dir, verdict, formats, said.append if as_json else None)
+                tell(run, verdict, formats, said.append if as_json else None)
         except BaseException:  # whatever ends it: what is there, and what is not, has to be said
             _say_left(done, names[number:])
             raise

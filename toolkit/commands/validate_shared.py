@@ -25,7 +25,7 @@ from validation.fabric import LoadedFabric
 from validation.load import Source
 from validation.model import Plan, RunInfo, Scalar, Topology, VerdictDoc
 from validation.release import release
-from validation.runfiles import FABRIC, PROFILE
+from validation.runfiles import FABRIC, PROFILE, RunFiles
 
 HERE = "here"
 """Takes the fabric's place in the name of a run of this machine by itself."""
@@ -138,21 +138,21 @@ def interrupted(run_dir: Path | None) -> None:
 
 
 def tell(
-    run_dir: Path, verdict: VerdictDoc, formats: tuple[str, ...], told: Callable[[dict[str, object]], None] | None
+    run: RunFiles, verdict: VerdictDoc, formats: tuple[str, ...], told: Callable[[dict[str, object]], None] | None
 ) -> None:
     """Report and print, or hand what would be printed to `told`. The PDF, which takes long, comes when all is said."""
-    info, _, _ = rundir.read(run_dir)
+    run_dir = run.folder
     rundir.remove_reports(run_dir)  # of an earlier verdict: what is not asked for is not there
     quick = [name for name in formats if name != "pdf"]
-    written = acceptance.write_report(run_dir, quick) if quick else None
+    written = acceptance.write_report(run, quick) if quick else None
     report = written.paths.get("html") if written else None
     if told is not None:
         where = str(report) if report else None
         told({"run_dir": str(run_dir), "report": where, **verdict.model_dump(mode="json")})
     else:
-        print_verdict(make_console(), info, verdict, run_dir, report)
+        print_verdict(make_console(), run.info, verdict, run_dir, report)
     left_out = list(written.left_out.values()) if written else []
     if "pdf" in formats:
-        left_out += acceptance.write_report(run_dir, ("pdf",)).left_out.values()
+        left_out += acceptance.write_report(run, ("pdf",)).left_out.values()
     for why in left_out:
         click.echo(why, err=True)

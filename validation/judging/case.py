@@ -145,9 +145,14 @@ class Case:
                 found[m.nodes[0]] = facts
         return found
 
+    @cached_property
+    def lost(self) -> tuple[Measurement, ...]:
+        """Planned measurements without a usable result: completeness is plan minus results."""
+        return tuple(m for m in self.plan.measurements if self.usable(m.id) is None)
+
     def missing(self) -> tuple[str, ...]:
-        """Ids of planned measurements without a usable result: completeness is plan minus results."""
-        return tuple(m.id for m in self.plan.measurements if self.usable(m.id) is None)
+        """Their ids."""
+        return tuple(m.id for m in self.lost)
 
 
 def last_results(results: Iterable[Result]) -> dict[str, Result]:

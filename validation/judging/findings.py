@@ -272,7 +272,7 @@ def _unreachable(case: Case, taken: Mapping[Endpoint, Endpoint]) -> tuple[list[F
     """Nodes whose loss explains measurements without a usable result: named by the executor, or common to all; with
     their names.
     """
-    gone = [m for m in case.plan.measurements if case.usable(m.id) is None and m.id in case.latest]
+    gone = [m for m in case.lost if m.id in case.latest]
     named: dict[str, list[str]] = {}
     for measurement in gone:
         node = case.latest[measurement.id].plain.get("unreachable")

@@ -28,7 +28,8 @@ def mute_ports(
     too; what fails there is told of that one. `remedies`: of each criterion.
     """
     found: list[Finding] = []
-    for kind in KINDS:
+    ended = {m.kind for m in case.lost if m.id in case.latest}
+    for kind in (kind for kind in KINDS if kind in ended):  # where all came to a result, no port is mute
         mute: dict[Pair, bool] = {}
         ids: dict[Pair, str] = {}
         ends: dict[str, Endpoint] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from validation.criterion import Criterion
 from validation.facts import FileSystem, NodeFacts, NodeState
@@ -144,6 +145,7 @@ def taken_addresses(case: Case) -> dict[Endpoint, Endpoint]:
     return found
 
 
+@lru_cache(maxsize=50_000)
 def _plain(address: str) -> str:
     try:
         return str(ipaddress.ip_interface(address).ip)
@@ -219,8 +221,8 @@ def _later(case: Case) -> dict[str, tuple[int, str]]:
     found: dict[str, tuple[int, str]] = {}
     for m in case.plan.measurements:
         result = case.latest.get(m.id) if m.kind in ("path-mtu", "tcp-bandwidth") else None
-        said = result.plain.get("carrier_changes") if result is not None else None
-        source = result.plain.get("source") if result is not None else None
+        plain = result.plain if result is not None else {}
+        said, source = plain.get("carrier_changes"), plain.get("source")
         if isinstance(said, int) and isinstance(source, str) and said > found.get(source, (-1, ""))[0]:
             found[source] = (said, m.id)
     return found

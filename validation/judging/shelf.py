@@ -28,11 +28,14 @@ class Shelf:
         places: dict[int, int] = {}
         loose: list[Result] = []
         for id_, mine in attempts.items():
-            if len(mine) != 1 or not _plain(mine[0]):
+            result = mine[0]
+            if len(mine) != 1 or result.status != "ok" or result.error:
                 continue
-            stored = mine[0].stored if isinstance(mine[0], Stored) else None
+            if result.facts_of(TrainingFacts) is not None:
+                continue
+            stored = result.stored if isinstance(result, Stored) else None
             if stored is None:
-                loose.append(mine[0])
+                loose.append(result)
                 continue
             columns, line = stored
             place = places.setdefault(id(columns), len(self.parts))
@@ -63,7 +66,3 @@ class Shelf:
             ids = [m.id for m in served]
             self._things[id(served)] = served, Things(ids, lambda at: about(served[at]))
         return self._things[id(served)][1]
-
-
-def _plain(result: Result) -> bool:
-    return result.status == "ok" and not result.error and result.facts_of(TrainingFacts) is None

@@ -83,7 +83,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
     verdict = run.verdict if verdict_path.exists() else None
     if verdict is not None and not results_path.exists():
         raise ConfigError(f"{results_path}: is missing although verdict.json exists; restore it from a copy of the run")
-    results = run.results
+    results = run.whole_results
     planned = {m.id for m in plan.measurements}
     mine = tuple(r for r in results if r.measurement in planned)
     _check(run_dir, info, plan, verdict, _virtual(topology, fabric, plan, mine))

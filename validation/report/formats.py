@@ -20,6 +20,7 @@ from validation.report.laid_out import layout_unless
 from validation.report.pdf import pdf_bytes
 from validation.report.render import fill, view
 from validation.report.unavailable import Unavailable
+from validation.runfiles import RunFiles
 
 FILES: dict[str, str] = {
     "html": "report.html",
@@ -83,16 +84,17 @@ def make(
 
 
 def write_formats(
-    run_dir: Path, formats: Iterable[str] = tuple(FILES), out: Path | None = None, trusting: bool = False
+    run: Path | RunFiles, formats: Iterable[str] = tuple(FILES), out: Path | None = None, trusting: bool = False
 ) -> Written:
-    """Write the asked formats of the run in `run_dir` into `out` (default: the run directory), each in one step.
+    """Write the asked formats of a run into `out` (default: the run directory), each in one step.
 
     `trusting` leaves a PDF that stands there as it is, where this user's toolkit made exactly it of exactly this text.
     Nothing is written when one of them fails for another reason than a missing library. Raises ConfigError with one
     line for a damaged run directory or a place that cannot be written.
     """
-    folder = run_dir if out is None else out
-    made, left_out = make(read_run(run_dir), formats, layout_unless(_standing(folder) if trusting else None))
+    run = RunFiles.of(run)
+    folder = run.folder if out is None else out
+    made, left_out = make(read_run(run), formats, layout_unless(_standing(folder) if trusting else None))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as e:
