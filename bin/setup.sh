@@ -43,7 +43,7 @@ environment() {
     fi
     export PATH="$ROOT/.venv/bin:$PATH"
 }
-LAB_PACKAGES=(gcc gnupg iproute2 iptables libc6-dev mmdebstrap openssh-client slirp4netns systemd-container util-linux)
+LAB_PACKAGES=(gcc gnupg iproute2 iptables libc6-dev libibverbs-dev mmdebstrap openssh-client slirp4netns systemd-container util-linux)
 # what the report as PDF needs: text layout, and fonts that it embeds
 REPORT_PACKAGES=(fonts-dejavu-core fonts-liberation libharfbuzz-subset0 libpango-1.0-0 libpangoft2-1.0-0)
 LAB_PACKAGES+=("${REPORT_PACKAGES[@]}")

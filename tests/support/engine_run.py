@@ -54,6 +54,24 @@ def said(value):
 """
 
 
+@dataclass
+class Carrier:
+    """What servers and clients of a test have beside the rest; `engine_verbs.py` has them speak verbs."""
+
+    options: tuple[str, ...] = ()
+    server: dict[str, str] = field(default_factory=dict)
+    client: dict[str, str] = field(default_factory=dict)
+    libraries: str = ""  # a folder more where libraries are looked for
+
+
+carrier = Carrier()
+
+
+def library_path(folder: Path) -> str:
+    """LD_LIBRARY_PATH with that folder."""
+    return f"{folder}:{carrier.libraries}" if carrier.libraries else str(folder)
+
+
 @cache
 def built() -> Path:
     """Folder with bin/, lib/ (release "test"), other/lib/ (release "other") and devices/."""
@@ -135,11 +153,12 @@ def server(
     if "--allow" not in options:
         command += ["--allow", "127.0.0.1"]
     with (folder / "events").open("w") as events:
-        command += ["--report-fd", str(events.fileno()), *options]
+        command += ["--report-fd", str(events.fileno()), *carrier.options, *options]
         environment = {
             "PATH": os.environ["PATH"],
-            "LD_LIBRARY_PATH": str(programs() / "devices"),
+            "LD_LIBRARY_PATH": library_path(programs() / "devices"),
             **devices,
+            **carrier.server,
             **settings,
         }
         process = subprocess.Popen(command, env=environment, pass_fds=[events.fileno()], text=True)
@@ -179,7 +198,8 @@ class Client:
         return {
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(ROOT),
-            "LD_LIBRARY_PATH": str(built() / self.library),
+            "LD_LIBRARY_PATH": library_path(built() / self.library),
+            **carrier.client,
             "ELASTIC_AI_SERVERS": self.addresses,
             "ELASTIC_AI_TOKEN_FILE": str(token),
             **self.more,

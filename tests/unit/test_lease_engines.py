@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from toolkit.lease.engines import (
     load,
     lupine,
     reference,
+    refuse_transport,
     run_elsewhere,
 )
 
@@ -49,6 +51,20 @@ def test_reference_limits_memory_by_itself() -> None:
     assert words[words.index("--token-file") + 1] == "/t"
     assert dict(command.environment) == {"CUDA_VISIBLE_DEVICES": "GPU-0"}
     assert "--memory-limit" not in reference.command(start()).argv
+
+
+def test_the_transport_of_the_servers_is_the_programs(tmp_path: Path) -> None:
+    words = list(reference.command(replace(start(), transport="verbs")).argv)
+    assert words[words.index("--transport") + 1] == "verbs"
+    by = [Server("10.0.0.1", 21000, "a" * 20, 1, "verbs"), Server("10.0.0.3", 21010, "b" * 20, 2)]
+    with pytest.raises(LeaseError, match="speak tcp and verbs"):
+        reference.client(Path("/e"), by, tmp_path)
+    assert not list(tmp_path.iterdir()), "no tokens are left"
+    assert reference.client(Path("/e"), by[:1], tmp_path)["ELASTIC_AI_TRANSPORT"] == "verbs"
+    for name in ("lupine", "bitfusion"):
+        refuse_transport(name, "tcp")
+        with pytest.raises(LeaseError, match="speaks tcp and not verbs"):
+            refuse_transport(name, "verbs")
 
 
 def test_mps_holds_every_device_of_a_part(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 from tests.support.lease_host import FakeHost
 from tests.support.lease_texts import jobs_of, slurm_job
 from toolkit.lease import LeaseError, instance, unit
+from toolkit.lease.endpoint import parse
 from toolkit.lease.server_conf import ServerConf
 from toolkit.lease.slurm_text import SlurmJob
 
@@ -45,6 +47,34 @@ def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
         "TasksMax=512",
     ):
         assert wanted in given
+
+
+def test_verbs_open_the_devices_of_rdma_and_nothing_else_does(
+    host: FakeHost, conf: ServerConf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.start(host, job(), replace(conf, transport="verbs"))
+    data, folder = host.systemd.units["41"], Path("/run/elastic-ai/leases/41")
+    (host.folder / "dev/infiniband").mkdir(parents=True)
+    with pytest.raises(LeaseError, match=r"no device of RDMA .* remoting_server_transport is verbs"):
+        unit.device_files(data, host.folder / "dev")
+    (host.folder / "dev/infiniband/uverbs1").touch()
+    (host.folder / "dev/infiniband/rdma_cm").touch()
+    assert unit.device_files(data, host.folder / "dev") == [str(host.folder / "dev/infiniband/uverbs1")]
+    monkeypatch.setattr(unit, "rdma_files", lambda dev=None: ["/dev/infiniband/uverbs1"])
+    given = unit.properties(data, folder)
+    assert {"DeviceAllow=/dev/infiniband/uverbs1 rw", f"LimitMEMLOCK={unit.MEMLOCK}"} <= set(given)
+    plain = unit.properties(data | {"transport": "tcp"}, folder)
+    assert not [line for line in plain if "infiniband" in line or "MEMLOCK" in line]
+    endpoint = json.loads((host.run_dir / "41/endpoint.json").read_text())
+    assert parse(json.dumps(endpoint)).server.transport == "verbs"
+    del endpoint["transport"]  # of a server of an older release
+    assert parse(json.dumps(endpoint)).server.transport == "tcp"
+
+
+def test_an_engine_without_verbs_starts_no_lease_of_them(host: FakeHost, conf: ServerConf) -> None:
+    (conf.engine_dir / "engine.json").write_text('{"engine": "lupine", "release": "1.0.0-cuda13.0"}')
+    with pytest.raises(LeaseError, match="lupine speaks tcp and not verbs"):
+        instance.start(host, job(), replace(conf, transport="verbs"))
 
 
 def test_a_unit_has_the_tasks_that_its_engine_needs(host: FakeHost) -> None:

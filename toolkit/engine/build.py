@@ -21,7 +21,7 @@ from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 
 SOURCES = Path(__file__).parent
-PROTOCOL = "3"  # WIRE_PROTOCOL in reference/wire.h
+PROTOCOL = "4"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
@@ -33,12 +33,14 @@ SANITIZERS = (
 SERVER = (
     *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
     *(f"reference/{n}.c" for n in ("ops", "copy", "code", "launch", "handles", "driver", "environment", "wire")),
+    *(f"reference/{n}.c" for n in ("link", "verbs", "verbs_port")),
     "shared/image.c",
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
     *(f"reference/{n}.c" for n in ("pointers", "more", "modules", "jit", "kernels")),
+    *(f"reference/{n}.c" for n in ("transport", "link", "verbs", "verbs_port")),
     "shared/image.c",
     *SHARED,
 )
@@ -48,6 +50,8 @@ DRIVER = (
     *SHARED,
 )
 NVML = tuple(f"devices/{n}.c" for n in ("nvml", "health", "nvlink", "config", "state"))
+#: What the engine's second transport is compiled by; its library is looked for when a program asks for verbs.
+VERBS_HEADER = Path("/usr/include/infiniband/verbs.h")
 #: Messages for a program that asks for what is not there.
 ENGINE_REFUSES = "the reference engine has no such function; not for production"
 DEVICE_REFUSES = "an emulated device has no such function; it is for labs alone"
@@ -55,13 +59,14 @@ DEVICE_REFUSES = "an emulated device has no such function; it is for labs alone"
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """engine.json of an artefact. `glibc` is the oldest C library that the programs run with, `machine` as uname -m."""
+    """engine.json of an artefact. `transports` are those that it was built with, `glibc` is the oldest C library that the programs run with, `machine` as uname -m."""
 
     engine: str
     release: str
     protocol: str
     glibc: str
     machine: str
+    transports: tuple[str, ...] = ("tcp",)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,11 @@ def missing_tools() -> str:
     lacks += [] if any(Path("/usr/include").glob("**/gnu/libc-version.h")) else ["libc6-dev"]
     lacks += [] if shutil.which("objdump") else ["binutils"]
     return f"missing packages: {' '.join(lacks)}; install them with: apt-get install {' '.join(lacks)}" if lacks else ""
+
+
+def transports() -> tuple[str, ...]:
+    """What an engine built here can speak: verbs where libibverbs' header is (Debian's libibverbs-dev)."""
+    return ("tcp", "verbs") if VERBS_HEADER.exists() else ("tcp",)
 
 
 def source_hash() -> str:
@@ -121,10 +131,11 @@ def compile_engine(folder: Path, release: str, sanitized_server: bool = False) -
     server.parent.mkdir(parents=True, exist_ok=True)
     client.parent.mkdir(parents=True, exist_ok=True)
     refusal = f'-DRUNS_NO_KERNELS="{ENGINE_REFUSES}"'
+    both = (named, "-DWITH_VERBS", "-ldl") if "verbs" in transports() else (named, "-ldl")
     with ThreadPoolExecutor(2) as pool:
         jobs = [
-            pool.submit(_compile, server, SERVER, (named, "-pie", "-ldl"), sanitized_server),
-            pool.submit(_compile, client, CLIENT, (named, refusal, *_library("libcuda.so.1"))),
+            pool.submit(_compile, server, SERVER, (*both, "-pie"), sanitized_server),
+            pool.submit(_compile, client, CLIENT, (*both, refusal, *_library("libcuda.so.1"))),
         ]
         for job in jobs:
             job.result()
@@ -182,7 +193,7 @@ def build_engine(output: Path, release: str | None = None) -> Artefact:
     chosen = release or default_release()
     with tempfile.TemporaryDirectory(prefix="eai-engine-") as scratch:
         files = compile_engine(Path(scratch), chosen)
-        info = EngineInfo("reference", chosen, PROTOCOL, needed_glibc(files), platform.machine())
+        info = EngineInfo("reference", chosen, PROTOCOL, needed_glibc(files), platform.machine(), transports())
         described = (json.dumps(asdict(info), indent=2) + "\n").encode()
         content = [("engine.json", described, 0o644)]
         content += [(p.relative_to(scratch).as_posix(), p.read_bytes(), 0o755) for p in files]

@@ -23,6 +23,7 @@ from toolkit.engine.build import (
     needed_glibc,
     runs_with,
     source_hash,
+    transports,
 )
 from toolkit.errors import BuildError
 from toolkit.lab.gpufaults import GPU_IDLE, described
@@ -90,7 +91,7 @@ def emulation(image: Path, os_title: str, say: Say) -> Emulation | None:
 
 
 def _cached(say: Say) -> Emulation:
-    folder = cache_root() / "engine" / f"{source_hash()[:12]}-{default_release()}"
+    folder = cache_root() / "engine" / "-".join((source_hash()[:12], default_release(), *transports()))
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -103,6 +103,7 @@ class Agent:
             clients=tuple(instance["clients"]),
             devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
             mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
+            transport=instance.get("transport", "tcp"),
         )
         self.engine: subprocess.Popen[bytes] | None = None
 

@@ -53,11 +53,13 @@ class LeaseEndpoint:
     notes: tuple[str, ...]
     #: Where its program runs: on its client, by an engine, or on this server itself.
     where: str = "client"
+    #: What carries the bytes between its program and the engine.
+    transport: str = "tcp"
 
     @property
     def server(self) -> Server:
         """For the engine's adapter."""
-        return Server(self.address, self.port, self.token, len(self.devices))
+        return Server(self.address, self.port, self.token, len(self.devices), self.transport)
 
     @property
     def emulated(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from toolkit.lease import JOB_NAME, LeaseError, age, mig
 from toolkit.lease.context_size import context_of, memory_notes
-from toolkit.lease.engines import LeasedGpu, Start, installed, load
+from toolkit.lease.engines import LeasedGpu, Start, installed, load, refuse_transport
 from toolkit.lease.fence import GROUP
 from toolkit.lease.fraction import host_memory_mib, memory_limit_mib, share_text
 from toolkit.lease.host import Host
@@ -202,6 +202,8 @@ def describe(
     native = request.where == "server"
     engine = {"engine": "", "release": ""} if native else installed(conf.engine_dir)
     others = {key: value for key, value in known(host).items() if key != job_id}
+    if not native:
+        refuse_transport(engine["engine"], conf.transport)
     devices = devices_of(host, held, conf, 0 if native else request.memory_mib, others)
     native_notes = notes_on_devices(devices, conf, account) if native else []
     refuse_overlap(devices, others, native_wholes(host))
@@ -226,6 +228,7 @@ def describe(
         "release": engine["release"],
         "engine_dir": str(conf.engine_dir),
         "mps_pipe": str(mps) if mps else "",
+        "transport": "tcp" if native else conf.transport,
         "device_group": GROUP if conf.fence and not native else "",
         "deadline": deadline_of(host, request, end),
         "slurm_end": slurm_end,
@@ -263,6 +266,7 @@ def start_of(instance: dict[str, Any]) -> Start:
         clients=tuple(instance["clients"]),
         devices=tuple(LeasedGpu(**device) for device in instance["devices"]),
         mps_pipe=Path(instance["mps_pipe"]) if instance["mps_pipe"] else None,
+        transport=instance.get("transport", "tcp"),
     )
 
 
@@ -271,6 +275,7 @@ def endpoint_of(instance: dict[str, Any], token: str, node: str) -> dict[str, An
     told = ("lease", "job", "mode", "address", "port", "agent_port", "engine", "release", "deadline", "notes", "where")
     return {
         **{key: instance[key] for key in told},
+        "transport": instance.get("transport", "tcp"),
         "node": node,
         "token": token,
         "heartbeat_s": instance["heartbeat_s"],

@@ -17,7 +17,7 @@ class ServerConf:
 
     grace_s: a `run` lease ends when its client was silent that long; heartbeat_s: how often the client speaks.
     first_s: how long a `run` lease waits for its client to come at all. enforcement: how a part is held
-    (engine, mps, mig).
+    (engine, mps, mig). transport: what carries the bytes between an engine and its clients (tcp, verbs).
     memory_mib: host memory for each device of a lease, beyond that of emulated devices; 0: what the engine states.
     fence: whether device files of GPUs are closed to users (module fence); device_users may open all of them.
     idle_minutes: how long GPUs of a lease may be unused, by `classes.NAME` of GPUs and `users.NAME`; gpu_class: the
@@ -31,6 +31,7 @@ class ServerConf:
     engine_dir: Path = ENGINE_DIR
     shards_per_gpu: int = SHARDS_PER_GPU
     enforcement: str = "engine"
+    transport: str = "tcp"
     mps_pipe: str = "/run/nvidia-mps"
     grace_s: float = 30.0
     heartbeat_s: float = 5.0

@@ -16,6 +16,8 @@ PROGRAMS = Path("/usr/lib/elastic-ai/lease-server/bin")
 #: The user whose processes share the MPS server: MPS serves one user at a time.
 MPS_USER = "elastic-ai-engine"
 START_S = 30
+#: What a process of an engine may lock for RDMA: its rings of 4 MiB, and what a device's driver takes beside them.
+MEMLOCK = "64M"
 
 
 class UnitFailed(LeaseError):
@@ -67,7 +69,17 @@ def device_files(instance: dict[str, Any], dev: Path = Path("/dev")) -> list[str
         return []
     indices = [device["index"] for device in instance["devices"] if not device["emulated"]]
     files = [f"{dev}/nvidiactl", f"{dev}/nvidia-uvm", *(f"{dev}/nvidia{i}" for i in indices)] if indices else []
-    return files + [path for device in instance["devices"] for path in device["device_files"]]
+    files += [path for device in instance["devices"] for path in device["device_files"]]
+    return files + (rdma_files(dev) if instance.get("transport") == "verbs" else [])
+
+
+def rdma_files(dev: Path = Path("/dev")) -> list[str]:
+    """RDMA devices for programs, any of which may have the port; LeaseError where there is none."""
+    found = sorted(str(path) for path in dev.glob("infiniband/uverbs*"))
+    if not found:
+        words = f"{dev}/infiniband has no device of RDMA (uverbs), and remoting_server_transport is verbs"
+        raise LeaseError(f"{words}: is the port's driver loaded? toolkit check says")
+    return found
 
 
 def require_files(files: Sequence[str]) -> None:
@@ -103,6 +115,7 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
         f"LoadCredential=instance:{folder}/instance.json",
         *(f"IPAddressAllow={client}" for client in instance["clients"]),
         *(f"DeviceAllow={path} rw" for path in device_files(instance)),
+        *([f"LimitMEMLOCK={MEMLOCK}"] if instance.get("transport") == "verbs" else []),
         *(["ReadWritePaths=-/dev/shm/elastic-ai-devices"] if emulated else []),
         f"ExecStopPost=+{PROGRAMS}/stopped {job}",
     ]

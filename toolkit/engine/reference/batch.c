@@ -33,7 +33,7 @@ static int leave(struct connection *c, const struct request *r, const void *body
                              {(void *)(uintptr_t)r, r ? sizeof *r : 0},
                              {(void *)(uintptr_t)body, r ? r->bytes : 0}};
     b->bytes = 0;
-    int failed = write_parts(c->fd, parts, 3);
+    int failed = link_write(&c->link, parts, 3);
     b->sent_ns = now_ns();
     return failed;
 }

@@ -18,6 +18,7 @@
 #include "options.h"
 #include "report.h"
 #include "session.h"
+#include "verbs.h"
 
 #define SEND_TIMEOUT_S 5
 #define GRACE_S 1 /* for what a client that has gone has asked for */
@@ -40,9 +41,9 @@ static void describe(int device, struct device_info *info) {
 static void greet(const char *peer) {
     struct welcome welcome = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .release = ENGINE_RELEASE};
     struct timeval limit = {SEND_TIMEOUT_S, 0}, none = {0, 0};
-    setsockopt(session.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    setsockopt(session.link.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     welcome.verdict = STARTING;
-    if (write_all(session.fd, &welcome, sizeof welcome)) session_end(1);
+    if (write_all(session.link.fd, &welcome, sizeof welcome)) session_end(1);
     welcome.verdict = WELCOME;
     alarm(STARTING_S);
     const char *why = driver_load();
@@ -51,27 +52,65 @@ static void greet(const char *peer) {
         welcome.verdict = NO_DRIVER;
         snprintf(welcome.why, sizeof welcome.why, "%s", why ? why : "cuDeviceGetCount failed");
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"no driver\"}", peer);
-        write_all(session.fd, &welcome, sizeof welcome);
+        write_all(session.link.fd, &welcome, sizeof welcome);
         session_end(3);
     }
     driver.cuDriverGetVersion(&welcome.cuda_version);
     session.devices = devices < MAX_DEVICES ? devices : MAX_DEVICES;
     welcome.devices = (uint32_t)session.devices;
+    snprintf(welcome.why, sizeof welcome.why, "%s", options.transport);
     for (int i = 0; i < session.devices; i++) describe(i, &session.info[i]);
     size_t bytes = sizeof *session.info * (size_t)session.devices;
-    if (write_both(session.fd, &welcome, sizeof welcome, session.info, bytes)) session_end(1);
+    if (write_both(session.link.fd, &welcome, sizeof welcome, session.info, bytes)) session_end(1);
     alarm(0);
-    setsockopt(session.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    setsockopt(session.link.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
 }
 
 /* While the driver waits for a kernel, nobody reads, and a kernel may never end: its client's end is seen here. */
 static void *watch(void *unused) {
     static const struct timespec grace = {GRACE_S, 0};
-    struct pollfd gone = {.fd = session.fd, .events = POLLRDHUP};
+    struct pollfd gone = {.fd = session.link.fd, .events = POLLRDHUP};
     (void)unused;
     while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
     nanosleep(&grace, NULL);
     session_end(0);
+}
+
+static _Noreturn void broken(const char *peer, const char *op, const char *why) {
+    report("{\"event\": \"broken\", \"peer\": \"%s\", \"op\": \"%s\", \"why\": \"%s\"}", peer, op, why);
+    session_end(1);
+}
+
+/* From the answer on, everything goes by verbs. The device is opened here, in the connection's own process: what RDMA
+ * libraries have would not outlive a fork. */
+static void take_verbs(const struct request *r, const char *peer) {
+    struct verbs_end theirs, ours;
+    struct verbs_port where;
+    char why[VERBS_WHY] = "this server does not offer them";
+    struct verbs *v = NULL;
+    if (r->bytes != (session.link.verbs ? 0 : sizeof theirs)) broken(peer, "verbs", "its payload is of another size");
+    if (session.link.verbs) {
+        answer(r, CUDA_SUCCESS, 0, 0, NULL, 0);
+        return;
+    }
+    receive(&theirs, sizeof theirs);
+    if (received_more()) broken(peer, "verbs", "more came by TCP");
+    if (options.verbs) v = verbs_open(session.link.fd, why);
+    if (v && verbs_connect(v, &theirs, why)) {
+        verbs_close(v);
+        v = NULL;
+    }
+    if (!v) {
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"no verbs\"}", peer);
+        answer(r, CUDA_ERROR_NOT_SUPPORTED, 0, 0, why, strlen(why));
+        return;
+    }
+    verbs_tell(v, &ours);
+    answer(r, CUDA_SUCCESS, 0, 0, &ours, sizeof ours);
+    session.link.verbs = v;
+    verbs_where(v, &where);
+    report("{\"event\": \"verbs\", \"peer\": \"%s\", \"pid\": %d, \"device\": \"%s\", \"port\": %u}", peer, getpid(),
+           where.device, where.port);
 }
 
 void serve(int fd, int child, const char *peer) {
@@ -84,11 +123,12 @@ void serve(int fd, int child, const char *peer) {
     for (;;) {
         struct request request;
         receive(&request, sizeof request);
-        if (request.bytes && !takes_payload(&request)) {
-            report("{\"event\": \"broken\", \"peer\": \"%s\", \"op\": \"%s\", \"why\": \"takes no payload\"}", peer,
-                   op_name(&request));
-            session_end(1);
+        if (request.op == OP_VERBS) {
+            take_verbs(&request, peer);
+            continue;
         }
+        if (!options.tcp && !session.link.verbs) broken(peer, op_name(&request), "TCP is not offered");
+        if (request.bytes && !takes_payload(&request)) broken(peer, op_name(&request), "takes no payload");
         serve_request(&request);
     }
 }

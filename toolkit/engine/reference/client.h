@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../shared/cu.h"
+#include "link.h"
 #include "wire.h"
 
 #define MAX_SERVERS 16
@@ -32,7 +33,8 @@ struct batch {
 
 struct connection {
     char host[288], port[8], name[300];
-    int fd, number;
+    struct link link;
+    int number;
     pthread_mutex_t send, receive, queue; /* taken in this order */
     pthread_cond_t came; /* detached requests are in the queue */
     struct pending *first, **last;
@@ -62,6 +64,11 @@ extern struct connection connections[MAX_SERVERS];
 extern int connection_count, device_count;
 CUresult connect_all(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* transport.c */
+CUresult transport_wanted(bool *verbs); /* what the environment asks for, before anybody is asked */
+CUresult transport_offered(const struct connection *c, const char *offered); /* whether the server has that */
+CUresult transport_verbs(struct connection *c); /* takes the connection from TCP to verbs, or says why that is not possible */
 
 /* rpc.c */
 extern volatile bool lost; /* a connection broke: all calls fail from then on */

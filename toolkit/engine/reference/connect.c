@@ -128,13 +128,13 @@ static CUresult greet(struct connection *c, int64_t *until) {
     snprintf(hello.release, sizeof hello.release, "%s", ENGINE_RELEASE);
     gethostname(hello.client, sizeof hello.client - 1);
     memcpy(hello.token, tokens[c->number], WIRE_TOKEN);
-    int failed = write_all(c->fd, &hello, sizeof hello) || read_all(c->fd, &welcome, sizeof welcome);
+    int failed = write_all(c->link.fd, &hello, sizeof hello) || read_all(c->link.fd, &welcome, sizeof welcome);
     explicit_bzero(&hello, sizeof hello);
     if (!failed && welcome.verdict == STARTING && !memcmp(welcome.magic, WIRE_MAGIC, sizeof welcome.magic)) {
         struct timeval patience = {STARTING_S, 0};
         int64_t began = now_ms();
-        setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-        failed = read_all(c->fd, &welcome, sizeof welcome);
+        setsockopt(c->link.fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+        failed = read_all(c->link.fd, &welcome, sizeof welcome);
         *until += now_ms() - began;
     }
     if (failed) {
@@ -158,10 +158,11 @@ static CUresult greet(struct connection *c, int64_t *until) {
         say("the server %s cannot use its devices: %s", c->name, welcome.why);
         return CUDA_ERROR_DEVICE_UNAVAILABLE;
     }
+    TRY(transport_offered(c, welcome.why));
     if (welcome.devices > MAX_DEVICES) return unreachable(c, "its answer makes no sense");
     c->devices = (int)welcome.devices;
     c->cuda_version = welcome.cuda_version;
-    if (read_all(c->fd, c->info, sizeof *c->info * welcome.devices))
+    if (read_all(c->link.fd, c->info, sizeof *c->info * welcome.devices))
         return unreachable(c, "it ended while it answered");
     for (int i = 0; i < c->devices; i++) {
         c->info[i].name[sizeof c->info[i].name - 1] = '\0';
@@ -185,31 +186,33 @@ static void tell_machines_apart(struct connection *c) {
     }
 }
 
-static CUresult connect_one(struct connection *c, int64_t *until) {
+static CUresult connect_one(struct connection *c, int64_t *until, bool verbs) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_ADDRCONFIG}, *found = NULL;
     int error = getaddrinfo(c->host, c->port, &hints, &found);
     if (error) return unreachable(c, gai_strerror(error));
-    c->fd = -1;
+    c->link = (struct link){-1, NULL};
     errno = ETIMEDOUT;
-    for (struct addrinfo *a = found; a && c->fd < 0; a = a->ai_next) c->fd = reach(a, *until);
+    for (struct addrinfo *a = found; a && c->link.fd < 0; a = a->ai_next) c->link.fd = reach(a, *until);
     error = errno;
     freeaddrinfo(found);
-    if (c->fd < 0) return unreachable(c, strerror(error));
+    if (c->link.fd < 0) return unreachable(c, strerror(error));
     int64_t left = *until - now_ms();
     struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1}, none = {0, 0};
     if (left <= 0) limit = (struct timeval){0, 1};
-    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    tune_socket(c->fd);
+    setsockopt(c->link.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(c->link.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    tune_socket(c->link.fd);
     CUresult status = greet(c, until);
+    int64_t began = now_ms();
+    if (!status && verbs) status = transport_verbs(c);
+    *until += now_ms() - began; /* of the devices, as above */
     if (!status) tell_machines_apart(c);
     if (status) {
-        close(c->fd);
-        c->fd = -1;
+        link_close(&c->link);
         return status;
     }
-    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    setsockopt(c->link.fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
+    setsockopt(c->link.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
     pthread_mutex_init(&c->send, NULL);
     pthread_mutex_init(&c->receive, NULL);
     pthread_mutex_init(&c->queue, NULL);
@@ -222,12 +225,14 @@ static CUresult connect_one(struct connection *c, int64_t *until) {
 
 CUresult connect_all(void) {
     int64_t until = now_ms() + CONNECT_TIMEOUT_MS;
+    bool verbs = false;
     CUresult status = read_servers();
+    if (!status) status = transport_wanted(&verbs);
     if (!status) status = read_tokens();
     for (int i = 0; i < connection_count && !status; i++) {
-        status = connect_one(&connections[i], &until);
+        status = connect_one(&connections[i], &until, verbs);
         if (status)
-            for (int j = 0; j < i; j++) close(connections[j].fd), connections[j].fd = -1;
+            for (int j = 0; j < i; j++) link_close(&connections[j].link);
     }
     explicit_bzero(tokens, sizeof tokens);
     return status;

@@ -114,7 +114,7 @@ void copy_out(const struct request *r) {
         if (!status) status = slot_free(s, slot);
         if (status) break;
         struct reply head = {r->seq, CUDA_SUCCESS, bytes, {0, 0}};
-        if (write_both(session.fd, &head, sent ? 0 : sizeof head, s->host[slot], step)) session_end(1);
+        if (link_write_both(&session.link, &head, sent ? 0 : sizeof head, s->host[slot], step)) session_end(1);
         sent += step;
         ahead--;
     }

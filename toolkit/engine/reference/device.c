@@ -16,8 +16,7 @@ static CUresult start_status;
 static void in_child(void) {
     if (!started) return;
     forked = true;
-    for (int i = 0; i < connection_count; i++)
-        if (connections[i].fd >= 0) close(connections[i].fd);
+    for (int i = 0; i < connection_count; i++) link_forget(&connections[i].link);
 }
 
 static CUresult start(void) {

@@ -15,6 +15,7 @@
 #include "handles.h"
 #include "options.h"
 #include "session.h"
+#include "verbs.h"
 
 struct text {
     char *at;
@@ -46,8 +47,14 @@ static void put_string(struct text *t, const char *s, size_t length) {
 
 size_t environment(char *to, size_t size) {
     struct text t = {to, size};
-    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"tcp\", \"pid\": %d, \"child\": %d, \"uid\": %u, ",
-        ENGINE_RELEASE, getppid(), getpid(), getuid());
+    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"%s\", \"pid\": %d, \"child\": %d, \"uid\": %u, ",
+        ENGINE_RELEASE, session.link.verbs ? "verbs" : "tcp", getppid(), getpid(), getuid());
+    if (session.link.verbs) {
+        struct verbs_port where;
+        verbs_where(session.link.verbs, &where);
+        put(&t, "\"verbs\": {\"device\": \"%s\", \"port\": %u, \"gid_index\": %u, \"mtu_bytes\": %u}, ", where.device,
+            where.port, where.gid_index, where.mtu_bytes);
+    }
     put(&t, "\"memory_limit_bytes\": ");
     if (options.memory_limit) put(&t, "%llu", (unsigned long long)options.memory_limit);
     else put(&t, "null");

@@ -11,11 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct options options = {.bind = "127.0.0.1", .report_fd = -1};
+struct options options = {.bind = "127.0.0.1", .transport = "tcp", .tcp = true, .report_fd = -1};
 
 static const char usage[] =
     "usage: elastic-ai-refserver --token-file FILE --allow IP[,IP...] [--bind ADDR] [--port N] [--port-file FILE]\n"
     "           [--memory-limit BYTES] [--context-bytes BYTES] [--idle-timeout SECONDS] [--report-fd N]\n"
+    "           [--transport tcp|verbs|tcp,verbs]\n"
     "       elastic-ai-refserver --version\n"
     "\n"
     "The reference engine's server (release " ENGINE_RELEASE "): the driver API of this machine's CUDA devices,\n"
@@ -29,7 +30,8 @@ static const char usage[] =
     "  --memory-limit BYTES of each device, for all connections together\n"
     "  --context-bytes BYTES what a context takes of a device (0); it counts against the limit\n"
     "  --idle-timeout S     end after S seconds without a connection\n"
-    "  --report-fd N        events as JSON lines\n";
+    "  --report-fd N        events as JSON lines\n"
+    "  --transport LIST     what clients may have (tcp); verbs needs an RDMA port with the address ADDR\n";
 
 static _Noreturn void refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
@@ -64,6 +66,13 @@ static void allow(char *list) {
     }
 }
 
+static void offer(const char *list) {
+    options.transport = list;
+    options.tcp = !strcmp(list, "tcp") || !strcmp(list, "tcp,verbs");
+    options.verbs = !strcmp(list, "verbs") || !strcmp(list, "tcp,verbs");
+    if (!options.tcp && !options.verbs) refuse("--transport %s: give tcp, verbs or tcp,verbs", list);
+}
+
 static void read_token(void) {
     char line[WIRE_TOKEN + 2] = "";
     FILE *file = fopen(options.token_file, "re");
@@ -85,8 +94,9 @@ void read_options(int argc, char **argv) {
         {"port-file", required_argument, NULL, 'f'},     {"token-file", required_argument, NULL, 't'},
         {"allow", required_argument, NULL, 'a'},         {"memory-limit", required_argument, NULL, 'm'},
         {"context-bytes", required_argument, NULL, 'c'}, {"idle-timeout", required_argument, NULL, 'i'},
-        {"report-fd", required_argument, NULL, 'r'},     {"help", no_argument, NULL, 'h'},
-        {"version", no_argument, NULL, 'v'},             {NULL, 0, NULL, 0},
+        {"report-fd", required_argument, NULL, 'r'},     {"transport", required_argument, NULL, 'T'},
+        {"help", no_argument, NULL, 'h'},                {"version", no_argument, NULL, 'v'},
+        {NULL, 0, NULL, 0},
     };
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
@@ -103,6 +113,7 @@ void read_options(int argc, char **argv) {
             if (fcntl(options.report_fd, F_GETFL) < 0) refuse("--report-fd %s: %s", optarg, strerror(errno));
             fcntl(options.report_fd, F_SETFD, FD_CLOEXEC);
             break;
+        case 'T': offer(optarg); break;
         case 'h': fputs(usage, stdout); exit(0);
         case 'v': puts(ENGINE_RELEASE); exit(0);
         default: fputs("see elastic-ai-refserver --help\n", stderr); exit(2);

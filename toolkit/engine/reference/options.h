@@ -3,6 +3,7 @@
 #define ELASTIC_AI_OPTIONS_H
 
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "wire.h"
@@ -10,7 +11,8 @@
 #define MAX_ALLOWED 64
 
 struct options {
-    const char *bind, *port_file, *token_file;
+    const char *bind, *port_file, *token_file, *transport;
+    bool tcp, verbs; /* of `transport` */
     int port, report_fd, idle_timeout_s;
     uint64_t memory_limit; /* bytes per device over all children; 0: none */
     uint64_t context_bytes; /* what a context takes of a device, as measured; counts against the limit */

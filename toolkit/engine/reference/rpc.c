@@ -22,7 +22,7 @@ static CUresult lose(struct connection *c, const char *why) {
         lost = true;
         say("the connection to %s is lost (%s): its lease has ended or the network is cut; every CUDA call fails now",
             c->name, why);
-        for (int i = 0; i < connection_count; i++) shutdown(connections[i].fd, SHUT_RDWR); /* wakes who waits */
+        for (int i = 0; i < connection_count; i++) shutdown(connections[i].link.fd, SHUT_RDWR); /* wakes who waits */
     }
     pthread_mutex_unlock(&once);
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -45,7 +45,7 @@ static const char *reason(void) {
 /* Takes the reply that comes next. Called with `receive` held. */
 static CUresult take(struct connection *c) {
     struct reply reply;
-    if (read_all(c->fd, &reply, sizeof reply)) return lose(c, reason());
+    if (link_read_all(&c->link, &reply, sizeof reply)) return lose(c, reason());
     pthread_mutex_lock(&c->queue);
     struct pending *p = c->first;
     pthread_mutex_unlock(&c->queue);
@@ -53,7 +53,7 @@ static CUresult take(struct connection *c) {
     if (fits && p->grows && reply.bytes) fits = (p->to = malloc(reply.bytes)) != NULL;
     else if (fits && !p->text) fits = reply.bytes == (reply.status ? 0 : p->room);
     if (!fits) return lose(c, "its reply makes no sense");
-    if (reply.bytes && read_all(c->fd, p->to, reply.bytes)) return lose(c, reason());
+    if (reply.bytes && link_read_all(&c->link, p->to, reply.bytes)) return lose(c, reason());
     pthread_mutex_lock(&c->queue);
     c->first = p->next;
     if (!c->first) c->last = &c->first;

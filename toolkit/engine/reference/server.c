@@ -24,6 +24,7 @@
 #include "door.h"
 #include "options.h"
 #include "report.h"
+#include "verbs.h"
 
 #define ACCEPTS 64 /* connections between two looks at children and signals */
 
@@ -40,6 +41,24 @@ static _Noreturn void fail(const char *what) {
     exit(1);
 }
 
+/* Whoever offers verbs has them on that address, or does not start. Asked in a process of its own: what RDMA libraries
+ * have would not outlive the forks of this one. */
+static void require_verbs(const struct sockaddr *address) {
+    char why[VERBS_WHY];
+    int status = 0;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid < 0) fail("fork");
+    if (pid == 0) {
+        bool failed = verbs_check(address, why) != 0;
+        if (failed) fprintf(stderr, "elastic-ai-refserver: --transport %s: %s\n", options.transport, why);
+        fflush(stderr);
+        _exit(failed);
+    }
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    if (status) exit(1);
+}
+
 static int listen_on(int *port) {
     char text[16];
     snprintf(text, sizeof text, "%d", options.port);
@@ -48,6 +67,7 @@ static int listen_on(int *port) {
         fprintf(stderr, "elastic-ai-refserver: --bind %s: give an IP address of this machine\n", options.bind);
         exit(2);
     }
+    if (options.verbs) require_verbs(found->ai_addr);
     int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     if (fd < 0) fail("socket");
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "driver.h"
@@ -22,20 +21,14 @@ void session_end(int status) {
 }
 
 void session_open(int fd, int child) {
-    session.fd = fd;
+    session.link.fd = fd;
     session.child = child;
     buffer = malloc(BUFFER);
     if (!buffer) session_end(1);
 }
 
 static void fill(void *to, size_t least, size_t most, size_t *got) {
-    *got = 0;
-    while (*got < least) {
-        ssize_t n = recv(session.fd, (char *)to + *got, most - *got, most == least ? MSG_WAITALL : 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) session_end(n == 0 && *got == 0 ? 0 : 1);
-        *got += (size_t)n;
-    }
+    if (link_read(&session.link, to, least, most, got)) session_end(errno == 0 && *got == 0 ? 0 : 1);
 }
 
 void receive(void *to, size_t bytes) {
@@ -55,6 +48,10 @@ void receive(void *to, size_t bytes) {
     until = got;
 }
 
+bool received_more(void) {
+    return from != until;
+}
+
 void discard(uint64_t bytes) {
     static char nowhere[65536];
     while (bytes) {
@@ -70,7 +67,7 @@ void answer(const struct request *r, CUresult status, uint64_t v0, uint64_t v1, 
         return;
     }
     struct reply reply = {r->seq, status, bytes, {v0, v1}};
-    if (write_both(session.fd, &reply, sizeof reply, body, bytes)) session_end(1);
+    if (link_write_both(&session.link, &reply, sizeof reply, body, bytes)) session_end(1);
 }
 
 void keep_late(const struct request *r, CUresult status) {

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC "EAIREF1\n"
-#define WIRE_PROTOCOL 3
+#define WIRE_PROTOCOL 4
 #define WIRE_TOKEN 256
 #define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
 #define MAX_DEVICES 16
@@ -33,7 +33,7 @@ struct welcome {
     char magic[8];
     uint32_t protocol, verdict;
     char release[64];
-    char why[120]; /* of NO_DRIVER */
+    char why[120]; /* of NO_DRIVER; of WELCOME: the transports that the server offers, "tcp,verbs" */
     int32_t cuda_version;
     uint32_t devices; /* that many struct device_info follow */
 };
@@ -83,6 +83,9 @@ enum op {
     OP_LIMIT_GET, /* CUlimit -> value */
     OP_LIMIT_SET, /* CUlimit, value */
     OP_PRIORITIES, /* -> least, greatest, of streams */
+    /* Concerns the connection, so it is apart. By TCP, payload struct verbs_end -> struct verbs_end, or a sentence; all
+     * that follows goes by verbs, and the first of it is the same request without payload -> nothing. */
+    OP_VERBS = 64,
 };
 
 /* Of OP_OCCUPANCY: blocks of that size on a multiprocessor; the block size that fills the device (the block size of the

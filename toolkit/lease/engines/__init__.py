@@ -70,6 +70,8 @@ class Start:
     devices: tuple[LeasedGpu, ...]
     #: Folder of the MPS daemon's pipes on this server, None where none runs.
     mps_pipe: Path | None = None
+    #: What carries its clients' bytes, one of the adapter's `TRANSPORTS`; nothing else does.
+    transport: str = "tcp"
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Server:
     port: int
     token: str
     devices: int
+    transport: str = "tcp"
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,8 @@ class Engine(Protocol):
     RUNS_KERNELS: bool
     #: Whether the CUDA runtime and what stands on it (PyTorch) work by it, or the driver API alone.
     RUNS_RUNTIME: bool
+    #: What can carry its clients' bytes: tcp; verbs (RDMA).
+    TRANSPORTS: tuple[str, ...]
     #: Servers that one client process can join; None where there is no limit.
     MAX_SERVERS: int | None
     #: Host memory that its server needs for each device of a lease, MiB, where the site says nothing else.
@@ -156,6 +161,14 @@ def refuse_open(name: str, server: Server) -> None:
     check: Callable[[Server], None] | None = getattr(load(name), "refuse_open", None)
     if check is not None:
         check(server)
+
+
+def refuse_transport(name: str, transport: str) -> None:
+    """LeaseError where the adapter's engine has no such transport."""
+    offered = load(name).TRANSPORTS
+    if transport not in offered:
+        words = f"the engine {name} speaks {', '.join(offered)} and not {transport}"
+        raise LeaseError(f"{words}: set remoting_server_transport to one that it has, and run site.yml")
 
 
 def installed(engine_dir: Path) -> dict[str, Any]:

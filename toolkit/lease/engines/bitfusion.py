@@ -23,6 +23,7 @@ MEANT_FOR = (
 HOLDS_PARTS = "by Bitfusion"
 RUNS_KERNELS = True
 RUNS_RUNTIME = True
+TRANSPORTS = ("tcp",)
 MAX_SERVERS: int | None = None
 HOST_MEMORY_MIB = 0  # its appliances' own matter
 TASKS = 0

@@ -26,6 +26,7 @@ MEANT_FOR = "production (release 1.0.0; run by us against emulated GPUs, not yet
 HOLDS_PARTS = "MIG or MPS (`remoting_server_enforcement: mig`, `mps`), else parts are refused"
 RUNS_KERNELS = True
 RUNS_RUNTIME = True
+TRANSPORTS = ("tcp",)
 #: Seven address arenas of 1 TiB; the eighth server would be dropped without an error.
 MAX_SERVERS: int | None = 7
 #: Its server keeps a copy of all memory that the program pins on its own machine; not measured, so a guess.

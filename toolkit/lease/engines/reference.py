@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from toolkit.lease import LeaseError
 from toolkit.lease.engines import Command, Server, Start, library_path, mps_environment
 
 MEANT_FOR = (
@@ -16,8 +17,10 @@ MEANT_FOR = (
 HOLDS_PARTS = "memory, by the engine itself; or MIG (`remoting_server_enforcement: mig`)"
 RUNS_KERNELS = True
 RUNS_RUNTIME = False
+TRANSPORTS = ("tcp", "verbs")
 MAX_SERVERS: int | None = None
-#: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time.
+#: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time; with verbs, whose
+#: rings take 4 MiB more, of some 20.
 HOST_MEMORY_MIB = 512
 #: A child for each of at most 128 connections, and those that wait at the door.
 TASKS = 512
@@ -51,6 +54,7 @@ def command(start: Start) -> Command:
         *("--token-file", str(start.token_file)),
         *("--allow", ",".join(start.clients)),
         *("--report-fd", "1"),
+        *("--transport", start.transport),
         *(["--memory-limit", str(min(limits) * MIB), "--context-bytes", str(context)] if limits else []),
     ]
     visible = ",".join(d.uuid for d in start.devices)
@@ -58,13 +62,17 @@ def command(start: Start) -> Command:
 
 
 def client(engine_dir: Path, servers: Sequence[Server], folder: Path) -> dict[str, str]:
-    """Servers in the order of the devices, and their tokens in a file."""
+    """Servers in the order of the devices, and their tokens in a file. LeaseError where they have no one transport."""
+    transports = sorted({server.transport for server in servers})
+    if len(transports) != 1:
+        raise LeaseError(f"the lease's servers speak {' and '.join(transports)}: a program has one transport for all")
     tokens = secret(folder)
     with os.fdopen(os.open(tokens, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as handle:
         handle.writelines(f"{server.token}\n" for server in servers)
     return {
         "ELASTIC_AI_SERVERS": ",".join(f"{s.address}:{s.port}" for s in servers),
         "ELASTIC_AI_TOKEN_FILE": str(tokens),
+        "ELASTIC_AI_TRANSPORT": transports[0],
         "LD_LIBRARY_PATH": library_path(engine_dir, os.environ),
     }
 
