@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.site import BOM, FACTS, LAB, criterion, healthy, plan_of, results_of, verdict_of, with_facts
 from validation.facts import NodeState
+from validation.judging.times import moment
 from validation.model import Result, SshTarget
 from validation.probes import carrier, node_state
 from validation.probes.tool import Ran
@@ -96,6 +97,56 @@ def test_what_is_wrong_with_a_node_is_said_of_it_alone(changes, words):
     assert words in mine["gpu2"].reason
     assert [f.subject for f in findings] == ["gpu2"]
     assert findings[0].criteria == ("pf.state",)
+
+
+def clock_s(node, ahead_s=0.0):
+    """What a node's clock says while its facts are taken, where it is so much ahead of this machine's."""
+    (m,) = (m for m in PLAN.measurements if m.kind == "facts" and m.nodes == (node,))
+    return moment(healthy(m).provenance.started).timestamp() + 0.5 + ahead_s
+
+
+def with_clocks(topology=LAB, **ahead_s):
+    """Judgements of pf.state, by node; nodes that are not named have this machine's time."""
+    plan = plan_of(topology, ("preflight",))
+
+    def change(m):
+        (name,) = m.nodes[:1]
+        mine = state(name, utc_s=clock_s(name, ahead_s.get(name, 0.0)))
+        return healthy(m, facts={"state": mine, "cpu_count": 4}) if m.kind == "facts" else None
+
+    return {
+        j.subject: j for j in criterion(verdict_of(topology, plan, results_of(plan, change)), "pf.state").judgements
+    }
+
+
+@pytest.mark.parametrize(
+    ("ahead_s", "words"),
+    [(3 * 3600, "3 h ahead of 4 of 5"), (-5000, "83.3 min behind 4 of 5"), (4 * 86400, "4 days ahead of 4 of 5")],
+)
+def test_a_clock_that_is_hours_from_the_others_is_named(ahead_s, words):
+    judged = with_clocks(gpu2=ahead_s)
+    assert [name for name, j in judged.items() if j.verdict == "fail"] == ["gpu2"]
+    assert f"its clock is {words} clocks, the nodes' and this machine's" in judged["gpu2"].reason
+    assert "clock" not in judged["gpu1"].reason
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 30.0, -30.0])
+def test_clocks_within_a_minute_are_nobodys_affair(ahead_s):
+    judged = with_clocks(gpu2=ahead_s)
+    assert {j.verdict for j in judged.values()} == {"pass"}
+    assert not any("its clock" in j.reason for j in judged.values())
+
+
+def test_of_two_nodes_this_machines_clock_decides_and_what_all_have_is_told_and_fails_nobody():
+    two = LAB.model_copy(update={"nodes": tuple(n for n in LAB.nodes if n.name in ("gpu1", "gpu2"))})
+    assert {n: j.verdict for n, j in with_clocks(two, gpu2=7200.0).items()} == {"gpu1": "pass", "gpu2": "fail"}
+    for site, names in ((LAB, [n.name for n in LAB.nodes]), (two, ["gpu1", "gpu2"])):
+        judged = with_clocks(site, **dict.fromkeys(names, 7200.0))
+        assert {j.verdict for j in judged.values()} == {"pass"}
+        assert all("2 h ahead of that of the machine that validates" in j.reason for j in judged.values())
+    apart = with_clocks(two, gpu1=7200.0, gpu2=-7200.0)
+    assert {j.verdict for j in apart.values()} == {"pass"}, "three clocks, three times: nobody knows"
+    assert "2 h behind that of the machine that validates" in apart["gpu2"].reason
 
 
 @pytest.mark.parametrize(
@@ -261,6 +312,8 @@ def test_all_of_it_reads_into_its_model_and_says_what_it_could_not_read(monkeypa
     found = NodeState.model_validate(node_state.collect())
     assert found.file_systems
     assert found.utc_offset_s is not None
+    assert found.utc_s is not None
+    assert abs(found.utc_s - time.time()) < 120
     monkeypatch.setattr(node_state, "run_tool", lambda *_, **__: Ran(["ip"], 127, "", "no ip"))
     found = NodeState.model_validate(node_state.collect())
     assert found.addresses is None

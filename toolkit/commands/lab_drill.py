@@ -207,13 +207,13 @@ def run(command: list[str], folder: Path, begun: Callable[[], None] | None = Non
     """The verdict of a validation by that command; LabError where it came to none. `begun` is called when the first
     results are there.
     """
-    from toolkit.lab.drill import newest
+    from toolkit.lab.drill import Refused, newest
 
     folder.mkdir(parents=True, exist_ok=True)
     log, until = folder / "validate.log", time.monotonic() + LIMIT_S
-    with log.open("wb") as said:
+    with log.open("wb") as told:
         # of a session of its own: Ctrl-C reaches it by us alone, once
-        child = subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, start_new_session=True)
+        child = subprocess.Popen(command, stdout=told, stderr=told, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
             while child.poll() is None:
                 if begun is not None and any(path.stat().st_size for path in folder.glob("*/results.jsonl")):
@@ -227,7 +227,8 @@ def run(command: list[str], folder: Path, begun: Callable[[], None] | None = Non
             _end(child)
     if child.returncode not in (Exit.OK, Exit.FAILED, Exit.INCOMPLETE):
         words = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        raise LabError(f"toolkit validate ended with {child.returncode}: {words[-1] if words else 'nothing said'}")
+        said = f"toolkit validate ended with {child.returncode}: {words[-1] if words else 'nothing said'}"
+        raise Refused(said, words) if child.returncode == Exit.USAGE else LabError(said)
     return newest(folder)
 
 

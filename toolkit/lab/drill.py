@@ -17,7 +17,7 @@ from pathlib import Path
 from toolkit.errors import LabError
 from toolkit.lab import faults
 from toolkit.lab.devices import GPU_COUNT, GPU_PCI
-from toolkit.lab.drillplan import AT_PORT, IN_MID_RUN, Turn
+from toolkit.lab.drillplan import AT_PORT, IN_MID_RUN, REFUSED, Turn
 from toolkit.lab.gpufaults import GPU_FAULTS
 from toolkit.lab.lab import Say
 from toolkit.lab.spec import LabSpec
@@ -45,6 +45,7 @@ WORDS = {
     "port-down": ("is down", "lowerlayerdown"),
     "noisy-neighbour": ("busy",),
     "dns-dead": ("name servers",),
+    "wrong-clock": ("its clock is",),
     "wrong-time-zone": ("time zone",),
     "disk-full": ("is full",),
     "few-files": ("open files",),
@@ -80,6 +81,34 @@ class Drilled:
     turn: str = ""
     told: bool = False  # found by words alone: of emulated GPUs no rate is judged
     load: float = 0.0
+    refused: bool = False  # found by a validation that refused to begin, and named the node and why
+
+
+class Refused(LabError):
+    """A validation that refused to begin. `lines`: all that it said."""
+
+    def __init__(self, words: str, lines: Sequence[str]) -> None:
+        """`words`: of the error where no fault of the turn explains it."""
+        super().__init__(words)
+        self.lines = tuple(line.strip() for line in lines)
+
+
+def refused(spec: LabSpec, turn: Turn, fault: Refused, seconds: float) -> list[Drilled]:
+    """What a refusal says of a turn's faults: of those that a validation refuses, whether it names the node and the
+    cause, and whom else; of others nothing, which is their trouble.
+    """
+    said = {node.name: line for line in fault.lines for node in spec.nodes if line.startswith(f"{node.name}: ")}
+    sick = {node.name for _, node in turn.planted}
+    blamed = tuple(name for name in said if name not in sick)
+    done = []
+    for kind, node in turn.planted:
+        line = said.get(node.name, "")
+        if kind not in REFUSED or not line:
+            done.append(Drilled(kind, node.name, False, False, False, (), "", seconds, str(fault), turn.name))
+            continue
+        words, cause = f"refused: {line}", REFUSED[kind] in line
+        done.append(Drilled(kind, node.name, True, cause, cause, blamed, words, seconds, turn=turn.name, refused=True))
+    return done
 
 
 def weighed(turn: Turn, verdict: VerdictDoc, seconds: float) -> list[Drilled]:
@@ -210,6 +239,8 @@ def _one(spec: LabSpec, turn: Turn, validate: Validate, say: Say) -> list[Drille
             else:
                 verdict = validate(turn, (lambda: plant(True)) if later else None)
                 found = weighed(Turn(turn.name, left, turn.suites), verdict, time.monotonic() - started)
+        except Refused as error:
+            found = refused(spec, Turn(turn.name, left, turn.suites), error, time.monotonic() - started)
         except LabError as error:
             found, why = [], str(error)
             took = time.monotonic() - started
@@ -287,7 +318,8 @@ def table(done: Sequence[Drilled], left_out: Mapping[str, str]) -> str:
     """The outcome as a table in Markdown, and what was not planted, with why."""
 
     def yes(fine: bool, one: Drilled) -> str:
-        return "-" if one.trouble else ("yes, in words" if one.told else "yes") if fine else "**no**"
+        how = ", in words" if one.told else ", refused" if one.refused else ""
+        return "-" if one.trouble else f"yes{how}" if fine else "**no**"
 
     rows = ["| run | fault | node | found | the very part | cause named | others blamed | s | load |"]
     rows.append("|---" * 9 + "|")

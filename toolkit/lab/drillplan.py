@@ -51,9 +51,13 @@ AT_PORT = frozenset(
 )
 """Faults whose very part is the node's fabric port; the others' is the node, or its GPU."""
 
-ALONE = frozenset({"noisy-neighbour", "dead-node"})
+REFUSED = {"rxe-missing": "no RDMA device"}
+"""Faults with which a validation does not begin, and what the line of its error says that names the node. Of a fault
+beside it nothing would be known."""
+
+ALONE = frozenset({"noisy-neighbour", "dead-node", *REFUSED})
 """What reaches other nodes of a lab: a container's programs take the host's processors, and a node that dies in
-mid-run costs its partners their measurements."""
+mid-run costs its partners their measurements. And what is refused."""
 
 IN_MID_RUN = frozenset({"dead-node"})
 """Planted when the first results are there: a node that does not answer at the begin is refused, and nothing runs."""

@@ -23,6 +23,7 @@ PROFILE = "/etc/profile.d/zz-elastic-ai-lab-fault.sh"
 SOMAXCONN = "/proc/sys/net/core/somaxconn"
 LIMITS = "/etc/security/limits.d/zz-elastic-ai-lab-fault.conf"
 RULE = f"INPUT -p udp --dport {ROCE_UDP_PORT} -m comment --comment elastic-ai-lab-fault -j DROP"
+CLOCK_OFF_S = 3 * 3600
 TOS = '"/sys/kernel/config/rdma_cm/$device/ports/1/default_roce_tos"'
 
 
@@ -111,6 +112,21 @@ echo 128 >{SOMAXCONN}
 """,
         vm_only=False,
         found_by=("pf.tuning",),
+    ),
+    "wrong-clock": NodeFault(
+        f"the node's clock is {CLOCK_OFF_S // 3600} hours ahead, and chrony, which would say so, is stopped",
+        f"""unit=chrony; systemctl cat chrony.service >/dev/null 2>&1 || unit=chronyd
+systemctl stop "$unit.service" 2>/dev/null || true
+: >"$kept/clock"
+date --set "@$(($(date +%s) + {CLOCK_OFF_S}))" >/dev/null
+""",
+        f"""[ -e "$kept/clock" ] || exit 0
+date --set "@$(($(date +%s) - {CLOCK_OFF_S}))" >/dev/null
+rm -f "$kept/clock"
+unit=chrony; systemctl cat chrony.service >/dev/null 2>&1 || unit=chronyd
+! systemctl --quiet is-enabled "$unit.service" 2>/dev/null || systemctl start "$unit.service"
+""",
+        found_by=("pf.state",),
     ),
     "dscp-unset": NodeFault(
         f"RDMA-CM connections of {PORT}'s device carry no DSCP (type of service 0)",

@@ -1,4 +1,4 @@
-"""The state that a node was in while it was looked at: addresses, time zone, name servers, disks, other programs."""
+"""The state that a node was in while it was looked at: addresses, time, name servers, disks, other programs."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ class NodeState(Model):
     """What was found. None: it could not be read, and `unread` says why."""
 
     addresses: tuple[Address, ...] | None = None
+    utc_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None  # its clock, since 1970
     utc_offset_s: Annotated[int, Field(ge=-86400, le=86400)] | None = None  # ahead of UTC
     name_servers: tuple[NameServer, ...] | None = None
     file_systems: tuple[FileSystem, ...] | None = None

@@ -14,6 +14,7 @@ from functools import lru_cache
 from validation.criterion import Criterion
 from validation.facts import FileSystem, NodeFacts, NodeState
 from validation.judging.case import Case, facts_for, judgement
+from validation.judging.clocks import APART_S, clocks
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Endpoint, Judgement, Measurement, Node, Port, Subject
 
@@ -36,16 +37,20 @@ def states(case: Case) -> dict[str, NodeState]:
 
 
 def judge_state(case: Case, criterion: Criterion) -> list[Judgement]:
-    """Every node: its time zone is the others', a name server answers, disks have room, nobody else computes there."""
+    """Every node: its clock and time zone are the others', a name server answers, disks have room, nobody else computes
+    there.
+    """
     known = states(case)
     zones = Counter(s.utc_offset_s for s in known.values() if s.utc_offset_s is not None)
     usual = zones.most_common(1)[0][0] if zones else 0
+    times = clocks(case, {name: s.utc_s for name, s in known.items()})
     served = any(one.answers for s in known.values() for one in s.name_servers or ())
     bound = Bound(
         metric="node_state",
         unit="",
-        equal=f"the others' time zone; {ROOM_BYTES // MIB} MiB of room; a name server that answers; processors free",
+        equal=f"the others' time and zone; room: {ROOM_BYTES // MIB} MiB; a name server answers; processors free",
         derivation=(
+            f"clocks may differ by {APART_S:g} s (project default)",
             f"room for ordinary users on each file system: {ROOM_BYTES // MIB} MiB, and an inode (project default)",
             f"programs other than the measurement: at most {BUSY_SHARE:g} of the processors (project default)",
         ),
@@ -56,8 +61,9 @@ def judge_state(case: Case, criterion: Criterion) -> list[Judgement]:
         state = facts.state
         if state is None:
             return Said("not-measured", "missing-metric", "the facts say nothing of the node's state")
-        wrong = [*_zone(state, usual, zones), *_names(state, served), *_room(state), *_busy(case, node, facts, state)]
-        text = _text(state)
+        wrong = [*filter(None, [times.wrong(node.name)]), *_zone(state, usual, zones), *_names(state, served)]
+        wrong += [*_room(state), *_busy(case, node, facts, state)]
+        text = "; ".join(filter(None, [_text(state), times.told(node.name)]))
         if wrong:
             return Said("fail", "not-equal", "; ".join(wrong), text)
         if state.unread:

@@ -1,4 +1,4 @@
-"""The state that a node is in while it is looked at: its addresses, time zone, name servers, room on its disks, and
+"""The state that a node is in while it is looked at: its addresses, time, name servers, room on its disks, and
 what others compute there.
 
 Nothing of it is kept by a driver or a package: it is what a hand, a full disk or a forgotten program leaves behind.
@@ -184,7 +184,7 @@ def collect(root: Path = Path("/")) -> dict[str, Any]:
     unread = []
     parts = (
         lambda: {"addresses": addresses()},
-        lambda: {"utc_offset_s": utc_offset_s()},
+        lambda: {"utc_s": round(time.time(), 3), "utc_offset_s": utc_offset_s()},
         lambda: {"name_servers": name_servers(root)},
         lambda: {"file_systems": file_systems()},
         lambda: busy(root),
