@@ -23,8 +23,10 @@ from rich.console import Console
 from tests.support import fake_slurm
 from tests.support.engine_run import ROOT
 from tests.support.local_launcher import BANDWIDTH, with_port
+from tests.support.report_fixture import make_run
 from tests.support.run_case import Quiet, only, plan, processes_of, topology
 from tests.support.site import run_info, verdict_of
+from toolkit import acceptance
 from toolkit.commands.validate import validate
 from toolkit.errors import UsageFault
 from toolkit.slurm_job import chosen
@@ -314,3 +316,31 @@ def test_who_is_told_to_go_on_with_a_run_is_told_to_go_the_same_way(words: list[
     shown = io.StringIO()
     print_verdict(Console(file=shown, width=200), info, verdict_of(topo, whole, ()), Path("runs/a"), None)
     assert f"finish: toolkit validate --resume runs/a{again}\n" in shown.getvalue()
+
+
+@pytest.mark.parametrize(("slurm", "reached"), [(True, ["head", "gpu2"]), (False, ["gpu2"])])
+def test_who_goes_on_by_slurm_reaches_the_head_where_its_commands_are(
+    tmp_path: Path, slurm: bool, reached: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing of the head is missing: else the rest of a run cannot be measured."""
+    run_dir = make_run(tmp_path / "run")
+    path = run_dir / "results.jsonl"
+    kept = [line for line in path.read_text().splitlines() if json.loads(line)["measurement"] != "facts.gpu2"]
+    path.write_text("".join(f"{line}\n" for line in kept))
+    asked: list[str] = []
+
+    class Nobody:
+        async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
+            asked.extend(node.name for node in nodes)
+            return {}
+
+        async def close(self) -> None:
+            pass
+
+    async def work(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(acceptance, "finished", lambda _: {json.loads(line)["measurement"] for line in kept})
+    monkeypatch.setattr(acceptance, "make_launcher", lambda _: Nobody())
+    assert acceptance.go_on(run_dir, work, (lambda site, seconds: Nobody()) if slurm else None)  # type: ignore[arg-type,return-value]
+    assert asked == reached
