@@ -261,7 +261,9 @@ def go_on(
         return False
 
     async def reached(launcher: Launcher) -> None:
-        await reach(launcher, [n for n in topology.nodes if n.name in needed])
+        # Slurm's commands may be on the head alone, whether or not something of it is missing
+        asked = {n.name for n in topology.nodes if make is not None and "heads" in n.groups}
+        await reach(launcher, [n for n in topology.nodes if n.name in needed | asked])
         await work(launcher, run_dir, topology, plan)
 
     took = {m.id: m.estimated_s for m in plan.measurements if m.id not in done}

@@ -69,7 +69,7 @@ def print_verdict(console: Console, info: RunInfo, verdict: VerdictDoc, run_dir:
     console.print()
     console.print(Text(f"report: {report}" if report else f"run:    {run_dir}"))
     if verdict.missing:
-        console.print(Text(f"finish: {resume_command(run_dir)}"))
+        console.print(Text(f"finish: {info.resume(str(run_dir))}"))
     console.print(Text(f"again:  {shlex.join(info.command)}"))
 
 
@@ -80,11 +80,6 @@ def _owed(verdict: VerdictDoc) -> str:
     if verdict.profile is None:
         return f"no acceptance profile: everything required is owed, {count} criteria"
     return f"acceptance profile {verdict.profile.name} ({verdict.profile.title}): {count} criteria owed"
-
-
-def resume_command(run_dir: Path) -> str:
-    """The command that goes on with a run."""
-    return shlex.join(["toolkit", "validate", "--resume", str(run_dir)])
 
 
 def print_plan(console: Console, plan: Plan, duration: str) -> None:

@@ -9,6 +9,7 @@ Units stand in the field names: `_gbps` is 10^9 bit/s, `_us` microseconds, `_s` 
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -356,6 +357,10 @@ class Plan(Model):
         return by_name(self.measurements, "id")[id_]
 
 
+REACHED_BY = ("--launcher", "--slurm", "--slurm-wait")
+"""Options of `toolkit validate` that say how nodes are reached; who goes on with a run goes the same way."""
+
+
 class RunInfo(Model):
     """run.json: what was asked, by which release, when.
 
@@ -377,3 +382,12 @@ class RunInfo(Model):
     documents: dict[str, str]
     origins: dict[str, Origin] = Field(default={})
     replaced: str | None = None
+
+    def resume(self, run: str) -> str:
+        """The command that goes on with the run that stands at `run`, and reaches its nodes in the same way."""
+        ways, words = [], iter(self.command)
+        for word in words:
+            name, equals, _ = word.partition("=")
+            if name in REACHED_BY:
+                ways += [word] if equals else [word, next(words, "")]
+        return shlex.join(["toolkit", "validate", "--resume", run, *ways])

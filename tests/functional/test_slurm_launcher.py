@@ -6,6 +6,7 @@ Slurm's commands are stand-ins (tests/support/fake_slurm.py); on the lab they ar
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import shutil
@@ -17,14 +18,19 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
 from tests.support import fake_slurm
 from tests.support.engine_run import ROOT
 from tests.support.local_launcher import BANDWIDTH, with_port
+from tests.support.report_fixture import make_run
 from tests.support.run_case import Quiet, only, plan, processes_of, topology
+from tests.support.site import run_info, verdict_of
+from toolkit import acceptance
 from toolkit.commands.validate import validate
 from toolkit.errors import UsageFault
 from toolkit.slurm_job import chosen
+from toolkit.verdict_text import print_verdict
 from validation.errors import RunError
 from validation.execute import run_plan
 from validation.execute.slurm import SlurmLauncher, Wanted
@@ -291,3 +297,50 @@ def test_the_jobs_time_is_twice_the_plans_and_a_quarter_of_an_hour() -> None:
     launcher: Any = job.make("inventories/test", 600)
     assert launcher._wanted == Wanted(35, 600.0, ("-p", "gpu", "-t", "90"))
     assert chosen("ssh", "", None) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (["--fabric", "tcp10"], ""),
+        (["--launcher", "slurm", "--slurm=-p gpu -t 90", "-i", "x"], " --launcher slurm '--slurm=-p gpu -t 90'"),
+        (["--slurm-wait", "3", "--fabric", "tcp10", "--launcher=slurm"], " --slurm-wait 3 --launcher=slurm"),
+    ],
+)
+def test_who_is_told_to_go_on_with_a_run_is_told_to_go_the_same_way(words: list[str], again: str) -> None:
+    """Where nobody may log in to the servers, `--resume` over ssh would reach none of them."""
+    topo = topology(3)
+    whole = plan(topo)
+    info = run_info(topo, whole, command=("toolkit", "validate", *words))
+    assert info.resume("runs/a") == f"toolkit validate --resume runs/a{again}"
+    shown = io.StringIO()
+    print_verdict(Console(file=shown, width=200), info, verdict_of(topo, whole, ()), Path("runs/a"), None)
+    assert f"finish: toolkit validate --resume runs/a{again}\n" in shown.getvalue()
+
+
+@pytest.mark.parametrize(("slurm", "reached"), [(True, ["head", "gpu2"]), (False, ["gpu2"])])
+def test_who_goes_on_by_slurm_reaches_the_head_where_its_commands_are(
+    tmp_path: Path, slurm: bool, reached: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nothing of the head is missing: else the rest of a run cannot be measured."""
+    run_dir = make_run(tmp_path / "run")
+    path = run_dir / "results.jsonl"
+    kept = [line for line in path.read_text().splitlines() if json.loads(line)["measurement"] != "facts.gpu2"]
+    path.write_text("".join(f"{line}\n" for line in kept))
+    asked: list[str] = []
+
+    class Nobody:
+        async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
+            asked.extend(node.name for node in nodes)
+            return {}
+
+        async def close(self) -> None:
+            pass
+
+    async def work(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(acceptance, "finished", lambda _: {json.loads(line)["measurement"] for line in kept})
+    monkeypatch.setattr(acceptance, "make_launcher", lambda _: Nobody())
+    assert acceptance.go_on(run_dir, work, (lambda site, seconds: Nobody()) if slurm else None)  # type: ignore[arg-type,return-value]
+    assert asked == reached

@@ -18,8 +18,9 @@ from tests.support.report_fixture import make_run
 from toolkit import trends
 from toolkit.cli import cli
 from toolkit.exits import Exit
+from validation.catalogue import load_criteria
 from validation.trend import Trend, as_html, as_text, trend_of
-from validation.trend.gather import LEAST_SLOPE, LEVEL, _mann_kendall
+from validation.trend.gather import LEAST_SLOPE, LEVEL, _drifts, _mann_kendall, _spread, _steps, _Value
 from validation.trend.model import NotOneSeries
 
 DAYS = [f"2026-11-{day:02d}T10-15-00Z-tcp10" for day in range(11, 20)]
@@ -93,6 +94,41 @@ def test_a_step_of_one_pair_is_named_though_it_still_passes(runs_dir):
     assert drift.p < LEVEL
     assert "1 of its figures drifted for the worse" in made.stderr
     assert re.search(r"worse +tr\.netlat +gpu1/fab0>gpu2/fab0", made.stderr)
+
+
+LEVELS = {
+    "head>gpu2": (48.6745, 38.963, 54.7915),
+    "client1>gpu1": (51.1255, 26.4485, 42.683),
+    "gpu2>head": (24.1255, 23.7955, 24.031),
+    "gpu1>client1": (23.83, 23.855, 24.311),
+    "head>gpu1": (24.4485, 23.785, 62.588),
+    "gpu2>client1": (24.331, 23.79, 38.828),
+    "gpu1>head": (24.361, 27.435, 24.406),
+    "client1>gpu2": (24.416, 23.73, 24.206),
+    "head>client1": (49.8385, 50.384, 70.7545),
+    "gpu1>gpu2": (49.999, 53.1485, 38.5165),
+    "client1>head": (53.4795, 52.81, 46.6695),
+    "gpu2>gpu1": (40.5125, 41.1185, 53.795),
+}
+"""Round trips, us, of three validations of an unchanged lab, one after the other, beside other work: 24 where both ends
+had one processor, and more where each had its own."""
+
+
+def series_of(levels: dict[str, tuple[float, ...]]) -> dict[str, list[_Value | None]]:
+    return {pair: [_Value(value, True) for value in values] for pair, values in levels.items()}
+
+
+def test_figures_with_several_levels_raise_no_alarm_by_another_one_and_a_fault_does():
+    """What a pair's level is changes from run to run; few earlier runs do not show it, all equals of the newest do."""
+    rtt = next(c for c in load_criteria() if c.id == "tr.netlat")
+
+    def worse(levels: dict[str, tuple[float, ...]]) -> set[str]:
+        series = series_of(levels)
+        return {d.subject for d in _drifts(_steps(rtt, series, _spread(series)))}
+
+    assert worse(LEVELS) == set()
+    slow = {pair: (a, b, 10 * c if pair.endswith(">gpu2") else c) for pair, (a, b, c) in LEVELS.items()}
+    assert worse(slow) == {"head>gpu2", "client1>gpu2", "gpu1>gpu2"}
 
 
 def test_what_got_better_is_told_and_is_no_alarm(runs_dir):

@@ -19,7 +19,7 @@ from toolkit.looking_on import looking_on
 from toolkit.progress import make_console, make_progress
 from toolkit.report_branding import take_branding
 from toolkit.slurm_job import SlurmJob
-from toolkit.verdict_text import print_verdict, resume_command
+from toolkit.verdict_text import print_verdict
 from validation.execute import Launcher
 from validation.fabric import LoadedFabric
 from validation.load import Source
@@ -130,10 +130,10 @@ def interrupted(run_dir: Path | None) -> None:
     if run_dir is None:
         click.echo("interrupted before the run began; nothing was measured", err=True)
     else:
-        _, _, plan = rundir.read(run_dir)
+        info, _, plan = rundir.read(run_dir)
         done = len(acceptance.finished(run_dir))
         click.echo(f"interrupted; {done} of {len(plan.measurements)} measurements are finished and kept", err=True)
-        click.echo(f"continue with: {resume_command(run_dir)}", err=True)
+        click.echo(f"continue with: {info.resume(str(run_dir))}", err=True)
     raise SystemExit(Exit.INTERRUPTED)
 
 

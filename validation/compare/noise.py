@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import hypot, sqrt
 from statistics import NormalDist, median
 
-from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn
+from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
 from validation.analysis.stats import bootstrap_medians, interval
 from validation.compare.model import NoiseName
 
@@ -36,9 +36,6 @@ LEAST = 5
 ALPHA = 0.01
 """Chance of any false alarm among all figures of a comparison in which nothing changed. Project default: a site that is
 validated every night hears of nothing once in a hundred nights."""
-
-MOST = 200
-"""Of more equals than that every n-th is taken: the estimate looks at all pairs of them."""
 
 
 @dataclass(frozen=True)
@@ -160,4 +157,4 @@ def _scatter(equals: Sequence[Shift]) -> tuple[float | None, float]:
     typical = median(map(_error, equals))
     if len(equals) < EQUALS:
         return None, typical
-    return qn([shift.change or 0.0 for shift in equals[:: -(-len(equals) // MOST)]]), typical
+    return qn_of_many([shift.change or 0.0 for shift in equals]), typical

@@ -48,5 +48,5 @@ def verdict_of(documents: RunDocuments) -> VerdictDoc:
         ),
         findings=(),
         profile=documents.profile.agreed() if documents.profile else None,
-        notes=(f"Finish the run with: toolkit validate --resume {documents.info.run}",),
+        notes=(f"Finish the run with: {documents.info.resume(documents.info.run)}",),
     )

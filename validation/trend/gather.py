@@ -4,7 +4,8 @@ Two questions of each figure, and the chances of all of them corrected together 
 change raises an alarm in LEVEL of all cases:
 
 - Step: is the newest run's value what the runs before it let expect? Their spread is pooled over the equals of a
-  criterion, as a baseline's is, and Student's t says how far a further run may lie.
+  criterion, as a baseline's is, or that of the equals' newest steps where it is wider, and Student's t says how far a
+  further run may lie.
 - Slope: did it creep over all runs, so slowly that no single step shows it? The test of Mann (1945) and Kendall, which
   asks only for the order and is not deceived by one bad night; the size is the slope of Theil and Sen.
 """
@@ -18,7 +19,7 @@ from itertools import combinations
 from math import sqrt
 from statistics import NormalDist, fmean, median
 
-from validation.analysis.many import chance, holm
+from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_many
 from validation.criterion import Criterion
 from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
@@ -181,20 +182,34 @@ def _drift(criterion: Criterion, subject: str, kind: str, expected: float, value
     )
 
 
-def _steps(criterion: Criterion, subjects: _Subjects, spread: tuple[float, int] | None) -> list[Drift]:
+def _steps(criterion: Criterion, subjects: _Subjects, spread: tuple[float, float] | None) -> list[Drift]:
     """The newest run of each subject against its past; the chances are not corrected yet."""
-    found = []
+    if spread is None:
+        return []
+    found: dict[str, tuple[float, float, float]] = {}  # what was expected, what it is, and what its past is worth
     for subject, line in subjects.items():
         now, past = line[-1], _past(line)
-        if spread is None or now is None or not past:
-            continue
-        share, freedom = spread
-        expected = fmean(past)
-        error = share * sqrt(1 + 1 / len(past))
-        change = now.value / expected - 1
-        p = chance(change / error, freedom) if error else float(change == 0)
-        found.append(_drift(criterion, subject, "step", expected, now.value, p))
-    return found
+        if now is not None and past:
+            found[subject] = fmean(past), now.value, sqrt(1 + 1 / len(past))
+    share, freedom = _wider(spread, [(value / mean - 1) / worth for mean, value, worth in found.values()])
+    steps = []
+    for subject, (mean, value, worth) in found.items():
+        change = value / mean - 1
+        p = chance(change / (share * worth), freedom) if share else float(change == 0)
+        steps.append(_drift(criterion, subject, "step", mean, value, p))
+    return steps
+
+
+def _wider(spread: tuple[float, float], steps: Sequence[float]) -> tuple[float, float]:
+    """The spread of the past, or that of the newest steps of equals where this is wider.
+
+    A latency between nodes of one host has several levels, by the processors that its ends run on; which it has changes
+    from run to run, and few earlier runs do not show how often. All equals of the newest run do, and half of them may
+    leave by a fault without being taken for it (Qn), as in a comparison of two runs.
+    """
+    if len(steps) < EQUALS:
+        return spread
+    return max(spread, (qn_of_many(steps), QN_EFFICIENCY * (len(steps) - 1)))
 
 
 def _slopes(criterion: Criterion, subjects: _Subjects, days: Sequence[float]) -> list[Drift]:
