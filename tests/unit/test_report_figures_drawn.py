@@ -118,7 +118,7 @@ def test_what_processors_trained_stands_in_the_throughput_and_says_so(bare: RunD
         "4 ranks on processors, batch 16, fp32",
     )
     assert said["ResNet-50"] == ("not measured", "\u2013")
-    assert "What processors trained in a rehearsal says so" in figure.caption
+    assert "Rates of processors, here of a rehearsal, are called so" in figure.caption
     assert jobs is not None
     eight = replace(jobs.rows[0], model="resnet50", ranks=8, average=6000.0, conditions="batch 128, fp16")
     figure, said = throughput(bare, Training((replace(eight, on_gpus=True),), None))

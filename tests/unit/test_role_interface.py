@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,26 @@ def test_every_option_is_described_and_typed(role: Path) -> None:
     for name, option in options(role).items():
         assert option.get("description"), f"{name}: no description"
         assert option.get("type"), f"{name}: no type"
+
+
+def registered(tasks: Any) -> Iterator[str]:
+    """What tasks, and blocks of them, register or set."""
+    if isinstance(tasks, list):
+        for one in tasks:
+            yield from registered(one)
+    elif isinstance(tasks, dict):
+        yield from [tasks["register"]] if "register" in tasks else []
+        facts = tasks.get("ansible.builtin.set_fact")
+        yield from facts if isinstance(facts, dict) else []
+        for one in tasks.values():
+            yield from registered(one)
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_no_task_registers_what_is_a_setting(role: Path) -> None:
+    """It would stand in the setting's place from then on: an image was looked for under the tag of another recipe."""
+    found = {name: path.name for path in sorted(role.glob("tasks/*.yml")) for name in registered(read(path))}
+    assert not {name: file for name, file in found.items() if name in options(role)}
 
 
 @pytest.mark.parametrize("role", [r for r in ROLES if r.name not in STATELESS], ids=lambda role: role.name)

@@ -114,8 +114,8 @@ def _throughput(jobs: Training | None, documents: RunDocuments) -> Figure:
         why = "Not measured: this run trained nothing. The table has what is published."
         return Figure("throughput", words, None, table, why, ("tn.short",))
     if any(not row.on_gpus for row in best.values()):
-        where = " in a rehearsal" if any(n.virtual for n in documents.topology.nodes) else ""
-        words += f" What processors trained{where} says so; it stands for no GPU and is held against nothing."
+        where = ", here of a rehearsal," if any(n.virtual for n in documents.topology.nodes) else ""
+        words += f" Rates of processors{where} are called so: they stand for no GPU and are held against nothing."
     return Figure("throughput", words, None, table, None, ("tn.short",))
 
 
