@@ -170,6 +170,7 @@ def validate(
     toolkit validate --fabric tcp10 --soak 24h            all GPUs of a site and its fabric for a day
     toolkit validate --fabric roce100 --launcher slurm --slurm='-p gpu'  its servers in one job
     toolkit validate --here                               this machine by itself: no inventory, no ssh, no root
+    toolkit validate --here --suite remoting              its GPU natively, and over links that it makes on itself
     """
     if here or quick or anyway:
         _refuse_with_here(ctx, here, quick)
