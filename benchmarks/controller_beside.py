@@ -102,6 +102,7 @@ TEST = """    tcp-connectivity:{number}:
           proc_num: 1
           parallel: no
       parameters:
+        hostfile: hostfile
         port: {port}
         count: 1
 """
@@ -137,7 +138,8 @@ def reframe(program: str, folder: Path, hosts: list[str], tests: int) -> float:
 def superbench(program: str, folder: Path, hosts: list[str], tests: int) -> float:
     """Its tcp-connectivity on each node, to itself and the others."""
     common = f"-o UserKnownHostsFile={folder / 'known_hosts'}"
-    lines = [f'{host} ansible_port={PORT} ansible_user=root ansible_ssh_common_args="{common}"' for host in hosts]
+    told = f"ansible_port={PORT} ansible_user=root ansible_python_interpreter={Path(program).parent / 'python'}"
+    lines = [f'{host} {told} ansible_ssh_common_args="{common}"' for host in hosts]
     (folder / "hosts.ini").write_text("\n".join(["[all]", *lines, ""]))
     named = "".join(TEST.format(number=number, port=PORT) for number in range(tests))
     (folder / "sb.yaml").write_text(SUPERBENCH + named)
@@ -169,7 +171,8 @@ def main() -> None:
             for name, way in ways.items():
                 with tempfile.TemporaryDirectory(prefix="elastic-ai-beside-") as scratch:
                     folder = Path(scratch)
-                    with serving(folder, PORT, hosts, SETTINGS):
+                    path = f"{Path(options.sb).parent}:{os.environ['PATH']}" if options.sb else os.environ["PATH"]
+                    with serving(folder, PORT, hosts, f"{SETTINGS}SetEnv PATH={path}\n"):  # of what runs on nodes
                         (folder / "known_hosts").write_text(host_line(folder, [f"[{host}]:{PORT}" for host in hosts]))
                         load, took = os.getloadavg()[0], way(folder, hosts, options.tests)
                 each = took / nodes / options.tests
