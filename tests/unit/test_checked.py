@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.report_fixture import RUNS
 from tests.unit.test_documents import BANDWIDTH, edit, edit_line, lost
+from toolkit.acceptance import judge_run, write_report
 from validation import checked, consistency, plan_columns, runfiles
 from validation.frames import read_frames
 from validation.load import ConfigError
@@ -364,6 +365,30 @@ def test_whoever_signs_or_verifies_reads_everything(run: Path, read: Read) -> No
     assert read == []
     assert judged_again(run)[1] is None
     assert sorted(read) == all_of(run)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_the_report_of_what_was_just_judged_is_the_same_to_the_byte(
+    site_runs: dict[str, Path], tmp_path: Path, read: Read, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(shutil.copytree(site_runs[name], tmp_path / name))
+    judge_run(folder)
+    formats = ("html", "json", "junit", "prom")
+    alone = {path.name: path.read_bytes() for path in write_report(folder, formats, tmp_path / "alone").paths.values()}
+    assert len(alone) == len(formats)
+    read_once: list[type] = []
+    load = runfiles.load_json
+    monkeypatch.setattr(runfiles, "load_json", lambda *what: (read_once.append(what[1]), load(*what))[1])
+    for known in (False, True):
+        if not known:
+            file_of(folder, ".state").unlink(missing_ok=True)  # so that all raw logs are read
+        run = RunFiles(folder)
+        read_once.clear()
+        judge_run(run)
+        written = write_report(run, formats, tmp_path / "shared")
+        assert {path.name: path.read_bytes() for path in written.paths.values()} == alone
+        assert len(set(read_once)) == len(read_once)
+        assert VerdictDoc not in read_once
 
 
 def test_nothing_is_kept_of_a_small_run_or_without_a_home(
