@@ -265,7 +265,8 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *c, struct ibv_gid_entry 
                                     size_t bytes) {
     char text[512];
     size_t count = 0;
-    (void)c, (void)flags, (void)bytes;
+    (void)c, (void)flags;
+    if (most * bytes > UINT16_MAX) return -EINVAL; /* as the kernel: what an attribute of its answer can hold */
     snprintf(text, sizeof text, "%s", setting("FAKE_VERBS_ADDRESSES"));
     for (char *rest = text, *one; (one = strsep(&rest, ",")) && count + 2 <= most;)
         for (int type = IBV_GID_TYPE_ROCE_V1; type <= IBV_GID_TYPE_ROCE_V2; type++) {
