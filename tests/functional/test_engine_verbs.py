@@ -157,7 +157,7 @@ def test_a_client_that_lies_over_rdma_ends_its_own_child(tmp_path: Path, fault: 
         other = client_of(s).start("start(); p = alloc(4096); said(1); sys.stdin.readline(); said(code(info))")
         assert other.stdout
         other.stdout.readline()
-        said, err = client_of(s, more={"FAKE_VERBS_FAULT": fault}).run(script)
+        said, _ = client_of(s, more={"FAKE_VERBS_FAULT": fault}).run(script)
         liar = s.child()
         assert said[-1] == 46, "its connection is lost"
         wait_for(lambda: not alive(liar), 3)

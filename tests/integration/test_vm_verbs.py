@@ -27,7 +27,8 @@ from toolkit.lease import unit
 
 NAME = "itverbs"
 STAGES = "tests/playbooks/machines.yml"
-LACKS = build.missing_tools() or hostcode.lacks_compiler() or ("" if "verbs" in build.transports() else "libibverbs-dev")
+HEADER = "" if "verbs" in build.transports() else "libibverbs-dev"
+LACKS = build.missing_tools() or hostcode.lacks_compiler() or HEADER
 pytestmark = [
     pytest.mark.rest,
     NEEDS_VMS,
