@@ -353,13 +353,13 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
     struct pair *p = calloc(1, sizeof *p);
     struct sockaddr_un own;
     p->qp = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
-                            .qp_type = a->qp_type,
-                            .qp_num = (uint32_t)__atomic_add_fetch(&wire->pairs, 1, __ATOMIC_RELAXED)};
+                            .qp_type = a->qp_type};
     if (a->cap.max_inline_data > 64) { /* as a device that takes less than it is asked for */
         free(p);
         errno = EINVAL;
         return NULL;
     }
+    p->qp.qp_num = (uint32_t)__atomic_add_fetch(&wire->pairs, 1, __ATOMIC_RELAXED);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->more, NULL);
     p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

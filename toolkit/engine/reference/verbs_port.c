@@ -33,10 +33,10 @@ static int because(char why[VERBS_WHY], const char *format, ...) {
 #define MOST_GIDS 1024 /* of a device, in use; the kernel refuses (EINVAL) to be asked for more than 64 KiB of them */
 #define BITS_24 0xffffffu
 #define HOPS 64
-/* A packet that nobody answers is sent again after 0.54 s, seven times: a cut is noticed after 4 s at the earliest, and
- * within the 25 s that TCP beside it has. */
+/* A packet that nobody answers is sent again after 0.54 s, six times (seven is for ever with Soft-RoCE): a cut is noticed
+ * after 3.7 s at the earliest, and within the 25 s that TCP beside it has. */
 #define ACK_TIMEOUT 17
-#define RETRIES 7
+#define RETRIES 6
 #define FOR_EVER 7 /* rnr_retry: a peer without an order to receive; credits keep it from happening */
 #define RNR_TIMER 12 /* 0.64 ms */
 
