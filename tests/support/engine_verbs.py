@@ -1,4 +1,4 @@
-"""The engine's second transport on a machine without RDMA: a libibverbs of the tests' own (fake_verbs.c) in its place."""
+"""The engine's second transport on a machine without RDMA: by a libibverbs of the tests' own (fake_verbs.c)."""
 
 from __future__ import annotations
 

@@ -265,7 +265,8 @@ EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *c, struct ibv_gid_entry 
                                     size_t bytes) {
     char text[512];
     size_t count = 0;
-    (void)c, (void)flags, (void)bytes;
+    (void)c, (void)flags;
+    if (most * bytes > UINT16_MAX) return -EINVAL; /* as the kernel: what an attribute of its answer can hold */
     snprintf(text, sizeof text, "%s", setting("FAKE_VERBS_ADDRESSES"));
     for (char *rest = text, *one; (one = strsep(&rest, ",")) && count + 2 <= most;)
         for (int type = IBV_GID_TYPE_ROCE_V1; type <= IBV_GID_TYPE_ROCE_V2; type++) {
@@ -352,13 +353,13 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
     struct pair *p = calloc(1, sizeof *p);
     struct sockaddr_un own;
     p->qp = (struct ibv_qp){.context = pd->context, .pd = pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq,
-                            .qp_type = a->qp_type,
-                            .qp_num = (uint32_t)__atomic_add_fetch(&wire->pairs, 1, __ATOMIC_RELAXED)};
+                            .qp_type = a->qp_type};
     if (a->cap.max_inline_data > 64) { /* as a device that takes less than it is asked for */
         free(p);
         errno = EINVAL;
         return NULL;
     }
+    p->qp.qp_num = (uint32_t)__atomic_add_fetch(&wire->pairs, 1, __ATOMIC_RELAXED);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->more, NULL);
     p->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);

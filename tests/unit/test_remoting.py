@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.remoting_documents import (
     isolated,
 )
 from tests.support.site import criterion, healthy, lab, plan_of, result, verdict_of
+from toolkit.lease.copybench import rdma_packets
 from validation.facts import CopyFacts, CopyPair, FractionFacts, IsolationFacts
 from validation.facts.remoting import ATTEMPTS, Attempt, asked_attempts
 from validation.kinds import parse
@@ -94,6 +96,41 @@ def test_a_matrix_keeps_every_pair_for_the_report() -> None:
 def test_a_matrix_with_a_hole_or_a_wrong_byte_is_none(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ParseError, match=words):
         copied(copybench(**changes))
+
+
+def by(transport: str, sent: int, received: int) -> dict[str, Any]:
+    servers = [{**server, "transport": transport} for server in copybench()["servers"]]
+    return copybench(servers=servers, rdma_packets={"rxe_fab0/1": [sent, received], "rxe_other/1": [0, 0]})
+
+
+def test_the_transport_is_named_and_verbs_by_the_ports_own_counters() -> None:
+    """To and from each of two GPUs 3 copies of 2 MiB: 3072 packets of 4096 bytes at least each way."""
+    assert copied(copybench())[1].transport == "", "an engine that does not say"
+    assert copied(by("tcp", 0, 0))[1].transport == "tcp"
+    assert copied(by("verbs", 3072, 3072))[1].transport == "verbs"
+    for report, words in (
+        (by("verbs", 3071, 9999), "as many packets"),
+        (by("verbs", 9999, 0), "received as many packets"),
+        ({**by("verbs", 0, 0), "rdma_packets": {}}, "sent as many packets"),
+        (copybench(servers=[{"transport": "tcp"}, {"transport": "verbs"}]), "tcp and verbs carried"),
+        (copybench(servers=[{"transport": "rsockets"}]), "rsockets carried"),
+    ):
+        with pytest.raises(ParseError, match=words):
+            copied(report)
+
+
+def test_ports_that_count_are_read_by_hardwares_and_by_soft_names(tmp_path: Path) -> None:
+    for name, counts in (
+        ("mlx5_0/ports/1/counters/port_xmit_packets", 7),
+        ("mlx5_0/ports/1/counters/port_rcv_packets", 8),
+        ("rxe_fab0/ports/1/hw_counters/sent_pkts", 9),
+        ("rxe_fab0/ports/1/hw_counters/rcvd_pkts", 10),
+        ("odd0/ports/1/counters/port_xmit_packets", 11),
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{counts}\n")
+    assert rdma_packets(tmp_path) == {"mlx5_0/1": [7, 8], "rxe_fab0/1": [9, 10]}
+    assert rdma_packets(tmp_path / "none") == {}
 
 
 def test_nothing_printed_is_no_matrix() -> None:

@@ -59,7 +59,8 @@ DEVICE_REFUSES = "an emulated device has no such function; it is for labs alone"
 
 @dataclass(frozen=True)
 class EngineInfo:
-    """engine.json of an artefact. `transports` are those that it was built with, `glibc` is the oldest C library that the programs run with, `machine` as uname -m."""
+    """engine.json of an artefact. `transports` are those that it was built with, `glibc` is the oldest C library
+    that the programs run with, `machine` as uname -m."""
 
     engine: str
     release: str

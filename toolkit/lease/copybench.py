@@ -17,6 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 HOST = "H"
@@ -24,6 +25,13 @@ SMALL_BYTES = 4
 DEFAULT_BYTES = 64 << 20
 #: As in toolkit/lease/nvml.py, which a program that runs as a file by itself does not import.
 EMULATED = "elasticAiEmulated"
+
+
+#: Files of an RDMA port: of hardware; of Soft-RoCE, which has no others.
+PACKETS = (
+    ("counters/port_xmit_packets", "counters/port_rcv_packets"),
+    ("hw_counters/sent_pkts", "hw_counters/rcvd_pkts"),
+)
 
 
 class CudaError(Exception):
@@ -218,6 +226,7 @@ class Bench:
         """The document; `told` hears of each pair as soon as it is measured."""
         ends: list[int | None] = [None, *range(len(self.devices))]
         pairs = []
+        before = rdma_packets()
         for source in ends:
             for target in ends:
                 if source is None and target is None:
@@ -225,6 +234,7 @@ class Bench:
                 pairs.append(self.pair(source, target))
                 told(pairs[-1])
         known = servers(self.cuda)
+        after = rdma_packets()
         return {
             "tool": "elastic-ai-copybench",
             "label": self.options.label,
@@ -232,6 +242,10 @@ class Bench:
             "emulated": hasattr(self.cuda.library, EMULATED) or any(server["emulated"] for server in known),
             "devices": [{"name": d.name, "uuid": d.uuid, "memory_bytes": d.memory_bytes} for d in self.devices],
             "servers": known,
+            "rdma_packets": {
+                port: [there - here for here, there in zip(before[port], after[port])]
+                for port in sorted(before.keys() & after.keys())
+            },
             "pairs": pairs,
             "sync_latency_us": [self.sync_latency(i) for i in range(len(self.devices))],
             "verified": not self.wrong,
@@ -246,6 +260,19 @@ def servers(cuda: Cuda) -> list[dict[str, Any]]:
     text = ctypes.create_string_buffer(1 << 20)
     cuda.elasticAiServerInfo(text, ctypes.c_size_t(len(text)))
     found: list[dict[str, Any]] = json.loads(text.value)
+    return found
+
+
+def rdma_packets(root: Path = Path("/sys/class/infiniband")) -> dict[str, list[int]]:
+    """Packets that each RDMA port of this machine has sent and received, as DEVICE/PORT: by the port's own counters."""
+    found = {}
+    for port in root.glob("*/ports/*"):
+        for names in PACKETS:
+            try:
+                counts = [int((port / name).read_text()) for name in names]
+            except (OSError, ValueError):
+                continue
+            found[f"{port.parents[1].name}/{port.name}"] = counts
     return found
 
 

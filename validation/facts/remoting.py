@@ -42,6 +42,8 @@ class CopyFacts(Remoting):
     type: Literal["copies"] = "copies"
     client: str
     servers: tuple[str, ...]
+    #: What carried the bytes, as the servers say; verbs only where the client's RDMA port has counted them too.
+    transport: Literal["", "tcp", "verbs"] = ""
     devices: tuple[CopyDevice, ...]
     matrix: tuple[CopyPair, ...]
 

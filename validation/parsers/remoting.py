@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from validation.facts import CopyDevice, CopyFacts, CopyPair, FractionFacts, GpuPart, IsolationFacts
 from validation.model import Sample, Scalar
@@ -13,6 +13,8 @@ from validation.probes import ProbeDoc
 
 HOST = "H"
 MIB = 1 << 20
+#: Payload of a packet of RDMA: the largest MTU that InfiniBand and RoCE have.
+MOST_PACKET_BYTES = 4096
 #: No GPU's memory has a hundredth of it; against numbers that are none.
 MOST_GB_S = 1e6
 #: How close to its end a part can be filled: allocations come in steps of 2 MiB.
@@ -79,11 +81,29 @@ def copies(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         engine_release=facts["engine_release"],
         client=str(report["host"]),
         servers=tuple(facts["servers"]),
+        transport=_transport(report),
         devices=tuple(
             CopyDevice(name=str(d["name"]), uuid=str(d["uuid"]), server=node_of[str(i)]) for i, d in enumerate(devices)
         ),
         matrix=tuple(matrix),
     )
+
+
+def _transport(report: Mapping[str, Any]) -> Literal["", "tcp", "verbs"]:
+    """What carried the copies, "" where the engine does not say. By verbs the client's RDMA port has counted them."""
+    said = {server.get("transport", "") for server in report["servers"]}
+    if len(said) > 1 or not said <= {"", "tcp", "verbs"}:
+        raise ParseError(f"copybench: the servers say that {' and '.join(sorted(map(str, said)))} carried the copies")
+    if said != {"verbs"}:
+        return "tcp" if said == {"tcp"} else ""
+    ports = report["rdma_packets"].values()
+    for position, end in enumerate(("source", "target")):
+        copied = sum(p["bytes"] * len(p["bandwidth_gb_s"]) for p in report["pairs"] if p[end] == HOST)
+        packets = max((count(port[position], "copybench: packets of a port") for port in ports), default=0)
+        if packets * MOST_PACKET_BYTES < copied:
+            words = f"no RDMA port of the client has {'received' if position else 'sent'} as many packets"
+            raise ParseError(f"copybench: verbs carried {copied} bytes, say the servers, and {words}")
+    return "verbs"
 
 
 def _servers(report: Mapping[str, Any], devices: list[Mapping[str, Any]]) -> dict[str, str]:

@@ -85,7 +85,7 @@ def _matrices(documents: RunDocuments) -> list[Figure]:
 def _maps(measurement: Measurement, facts: CopyFacts) -> list[Figure]:
     ends = _ends(facts)
     emulated = " GPUs are emulated." if facts.emulated else ""
-    engine = f"engine {facts.engine} {facts.engine_release}"
+    engine = f"engine {facts.engine} {facts.engine_release}" + (" by verbs" if facts.transport == "verbs" else "")
     figures = []
     for side, (unit, title, better, high_is_bad) in enumerate(_SIDES):
         shown = "µs" if unit == "us" else unit

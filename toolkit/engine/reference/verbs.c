@@ -18,6 +18,7 @@
 
 #define CREDIT 0x80000000u /* the word says what was taken */
 #define DATA 1 /* wr_id of a message with data */
+#define STUCK_MS 25000 /* as TCP_USER_TIMEOUT in wire.c: nobody says of what was sent that it came */
 #define SPIN_NS 30000 /* before a thread sleeps: a round trip on a fabric is less than waking up costs */
 
 static uint64_t now_ns(void) {
@@ -149,7 +150,7 @@ static void sleep_once(struct verbs *v, bool (*enough)(const struct verbs *v, si
     if (v->failed || enough(v, bytes)) return;
     struct pollfd waits[3] = {{.fd = v->channel->fd, .events = POLLIN}, {.fd = v->fd, .events = POLLIN | POLLRDHUP},
                               {.fd = v->context->async_fd, .events = POLLIN}};
-    int limit_ms = v->patience_ms ? v->patience_ms : -1;
+    int limit_ms = v->patience_ms ? v->patience_ms : v->posted ? STUCK_MS : -1;
     pthread_mutex_unlock(&v->lock);
     int count = poll(waits, 3, limit_ms), error = errno;
     pthread_mutex_lock(&v->lock);

@@ -30,13 +30,13 @@ static int because(char why[VERBS_WHY], const char *format, ...) {
 
 #include "verbs_inside.h"
 
-#define MOST_GIDS 4096 /* of a device; soft devices have tables of 1024, of which few entries are in use */
+#define MOST_GIDS 1024 /* of a device, in use; the kernel refuses (EINVAL) to be asked for more than 64 KiB of them */
 #define BITS_24 0xffffffu
 #define HOPS 64
-/* A packet that nobody answers is sent again after 0.54 s, seven times: a cut is noticed after 4 s at the earliest, and
- * within the 25 s that TCP beside it has. */
+/* A packet that nobody answers is sent again after 0.54 s, six times (seven is for ever with Soft-RoCE): a cut is noticed
+ * after 3.7 s at the earliest, and within the 25 s that TCP beside it has. */
 #define ACK_TIMEOUT 17
-#define RETRIES 7
+#define RETRIES 6
 #define FOR_EVER 7 /* rnr_retry: a peer without an order to receive; credits keep it from happening */
 #define RNR_TIMER 12 /* 0.64 ms */
 
@@ -96,14 +96,14 @@ static const char *name_of(const union ibv_gid *gid, char name[INET6_ADDRSTRLEN]
     return inet_ntop(AF_INET6, gid->raw, name, INET6_ADDRSTRLEN);
 }
 
-/* The entry of that address in a device's table. */
-static bool has(struct ibv_context *context, const union ibv_gid *gid, struct ibv_gid_entry *found) {
+/* The entry of that address in a device's table: 1; 0 where there is none; a negative errno. */
+static int has(struct ibv_context *context, const union ibv_gid *gid, struct ibv_gid_entry *found) {
     struct ibv_gid_entry *all = calloc(MOST_GIDS, sizeof *all);
-    ssize_t count = all ? verbs_library.query_gid_table(context, all, MOST_GIDS, 0, sizeof *all) : 0, i = 0;
+    ssize_t count = all ? verbs_library.query_gid_table(context, all, MOST_GIDS, 0, sizeof *all) : -ENOMEM, i = 0;
     while (i < count && (all[i].gid_type != IBV_GID_TYPE_ROCE_V2 || memcmp(all[i].gid.raw, gid->raw, 16))) i++;
     if (i < count) *found = all[i];
     free(all);
-    return i < count;
+    return count < 0 ? (int)count : i < count;
 }
 
 static int port_found(struct verbs *v, const struct ibv_gid_entry *entry, const char *name, char why[VERBS_WHY]) {
@@ -132,10 +132,13 @@ static int find_port(struct verbs *v, const union ibv_gid *gid, char why[VERBS_W
             snprintf(refused, sizeof refused, "; %s cannot be opened: %s", v->device, strerror(errno));
             continue;
         }
-        if (has(v->context, gid, &entry)) {
+        int answer = has(v->context, gid, &entry);
+        if (answer > 0) {
             verbs_library.free_device_list(list);
             return port_found(v, &entry, name, why);
         }
+        if (answer < 0)
+            snprintf(refused, sizeof refused, "; %s does not tell its addresses: %s", v->device, strerror(-answer));
         verbs_library.close_device(v->context);
         v->context = NULL;
     }
