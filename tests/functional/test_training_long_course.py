@@ -95,7 +95,11 @@ def test_what_is_kept_and_read_again_is_whole_whenever_the_writer_is_killed(tmp_
     seen = 0
     for turn in range(6):
         process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path), str(seen)], cwd=ROOT)
-        time.sleep(0.15 + 0.017 * turn)
+        until = time.monotonic() + 60
+        while not any(entry["step"] > seen for entry in train_keep._entries(tmp_path)):
+            assert time.monotonic() < until, "it wrote nothing"
+            time.sleep(0.002)
+        time.sleep(0.017 * turn)
         process.kill()
         process.wait()
         found = train_keep.load(tmp_path, {"world": 1})
