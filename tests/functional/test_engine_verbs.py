@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import struct
@@ -233,4 +234,23 @@ def test_queue_pairs_go_with_their_processes(tmp_path: Path, wire: Wire):
         assert wire.told()[0] == 2
         client.kill()
         client.communicate()
+        wait_for(lambda: not alive(child), 2)
+
+
+@pytest.mark.rest
+def test_a_connection_that_is_cut_later_is_lost_within_half_a_minute_on_both_ends(tmp_path: Path, wire: Wire):
+    """TCP beside it lives on and tells nothing: what was sent and is not acknowledged does."""
+    script = "start(); said(1); sys.stdin.readline(); began = time.monotonic(); first = code(info); "
+    script += "said([first, code(info), time.monotonic() - began])"
+    with server(tmp_path) as s:
+        client = client_of(s).start(script)
+        assert client.stdout
+        client.stdout.readline()
+        child = s.child()
+        (wire.folder / "cut").touch()
+        out, err = client.communicate("\n", timeout=60)
+        first, second, took_s = json.loads(out)
+        assert (first, second) == (46, 46)
+        assert took_s < 30
+        assert "timed out" in err.lower()
         wait_for(lambda: not alive(child), 2)

@@ -6,7 +6,8 @@
  *                       without it there is no device
  * FAKE_VERBS_ADDRESSES  IPv4 addresses of its port, comma-separated; each is in its table twice, first for RoCE v1
  * FAKE_VERBS_FAULT      down: the port is; memory: none can be locked; silent: packets get lost; reach: writes go beyond
- *                       the peer's ring; word=N: of the 20th message on, its word is N */
+ *                       the peer's ring; word=N: of the 20th message on, its word is N
+ * While the folder has a file `cut`, packets get lost and are sent again for ever, as soft-RoCE may do: nothing completes. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -68,6 +69,12 @@ static const char *setting(const char *name) {
 
 static bool fault(const char *name) {
     return !strncmp(setting("FAKE_VERBS_FAULT"), name, strlen(name));
+}
+
+static bool cut(void) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/cut", setting("FAKE_VERBS_DIR"));
+    return !access(path, F_OK);
 }
 
 static void push(struct queue *q, struct ibv_wc wc) {
@@ -144,6 +151,10 @@ static int post_send(struct ibv_qp *qp, struct ibv_send_wr *order, struct ibv_se
         if (fault("reach")) at += (uint64_t)1 << 40;
     }
     bool there = !p->broken;
+    if (there && cut()) {
+        pthread_mutex_unlock(&p->lock);
+        return 0;
+    }
     if (!there) fail_order(p, order->wr_id, IBV_WC_WR_FLUSH_ERR);
     for (bool more = there; more && there;) {
         uint32_t step = left < DATAGRAM ? left : DATAGRAM;
