@@ -14,12 +14,11 @@ import yaml
 from conftest import BIN, ROOT, Lab, Provisioned, Run, toolkit
 
 from tests.support.browser import Browser, complaints, requests
+from tests.support.lab_runs import nothing_left, planned, result_ids
 from toolkit.lab import lab as labs
 from toolkit.lab import network
-from validation.model import Plan
 
 pytestmark = pytest.mark.usefixtures("quiet")
-TOOLS = "iperf3|sockperf|mpirun|orted|validation.probes"
 
 
 def criterion(verdict: dict, id_: str) -> dict:
@@ -29,26 +28,6 @@ def criterion(verdict: dict, id_: str) -> dict:
 def payload_rate(rate_gbps: float) -> float:
     """What TCP carries over a link of that rate in packets of 9000 bytes, whose headers are no payload."""
     return rate_gbps * (9000 - 52) / (9000 + 38)
-
-
-def planned(run: Path) -> Plan:
-    return Plan.model_validate_json((run / "plan.json").read_text())
-
-
-def result_ids(run: Path) -> list[str]:
-    """Measurements that stand in results.jsonl; a line that is being written does not count."""
-    text = (run / "results.jsonl").read_text() if (run / "results.jsonl").exists() else ""
-    return [json.loads(line)["measurement"] for line in text.split("\n")[:-1]]
-
-
-def nothing_left(lab: Lab) -> dict[str, str]:
-    """Processes of ours on the nodes, after the time that the supervisors allow themselves."""
-    for _ in range(30):
-        found = {n: lab.processes(n, TOOLS) for n in ("head", "client1", "gpu1", "gpu2")}
-        if not any(found.values()):
-            break
-        time.sleep(0.5)
-    return {n: text for n, text in found.items() if text}
 
 
 def begin(lab: Lab, runs: Path, *args: str) -> tuple[subprocess.Popen[str], Path]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 from conftest import BIN, ROOT, Lab, Provisioned, toolkit
-from test_rehearsal import nothing_left, planned, result_ids
 
-pytestmark = pytest.mark.usefixtures("quiet")
+from tests.support.lab_runs import nothing_left, planned, result_ids
+
+pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("quiet")]
 SLURM = ("--launcher", "slurm")
 SERVERS = {"gpu1", "gpu2"}
 BEGIN_S, ENDS_S = 300, 300  # until the first results, and from its job's end to its own: a busy machine
