@@ -153,18 +153,18 @@ def test_a_plan_is_no_verdict(site: Path) -> None:
     assert "NOT a verdict" in done.stdout
     assert not re.search(r"\b(ACCEPTED|REHEARSAL|PASS|passed)\b", done.stdout)
     planned = toolkit(site, *TCP10, "--plan", "--json", REFUSE="gpu1,gpu2")
-    assert len(Plan.model_validate_json(planned.stdout).measurements) == 13
+    assert len(Plan.model_validate_json(planned.stdout).measurements) == 14
     assert runs(site) == []
 
 
 def test_a_plan_in_a_few_lines_is_no_verdict_either(site: Path) -> None:
     done = toolkit(site, *TCP10, "--plan-only", REFUSE="gpu1,gpu2")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"13 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
+    assert re.search(r"14 measurements in \d+ rounds, predicted \S+ without repeats", done.stdout)
     assert "covered: fabric ports, all pairs: 2 of 2 ports, 1 of 1 pairs of ports" in done.stdout
     assert "NOT a verdict" in done.stdout
     told = json.loads(toolkit(site, *TCP10, "--plan-only", "--json").stdout)
-    assert sum(step["measurements"] for step in told["steps"]) == 13
+    assert sum(step["measurements"] for step in told["steps"]) == 14
     assert told["predicted_s"] > 0
     several = toolkit(site, "validate", "--fabric", "tcp10,tcp25", *HERE_SITE, "--plan-only", "--json")
     assert [one["fabric"] for one in json.loads(several.stdout)] == ["tcp10", "tcp25"]

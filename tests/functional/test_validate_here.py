@@ -108,7 +108,8 @@ def test_quick_asks_for_less(done: tuple[Path, int, str, str], tmp_path: Path) -
         (("-i", "inventories/lab"), "of which nothing is declared; omit --inventory"),
         (("--fabric", "tcp10"), "omit --fabric"),
         (("--profile", "network"), "omit --profile"),
-        (("--suite", "remoting"), "one machine by itself cannot do suite remoting"),
+        (("--suite", "operations"), "one machine by itself cannot do suite operations"),
+        (("--suite", "remoting"), "remoting on one machine: it has no GPU"),
         (("--suite", "computer"), "unknown suite 'computer'; did you mean compute?"),
     ],
 )

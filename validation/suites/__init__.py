@@ -164,7 +164,7 @@ def plan_rounds(
     for suite, part in parts:
         if not part.rounds and not (some and part.excused):
             why = "; ".join(left.why for left in part.left_out) or "no criterion of it applies to this fabric"
-            raise PlanError(f"suite {suite} would measure nothing: {why}; correct the inventory or drop the suite")
+            raise PlanError(f"suite {suite} would measure nothing: {why}; correct that or leave the suite out")
     rounds = [r for _, part in parts for r in part.rounds]
     if "preflight" in chosen and len(chosen) > 1:
         rounds += preflight.closing(request)
