@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,16 @@ def test_told_to_end_it_keeps_its_work_and_goes_on_to_the_same_losses(tmp_path: 
     assert second["losses"] == whole["losses"]
     assert second["weights_sha256"] == whole["weights_sha256"]
     assert (whole["resumed_from"], whole["kept"], whole["told_s"], whole["planned_steps"]) == (0, None, None, done + 9)
+
+
+def test_told_while_its_last_checkpoint_has_all_steps_its_work_was_kept_by_then(tmp_path: Path):
+    kept = ["--gpus", "1", "--keep", str(tmp_path / "work"), "--keep-every", "1"]
+    program = begun(tmp_path, *kept, "--steps", "40", "--pace", "400")  # it rests nearly all of the time
+    time.sleep(0.15)
+    program.send_signal(signal.SIGTERM)
+    document = json.loads(program.communicate(timeout=60)[0])
+    assert document["kept"]["steps"] == document["steps"]
+    assert document["kept"]["saved_s"] >= document["told_s"]
 
 
 def test_killed_it_goes_on_from_the_last_checkpoint(tmp_path: Path):

@@ -210,8 +210,10 @@ class Training:
             if options.pace and number + 1 < options.steps:
                 self.told.rest(options.pace / 1e3 - times[-1])
         counts = {key: value - setup[key] for key, value in asdict(self.counted).items()}
-        if self.told.at_s is not None and (kept is None or kept["steps"] != len(self.losses)):
-            kept = self.keep()
+        if self.told.at_s is not None:
+            if kept is None or kept["steps"] != len(self.losses):
+                kept = self.keep()
+            kept["saved_s"] = max(kept["saved_s"], self.told.at_s)  # told after a regular one: all was kept by then
         # The first step pays for what is done once: code is made ready, memory is touched.
         timed = times[1:] or times
         weights = self.nets[0].bytes_of(self.nets[0].weights, self.all)
