@@ -148,11 +148,12 @@ def make_run(run_dir: Path, nodes: int) -> Path:
     """A clean run of a lab of so many nodes; results follow from their raw logs; the last measurement has none."""
     from tests.support.raw_case import measured
     from tests.support.report_large import large, made, planned
-    from tests.support.site import write_run
+    from tests.support.site import addressed, write_run
 
     topology = large(nodes)
     plan = planned(topology, 0)
-    results = [measured(run_dir, m, made(run_dir, m, i, "")) for i, m in enumerate(plan.measurements[:-1])]
+    told = addressed(topology, (made(run_dir, m, i, "") for i, m in enumerate(plan.measurements[:-1])))
+    results = [measured(run_dir, m, like) for m, like in zip(plan.measurements, told, strict=False)]
     return write_run(run_dir, topology, plan, results, judged=False)
 
 
