@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.edited import edit
 from tests.support.report_fixture import make_run
 from validation.load import ConfigError
 from validation.model import VerdictDoc
@@ -26,13 +27,6 @@ def run(site_runs: dict[str, Path], tmp_path: Path) -> Path:
 @pytest.fixture
 def slow(site_runs: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(site_runs["slow"], tmp_path / "slow"))
-
-
-def edit(path: Path, change: Callable[[Any], Any]) -> None:
-    """Change a JSON document in its place."""
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document, indent=2))
 
 
 def edit_line(run: Path, change: Callable[[Any], Any], measurement: str = BANDWIDTH) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.support.edited import edit
 from validation.load import ConfigError
 from validation.rejudge import judge_files
 from validation.release import release
@@ -18,13 +16,6 @@ from validation.release import release
 @pytest.fixture
 def slow(site_runs: dict[str, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(site_runs["slow"], tmp_path / "slow"))
-
-
-def edit(path: Path, change: Callable[[Any], Any]) -> None:
-    """Change a JSON document in its place."""
-    document = json.loads(path.read_text())
-    change(document)
-    path.write_text(json.dumps(document, indent=2))
 
 
 OF_ANOTHER_RELEASE = {
