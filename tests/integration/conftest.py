@@ -31,6 +31,7 @@ TRIES = 3  # of a validation, while this machine is too busy to decide it
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
 NODES = ("head", "client1", "gpu1", "gpu2")
 STOOD_IN = ("head", "gpu1")
+MACHINES = "tests/playbooks/machines.yml"
 
 _MISSING = sorted({package for tool, package in VM_TOOLS.items() if shutil.which(tool) is None})
 NEEDS_VMS = pytest.mark.skipif(bool(_MISSING), reason=f"no virtual machines here: apt-get install {' '.join(_MISSING)}")
@@ -124,6 +125,20 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     down = toolkit("lab", "down", "--name", NAME)
     assert down.returncode == 0, down.stderr
     assert traces(NAME) == before
+
+
+@contextlib.contextmanager
+def machines(name: str, inventory: Path) -> Iterator[Lab]:
+    """A lab of two machines and two containers with fabric and probes provisioned, down again afterwards."""
+    up = toolkit("lab", "up", "--nodes", "vm", "--name", name, "--inventory", inventory)
+    assert up.returncode == 0, up.stderr
+    lab = Lab(name, inventory)
+    try:
+        done = lab.playbook(name=MACHINES)
+        assert done.returncode == 0, done.stdout[-6000:]
+        yield lab
+    finally:
+        toolkit("lab", "down", "--name", name)
 
 
 @contextlib.contextmanager

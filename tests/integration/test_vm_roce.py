@@ -12,10 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import NEEDS_VMS, Lab, toolkit
+from conftest import MACHINES, NEEDS_VMS, Lab, machines, toolkit
 
 NAME = "itroce"
-STAGES = "tests/playbooks/machines.yml"
 pytestmark = [
     pytest.mark.rest,
     NEEDS_VMS,
@@ -25,16 +24,8 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab of two machines and two containers with the fabric provisioned."""
-    inventory = tmp_path_factory.mktemp("inventory") / NAME
-    up = toolkit("lab", "up", "--nodes", "vm", "--name", NAME, "--inventory", inventory)
-    assert up.returncode == 0, up.stderr
-    lab = Lab(NAME, inventory)
-    try:
-        done = lab.playbook(name=STAGES)
-        assert done.returncode == 0, done.stdout[-6000:]
+    with machines(NAME, tmp_path_factory.mktemp("inventory") / NAME) as lab:
         yield lab
-    finally:
-        toolkit("lab", "down", "--name", NAME)
 
 
 def verdict(lab: Lab, folder: Path, *args: str) -> tuple[int, dict, str]:  # type: ignore[type-arg]
@@ -51,7 +42,7 @@ def failing(document: dict) -> set[str]:  # type: ignore[type-arg]
 
 
 def test_the_fabric_of_machines_is_converged_and_recorded_at_once(lab: Lab):
-    again = lab.playbook(name=STAGES)
+    again = lab.playbook(name=MACHINES)
     assert again.returncode == 0, again.stdout[-3000:]
     assert set(re.findall(r"changed=(\d+)", again.stdout)) == {"0"}, again.stdout[-3000:]
     record = json.loads(lab.ssh("gpu1", "cat", "/etc/elastic-ai/provisioned.json"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NEEDS_VMS, ROOT, Lab, toolkit
+from conftest import NEEDS_VMS, ROOT, Lab, machines, toolkit
 
 from tests.support.engine_run import MIB, PRELUDE, TOKEN, UUIDS
 from tests.support.engine_verbs import TCP_BYTES
@@ -26,7 +26,6 @@ from toolkit.lab import lab as labs
 from toolkit.lease import unit
 
 NAME = "itverbs"
-STAGES = "tests/playbooks/machines.yml"
 HEADER = "" if "verbs" in build.transports() else "libibverbs-dev"
 LACKS = build.missing_tools() or hostcode.lacks_compiler() or HEADER
 pytestmark = [
@@ -145,16 +144,8 @@ class Pair:
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     """Two machines with RDMA ports and the engine on both."""
-    inventory = tmp_path_factory.mktemp("inventory") / NAME
-    up = toolkit("lab", "up", "--nodes", "vm", "--name", NAME, "--inventory", inventory)
-    assert up.returncode == 0, up.stderr
-    lab = Lab(NAME, inventory)
-    try:
-        done = lab.playbook(name=STAGES)
-        assert done.returncode == 0, done.stdout[-6000:]
+    with machines(NAME, tmp_path_factory.mktemp("inventory") / NAME) as lab:
         yield installed(lab, tmp_path_factory.mktemp("engine"))
-    finally:
-        toolkit("lab", "down", "--name", NAME)
 
 
 def installed(lab: Lab, folder: Path) -> Pair:
