@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/again.py                       # 144 and 576 nodes: 3,606 and 14,406 results
     .venv/bin/python benchmarks/again.py --nodes 1000 --metrics 200 --keep /tmp/run1000
 
-Seconds are of the processor, each step in a process of its own. With --metrics each node has so many measurements
+Seconds are of the processor and of the wall, each step in a process of its own. With --metrics each node has so many measurements
 more, whose one raw log is no probe's report. The numbers are invented.
 """
 
@@ -52,6 +52,12 @@ said = judge_run(run).outcome
 from toolkit.acceptance import write_report
 said = ", ".join(write_report(run, ["html", "json"]).paths)
 """,
+    "judged and reported by one command": """
+from toolkit.acceptance import judge_run, write_report
+from validation.runfiles import RunFiles
+files = RunFiles.of(run)
+said = judge_run(files).outcome + ": " + ", ".join(write_report(files, ["html", "json"]).paths)
+""",
     "sign": """
 from validation.signing.sign import sign_run
 said = sign_run(run, run.parent / "key", "Ada", "Elastic").statement.sign_off
@@ -83,14 +89,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[144, 576])
     parser.add_argument("--metrics", type=int, default=0, help="more measurements of each node")
-    parser.add_argument("--keep", type=Path, help="make the run there and leave it, signed")
+    parser.add_argument("--keep", type=Path, help="make the run there and leave it, signed; one that is there is taken")
     options = parser.parse_args()
-    print("| results | step | CPU s | ms a result | peak memory, MB | load |\n|---|---|---|---|---|---|")
+    print("| results | step | CPU s | ms a result | wall, s | peak memory, MB | load |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as scratch:
         environment = {**os.environ, "XDG_CACHE_HOME": f"{scratch}/cache"}
         for nodes in options.nodes:
-            folder = options.keep or Path(scratch) / f"{nodes}" / "run"
-            run = make_run(folder, nodes, options.metrics)
+            run = options.keep or Path(scratch) / f"{nodes}" / "run"
+            if not run.exists():
+                make_run(run, nodes, options.metrics)
             key = run.parent / "key"
             key.unlink(missing_ok=True)
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
@@ -98,12 +105,14 @@ def main() -> None:
             time.sleep(2)  # younger logs are read again
             for step, code in STEPS.items():
                 load = os.getloadavg()[0]
+                begin = time.perf_counter()
                 command = [sys.executable, "-c", HEAD + code + TAIL, str(run)]
                 answer = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+                wall = time.perf_counter() - begin
                 used, most, said = answer.split(maxsplit=2)
                 print(
                     f"| {count} | {step}: {said.strip()} | {float(used):.1f} | {1000 * float(used) / count:.2f} "
-                    f"| {float(most):.0f} | {load:.1f} |",
+                    f"| {wall:.1f} | {float(most):.0f} | {load:.1f} |",
                     flush=True,
                 )
 
