@@ -15,7 +15,7 @@ from toolkit.commands.lab import wanted_lab
 from toolkit.errors import LabError, UsageFault
 from toolkit.lab import lab as labs
 from toolkit.lab.host import VM_TOOLS
-from toolkit.lab.rehearsable import describe, needs_machines
+from toolkit.lab.rehearsable import describe, needs_machines, too_fast
 from toolkit.lab.spec import LabSpec, inventory_dir, make_spec
 from validation.errors import ConfigError
 from validation.fabric import fabric_names, load_fabric
@@ -167,3 +167,19 @@ def test_needs_refuses_what_up_would_refuse(monkeypatch: pytest.MonkeyPatch) -> 
     assert isinstance(refused.exception, LabError)
     assert "(2 virtual machines)" in str(refused.exception)
     assert str(refused.exception).endswith("then 'toolkit lab up --fabric tcp10'")
+
+
+@pytest.mark.parametrize(
+    ("count", "rate_gbps", "cores", "words"),
+    [
+        (60, 1.0, 2, "time, 30 Gbit/s, and 2 processors carry about 16: links will look slow; --rate 0.5 fits"),
+        (60, 0.5, 2, ""),
+        (60, 1.0, 1, "--rate 0.2 fits"),
+        (4, 1.0, 2, ""),
+        (4, 10.0, 2, "--rate 8 fits"),
+    ],
+)
+def test_links_that_the_processors_cannot_fill_are_told(count: int, rate_gbps: float, cores: int, words: str) -> None:
+    said = too_fast(make_spec("lab", 0, count, rate_gbps), cores)
+    assert said.endswith(words)
+    assert bool(said) == bool(words)

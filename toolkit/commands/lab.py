@@ -23,7 +23,7 @@ from toolkit.lab import faults as lab_faults
 from toolkit.lab import lab as labs
 from toolkit.lab import members
 from toolkit.lab.host import become_root, packages
-from toolkit.lab.rehearsable import WORDS, describe, needs_machines
+from toolkit.lab.rehearsable import WORDS, describe, needs_machines, too_fast
 from toolkit.lab.sources import RELEASES, os_key, over_of, release_for
 from toolkit.lab.spec import DEFAULT_NAME, LAB, LabSpec, inventory_dir, make_spec
 from toolkit.lab.standin import has_rpms
@@ -203,6 +203,9 @@ def up(
         return
     count = len(spec.nodes)
     say(f"lab '{name}': {count} nodes of {spec.os_words} answer ssh after {took:.1f} s, links {rate_gbps:g} Gbit/s")
+    slow = too_fast(spec, len(os.sched_getaffinity(0)))
+    if slow:
+        say(f"note: {slow}")
     where = "" if folder == LAB else f" -i {folder}"
     say(f"next: toolkit deploy{where}")
     if fabric:

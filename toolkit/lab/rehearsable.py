@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from toolkit.errors import LabError
@@ -10,6 +11,9 @@ from toolkit.lab.spec import FABRIC_MTU, LabSpec
 if TYPE_CHECKING:
     from validation.fabric import Fabric
 
+CORE_GBPS = 8.0
+"""TCP that one processor carries between containers, both ends on it: two carried 18 Gbit/s in 30 pairs at the same
+time with nothing left over (benchmarks/README.md, "Sixty nodes")."""
 #: Sort of node -> what it is in words.
 WORDS = {"container": "containers", "vm": "virtual machines with Soft-RoCE"}
 
@@ -38,6 +42,21 @@ def describe(spec: LabSpec) -> str:
     sorts = {kind: [node.name for node in spec.nodes if node.kind == kind] for kind in WORDS}
     nodes = [f"{', '.join(names)}: {WORDS[kind]}" for kind, names in sorts.items() if names]
     return "; ".join([*nodes, f"links of {spec.rate_gbps:g} Gbit/s"])
+
+
+def too_fast(spec: LabSpec, cores: int) -> str:
+    """That `cores` processors cannot fill the links of all pairs of nodes at the same time, and a rate that they can
+    fill; "" where they can."""
+    pairs = len(spec.nodes) // 2
+    carried_gbps = CORE_GBPS * cores / pairs
+    if spec.vms or spec.rate_gbps <= carried_gbps:
+        return ""
+    digit = 10.0 ** math.floor(math.log10(carried_gbps))
+    return (
+        f"{pairs} pairs of nodes are measured at the same time, {pairs * spec.rate_gbps:g} Gbit/s, and {cores} "
+        f"processors carry about {CORE_GBPS * cores:g}: links will look slow; "
+        f"--rate {math.floor(carried_gbps / digit) * digit:g} fits"
+    )
 
 
 def _refusal(fabric: Fabric) -> str:
