@@ -3,8 +3,8 @@
     .venv/bin/python benchmarks/again.py                       # 144 and 576 nodes: 3,606 and 14,406 results
     .venv/bin/python benchmarks/again.py --nodes 1000 --metrics 200 --keep /tmp/run1000
 
-Seconds are of the processor and of the wall, each step in a process of its own. With --metrics each node has so many measurements
-more, whose one raw log is no probe's report. The numbers are invented.
+Seconds are of the processor and of the wall, each step in a process of its own. With --metrics each node has so many
+measurements more, whose one raw log is no probe's report. The numbers are invented.
 """
 
 from __future__ import annotations
