@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from tests.support.engine_run import TOKEN
 
-PROTOCOL = 4
+PROTOCOL = 5
 HELLO = struct.Struct("<8sII64s64s256s")
 WELCOME = struct.Struct("<8sII64s120siI")
 DEVICE_BYTES = 128 + 16 + 32 + 8 + 160 * 8

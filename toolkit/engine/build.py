@@ -21,7 +21,7 @@ from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 
 SOURCES = Path(__file__).parent
-PROTOCOL = "4"  # WIRE_PROTOCOL in reference/wire.h
+PROTOCOL = "5"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
@@ -33,14 +33,14 @@ SANITIZERS = (
 SERVER = (
     *(f"reference/{n}.c" for n in ("server", "door", "options", "report", "accounts", "child", "session")),
     *(f"reference/{n}.c" for n in ("ops", "copy", "code", "launch", "handles", "driver", "environment", "wire")),
-    *(f"reference/{n}.c" for n in ("link", "verbs", "verbs_port")),
+    *(f"reference/{n}.c" for n in ("link", "verbs", "verbs_port", "lanes", "join", "striped")),
     "shared/image.c",
 )
 SHARED = ("shared/common.c", "shared/refused.c", "shared/pinned.c")
 CLIENT = (
     *(f"reference/{n}.c" for n in ("connect", "rpc", "batch", "device", "context", "memory", "stream", "wire")),
     *(f"reference/{n}.c" for n in ("pointers", "more", "modules", "jit", "kernels")),
-    *(f"reference/{n}.c" for n in ("transport", "link", "verbs", "verbs_port")),
+    *(f"reference/{n}.c" for n in ("transport", "link", "verbs", "verbs_port", "lanes", "joining")),
     "shared/image.c",
     *SHARED,
 )

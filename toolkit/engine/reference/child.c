@@ -10,10 +10,10 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "driver.h"
+#include "join.h"
 #include "ops.h"
 #include "options.h"
 #include "report.h"
@@ -21,7 +21,6 @@
 #include "verbs.h"
 
 #define SEND_TIMEOUT_S 5
-#define GRACE_S 1 /* for what a client that has gone has asked for */
 
 static void describe(int device, struct device_info *info) {
     CUuuid uuid;
@@ -68,12 +67,10 @@ static void greet(const char *peer) {
 
 /* While the driver waits for a kernel, nobody reads, and a kernel may never end: its client's end is seen here. */
 static void *watch(void *unused) {
-    static const struct timespec grace = {GRACE_S, 0};
     struct pollfd gone = {.fd = session.link.fd, .events = POLLRDHUP};
     (void)unused;
     while (poll(&gone, 1, -1) < 0 && errno == EINTR) {}
-    nanosleep(&grace, NULL);
-    session_end(0);
+    session_linger();
 }
 
 static _Noreturn void broken(const char *peer, const char *op, const char *why) {
@@ -128,6 +125,12 @@ void serve(int fd, int child, const char *peer) {
             continue;
         }
         if (!options.tcp && !session.link.verbs) broken(peer, op_name(&request), "TCP is not offered");
+        if (request.op == OP_TICKETS || request.op == OP_LANES) {
+            if (request.bytes) broken(peer, "lanes", "takes no payload");
+            if (request.op == OP_TICKETS) join_tell(&request);
+            else join_lanes(&request);
+            continue;
+        }
         if (request.bytes && !takes_payload(&request)) broken(peer, op_name(&request), "takes no payload");
         serve_request(&request);
     }

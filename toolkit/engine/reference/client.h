@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "../shared/cu.h"
+#include "lanes.h"
 #include "link.h"
 #include "wire.h"
 
@@ -20,6 +21,7 @@ struct pending {
     void *to;
     uint64_t room; /* payload that fits in `to`, which must come in full unless `text` */
     bool text;
+    bool striped; /* its payload comes by the lanes */
     bool grows; /* `to` is made by malloc when the reply has come, for as much as there is */
     struct reply reply;
 };
@@ -34,6 +36,9 @@ struct batch {
 struct connection {
     char host[288], port[8], name[300];
     struct link link;
+    struct lanes lanes; /* by the locks of `send` and of `receive`, one way each */
+    pthread_mutex_t joining;
+    int joined; /* whether there are lanes: joining.c */
     int number;
     pthread_mutex_t send, receive, queue; /* taken in this order */
     pthread_cond_t came; /* detached requests are in the queue */
@@ -64,6 +69,17 @@ extern struct connection connections[MAX_SERVERS];
 extern int connection_count, device_count;
 CUresult connect_all(void);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+int64_t now_ms(void);
+struct sockaddr;
+/* A connected socket, from that address where there is one (`here`); -1 with errno. */
+int reach(const struct sockaddr *here, unsigned here_bytes, const struct sockaddr *there, unsigned there_bytes,
+          int64_t until_ms);
+void limit_socket(int fd, int64_t until_ms); /* to send and to receive; 0: for ever */
+
+/* joining.c */
+#define STRIPED_BYTES ((size_t)4 << 20) /* from here on a copy is striped */
+bool lanes_ready(struct connection *c); /* the lanes of that server; the first call makes them */
+int lanes_copy(struct connection *c, void *at, uint64_t bytes, bool sends); /* 0, or -1 with errno as of a link */
 
 /* transport.c */
 CUresult transport_wanted(bool *verbs); /* what the environment asks for, before anybody is asked */

@@ -32,7 +32,7 @@ void say(const char *format, ...) {
     if (write(2, line, strlen(line)) < 0) return; /* nowhere to say it */
 }
 
-static int64_t now_ms(void) {
+int64_t now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
@@ -94,12 +94,12 @@ static CUresult read_tokens(void) {
     return CUDA_SUCCESS;
 }
 
-/* A connected socket, or -1 with errno. */
-static int reach(const struct addrinfo *a, int64_t until) {
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+int reach(const struct sockaddr *here, unsigned here_bytes, const struct sockaddr *there, unsigned there_bytes,
+          int64_t until) {
+    int fd = socket(there->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
     socklen_t size = sizeof error;
     if (fd < 0) return -1;
-    if (connect(fd, a->ai_addr, a->ai_addrlen)) error = errno;
+    if ((here && bind(fd, here, here_bytes)) || connect(fd, there, there_bytes)) error = errno;
     if (error == EINPROGRESS) {
         struct pollfd wait = {.fd = fd, .events = POLLOUT};
         int64_t left, done = 0;
@@ -114,6 +114,15 @@ static int reach(const struct addrinfo *a, int64_t until) {
     }
     fcntl(fd, F_SETFL, 0);
     return fd;
+}
+
+void limit_socket(int fd, int64_t until) {
+    int64_t left = until - now_ms();
+    struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1};
+    if (!until) limit = (struct timeval){0, 0};
+    else if (left <= 0) limit = (struct timeval){0, 1};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 static CUresult unreachable(const struct connection *c, const char *why) {
@@ -192,15 +201,11 @@ static CUresult connect_one(struct connection *c, int64_t *until, bool verbs) {
     if (error) return unreachable(c, gai_strerror(error));
     c->link = (struct link){-1, NULL};
     errno = ETIMEDOUT;
-    for (struct addrinfo *a = found; a && c->link.fd < 0; a = a->ai_next) c->link.fd = reach(a, *until);
+    for (struct addrinfo *a = found; a && c->link.fd < 0; a = a->ai_next) c->link.fd = reach(NULL, 0, a->ai_addr, a->ai_addrlen, *until);
     error = errno;
     freeaddrinfo(found);
     if (c->link.fd < 0) return unreachable(c, strerror(error));
-    int64_t left = *until - now_ms();
-    struct timeval limit = {.tv_sec = left / 1000, .tv_usec = left % 1000 * 1000 + 1}, none = {0, 0};
-    if (left <= 0) limit = (struct timeval){0, 1};
-    setsockopt(c->link.fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(c->link.fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    limit_socket(c->link.fd, *until);
     tune_socket(c->link.fd);
     CUresult status = greet(c, until);
     int64_t began = now_ms();
@@ -211,8 +216,8 @@ static CUresult connect_one(struct connection *c, int64_t *until, bool verbs) {
         link_close(&c->link);
         return status;
     }
-    setsockopt(c->link.fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none);
-    setsockopt(c->link.fd, SOL_SOCKET, SO_SNDTIMEO, &none, sizeof none);
+    limit_socket(c->link.fd, 0);
+    pthread_mutex_init(&c->joining, NULL);
     pthread_mutex_init(&c->send, NULL);
     pthread_mutex_init(&c->receive, NULL);
     pthread_mutex_init(&c->queue, NULL);

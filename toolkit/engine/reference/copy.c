@@ -3,34 +3,23 @@
 #define _GNU_SOURCE
 #include "copy.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "driver.h"
 #include "session.h"
 
-#define SLOTS STAGING_EVENTS
-
-struct staging {
-    void *host[SLOTS];
-    CUevent done[SLOTS];
-    bool busy[SLOTS];
-    unsigned next;
-};
-
 /* Of the current context, which `context` is. */
-static CUresult staging_get(struct handle *context, struct staging **out) {
+static CUresult staging_get(struct handle *context, unsigned slots, struct staging **out) {
     CUresult status = CUDA_SUCCESS;
-    if (!context->staging) {
-        struct staging *s = calloc(1, sizeof *s);
-        if (!s) return CUDA_ERROR_OPERATING_SYSTEM;
-        context->staging = s;
-        for (int i = 0; i < SLOTS && !status; i++) {
-            status = driver.cuMemAllocHost_v2(&s->host[i], CHUNK);
-            if (!status) status = driver.cuEventCreate(&s->done[i], 2 /* CU_EVENT_DISABLE_TIMING */);
-        }
-        if (status) staging_free(context);
+    if (!context->staging) context->staging = calloc(1, sizeof *context->staging);
+    struct staging *s = context->staging;
+    if (!s) return CUDA_ERROR_OPERATING_SYSTEM;
+    for (unsigned i = context->staging_events; i < slots && !status; i++) {
+        status = driver.cuMemAllocHost_v2(&s->host[i], CHUNK);
+        if (!status) status = driver.cuEventCreate(&s->done[i], 2 /* CU_EVENT_DISABLE_TIMING */);
+        if (!status) context->staging_events++;
     }
+    if (status) staging_free(context);
     *out = context->staging;
     return status;
 }
@@ -38,23 +27,23 @@ static CUresult staging_get(struct handle *context, struct staging **out) {
 void staging_free(struct handle *context) {
     struct staging *s = context->staging;
     if (!s) return;
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < MOST_SLOTS; i++) {
         if (s->busy[i]) driver.cuEventSynchronize(s->done[i]);
         if (s->done[i]) driver.cuEventDestroy_v2(s->done[i]);
         if (s->host[i]) driver.cuMemFreeHost(s->host[i]);
     }
     free(s);
     context->staging = NULL;
+    context->staging_events = 0;
 }
 
-static CUresult slot_free(struct staging *s, unsigned slot) {
+CUresult slot_free(struct staging *s, unsigned slot) {
     if (!s->busy[slot]) return CUDA_SUCCESS;
     s->busy[slot] = false;
     return driver.cuEventSynchronize(s->done[slot]);
 }
 
-/* Checks a copy of arg[1] bytes at arg[0] on stream arg[2]; takes its context and staging. */
-static CUresult begin(const struct request *r, CUstream *stream, struct staging **s) {
+CUresult copy_begin(const struct request *r, unsigned slots, CUstream *stream, struct staging **s) {
     struct memory *memory = memory_find(r->arg[0], r->arg[1]);
     struct handle *on = r->arg[2] ? handle_get(r->arg[2], STREAM) : NULL;
     if (!memory) return CUDA_ERROR_INVALID_VALUE;
@@ -62,13 +51,17 @@ static CUresult begin(const struct request *r, CUstream *stream, struct staging 
     *stream = on ? on->real : NULL;
     uint64_t context = on ? on->context : r->context ? r->context : memory->context;
     CUresult status = use_context(context);
-    return status ? status : staging_get(handle_get(context, CONTEXT), s);
+    return status ? status : staging_get(handle_get(context, CONTEXT), slots, s);
 }
 
 void copy_in(const struct request *r) {
+    if (r->flags & FLAG_STRIPED && r->arg[1] && !r->bytes && session.lanes.count) {
+        striped_in(r);
+        return;
+    }
     CUstream stream = NULL;
     struct staging *s = NULL;
-    CUresult status = r->bytes == r->arg[1] ? begin(r, &stream, &s) : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = r->bytes == r->arg[1] ? copy_begin(r, SLOTS, &stream, &s) : CUDA_ERROR_INVALID_VALUE;
     uint64_t at = 0;
     while (at < r->bytes && !status) {
         unsigned slot = s->next++ % SLOTS;
@@ -87,10 +80,14 @@ void copy_in(const struct request *r) {
 }
 
 void copy_out(const struct request *r) {
+    if (r->flags & FLAG_STRIPED && r->arg[1] && session.lanes.count) {
+        striped_out(r);
+        return;
+    }
     CUstream stream = NULL;
     struct staging *s = NULL;
     uint64_t bytes = r->arg[1], asked = 0, sent = 0;
-    CUresult status = begin(r, &stream, &s);
+    CUresult status = copy_begin(r, SLOTS, &stream, &s);
     if (!status && bytes == 0) {
         answer(r, status, 0, 0, NULL, 0);
         return;
@@ -120,6 +117,10 @@ void copy_out(const struct request *r) {
     }
     if (!status) return;
     if (sent) session_end(1); /* half of the data is under way, and the device failed */
+    copy_out_failed(r, status);
+}
+
+void copy_out_failed(const struct request *r, CUresult status) {
     if (!(r->flags & FLAG_WAIT)) keep_late(r, status);
     struct request failed = *r;
     failed.flags |= FLAG_REPLY;

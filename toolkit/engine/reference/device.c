@@ -16,7 +16,10 @@ static CUresult start_status;
 static void in_child(void) {
     if (!started) return;
     forked = true;
-    for (int i = 0; i < connection_count; i++) link_forget(&connections[i].link);
+    for (int i = 0; i < connection_count; i++) {
+        link_forget(&connections[i].link);
+        for (unsigned lane = 0; lane < connections[i].lanes.count; lane++) close(connections[i].lanes.fd[lane]);
+    }
 }
 
 static CUresult start(void) {

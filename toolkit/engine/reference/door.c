@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "join.h"
 #include "options.h"
 #include "report.h"
 #include "wire.h"
@@ -69,33 +70,40 @@ double door_until_s(void) {
 
 enum seen { MORE, GONE, WRONG, PROVEN };
 
-/* As much of the hello as has come. It may begin wrong: what is no client is not waited for. */
-static enum seen look(struct waiting *w) {
+static bool begins(const struct waiting *w, const char *magic) {
+    return !memcmp(w->hello.magic, magic, sizeof w->hello.magic);
+}
+
+/* As much of the hello as has come. It may begin wrong: what is no client is not waited for. *session: that which a
+ * ticket is of. */
+static enum seen look(struct waiting *w, int *session) {
     while (w->got < sizeof w->hello) {
         ssize_t n = recv(w->fd, (char *)&w->hello + w->got, sizeof w->hello - w->got, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return MORE;
         if (n <= 0) return GONE;
         w->got += (size_t)n;
-        if (w->got >= sizeof w->hello.magic && memcmp(w->hello.magic, WIRE_MAGIC, sizeof w->hello.magic)) return GONE;
+        if (w->got >= sizeof w->hello.magic && !begins(w, WIRE_MAGIC) && !begins(w, WIRE_JOIN)) return GONE;
     }
     struct welcome welcome = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .release = ENGINE_RELEASE};
     w->hello.release[sizeof w->hello.release - 1] = '\0';
-    if (!equal_secret(w->hello.token, options.token, WIRE_TOKEN)) welcome.verdict = WRONG_TOKEN;
+    *session = begins(w, WIRE_JOIN) ? join_take(w->hello.token, w->peer) : -1;
+    if (begins(w, WIRE_JOIN) ? *session < 0 : !equal_secret(w->hello.token, options.token, WIRE_TOKEN))
+        welcome.verdict = WRONG_TOKEN;
     else if (w->hello.protocol != WIRE_PROTOCOL || strcmp(w->hello.release, ENGINE_RELEASE))
         welcome.verdict = WRONG_RELEASE;
     else return PROVEN;
-    refused(w, welcome.verdict == WRONG_TOKEN ? "token refused" : "release differs");
+    refused(w, welcome.verdict != WRONG_TOKEN ? "release differs" : begins(w, WIRE_JOIN) ? "ticket refused" : "token refused");
     /* The first bytes of a connection find room; a client that made none learns nothing. */
     (void)!send(w->fd, &welcome, sizeof welcome, MSG_DONTWAIT | MSG_NOSIGNAL);
     return WRONG;
 }
 
-int door_proven(double now_s, char peer[INET6_ADDRSTRLEN]) {
+int door_proven(double now_s, char peer[INET6_ADDRSTRLEN], int *session) {
     for (int i = 0; i < count;) {
         struct waiting *w = &waiting[i];
         int fd = w->fd;
-        enum seen seen = look(w);
+        enum seen seen = look(w, session);
         if (seen == MORE && now_s < w->until_s) {
             i++;
             continue;

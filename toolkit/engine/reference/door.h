@@ -17,8 +17,8 @@ int door_polls(struct pollfd to[MAX_WAITING]);
 /* When the first of them must have shown its token; 0: none waits. */
 double door_until_s(void);
 /* Reads what has come, and closes what is late or wrong, with the reason to its client. A connection that has shown
- * the token: its descriptor, and who it is; -1: no (more) such. */
-int door_proven(double now_s, char peer[INET6_ADDRSTRLEN]);
+ * the token: its descriptor, and who it is; -1: no (more) such. *session: -1, or that whose ticket it has shown. */
+int door_proven(double now_s, char peer[INET6_ADDRSTRLEN], int *session);
 /* In a child: closes the others, and forgets what they said, and the token. */
 void door_leave(void);
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "accounts.h"
-#include "copy.h"
 #include "driver.h"
 #include "handles.h"
 #include "options.h"
@@ -47,8 +46,9 @@ static void put_string(struct text *t, const char *s, size_t length) {
 
 size_t environment(char *to, size_t size) {
     struct text t = {to, size};
-    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"%s\", \"pid\": %d, \"child\": %d, \"uid\": %u, ",
-        ENGINE_RELEASE, session.link.verbs ? "verbs" : "tcp", getppid(), getpid(), getuid());
+    put(&t, "{\"engine\": \"reference\", \"release\": \"%s\", \"transport\": \"%s\", \"pid\": %d, \"child\": %d, \"uid\": %u, "
+        "\"data_connections\": %u, ",
+        ENGINE_RELEASE, session.link.verbs ? "verbs" : "tcp", getppid(), getpid(), getuid(), session.lanes.count);
     if (session.link.verbs) {
         struct verbs_port where;
         verbs_where(session.link.verbs, &where);
@@ -61,7 +61,7 @@ size_t environment(char *to, size_t size) {
     put(&t, ", \"context_bytes\": %llu, ", (unsigned long long)options.context_bytes);
     put(&t, "\"objects\": {\"contexts\": %llu, \"streams\": %llu, \"events\": %llu, \"staging_events\": %llu, \"modules\": %llu}",
         (unsigned long long)handles_count(CONTEXT), (unsigned long long)handles_count(STREAM),
-        (unsigned long long)handles_count(EVENT), (unsigned long long)contexts_that_copy() * STAGING_EVENTS, (unsigned long long)handles_count(MODULE));
+        (unsigned long long)handles_count(EVENT), (unsigned long long)staging_events(), (unsigned long long)handles_count(MODULE));
     put(&t, ", \"devices\": [");
     for (int i = 0; i < session.devices; i++) {
         const struct device_info *d = &session.info[i];

@@ -56,9 +56,9 @@ uint64_t handles_count(enum handle_kind kind) {
     return found;
 }
 
-uint64_t contexts_that_copy(void) {
+uint64_t staging_events(void) {
     uint64_t found = 0;
-    for (uint64_t i = 0; i < handle_room; i++) found += handles[i].kind == CONTEXT && handles[i].staging;
+    for (uint64_t i = 0; i < handle_room; i++) found += handles[i].kind == CONTEXT ? handles[i].staging_events : 0;
     return found;
 }
 

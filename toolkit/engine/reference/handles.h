@@ -26,6 +26,7 @@ struct handle {
     CUresult late; /* of a context: first error of a request that had no reply */
     bool primary;
     struct staging *staging;
+    unsigned staging_events; /* of it */
 };
 
 struct memory {
@@ -42,7 +43,7 @@ void handle_drop(uint64_t number);
  * would be two accounts of it, and more contexts would take memory without end. */
 uint64_t context_find(int device);
 uint64_t handles_count(enum handle_kind kind);
-uint64_t contexts_that_copy(void);
+uint64_t staging_events(void);
 /* Forgets a context and all that lived in it, and gives back what these were accounted for. */
 void context_forget(uint64_t number, int child);
 /* Number of the function of that module which the driver knows by this; 0: none. */

@@ -86,13 +86,18 @@ static CUresult place(CUdeviceptr pointer, CUstream stream, struct connection **
     return CUDA_SUCCESS;
 }
 
+static bool striped(struct connection *c, size_t bytes) {
+    return bytes >= STRIPED_BYTES && lanes_ready(c);
+}
+
 static CUresult copy_in(CUdeviceptr to, const void *from, size_t bytes, CUstream stream, bool wait) {
     struct connection *c;
     struct request r = {.op = OP_HTOD, .flags = wait ? FLAG_WAIT : 0, .arg = {to, bytes}};
-    r.bytes = bytes;
     TRY(place(to, stream, &c, &r, 2));
     if (!bytes) return CUDA_SUCCESS;
     if (!from) return CUDA_ERROR_INVALID_VALUE;
+    if (striped(c, bytes)) r.flags |= FLAG_STRIPED;
+    else r.bytes = bytes;
     return wait ? call(c, &r, from, NULL) : post(c, &r, from);
 }
 
@@ -102,6 +107,7 @@ static CUresult copy_out(void *to, CUdeviceptr from, size_t bytes, CUstream stre
     TRY(place(from, stream, &c, &r, 2));
     if (!bytes) return CUDA_SUCCESS;
     if (!to) return CUDA_ERROR_INVALID_VALUE;
+    if (striped(c, bytes)) r.flags |= FLAG_STRIPED;
     return wait ? call_for_data(c, &r, to, bytes, false, NULL) : post_for_data(c, &r, to, bytes);
 }
 

@@ -19,10 +19,13 @@ static CUresult lose(struct connection *c, const char *why) {
     static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&once);
     if (!lost) {
-        lost = true;
+        __atomic_store_n(&lost, true, __ATOMIC_SEQ_CST); /* before the lanes are looked for: who makes some looks here */
         say("the connection to %s is lost (%s): its lease has ended or the network is cut; every CUDA call fails now",
             c->name, why);
-        for (int i = 0; i < connection_count; i++) shutdown(connections[i].link.fd, SHUT_RDWR); /* wakes who waits */
+        for (int i = 0; i < connection_count; i++) { /* wakes who waits */
+            shutdown(connections[i].link.fd, SHUT_RDWR);
+            lanes_shut(&connections[i].lanes);
+        }
     }
     pthread_mutex_unlock(&once);
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
@@ -51,9 +54,11 @@ static CUresult take(struct connection *c) {
     pthread_mutex_unlock(&c->queue);
     bool fits = p && reply.seq == p->seq && reply.bytes <= (p->grows ? MOST_TEXT : p->room);
     if (fits && p->grows && reply.bytes) fits = (p->to = malloc(reply.bytes)) != NULL;
-    else if (fits && !p->text) fits = reply.bytes == (reply.status ? 0 : p->room);
+    else if (fits && !p->text) fits = reply.bytes == (reply.status || p->striped ? 0 : p->room);
     if (!fits) return lose(c, "its reply makes no sense");
-    if (reply.bytes && link_read_all(&c->link, p->to, reply.bytes)) return lose(c, reason());
+    bool striped = p->striped && !reply.status;
+    if (striped ? lanes_copy(c, p->to, p->room, false) : reply.bytes && link_read_all(&c->link, p->to, reply.bytes))
+        return lose(c, reason());
     pthread_mutex_lock(&c->queue);
     c->first = p->next;
     if (!c->first) c->last = &c->first;
@@ -109,7 +114,9 @@ static CUresult transmit(struct connection *c, struct request *r, const void *bo
         if (c->draining && c->first && c->first->detached) pthread_cond_signal(&c->came);
         pthread_mutex_unlock(&c->queue);
     }
-    int failed = p ? batch_send(c, r, body) : batch_add(c, r, body);
+    bool striped = r->flags & FLAG_STRIPED && body;
+    int failed = p || striped ? batch_send(c, r, body) : batch_add(c, r, body);
+    if (!failed && striped) failed = lanes_copy(c, (void *)(uintptr_t)body, r->arg[1], true);
     CUresult status = failed ? lose(c, reason()) : CUDA_SUCCESS;
     if (failed && p) {
         pthread_mutex_lock(&c->receive);
@@ -151,7 +158,7 @@ CUresult call(struct connection *c, struct request *r, const void *body, struct 
 }
 
 CUresult call_for_data(struct connection *c, struct request *r, void *to, uint64_t room, bool text, uint64_t *got) {
-    struct pending p = {.to = to, .room = room, .text = text};
+    struct pending p = {.to = to, .room = room, .text = text, .striped = r->flags & FLAG_STRIPED};
     TRY(ask(c, r, NULL, &p));
     CUresult status = await(c, &p);
     if (got) *got = p.reply.bytes;
@@ -177,6 +184,7 @@ CUresult post_for_data(struct connection *c, struct request *r, void *to, uint64
     p->to = to;
     p->room = room;
     p->detached = true;
+    p->striped = r->flags & FLAG_STRIPED;
     r->flags |= FLAG_REPLY; /* its data are the reply; whether it failed, the server says later as of any other */
     CUresult status = transmit(c, r, NULL, p);
     return status;

@@ -22,6 +22,7 @@
 #include "accounts.h"
 #include "child.h"
 #include "door.h"
+#include "join.h"
 #include "options.h"
 #include "report.h"
 #include "verbs.h"
@@ -116,9 +117,12 @@ static void start_child(int fd, const char *peer, int listener, int signals, con
         report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%d connections are open\"}", peer, MAX_CHILDREN);
         return;
     }
-    pid_t parent = getpid(), pid = fork();
+    bool opened = join_open(child, peer);
+    pid_t parent = getpid(), pid = opened ? fork() : -1;
     if (pid < 0) {
-        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"fork: %s\"}", peer, strerror(errno));
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"%s: %s\"}", peer, opened ? "fork" : "socketpair",
+               strerror(errno));
+        join_close(child);
         return;
     }
     if (pid == 0) {
@@ -127,16 +131,31 @@ static void start_child(int fd, const char *peer, int listener, int signals, con
         close(listener);
         close(signals);
         door_leave();
+        join_keep(child);
         sigprocmask(SIG_SETMASK, old_mask, NULL);
         serve(fd, child, peer);
     }
+    join_forked(child);
     children[child] = pid;
     report("{\"event\": \"client\", \"peer\": \"%s\", \"pid\": %d}", peer, pid);
 }
 
+/* Its child takes it when it is asked to: nobody waits for it here. */
+static void pass_on(int fd, const char *peer, int session) {
+    struct welcome welcome = {.magic = WIRE_MAGIC, .protocol = WIRE_PROTOCOL, .verdict = WELCOME, .release = ENGINE_RELEASE};
+    if (join_pass(session, fd))
+        report("{\"event\": \"refused\", \"peer\": \"%s\", \"why\": \"its session has ended\"}", peer);
+    else
+        (void)!send(fd, &welcome, sizeof welcome, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void serve_proven(int listener, int signals, const sigset_t *old_mask) {
     char peer[INET6_ADDRSTRLEN];
-    for (int fd; (fd = door_proven(now_s(), peer)) >= 0; close(fd)) start_child(fd, peer, listener, signals, old_mask);
+    int session;
+    for (int fd; (fd = door_proven(now_s(), peer, &session)) >= 0; close(fd)) {
+        if (session < 0) start_child(fd, peer, listener, signals, old_mask);
+        else pass_on(fd, peer, session);
+    }
 }
 
 /* False: nobody (else) is there. */
@@ -167,6 +186,7 @@ static int reap(void) {
         if (!pid) continue;
         if (waitpid(pid, &status, WNOHANG) == pid) {
             account_clear(i);
+            join_close(i);
             children[i] = 0;
             int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
             report("{\"event\": \"gone\", \"pid\": %d, \"status\": %d}", pid, code);

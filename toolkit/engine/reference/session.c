@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "driver.h"
 #include "handles.h"
 
 #define BUFFER ((size_t)256 << 10)
+#define GRACE_S 1 /* for what a client that has gone has asked for */
 
 struct session session;
 static char *buffer; /* received, not yet taken: [from, until) */
@@ -18,6 +20,12 @@ static size_t from, until;
 
 void session_end(int status) {
     _exit(status);
+}
+
+void session_linger(void) {
+    static const struct timespec grace = {GRACE_S, 0};
+    nanosleep(&grace, NULL);
+    session_end(0);
 }
 
 void session_open(int fd, int child) {

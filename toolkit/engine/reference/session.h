@@ -7,11 +7,13 @@
 #include <stdint.h>
 
 #include "../shared/cu.h"
+#include "lanes.h"
 #include "link.h"
 #include "wire.h"
 
 struct session {
     struct link link;
+    struct lanes lanes;
     int child, devices;
     uint64_t current; /* context */
     CUresult late; /* first error of a request that had no reply, of no context */
@@ -22,6 +24,7 @@ extern struct session session;
 void session_open(int fd, int child);
 /* Ends the child. The driver ends with the process; its exit handlers have nothing to save and could wait. */
 _Noreturn void session_end(int status);
+_Noreturn void session_linger(void); /* the same, of a client that has gone, in a moment */
 void receive(void *to, size_t bytes); /* ends the child when the client has gone */
 bool received_more(void); /* what has come is not all taken */
 void discard(uint64_t bytes); /* of a payload that is not wanted: the next request comes behind it */

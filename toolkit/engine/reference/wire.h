@@ -8,11 +8,15 @@
 #include <stdint.h>
 
 #define WIRE_MAGIC "EAIREF1\n"
-#define WIRE_PROTOCOL 4
+#define WIRE_JOIN "EAIJOIN\n" /* instead of the magic: a data connection of a session, with a ticket for its token */
+#define WIRE_PROTOCOL 5
 #define WIRE_TOKEN 256
 #define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
 #define MAX_DEVICES 16
 #define CHUNK ((size_t)1 << 20) /* of a copy: small enough to stay in a processor's cache between two steps */
+#define MOST_LANES 4 /* data connections of a session: lanes.h */
+#define LANE_END UINT64_MAX
+#define WIRE_TICKET 33 /* 128 random bits as text, and the zero behind it; good for one data connection */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire format is little-endian");
 
@@ -86,6 +90,8 @@ enum op {
     /* Concerns the connection, so it is apart. By TCP, payload struct verbs_end -> struct verbs_end, or a sentence; all
      * that follows goes by verbs, and the first of it is the same request without payload -> nothing. */
     OP_VERBS = 64,
+    OP_TICKETS, /* -> MOST_LANES tickets */
+    OP_LANES, /* count: data connections that have been welcomed, which the session now has */
 };
 
 /* Of OP_OCCUPANCY: blocks of that size on a multiprocessor; the block size that fills the device (the block size of the
@@ -108,7 +114,9 @@ struct function_info {
 };
 struct launch_attribute { int32_t id, unused; uint8_t value[64]; };
 
-enum { FLAG_REPLY = 1, FLAG_WAIT = 2 /* for the device, before replying */ };
+/* WAIT for the device, before replying. STRIPED: the bytes of a copy go by the lanes, and the request and its reply have
+ * no payload; those of a copy to the host come behind a reply that says that it succeeds. */
+enum { FLAG_REPLY = 1, FLAG_WAIT = 2, FLAG_STRIPED = 4 };
 
 struct request {
     uint32_t op, flags, seq, unused;
