@@ -1,10 +1,11 @@
 """The reference engine over a link, against iperf3 over the same link: bandwidth and latency of copies.
 
-    benchmarks/engine.py [--link loopback|veth] [--rate-gbps R] [--mtu 9000] [--bytes 67108864] [--rounds 5] [--json]
-                         [--against CHECKOUT]
+    benchmarks/engine.py [--link loopback|veth] [--rate-gbps R [--delay-us D]] [--mtu 9000] [--bytes 67108864]
+                         [--rounds 5] [--against CHECKOUT] [--json]
 
 Client -> TCP -> server -> emulated driver (host memory), with the artefact built from the sources here. veth: two
 network namespaces of its own, joined by a virtual cable, needs root; with --rate-gbps both ends are shaped to it.
+With --delay-us each direction takes half of it, by TUN devices and delay_line.c in place of the cable.
 In each round iperf3 (one TCP stream, both directions) and the copies take turns, so that a busy machine disturbs both;
 with --against, the engine of another checkout of this project as well, now before and now behind: the ratio of the two
 is that of neighbours in time.
@@ -49,24 +50,47 @@ def run(*words: str, env: dict[str, str] | None = None) -> str:
 
 
 @contextmanager
-def link(kind: str, mtu: int, rate_gbps: float | None) -> Iterator[tuple[list[str], list[str], str, str]]:
+def delay_line(mtu: int, rate_gbps: float, delay_us: int) -> Iterator[None]:
+    """The namespaces' devices, joined by a process."""
+    with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
+        program = str(Path(folder) / "delay_line")
+        run("gcc", "-O2", "-pthread", "-o", program, str(Path(__file__).with_name("delay_line.c")))
+        words = [program, *SPACES, str(mtu), str(rate_gbps), str(delay_us // 2)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                if process.stdout is None or process.stdout.readline() != "ready\n":
+                    raise BenchmarkError("no delay: it takes root and /dev/net/tun")
+                yield
+            finally:
+                process.terminate()
+
+
+@contextmanager
+def link(
+    kind: str, mtu: int, rate_gbps: float | None, delay_us: int | None = None
+) -> Iterator[tuple[list[str], list[str], str, str]]:
     """Words before a command at the client's and at the server's end, and both addresses."""
     if kind == "loopback":
         yield [], [], "127.0.0.1", "127.0.0.1"
         return
     a, b = SPACES
+    stack = ExitStack()
     try:
         for space in SPACES:
             run("ip", "netns", "add", space)
-        run("ip", "-n", a, "link", "add", "v0", "mtu", str(mtu), "type", "veth", "peer", "name", "v0", "netns", b)
+        if rate_gbps and delay_us:
+            stack.enter_context(delay_line(mtu, rate_gbps, delay_us))
+        else:
+            run("ip", "-n", a, "link", "add", "v0", "mtu", str(mtu), "type", "veth", "peer", "name", "v0", "netns", b)
         for space, address in ((a, "192.0.2.1/24"), (b, "192.0.2.2/24")):
             run("ip", "-n", space, "addr", "add", address, "dev", "v0")
             run("ip", "-n", space, "link", "set", "v0", "mtu", str(mtu), "up")
-            if rate_gbps:
+            if rate_gbps and not delay_us:
                 shape = ["tbf", "rate", f"{rate_gbps}gbit", "burst", "256k", "latency", "20ms"]
                 run("tc", "-n", space, "qdisc", "add", "dev", "v0", "root", *shape)
         yield ["ip", "netns", "exec", a], ["ip", "netns", "exec", b], "192.0.2.1", "192.0.2.2"
     finally:
+        stack.close()
         for space in SPACES:
             subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
 
@@ -155,7 +179,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         build_of(options.against, engines[1])
     figures: dict[str, list[float]] = {n: [] for n in ("iperf_up", "iperf_down")}
     with ExitStack() as stack:
-        client, server, here, there = stack.enter_context(link(options.link, options.mtu, options.rate_gbps))
+        client, server, here, there = stack.enter_context(link(options.link, options.mtu, options.rate_gbps, options.delay_us))
         ports = {e: stack.enter_context(serving(e, server, here, there, options.bytes * 3)) for e in engines}
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
@@ -177,6 +201,7 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return {
         "link": options.link,
         "rate_gbps": options.rate_gbps,
+        "delay_us": options.delay_us,
         "bytes": options.bytes,
         "rounds": options.rounds,
         "cores": os.cpu_count(),
@@ -191,6 +216,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--link", choices=["loopback", "veth"], default="loopback")
     parser.add_argument("--rate-gbps", type=float)
+    parser.add_argument("--delay-us", type=int, help="both directions together")
     parser.add_argument("--mtu", type=int, default=9000)
     parser.add_argument("--bytes", type=int, default=64 << 20)
     parser.add_argument("--rounds", type=int, default=5)
@@ -199,6 +225,8 @@ def main() -> int:
     options = parser.parse_args()
     if options.rate_gbps and options.link == "loopback":
         parser.error("--rate-gbps shapes a veth link")
+    if options.delay_us and not options.rate_gbps:
+        parser.error("--delay-us is of a link with --rate-gbps")
     try:
         with tempfile.TemporaryDirectory(prefix="eai-bench-") as folder:
             found = measure(options, Path(folder))
