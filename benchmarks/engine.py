@@ -164,10 +164,11 @@ def medians(document: dict[str, Any]) -> dict[str, float]:
 def build_of(checkout: Path, folder: Path) -> None:
     """Engine and devices of another checkout, by its own build."""
     code = (
-        "import sys; from pathlib import Path; from toolkit.engine import build; to = Path(sys.argv[1]); "
+        "import sys; sys.path[0] = sys.argv[2]; "  # not the folder that this runs in, which may be another checkout
+        "from pathlib import Path; from toolkit.engine import build; to = Path(sys.argv[1]); "
         "build.compile_engine(to, 'against'); build.compile_devices(to / 'devices')"
     )
-    run(sys.executable, "-c", code, str(folder), env={**os.environ, "PYTHONPATH": str(checkout)})
+    run(sys.executable, "-c", code, str(folder), str(checkout.resolve()))
 
 
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -179,7 +180,9 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
         build_of(options.against, engines[1])
     figures: dict[str, list[float]] = {n: [] for n in ("iperf_up", "iperf_down")}
     with ExitStack() as stack:
-        client, server, here, there = stack.enter_context(link(options.link, options.mtu, options.rate_gbps, options.delay_us))
+        client, server, here, there = stack.enter_context(
+            link(options.link, options.mtu, options.rate_gbps, options.delay_us)
+        )
         ports = {e: stack.enter_context(serving(e, server, here, there, options.bytes * 3)) for e in engines}
         for number in range(options.rounds):
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from tests.support.engine_fuzz import LAST_OP, assert_equal, attack, honest, until
-from tests.support.engine_run import MIB, describe, sanitized, server
+from tests.support.engine_fuzz_lanes import attack_lanes
+from tests.support.engine_run import MIB, Server, describe, sanitized, server
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
 LIMIT, CONTEXT = 8 * MIB, 300_032
 CASES = 90
+LANE_CASES = 25
 LONG_S = 120.0
 ENDS = (0, 1)  # of a connection's process: its client went, or broke the protocol
 
@@ -24,8 +26,9 @@ def findings(folder: Path) -> str:
     return "".join(line for line in said.splitlines(keepends=True) if "doesn't fully support makecontext" not in line)
 
 
-def attacked(folder: Path, seeds: Iterable[int]) -> int:
-    """All cases against one lease beside another; how many there were, in which each operation succeeded somewhere."""
+def attacked(folder: Path, seeds: Iterable[int], case: Callable[[Server, int], set[int]]) -> tuple[int, set[int]]:
+    """All cases against one lease beside another; how many there were, and the operations that succeeded somewhere."""
+    folder.mkdir(exist_ok=True)
     devices = describe(folder, 64 * MIB, context_bytes=CONTEXT)
     limits = ["--memory-limit", str(LIMIT), "--context-bytes", str(CONTEXT)]
     log = {"ASAN_OPTIONS": f"log_path={folder}/found:detect_leaks=0", "UBSAN_OPTIONS": "print_stacktrace=1"}
@@ -38,7 +41,7 @@ def attacked(folder: Path, seeds: Iterable[int]) -> int:
     ):
         for seed in seeds:
             try:
-                done |= attack(lease, seed, LIMIT)
+                done |= case(lease, seed)
                 for one, at in ((beside, lease), (neighbour, other)):
                     one.check()
                     assert_equal(at, one.told())
@@ -48,20 +51,44 @@ def attacked(folder: Path, seeds: Iterable[int]) -> int:
         ends = {event["status"] for event in lease.events() if event["event"] == "gone"}
     assert ends <= set(ENDS), f"a connection's process ended with {ends}"
     assert not findings(folder), findings(folder)
-    refused = set(range(1, LAST_OP + 1)) - done
-    assert not refused, f"a fuzzer whose requests {refused} are all refused tries little"
-    return count
+    return count, done
+
+
+def requests(server: Server, seed: int) -> set[int]:
+    """A case of the session's first connection."""
+    return attack(server, seed, LIMIT)
+
+
+def lanes(server: Server, seed: int) -> set[int]:
+    """A case of its data connections."""
+    attack_lanes(server, seed)
+    return set()
+
+
+def assert_all(done: set[int]) -> None:
+    """A fuzzer all whose requests of a kind are refused tries little."""
+    assert not set(range(1, LAST_OP + 1)) - done
 
 
 def test_accounts_survive_a_hostile_client(tmp_path: Path) -> None:
     """Memory of a lease, contexts, streams and events are what the driver counts, whatever a client sends."""
-    assert attacked(tmp_path, range(CASES)) == CASES
+    count, done = attacked(tmp_path, range(CASES), requests)
+    assert count == CASES
+    assert_all(done)
+
+
+def test_a_hostile_client_of_data_connections(tmp_path: Path) -> None:
+    """Chunks of no copy, missing, twice or cut off end the client's own process, and change nothing else."""
+    assert attacked(tmp_path, range(LANE_CASES), lanes)[0] == LANE_CASES
 
 
 @pytest.mark.rest
 def test_accounts_survive_a_hostile_client_for_longer(tmp_path: Path) -> None:
     """As above, with other seeds, for minutes."""
-    assert attacked(tmp_path, until(LONG_S, 1_000_000)) > CASES
+    count, done = attacked(tmp_path, until(LONG_S, 1_000_000), requests)
+    assert count > CASES
+    assert_all(done)
+    assert attacked(tmp_path / "lanes", until(LONG_S / 4, 1_000_000), lanes)[0] > LANE_CASES
 
 
 def test_the_sanitizers_are_there(tmp_path: Path) -> None:

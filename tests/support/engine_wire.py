@@ -16,11 +16,33 @@ DEVICE_BYTES = 128 + 16 + 32 + 8 + 160 * 8
 REQUEST = struct.Struct("<IIIIQQ6Q")
 REPLY = struct.Struct("<IiQQQ")
 STARTING = 4
+OP_TICKETS, OP_LANES = 65, 66
+FLAG_STRIPED = 4
+CHUNK = 1 << 20
+LANE_END = (1 << 64) - 1
 
 
-def hello(release: str = "test", token: str = TOKEN) -> bytes:
+def hello(release: str = "test", token: str = TOKEN, magic: bytes = b"EAIREF1\n") -> bytes:
     """As struct hello in wire.h."""
-    return HELLO.pack(b"EAIREF1\n", PROTOCOL, 1, release.encode(), b"test", token.encode())
+    return HELLO.pack(magic, PROTOCOL, 1, release.encode(), b"test", token.encode())
+
+
+def join_hello(ticket: str, release: str = "test") -> bytes:
+    """That of a data connection."""
+    return hello(release, ticket, b"EAIJOIN\n")
+
+
+def tickets(sock: socket.socket) -> list[str]:
+    """Of the session of that connection."""
+    sock.sendall(request(OP_TICKETS))
+    status, data = reply(sock)
+    assert status == 0
+    return [part.decode() for part in data.split(b"\0") if part]
+
+
+def verdict(sock: socket.socket) -> int:
+    """What the server says to a data connection: 0 is a welcome."""
+    return int(WELCOME.unpack(read(sock, WELCOME.size))[2])
 
 
 def request(op: int, *arguments: int, size: int = 0, context: int = 0, flags: int = 1, seq: int = 1) -> bytes:

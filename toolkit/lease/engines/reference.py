@@ -22,8 +22,8 @@ MAX_SERVERS: int | None = None
 #: The server and the agent, and 16 MiB of staging for each of some 25 contexts that copy at a time; with verbs, whose
 #: rings take 4 MiB more, of some 20.
 HOST_MEMORY_MIB = 512
-#: A child for each of at most 128 connections, and those that wait at the door.
-TASKS = 512
+#: A child for each of at most 128 sessions, with a thread that watches and five more where copies are striped.
+TASKS = 1024
 HOLDS_MEMORY_OF: Literal["lease"] = "lease"
 SECRET_VARIABLE = ""
 MIB = 1 << 20
