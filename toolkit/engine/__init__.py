@@ -27,8 +27,8 @@ Server, one instance per lease, on the GPU host:
     sandbox             needs: its port, read of the token file, write of the port file's folder, with emulated devices
                         read-write /dev/shm/elastic-ai-devices and read /etc/elastic-ai-emulated/gpus.json.
                         for verbs read-write /dev/infiniband/uverbs*, /sys and LimitMEMLOCK of 4 MiB and more.
-                        Forks one child per connection that shows the token, no threads; a child dies with its
-                        connection or its parent.
+                        Forks one child per connection that shows the token; a child has up to 6 threads beside its
+                        own, and dies with its connection, one of its data connections or its parent.
 
 Client, any CUDA driver API program:
     LD_LIBRARY_PATH=/opt/elastic-ai/engine/current/lib
