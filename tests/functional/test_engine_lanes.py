@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.support.engine_fuzz import gone
+from tests.support.engine_fuzz import HTOD, gone
+from tests.support.engine_fuzz_lanes import NUMBER, Lanes
 from tests.support.engine_run import Server, client_of, server, wait_for
-from tests.support.engine_wire import OP_LANES, admitted, asked, join_hello, tickets, verdict
+from tests.support.engine_wire import CHUNK, LANE_END, OP_LANES, admitted, asked, join_hello, tickets, verdict
 from toolkit.engine import build
 
 pytestmark = pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
@@ -217,6 +219,20 @@ def test_who_joins_and_says_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
         for sock in (own, other):
             assert asked(sock, 5, context=1)[0] == 0
         assert half.recv(1) == b"", "after its five seconds"
+
+
+@pytest.mark.parametrize("number", [1, (1 << 64) - 2])
+def test_a_chunk_beyond_a_copy_ends_the_session(tmp_path: Path, number: int) -> None:
+    """Even where the memory behind the copy is the client's own."""
+    with server(tmp_path) as s, admitted(s.port) as own, ExitStack() as stack:
+        lanes = Lanes(stack, own, s.port, random.Random(1))
+        lanes.ask(HTOD, CHUNK)
+        lanes.lanes[0].sendall(NUMBER.pack(number) + bytes(CHUNK))
+        with suppress(OSError):
+            for lane in lanes.lanes:
+                lane.sendall(NUMBER.pack(LANE_END))
+        with suppress(ConnectionResetError):
+            assert own.recv(1) == b"", "it answered"
 
 
 def test_who_finds_no_data_connections_copies_by_the_first(tmp_path: Path) -> None:
