@@ -12,6 +12,7 @@ from tests.support.site import GPU, LAB_LINK, NIC, node, provenance, with_facts
 from tests.support.site import result as made
 from validation.model import Bom, Bound, Endpoint, Judgement, Measurement, Result, Sample, Subject
 from validation.report.documents import RunDocuments, read_run
+from validation.report.svg.drawing import Figure
 
 
 def measurement(kind: str, label: str, nodes: tuple[str, ...], **more: Any) -> Measurement:
@@ -157,3 +158,9 @@ def crowd(documents: RunDocuments, count: int) -> RunDocuments:
     nodes = (*documents.topology.nodes, *more)
     topology = documents.topology.model_copy(update={"nodes": nodes, "lab_link": LAB_LINK})
     return replace(documents, topology=topology)
+
+
+def cells(figure: Figure) -> str:
+    """All cells of a figure's table."""
+    assert figure.table is not None
+    return " | ".join(cell for row in figure.table.rows for cell in row)
