@@ -44,7 +44,7 @@ def test_the_sandbox(host: FakeHost, conf: ServerConf) -> None:
         "IPAddressAllow=10.77.1.12",
         "CapabilityBoundingSet=",
         f"MemoryMax={4096 << 20}",
-        "TasksMax=512",
+        "TasksMax=1024",
     ):
         assert wanted in given
 
