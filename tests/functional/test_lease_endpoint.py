@@ -42,10 +42,13 @@ def test_a_program_that_would_see_fewer_devices_than_its_lease_has_is_not_starte
     for code, count, words in (
         (0, 2, ""),
         (0, 1, r"1 device and not 2 of gpu1 \(10\.0\.0\.1:7\)"),
-        (100, 0, "error 100"),
+        (100, 0, r"error 100 of gpu1 \(10\.0\.0\.1:7\), and was not started: no RDMA port$"),
     ):
+        said = 'write(2, "elastic-ai: no RDMA port\\n", 25);' if code else ""
         source = (
-            f"int cuInit(unsigned f) {{ return {code}; }} int cuDeviceGetCount(int *n) {{ *n = {count}; return 0; }}"
+            "#include <unistd.h>\n"
+            f"int cuInit(unsigned f) {{ {said} return {code}; }}\n"
+            f"int cuDeviceGetCount(int *n) {{ *n = {count}; return 0; }}"
         )
         compiled = ["cc", "-shared", "-o", str(library), "-xc", "-"]
         subprocess.run(compiled, input=source, text=True, check=True)

@@ -154,14 +154,15 @@ def check_devices(endpoints: Sequence[LeaseEndpoint], engine_dir: Path, environm
     except subprocess.TimeoutExpired:
         raise LeaseError(f"the engine did not tell its devices within {COUNT_S:.0f} s", Exit.RETRY) from None
     words = done.stdout.split()
+    said = (done.stderr.strip().splitlines() or [""])[-1].removeprefix("elastic-ai: ")
     if done.returncode != 0 or len(words) != 2:
-        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-        raise LeaseError(f"the engine's library does not work here: {said}")
+        raise LeaseError(f"the engine's library does not work here: {said or f'exit {done.returncode}'}")
     code, seen = map(int, words)
     if code != 0 or seen != wanted:
         servers = ", ".join(f"{e.node} ({e.address}:{e.port})" for e in endpoints)
         fault = f"CUDA error {code}" if code else f"{several(seen, 'device')} and not {wanted}"
-        raise LeaseError(f"a program would see {fault} of {servers}; it was not started", Exit.RETRY)
+        why = f": {said}" if said else ""
+        raise LeaseError(f"a program would see {fault} of {servers}, and was not started{why}", Exit.RETRY)
 
 
 def probe(endpoint: LeaseEndpoint) -> None:
