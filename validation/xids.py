@@ -60,8 +60,16 @@ _NOTHING_TO_DO = re.compile(r"\bto 0x0\b|\(None\)\s*$", re.IGNORECASE)
 _NONFATAL = re.compile(r"\bnon-?fatal\b", re.IGNORECASE)
 
 
-def meaning(kind: str, code: int, words: str) -> Xid:
-    """The row of a line: kind `xid` of a GPU, `sxid` of an NVSwitch."""
+#: What a sort of meaning counts for where the lines of one event differ in it, the gravest first.
+GRAVEST: tuple[Class, ...] = ("replace", "reset", "unknown", "application", "ignore")
+
+
+def meaning(kind: str, code: int | None, words: str) -> Xid:
+    """The row of a line: kind `xid` of a GPU, `sxid` of an NVSwitch, `lost` of a GPU that is lost."""
+    if kind == "lost":
+        return POLICY[79]
+    if code is None:
+        return Xid("unknown", "the line cannot be read")
     if kind == "sxid":
         if _NONFATAL.search(words):
             return Xid("ignore", "an NVSwitch's error that was not fatal")

@@ -9,11 +9,14 @@ from validation.model_base import Model
 
 
 class XidLine(Model):
-    """A line: of a GPU (`xid`) or an NVSwitch (`sxid`), microseconds since the node's start."""
+    """A line: of a GPU (`xid`), an NVSwitch (`sxid`), a GPU that is `lost`; microseconds since the node's start.
+
+    code: None where the line has no number that can be read. address: "" where it names no device.
+    """
 
     at_us: Count
-    kind: Literal["xid", "sxid"]
-    code: Count
+    kind: Literal["xid", "sxid", "lost"]
+    code: Count | None
     address: str
     words: str
 

@@ -10,7 +10,7 @@ from validation.facts import GpuHealthFacts, KernelLog, XidLine
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.gpu_health import AFTER, first_readings
 from validation.model import Bound, Judgement, ReasonCode, VerdictName
-from validation.xids import BURST_GAP_S, SOURCE, meaning
+from validation.xids import BURST_GAP_S, GRAVEST, SOURCE, Xid, meaning
 
 Burst = tuple[XidLine, ...]
 
@@ -47,7 +47,7 @@ def bursts(lines: Iterable[XidLine]) -> list[Burst]:
     """Lines of one device and number that come soon after each other."""
 
     def key(line: XidLine) -> tuple[str, str, int]:
-        return line.kind, line.address, line.code
+        return line.kind, line.address, -1 if line.code is None else line.code
 
     found: list[Burst] = []
     for _, same in groupby(sorted(lines, key=lambda line: (*key(line), line.at_us)), key=key):
@@ -61,12 +61,19 @@ def bursts(lines: Iterable[XidLine]) -> list[Burst]:
     return sorted(found, key=lambda burst: burst[0].at_us)
 
 
+def _row(burst: Burst) -> Xid:
+    """What a burst means: the gravest of its lines, and of alike ones the last."""
+    rows = [meaning(line.kind, line.code, line.words) for line in reversed(burst)]
+    return min(rows, key=lambda row: GRAVEST.index(row.meaning))
+
+
 def _words(burst: Burst) -> str:
     """`Xid 79 of 0000:3b:00.0 (the GPU has fallen off the bus), 3 lines`."""
     first = burst[0]
-    row = meaning(first.kind, first.code, first.words)
     name = "SXid" if first.kind == "sxid" else "Xid"
-    return f"{name} {first.code} of {first.address} ({row.words})" + (f", {len(burst)} lines" if len(burst) > 1 else "")
+    what = "the loss" if first.kind == "lost" else name if first.code is None else f"{name} {first.code}"
+    lines = f", {len(burst)} lines" if len(burst) > 1 else ""
+    return f"{what} of {first.address or 'a device that the line does not name'} ({_row(burst).words}){lines}"
 
 
 def _new(before: KernelLog, after: KernelLog) -> tuple[list[XidLine], str]:
@@ -88,8 +95,7 @@ def judge_readings(case: Case, read: list[GpuHealthFacts], gpus: bool) -> tuple[
     first = read[0].kernel_log
     new, gap = ([], "") if len(read) == 1 else _new(first, read[-1].kernel_log)
     old = f". Before the run: {'; '.join(map(_words, bursts(first.lines)))}" if first.lines else ""
-    sorts = {sort: [b for b in bursts(new) if meaning(b[0].kind, b[0].code, b[0].words).meaning == sort]
-             for sort in ("replace", "reset", "application", "ignore", "unknown")}  # fmt: skip
+    sorts = {sort: [b for b in bursts(new) if _row(b).meaning == sort] for sort in GRAVEST}
     wrong, told = [*sorts["replace"], *sorts["reset"]], [*sorts["application"], *sorts["ignore"]]
     if wrong:
         return "fail", "not-working", f"during the run {'; '.join(map(_words, wrong))}"
