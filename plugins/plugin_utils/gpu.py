@@ -28,13 +28,29 @@ def gpu_generation(device: str) -> str:
     return [str(name) for start, name in known()["gpu_ids"] if int(start, 16) <= number][-1]
 
 
+def gpu_model(device: str, subsystem: str = "") -> str:
+    """Name of a GPU by its PCI ids; `NVIDIA 0x2330` of one that the table lacks. Some models share one device id."""
+    named = known()["gpu_boards"].get(f"{device} {subsystem}") or known()["gpu_models"].get(device)
+    return str(named or f"NVIDIA {device}")
+
+
+def has_nvlink5(device: str) -> bool:
+    """Whether this GPU comes on a board with NVLink 5, whose switches need NVLSM beside Fabric Manager."""
+    return any(int(first, 16) <= int(device, 16) <= int(final, 16) for first, final in known()["nvlink5"]["ids"])
+
+
+def nvlink5_refusal(models: str) -> str:
+    """Why GPUs with NVLink 5 are refused, and what to do."""
+    return f"{models} {known()['nvlink5']['why']}: leave the node out (--limit) or out of the group gpu_servers"
+
+
 def gpu_list(pci: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The NVIDIA GPUs among PCI devices as node_state lists them."""
     return [
         {
             "address": d["address"],
             "device": d["device"],
-            "model": known()["gpu_models"].get(d["device"], f"NVIDIA {d['device']}"),
+            "model": gpu_model(d["device"], d.get("subsystem", "")),
             "generation": gpu_generation(d["device"]),
             "numa_node": d["numa_node"],
         }
@@ -66,6 +82,7 @@ def module_flavour(
     gpus: Iterable[Mapping[str, Any]], asked: str, version: str, has_open: bool
 ) -> tuple[str, list[str]]:
     """open or proprietary kernel modules for these GPUs, and the reasons why none fits."""
+    gpus = list(gpus)
     found = {str(g["generation"]) for g in gpus}
     branch = branch_of(version)
     faults = [
@@ -90,6 +107,9 @@ def module_flavour(
         faults.append(f"branch {branch} has no proprietary kernel modules")
     if flavour == "open" and not has_open:
         faults.append("this provider has no open kernel modules that equal its user space on this system")
+    boards = sorted({str(g.get("model", "?")) for g in gpus if has_nvlink5(str(g.get("device", "0x0")))})
+    if boards:
+        faults.append(nvlink5_refusal(", ".join(boards)))
     return flavour, faults
 
 

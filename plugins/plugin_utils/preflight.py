@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import branch_of, known, numbers
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.devices import device_notes, device_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import is_made, layer_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import routing_reasons
 
@@ -263,6 +264,7 @@ CHECKS = (
     routing_reasons,
     claim_reasons,
     clock_reasons,
+    device_reasons,
     kernel_reasons,
     work_reasons,
     confinement_reasons,
@@ -337,4 +339,4 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         notes.append(
             "no monitoring: the system has no packages of Prometheus and its exporters (role monitoring says so)"
         )
-    return notes + tuned_notes(observed) + claim_notes(observed, wanted)
+    return notes + device_notes(observed, wanted) + tuned_notes(observed) + claim_notes(observed, wanted)

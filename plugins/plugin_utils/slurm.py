@@ -68,9 +68,22 @@ def slurm_memory_mib(meminfo: str) -> int:
 
 
 def gpu_class(model: str) -> str:
-    """Short name of a GPU model as users type it: v100 of 'Tesla V100 SXM2 16GB', l40s of 'L40S'; 'gpu' of others."""
-    found = re.search(r"\b([A-Z]{1,2}\d{1,4}[A-Z]?)\b", model)
-    return found[1].lower() if found else "gpu"
+    """Short name of a GPU model as users type it.
+
+    v100 of 'Tesla V100 SXM2 16GB', pro6000 of 'RTX PRO 6000 Blackwell', rtx6000ada of 'RTX 6000 Ada Generation',
+    id2399 of 'NVIDIA 0x2399' (no name in the table), a2-a16 of 'A2 / A16' (one id for both); 'gpu' of others.
+    """
+    found = []
+    for name in model.split(" / "):
+        numbered = re.search(r"\bRTX (PRO )?(\d{4}[A-Z]?)\b", name)
+        lettered = re.search(r"\b([A-Z]{1,2}\d{1,4}[A-Z]?)\b", name)
+        if numbered:
+            ada = "ada" if re.search(r"\bAda\b", name) else ""
+            found.append(f"{'pro' if numbered[1] else 'rtx'}{numbered[2].lower()}{ada}")
+        elif lettered:
+            found.append(lettered[1].lower())
+    by_id = re.search(r"\b0x([0-9a-f]{4})\b", model)
+    return "-".join(found) or (f"id{by_id[1]}" if by_id else "gpu")
 
 
 def slurm_gpus(

@@ -21,6 +21,7 @@ from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility i
     last,
     numbers,
 )
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.gpu import has_nvlink5, nvlink5_refusal
 
 Set = Mapping[str, Any]
 Facts = Mapping[str, Any]
@@ -119,14 +120,10 @@ def fabric_manager_faults(stack: Set, facts: Facts) -> Iterator[str]:
 
 
 def nvlink5_faults(stack: Set, facts: Facts) -> Iterator[str]:
-    """Boards with NVLink 5, whatever the set. Source: NVIDIA Fabric Manager guide (4th generation of NVSwitch)."""
-    found = [g for g in facts.get("gpus") or () if g.get("device") in known()["nvlink5"]]
+    """Boards with NVLink 5, whatever the set."""
+    found = [g for g in facts.get("gpus") or () if has_nvlink5(str(g.get("device") or "0x0"))]
     if found:
-        yield (
-            f"{models(found)} has NVLink 5, whose switches need NVLSM beside Fabric Manager; this toolkit does not "
-            f"install it yet, and every CUDA program would fail: leave the node out (--limit) or out of the group "
-            f"gpu_servers"
-        )
+        yield nvlink5_refusal(models(found))
 
 
 def gpu_faults(stack: Set, facts: Facts) -> Iterator[str]:

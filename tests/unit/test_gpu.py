@@ -57,6 +57,7 @@ CHIPS = {
     "GH": "hopper",
     "AD": "ada",
     "GB": "blackwell",
+    "GR": "unknown",  # Rubin: no driver branch on record here yet
 }
 
 

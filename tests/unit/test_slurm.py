@@ -65,7 +65,7 @@ def test_memory_leaves_room_so_that_a_kernel_update_does_not_drain_the_node() ->
 
 @pytest.mark.parametrize(
     ("model", "kind"),
-    [("Tesla V100 SXM2 16GB", "v100"), ("H200 SXM 141GB", "h200"), ("L40S", "l40s"), ("NVIDIA 0x9999", "gpu")],
+    [("Tesla V100 SXM2 16GB", "v100"), ("H200 SXM 141GB", "h200"), ("L40S", "l40s"), ("NVIDIA 0x9999", "id9999")],
 )
 def test_class_of_gpu(model: str, kind: str) -> None:
     assert slurm.slurm_gpus([{"model": model}], {}, False, False)["type"] == kind

@@ -243,8 +243,9 @@ def _propose(reads: Sequence[Read], rails: str) -> Proposal:
     from toolkit.scan.propose import propose
 
     table = ROOT / "stacks" / "compatibility.yml"
-    models = yaml.safe_load(table.read_text(encoding="utf-8"))["gpu_models"] if table.is_file() else {}
-    return propose(reads, rails, models, [load_fabric(name) for name in fabric_names()])
+    known = yaml.safe_load(table.read_text(encoding="utf-8")) if table.is_file() else {}
+    models = {**known.get("gpu_models", {}), **known.get("gpu_boards", {})}
+    return propose(reads, rails, models, [load_fabric(name) for name in fabric_names()], known.get("nvlink5"))
 
 
 def _problems(proposal: Proposal) -> None:

@@ -52,10 +52,19 @@ class ServerConf:
         return min(limits, default=None) if uid else None
 
 
-def class_of(name: str) -> str:
-    """The class of a GPU by its name, as role slurm makes them: v100 of `Tesla V100-SXM2-32GB`; "gpu" of others."""
-    found = re.search(r"\b([A-Z]{1,2}\d{1,4}[A-Z]?)\b", name)
-    return found[1].lower() if found else "gpu"
+def class_of(model: str) -> str:
+    """The class of a GPU by its name, as role slurm makes them (its gpu_class says how)."""
+    found = []
+    for name in model.split(" / "):
+        numbered = re.search(r"\bRTX (PRO )?(\d{4}[A-Z]?)\b", name)
+        lettered = re.search(r"\b([A-Z]{1,2}\d{1,4}[A-Z]?)\b", name)
+        if numbered:
+            ada = "ada" if re.search(r"\bAda\b", name) else ""
+            found.append(f"{'pro' if numbered[1] else 'rtx'}{numbered[2].lower()}{ada}")
+        elif lettered:
+            found.append(lettered[1].lower())
+    by_id = re.search(r"\b0x([0-9a-f]{4})\b", model)
+    return "-".join(found) or (f"id{by_id[1]}" if by_id else "gpu")
 
 
 def _native_jobs(value: object) -> tuple[str, ...] | None:

@@ -45,9 +45,10 @@ class CardPlace(Model):
 
 
 class Gpu(CardPlace):
-    """A GPU by its PCI device id, such as 0x2330."""
+    """A GPU by its PCI device id, such as 0x2330, and that of its board ("": not read), which some models differ by."""
 
     device: Words
+    subsystem: Words = ""
 
 
 class ScannedPort(Model):

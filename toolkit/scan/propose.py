@@ -7,8 +7,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from toolkit.scan.answer import HOST_NAME, Answer, ScannedPort
+from toolkit.scan.answer import HOST_NAME, Answer, Gpu, ScannedPort
 from toolkit.scan.ports import Choice, choose, two_in_one_network, two_managers
 from toolkit.scan.reading import Read
 from toolkit.scan.wanted import GROUPS
@@ -61,13 +62,23 @@ class Proposal:
         return [node for node in self.nodes if node.group == group]
 
 
-def propose(reads: Sequence[Read], rails: str, gpu_models: Mapping[str, str], fabrics: Sequence[Fabric]) -> Proposal:
-    """`rails`: network of new addresses, with {rail}; `gpu_models`: PCI device id -> model, as in stacks/."""
+def propose(
+    reads: Sequence[Read],
+    rails: str,
+    gpu_models: Mapping[str, str],
+    fabrics: Sequence[Fabric],
+    refused: Mapping[str, Any] | None = None,
+) -> Proposal:
+    """`rails`: network of new addresses, with {rail}.
+
+    `gpu_models`: PCI device id (and that of the subsystem, after a blank) -> model; `refused`: runs of ids and why, as
+    `nvlink5`; both as in stacks/compatibility.yml.
+    """
     problems = [(read.wanted.address, read.outcome.words) for read in reads if not isinstance(read.outcome, Answer)]
     answered = [(read, read.outcome) for read in reads if isinstance(read.outcome, Answer)]
     good = []
     for read, answer in answered:
-        wrong = _wrong(read, answer, answered)
+        wrong = _wrong(read, answer, answered) or _not_served(read, answer, gpu_models, refused or {})
         if wrong:
             problems.append((_named(read, answer), wrong))
         else:
@@ -112,6 +123,25 @@ def _wrong(read: Read, answer: Answer, all_of_them: Sequence[tuple[Read, Answer]
         return f"calls itself {answer.name}, and {read.wanted.place} calls it {read.wanted.name}: {cure}"
     chosen = choose(answer, read.login.address).ports
     return two_in_one_network(chosen) or two_managers(chosen)
+
+
+def _model(gpu: Gpu, gpu_models: Mapping[str, str]) -> str:
+    named = gpu_models.get(f"{gpu.device} {gpu.subsystem}") or gpu_models.get(gpu.device)
+    return named or f"PCI device {gpu.device}"
+
+
+def _not_served(read: Read, answer: Answer, gpu_models: Mapping[str, str], refused: Mapping[str, Any]) -> str | None:
+    """Why the GPUs of a node cannot be served by the roles; a node that is to be no GPU server gets no driver."""
+    if (read.wanted.group or "gpu_servers") != "gpu_servers":
+        return None
+    runs = [(int(first, 16), int(final, 16)) for first, final in refused.get("ids", ())]
+    boards = {
+        _model(gpu, gpu_models)
+        for gpu in answer.gpus
+        if re.fullmatch("0x[0-9a-f]{4}", gpu.device)
+        and any(first <= int(gpu.device, 16) <= final for first, final in runs)
+    }
+    return f"{', '.join(sorted(boards))} {refused['why']}: leave the node out of the list" if boards else None
 
 
 def _macs(answer: Answer) -> set[str]:
@@ -187,8 +217,11 @@ def _bom(
         if len(answer.gpu_names) != len(answer.gpus):
             checks.append(f"nvidia-smi lists {len(answer.gpu_names)} GPUs, the PCI bus {len(answer.gpus)}")
     elif answer.gpus:
-        by_id = {gpu_models.get(gpu.device, f"PCI device {gpu.device}") for gpu in answer.gpus}
+        by_id = {_model(gpu, gpu_models) for gpu in answer.gpus}
         found["gpu_model"] = ", ".join(sorted(by_id))
+        unknown = sorted({gpu.device for gpu in answer.gpus if gpu.device not in gpu_models})
+        if unknown:
+            checks.append(f"GPUs with PCI id {_few(unknown)} are not in this release's table of models")
         checks.append("gpu_model is by PCI id, for there is no driver: write what nvidia-smi -L says once there is one")
     models = {port.nic_model for port in ports} - {""}
     if ports and any(model.startswith("0x") or not model for model in (port.nic_model for port in ports)):

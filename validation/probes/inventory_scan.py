@@ -140,8 +140,9 @@ def gpus(sysfs: Path = SYSFS) -> list[dict[str, Any]]:
     """NVIDIA's GPUs on the PCI bus, with their device ids; there is no driver yet that could name them."""
     found = []
     for card in pcie.collect([], sysfs):
-        device = read(sysfs / "bus" / "pci" / "devices" / card["address"] / "device")
-        found.append({"device": device, **_place(card)})
+        function = sysfs / "bus" / "pci" / "devices" / card["address"]
+        ids = {"device": read(function / "device"), "subsystem": read(function / "subsystem_device")}
+        found.append({**ids, **_place(card)})
     return found
 
 
