@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from validation.criterion import Criterion
-from validation.model import Model, VerdictDoc
+from validation.model import Judgement, Model, VerdictDoc
+from validation.model_judgement import Sort
 
 ADDENDUM = "addendum.json"
 """Its name in the run of the node; the manifest covers it, so that who signs the run signs it."""
@@ -98,21 +99,29 @@ def site_alone(now: VerdictDoc) -> frozenset[str]:
 def figures_of(
     node: str, accepted: VerdictDoc, now: VerdictDoc, catalogue: Mapping[str, Criterion]
 ) -> tuple[Seen, ...]:
-    """The node's worst figure of each criterion that the accepted run has figures of too, of a kind that is better
-    higher or lower. `beyond`: worse than any there."""
-    there = {c.id: [j.value for j in c.judgements if j.value is not None] for c in accepted.criteria}
-    found = []
+    """The node's worst figure of each criterion and sort that the accepted run has figures of too, of a kind that is
+    better higher or lower. `beyond`: worse than any there."""
+    there: dict[tuple[str, Sort], list[float]] = {}
+    for c in accepted.criteria:
+        for j in c.judgements:
+            if j.value is not None:
+                there.setdefault((c.id, j.about.sort), []).append(j.value)
+    ours: dict[tuple[str, Sort], list[Judgement]] = {}
     for c in now.criteria:
-        entry, values = catalogue.get(c.id), there.get(c.id, [])
-        mine = [j for j in c.judgements if j.value is not None and any(end.node == node for end in j.about.ends)]
-        if entry is None or entry.direction not in ("higher", "lower") or not values or not mine:
+        for j in c.judgements:
+            if j.value is not None and any(end.node == node for end in j.about.ends):
+                ours.setdefault((c.id, j.about.sort), []).append(j)
+    found = []
+    for key, mine in ours.items():
+        entry, values = catalogue.get(key[0]), there.get(key, [])
+        if entry is None or entry.direction not in ("higher", "lower") or not values:
             continue
         higher = entry.direction == "higher"
         worst = (min if higher else max)(mine, key=lambda j: j.value or 0.0)
         assert worst.value is not None
         found.append(
             Seen(
-                criterion=c.id,
+                criterion=entry.id,
                 subject=worst.subject,
                 unit=(worst.bound.unit if worst.bound else None) or entry.unit or "",
                 value=worst.value,

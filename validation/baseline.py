@@ -24,6 +24,7 @@ from validation.errors import ConfigError
 from validation.judging.methods import figures_of
 from validation.load import Source, load_yaml
 from validation.model import Topology, VerdictDoc
+from validation.model_judgement import Sort
 from validation.release import release
 from validation.runfiles import RunFiles
 from validation.since import BaselineOf
@@ -171,19 +172,17 @@ def _groups(
     runs: Sequence[tuple[RunFiles, VerdictDoc]], criteria: Mapping[str, Criterion]
 ) -> tuple[list[tuple[str, _Group]], dict[str, str]]:
     """Equals of each criterion with figures that passed in two runs or more, and why others are left out."""
-    found: dict[tuple[str, str, str], dict[str, list[float]]] = {}
+    found: dict[tuple[str, Sort], dict[str, list[float]]] = {}
     for _, verdict in runs:
         for id_, one in figures_of(verdict, criteria):
             if one.verdict == "pass" and one.value is not None:
-                found.setdefault((id_, one.about.kind, one.about.op), {}).setdefault(one.subject, []).append(one.value)
+                found.setdefault((id_, one.about.sort), {}).setdefault(one.subject, []).append(one.value)
     groups, left_out = [], {}
-    for (id_, _, op), subjects in found.items():
+    for (id_, sort), subjects in found.items():
         group = _Group({subject: values for subject, values in subjects.items() if len(values) > 1})
         if group.freedom < LEAST_FREEDOM:
-            left_out[id_] = (
-                f"{len(group.values)} {'subject' if len(group.values) == 1 else 'subjects'}{f' ({op})' if op else ''} "
-                "in these runs do not show what runs differ by"
-            )
+            things = f"{'subject' if len(group.values) == 1 else 'subjects'}{f' ({sort.words})' if sort.words else ''}"
+            left_out[id_] = f"{len(group.values)} {things} in these runs do not show what runs differ by"
         else:
             groups.append((id_, group))
     return groups, left_out

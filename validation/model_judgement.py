@@ -5,9 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from validation.model_base import Endpoint, Model, ReasonCode, VerdictName, built
+
+READ = "read"
+"""The operation of RDMA whose data come from the destination of its pair."""
 
 
 class Bound(Model):
@@ -41,6 +44,19 @@ class Compared(Model):
     odd: bool = False
 
 
+class Sort(NamedTuple):
+    """What equals have in common: values of two sorts are never held against each other."""
+
+    kind: str
+    op: str
+    both_ways: bool
+
+    @property
+    def words(self) -> str:
+        """`write, both ways`; "" where a criterion has one sort alone."""
+        return ", ".join(filter(None, (self.op, "both ways" if self.both_ways else "")))
+
+
 class Subject(Model):
     """What a judgement or a finding is about.
 
@@ -68,6 +84,23 @@ class Subject(Model):
     def pair(cls, source: Endpoint, destination: Endpoint, op: str = "", both_ways: bool = False) -> Subject:
         """Two ports, in this order. Of these very types, which are not looked at again."""
         return _subject({"kind": "pair", "ends": (source, destination), "op": op, "both_ways": both_ways})
+
+    @property
+    def sort(self) -> Sort:
+        """Its equals are the subjects of one criterion that have the same."""
+        return Sort(self.kind, self.op, self.both_ways)
+
+    @property
+    def flows(self) -> tuple[tuple[Endpoint, Endpoint], ...]:
+        """Of a pair, from which port to which the data went: of a read to the one that asked, of both ways either way.
+        Nothing of anything else.
+        """
+        if len(self.ends) != 2:
+            return ()
+        source, destination = self.ends
+        if self.both_ways:
+            return (source, destination), (destination, source)
+        return ((destination, source),) if self.op == READ else ((source, destination),)
 
     def __str__(self) -> str:
         """`gpu1`, `gpu1/fab0`, `gpu1/fab0>gpu2/fab0 (write)`, `gpu1/fab0<>gpu2/fab0`, `cluster, 4 ranks`."""

@@ -211,8 +211,7 @@ def _judged(run: _Run, id_: str) -> dict[Key, tuple[str, Cell]]:
 
 def _key(run: _Run, judgement: Judgement) -> Key:
     """The case of a judgement, and of the measurement behind it the network and its batch."""
-    about = judgement.about
-    case = f"{about.op}, both ways" if about.op and about.both_ways else about.op
+    case = judgement.about.sort.words
     evidence = [run.measurements[id_] for id_ in judgement.evidence if id_ in run.measurements]
     job = _job(evidence[-1]) if evidence else Key()
     return replace(job, case=case) if case else job

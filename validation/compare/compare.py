@@ -206,9 +206,7 @@ def _figures(
     # a baseline's values are those of the criterion behind it, and would be asked after twice
     both = [one for one in both if one[0] is None or one[0].bound.since is None]
     # equals: the same criterion of the same sort of things, of which the same was done
-    shifts = settled(
-        ((now.criterion, now.about.kind, now.about.op), _shift(results, entry, was, now)) for entry, was, now in both
-    )
+    shifts = settled(((now.criterion, now.about.sort), _shift(results, entry, was, now)) for entry, was, now in both)
     figures = [_figure(*each, shift) for each, shift in zip(both, shifts, strict=True)]
     gone = tuple(f"{id_}: {subject}" for id_, subject in one if (id_, subject) not in two)
     fresh = tuple(f"{id_}: {subject}" for id_, subject in two if (id_, subject) not in one)

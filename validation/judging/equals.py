@@ -9,6 +9,7 @@ from validation.analysis.guilt import Guilt, Pair, Place, guilty
 from validation.criterion import Criterion
 from validation.judging.case import Case
 from validation.model import Judgement
+from validation.model_judgement import Sort
 
 
 def places_of(case: Case) -> dict[str, Place]:
@@ -63,29 +64,29 @@ def remarks(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> list[str]:
 def _remarks(case: Case, criterion: Criterion, judged: Sequence[Judgement]) -> list[str]:
     if any(j.verdict == "fail" for j in judged):
         return []
-    values: dict[tuple[str, str], dict[Pair, float]] = {}
-    units: dict[str, str] = {}
+    values: dict[tuple[str, str, Sort], dict[Pair, float]] = {}
     for j in judged:
-        if j.verdict == "pass" and j.value is not None and j.value > 0 and len(j.about.ends) == 2:
+        if j.verdict == "pass" and j.value is not None and j.value > 0:
             metric = j.bound.metric if j.bound is not None else ""
-            units[metric] = j.bound.unit if j.bound is not None else criterion.unit or ""
-            source, destination = j.about.ends
-            values.setdefault((metric, j.about.op), {})[str(source), str(destination)] = j.value
+            unit = j.bound.unit if j.bound is not None else criterion.unit or ""
+            matrix = values.setdefault((metric, unit, j.about.sort), {})
+            matrix |= {(str(one), str(other)): j.value for one, other in j.about.flows}
     places, said = places_of(case), []
-    for (metric, op), matrix in sorted(values.items()):
+    for (_, unit, sort), matrix in sorted(values.items()):
         if any(end not in places for pair in matrix for end in pair):
             continue
         for guilt in guilty(matrix, places, lower_is_better=criterion.direction == "lower"):
             if guilt.kind not in ("pair", "link"):
-                said.append(_words(criterion, op, units[metric], guilt))
+                said.append(_words(criterion, sort, unit, guilt))
     return said
 
 
-def _words(criterion: Criterion, op: str, unit: str, guilt: Guilt) -> str:
-    what = f"{criterion.id}{f' ({op})' if op else ''}"
+def _words(criterion: Criterion, sort: Sort, unit: str, guilt: Guilt) -> str:
+    what = f"{criterion.id}{f' ({sort.words})' if sort.words else ''}"
     worse = "longer" if criterion.direction == "lower" else "slower"
+    each = 2 if sort.both_ways else 1  # of both ways at once a pair has one value for its two directions
     return (
-        f"{what}: {guilt.words} is {guilt.slower:.0%} {worse} than its equals in {len(guilt.pairs)} of its {guilt.of} "
-        f"pairs, within the bound (their median {guilt.median:.4g} {unit}, their spread {guilt.spread:.1%}; "
-        f"confidence {guilt.confidence:.0%})"
+        f"{what}: {guilt.words} is {guilt.slower:.0%} {worse} than its equals in {len(guilt.pairs) // each} of its "
+        f"{guilt.of // each} pairs, within the bound (their median {guilt.median:.4g} {unit}, their spread "
+        f"{guilt.spread:.1%}; confidence {guilt.confidence:.0%})"
     )

@@ -16,7 +16,7 @@ from validation.judging.mute import mute_ports
 from validation.judging.node_state import taken_addresses
 from validation.judging.rdma import broken
 from validation.model import Endpoint, Finding, Judgement, Subject
-from validation.model_judgement import CLUSTER, others
+from validation.model_judgement import CLUSTER, READ, Sort, others
 
 SAID, UNTOLD = 0.95, 0.5
 """Confidence where the two ends said which of them it is, and where two ends are all that was measured."""
@@ -44,7 +44,8 @@ def findings(case: Case, judged: Mapping[str, Sequence[Judgement]]) -> tuple[Fin
 def _pairs(
     case: Case, criterion: Criterion, judged: Iterable[Judgement], taken: Mapping[Endpoint, Endpoint]
 ) -> list[Finding]:
-    by_pair: dict[Pair, Judgement] = {}
+    one_way: _Matrix = {}
+    both_ways: _Matrix = {}  # of which nobody can tell in which direction a pair fails
     ends: dict[str, Endpoint] = {}
     named: list[Finding] = []
     undecided = False
@@ -65,24 +66,77 @@ def _pairs(
                     _named(criterion, judgement, thief, f"it has an address of {judgement.about}, which fails")
                 )
             continue
-        pair = (str(source), str(destination))  # it fails where any of its operations does
-        ends |= {pair[0]: source, pair[1]: destination}
-        if pair not in by_pair or judgement.verdict == "fail":
-            by_pair[pair] = judgement
-    rails = failed_rails(case, {pair: j.verdict == "fail" for pair, j in by_pair.items()})
-    for rail, pairs in rails.items():  # what its ports have in common is at fault, and none of them by itself
-        named.append(_rail(case, criterion, rail, [by_pair.pop(pair) for pair in pairs], by_pair))
-    for shared in failed_leaves(case, {pair: j.verdict == "fail" for pair, j in by_pair.items()}):
-        named.append(_leaf(case, criterion, shared, [by_pair.pop(pair) for pair in shared.pairs], by_pair))
-    suspect = localise({pair: j.verdict == "fail" for pair, j in by_pair.items()}, undecided)
-    return named + [_suspect(case, criterion, g, by_pair, ends) for g in _whole_nodes(case, suspect, ends)]
+        about = _as_run(case, judgement)
+        matrix = both_ways if about.both_ways else one_way
+        for sender, receiver in about.flows:
+            pair = (str(sender), str(receiver))  # it fails where any of its operations does
+            ends |= {pair[0]: sender, pair[1]: receiver}
+            matrix.setdefault(pair, []).append(judgement)
+    bad = {p: _fails(one_way.get(p, ())) or _fails(both_ways.get(p, ())) for p in (*one_way, *both_ways)}
+    good = [j for matrix in (one_way, both_ways) for mine in matrix.values() for j in mine if j.verdict == "pass"]
+    for rail, pairs in failed_rails(case, bad).items():  # what its ports share is at fault, and none by itself
+        mine = _taken(pairs, one_way, both_ways)
+        named.append(_rail(case, criterion, rail, len(pairs), mine, good))
+    bad = {pair: fails for pair, fails in bad.items() if pair in one_way or pair in both_ways}
+    for shared in failed_leaves(case, bad):
+        mine = _taken(shared.pairs, one_way, both_ways)
+        named.append(_leaf(case, criterion, shared, mine, good))
+    suspect = _whole_nodes(case, localise(_failing(one_way), undecided), ends)
+    for entry in suspect:
+        named.append(_suspect(case, criterion, entry, one_way, ends, _explained(entry, both_ways)))
+    if not any(entry.kind == "cluster" for entry in suspect):
+        for entry in _whole_nodes(case, localise(_failing(both_ways), undecided), ends):
+            named.append(_suspect(case, criterion, entry, both_ways, ends))
+    return named
+
+
+_Matrix = dict[Pair, list[Judgement]]
+"""By the ports from which and to which data went, what was judged there."""
+
+
+def _as_run(case: Case, judgement: Judgement) -> Subject:
+    """Its subject; of one over several operations as those ran that fail, where all of them ran in the same way."""
+    about, asked = judgement.about, [case.plan.measurement(i).params for i in judgement.evidence if i in case.planned]
+    if judgement.verdict != "fail" or about.op or about.both_ways or not asked:
+        return about
+    together = all(params.get("bidirectional") for params in asked)
+    op = READ if all(params.get("op") == READ for params in asked) else ""
+    return about.model_copy(update={"op": op, "both_ways": together}) if together or op else about
+
+
+def _fails(judged: Iterable[Judgement]) -> bool:
+    return any(judgement.verdict == "fail" for judgement in judged)
+
+
+def _failing(matrix: _Matrix) -> dict[Pair, bool]:
+    return {pair: _fails(mine) for pair, mine in matrix.items()}
+
+
+def _failed(judged: Iterable[Judgement]) -> list[Judgement]:
+    """Each of those that fail once: one of both ways at once stands for two directions."""
+    return list({id(judgement): judgement for judgement in judged if judgement.verdict == "fail"}.values())
+
+
+def _taken(pairs: Iterable[Pair], *matrices: _Matrix) -> list[Judgement]:
+    """What fails of these pairs, which are in no matrix any more."""
+    return _failed([j for pair in pairs for matrix in matrices for j in matrix.pop(pair, ())])
+
+
+def _explained(suspect: Suspect, both_ways: _Matrix) -> list[Judgement]:
+    """What fails both ways at once for a part that fails one way, and is no sign of another; it leaves the matrix."""
+    if suspect.kind == "port":
+        node_or_port = suspect.subject[0]
+        mine = [p for p in both_ways if any(node_or_port in (end, end.partition("/")[0]) for end in p)]
+    else:
+        mine = [p for p in both_ways if suspect.kind == "cluster" or set(p) == set(suspect.subject)]
+    return _taken([p for p in mine if _fails(both_ways[p])], both_ways)
 
 
 def _rail(
-    case: Case, criterion: Criterion, rail: str, bad: Sequence[Judgement], others: dict[Pair, Judgement]
+    case: Case, criterion: Criterion, rail: str, count: int, bad: Sequence[Judgement], good: Sequence[Judgement]
 ) -> Finding:
-    numbers = _numbers(criterion, bad, [j for j in others.values() if j.verdict == "pass"]) + _repeated(case, bad)
-    text = f"all {len(bad)} measured pairs of rail {rail} fail, and those of other rails do not: {numbers}"
+    numbers = _numbers(criterion, bad, good) + _repeated(case, bad)
+    text = f"all {count} measured pairs of rail {rail} fail, and those of other rails do not: {numbers}"
     remedy = f"Look at what the ports of this rail share: switch, cabling, VLAN, MTU. {criterion.remedy or ''}".strip()
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     about = Subject(kind="cluster", op=f"rail {rail}")
@@ -90,10 +144,10 @@ def _rail(
 
 
 def _leaf(
-    case: Case, criterion: Criterion, shared: Shared, bad: Sequence[Judgement], others: dict[Pair, Judgement]
+    case: Case, criterion: Criterion, shared: Shared, bad: Sequence[Judgement], good: Sequence[Judgement]
 ) -> Finding:
-    numbers = _numbers(criterion, bad, [j for j in others.values() if j.verdict == "pass"]) + _repeated(case, bad)
-    text = f"all {len(bad)} measured pairs of {shared.words} fail, and others do not: {numbers}"
+    numbers = _numbers(criterion, bad, good) + _repeated(case, bad)
+    text = f"all {len(shared.pairs)} measured pairs of {shared.words} fail, and others do not: {numbers}"
     remedy = f"{LOOK_THERE}. {criterion.remedy or ''}".strip()
     evidence = tuple(sorted({e for j in bad for e in j.evidence}))
     about = Subject(kind="cluster", op=shared.op)
@@ -150,26 +204,36 @@ def _whole_nodes(case: Case, suspect: list[Suspect], ends: dict[str, Endpoint]) 
 
 
 def _suspect(
-    case: Case, criterion: Criterion, suspect: Suspect, by_pair: dict[Pair, Judgement], ends: dict[str, Endpoint]
+    case: Case,
+    criterion: Criterion,
+    suspect: Suspect,
+    by_pair: _Matrix,
+    ends: dict[str, Endpoint],
+    besides: Sequence[Judgement] = (),
 ) -> Finding:
-    bad = [by_pair[pair] for pair in suspect.pairs]
-    numbers = _numbers(criterion, bad, [j for j in by_pair.values() if j.verdict == "pass"]) + _repeated(case, bad)
-    evidence = tuple(sorted({e for j in bad for e in j.evidence}))
+    """`besides`: judgements of both ways at once that it explains, too."""
+    bad = _failed(j for pair in suspect.pairs for j in by_pair[pair])
+    good = [j for mine in by_pair.values() for j in mine if j.verdict == "pass"]
+    together = all(j.about.both_ways for j in bad)
+    each, at_once = (2, " with both ways at once") if together else (1, "")
+    count, of = len(suspect.pairs) // each, suspect.of // each
+    numbers = _numbers(criterion, bad, good) + _repeated(case, bad)
+    evidence = tuple(sorted({e for j in (*bad, *besides) for e in j.evidence}))
     remedy = criterion.remedy or "Look at the evidence"
     if suspect.kind == "cluster":
-        text = f"all {len(bad)} measured pairs fail, so no single port is at fault: {numbers}"
+        text = f"all {count} measured pairs fail{at_once}, so no single port is at fault: {numbers}"
         remedy = f"Look for what all have in common (switch, profile, MTU, tuning). {remedy}"
         return _finding("cluster", CLUSTER, text, remedy, criterion, evidence, suspect.confidence)
     if suspect.kind == "port":
         subject = ends[suspect.subject[0]]
         how = {"both": "", "sending": " when sending", "receiving": " when receiving"}[suspect.direction]
-        text = f"node {subject.node}: {subject} fails{how} in {len(bad)} of its {suspect.of} pairs: {numbers}"
+        text = f"node {subject.node}: {subject} fails{how or at_once} in {count} of its {of} pairs: {numbers}"
         about = Subject.port(subject)
         return _finding(about.kind, about, text, remedy, criterion, evidence, suspect.confidence)
     a, b = (ends[end] for end in suspect.subject)
     two = len({end for pair in by_pair for end in pair}) == 2
     if suspect.kind == "link":
-        what = f"the link between {a} and {b} fails in both directions"
+        what = f"the link between {a} and {b} fails{at_once or ' in both directions'}"
     else:
         what = f"{a} to {b} fails in this direction only"
     if two:
@@ -183,17 +247,19 @@ def _suspect(
 
 
 def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judgement]) -> str:
-    """Median, bound and what healthy pairs reach; of each metric by itself, for some criteria judge two of them."""
-    by_metric: dict[str, list[Judgement]] = {}
+    """Median, bound and what healthy pairs reach; of each metric and sort by itself, for they are no equals."""
+    groups: dict[tuple[str, Sort], list[Judgement]] = {}
     for judgement in bad:
-        by_metric.setdefault(judgement.bound.metric if judgement.bound else "", []).append(judgement)
+        groups.setdefault((_metric(judgement), judgement.about.sort), []).append(judgement)
+    several = len({judgement.about.sort for judgement in (*bad, *good)}) > 1
     said = []
-    for metric, mine in by_metric.items():
+    for (metric, sort), mine in groups.items():
         values = [j.value for j in mine if j.value is not None]
         if not values:
             continue
         unit, bound = criterion.unit or "", mine[0].bound
         name = "" if metric in ("", criterion.metric) else f"{metric} "
+        name += f"({sort.words}) " if several and sort.words else ""
         words = f"{criterion.id} {name}median {statistics.median(values):.4g} {unit}"
         if bound is not None and bound.floor is not None:
             words += f", floor {bound.floor:.4g}"
@@ -201,9 +267,13 @@ def _numbers(criterion: Criterion, bad: Sequence[Judgement], good: Sequence[Judg
             words += f", limit {bound.maximum:.4g}"
         elif bound is not None and bound.equal is not None:
             words += f", {bound.equal} wanted"
-        others = [j.value for j in good if j.value is not None and (j.bound is None or j.bound.metric == metric)]
+        others = [j.value for j in good if j.value is not None and (_metric(j), j.about.sort) == (metric, sort)]
         said.append(words + (f" (healthy pairs {statistics.median(others):.4g})" if others else ""))
     return "; ".join(said) or criterion.id
+
+
+def _metric(judgement: Judgement) -> str:
+    return judgement.bound.metric if judgement.bound is not None else ""
 
 
 def _repeated(case: Case, bad: Sequence[Judgement]) -> str:

@@ -23,6 +23,7 @@ from validation.analysis.many import EQUALS, QN_EFFICIENCY, chance, holm, qn_of_
 from validation.criterion import Criterion
 from validation.judging.methods import figures_of
 from validation.model import VerdictDoc
+from validation.model_judgement import Sort
 from validation.runfiles import RunFiles
 from validation.trend.model import Drift, Line, NotOneSeries, Quantity, Trend, TrendRun
 
@@ -41,7 +42,7 @@ LEAST_SLOPE = 8
 _JUDGED = ("pass", "fail", "waived")
 
 Pair = tuple[RunFiles, VerdictDoc]
-Key = tuple[str, str, str]
+Key = tuple[str, Sort]
 
 
 def trend_of(pairs: Sequence[Pair], notes: Sequence[str] = (), least: int = 2) -> Trend:
@@ -124,12 +125,12 @@ _Subjects = dict[str, list["_Value | None"]]
 
 
 def _series(runs: Sequence[Pair], criteria: Mapping[str, Criterion]) -> dict[Key, _Subjects]:
-    """Criterion, kind and case -> subject -> what each run judged."""
+    """Criterion and sort of its subjects -> subject -> what each run judged."""
     found: dict[Key, _Subjects] = {}
     for index, (_, verdict) in enumerate(runs):
         for id_, one in figures_of(verdict, criteria):
             if one.verdict in _JUDGED and one.value is not None:
-                subjects = found.setdefault((id_, one.about.kind, one.about.op), {})
+                subjects = found.setdefault((id_, one.about.sort), {})
                 line = subjects.setdefault(one.subject, [None] * len(runs))
                 line[index] = _Value(one.value, one.verdict == "pass")
     order = {id_: place for place, id_ in enumerate(criteria)}
@@ -154,7 +155,7 @@ def _quantity(criterion: Criterion, key: Key, subjects: _Subjects, spread: float
     return Quantity(
         criterion=criterion.id,
         statement=criterion.statement,
-        case=key[2],
+        case=key[1].words,
         unit=criterion.unit or "",
         direction="higher" if criterion.direction == "higher" else "lower",
         spread=spread,
