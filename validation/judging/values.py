@@ -91,7 +91,7 @@ def _machine(case: Case, limit: Limit, measurement: Measurement | None) -> OfMac
 
 
 def subject_of(measurement: Measurement) -> Subject:
-    """A pair of ports, one node, or the cluster; of a job with its ranks."""
+    """A pair of ports, one node, or the cluster; of a job with its ranks, of copies from a client with its name."""
     if len(measurement.endpoints) == 2:
         source, destination = measurement.endpoints
         return Subject.pair(source, destination)
@@ -99,6 +99,8 @@ def subject_of(measurement: Measurement) -> Subject:
     if "ranks" in measurement.params:
         ranks, trained = measurement.params["ranks"], words_of(measurement)
         return where(hosts, f"{ranks} rank{'' if ranks == 1 else 's'}" + (f", {trained}" if trained else ""))
+    if "servers" in measurement.params:  # of the pool as a whole, by one client after the other
+        return Subject(kind="cluster", op=f"from {measurement.nodes[0]}")
     return where(measurement.nodes)
 
 

@@ -130,6 +130,15 @@ def decisive(judgements: Sequence[Judgement]) -> tuple[int, Judgement] | None:
     return min(with_value or candidates, key=key, default=None)
 
 
+def _equals(judgements: Sequence[Judgement], of: Judgement | None) -> list[float]:
+    """The values of the pairs with which the same was done as with this one; [] where it was done with all."""
+    if of is None or of.about.kind != "pair" or not of.about.sort.words:
+        return []
+    found = [j for j in judgements if j.value is not None]
+    same = [j.value for j in found if j.value is not None and j.about.sort == of.about.sort]
+    return same if len(same) < len(found) else []
+
+
 def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -> Row:
     decides = worst(criterion.judgements)
     bound = decides.bound if decides else None
@@ -145,7 +154,10 @@ def _row(criterion: CriterionVerdict, entry: Criterion | None, fabric: Fabric) -
     if len(found) > 1 and len(set(found)) == 1:
         spread = f"all {len(found)} equal"
     elif len(values) > 1:
-        spread = f"all {len(values)}: {interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
+        mine = _equals(criterion.judgements, decides)
+        of = f" of {decides.about.sort.words}" if mine and decides is not None else ""
+        values = mine or values
+        spread = f"all {len(values)}{of}: {interval(min(values), max(values), unit)} {unit_text(unit)}".rstrip()
     return Row(
         criterion=criterion,
         anchor=slug(criterion.id),

@@ -19,6 +19,12 @@ def _operation(measurement: Measurement) -> str:
     return str(measurement.params.get("op", ""))
 
 
+def _run(measurement: Measurement) -> str:
+    """What a curve is of: one queue pair carries less than several."""
+    qps = measurement.params.get("qps", 1)
+    return _operation(measurement) + (f", {plural(qps, 'queue pair')}" if isinstance(qps, int) else "")
+
+
 def _values(measurement: Measurement, result: Result) -> dict[int, float]:
     """Gbit/s by message size in bytes, of one measurement of one direction of a pair."""
     size = measurement.params.get("size_bytes")
@@ -49,7 +55,7 @@ def size_figure(documents: RunDocuments) -> Figure:
         result = latest.get(measurement.id)
         if result is None or result.status != "ok":
             continue
-        sizes = by_operation.setdefault(_operation(measurement), {})
+        sizes = by_operation.setdefault(_run(measurement), {})
         for size, rate in _values(measurement, result).items():
             if rate > 0:
                 sizes.setdefault(size, []).append((rate, _pair(measurement)))
