@@ -1,4 +1,4 @@
-"""Ansible inventory -> Topology, read by `ansible-inventory` itself, so that both see the same variables.
+"""Ansible inventory -> Topology, read by Ansible itself (`inventory_source`), so that both see the same variables.
 
 Groups `heads`, `clients` and `gpu_servers` hold the nodes under test; hosts in none of them are left alone. Variables
 are checked here, once, and a fault names the file and line where the variable stands, as far as that can be found.
@@ -8,38 +8,62 @@ from __future__ import annotations
 
 import getpass
 import ipaddress
-import json
-import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 
-from toolkit.inventory_lines import locate, syntax_fault, twin_fault
-from toolkit.inventory_record import InventoryRecord, record
+from toolkit.inventory_lines import inventory_files, locate, syntax_fault, twin_fault
+from toolkit.inventory_record import NAMES, InventoryRecord, record
+from toolkit.inventory_source import Host, InventoryError, read_source
 from toolkit.lab.spec import LAB
-from toolkit.lab_inventory import ROOT, ansible_environment, refuse_absent_lab
-from validation.load import ConfigError
+from toolkit.lab_inventory import ROOT, refuse_absent_lab
 from validation.model import Bom, LabLink, Node, Platform, Port, SshTarget, Topology
 from validation.model_base import explain
 from validation.signing.secrets import secret_name, secret_text
 
 GROUPS = ("heads", "clients", "gpu_servers")
-_PLACED = re.compile(r"\[ERROR\]: \S+\.ya?ml:\d+: ")
-_TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
+__all__ = ["DeclaredFabric", "InventoryError", "PortMtu", "Site", "declared", "read_inventory", "read_site"]
 
 
-class InventoryError(ConfigError):
-    """An inventory that cannot be used. One line: `file:line: host: variable: what is wrong; what to do`."""
+def _number(value: object) -> object:
+    """A number that a template of Ansible before 2.19 has made a text of."""
+    return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+
+
+def _truth(value: object) -> object:
+    """As Ansible takes a text for true or false."""
+    words = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+    return words.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+def is_ipv6(address: str) -> bool:
+    """Whether it is an IPv6 address, with prefix, brackets or zone too; a name is none."""
+    try:
+        return ipaddress.ip_interface(address.strip("[]").partition("%")[0]).version == 6
+    except ValueError:
+        return False
+
+
+def _without_ipv6(address: str, instead: str) -> None:
+    """ValueError for an IPv6 address: daemons, leases, firewall and measurements are set up for IPv4."""
+    if is_ipv6(address):
+        raise ValueError(f"{address}: Slurm, leases and measurements of this release run over IPv4 alone; {instead}")
+
+
+_Int = Annotated[int, BeforeValidator(_number)]
+_Bool = Annotated[bool, BeforeValidator(_truth)]
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+#: Ansible's connections to a machine with sshd. `local` is this machine, as one of the nodes: by ssh to itself.
+_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "local")
 
 
 class _FabricPort(_Model):
@@ -50,17 +74,17 @@ class _FabricPort(_Model):
     address6: str | None = None
     gateway: str | None = None
     routes: list[str] = []
-    table: int | None = Field(default=None, ge=1)
+    table: _Int | None = Field(default=None, ge=1)
     rate_gbps: float | None = Field(default=None, gt=0, strict=False)
     link_layer: Literal["ethernet", "infiniband"] = "ethernet"
-    mtu: int | None = Field(default=None, ge=576)
+    mtu: _Int | None = Field(default=None, ge=576)
     ipoib_mode: Literal["datagram", "connected"] = "datagram"
     pkey: str | None = None
     parent: str | None = None
-    vlan: int | None = Field(default=None, ge=1, le=4094)
+    vlan: _Int | None = Field(default=None, ge=1, le=4094)
     bond_members: list[str] | None = None
     bond_mode: Literal["802.3ad", "active-backup"] = "802.3ad"
-    rdma: bool = True
+    rdma: _Bool = True
     leaf: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,62}$")
 
     @field_validator("address")
@@ -69,6 +93,7 @@ class _FabricPort(_Model):
         if "/" not in value:
             raise ValueError(f"{value!r} has no prefix length; write it like 10.0.0.1/24")
         ipaddress.ip_interface(value)
+        _without_ipv6(value, "give the port an IPv4 address, and this one as its address6")
         return value
 
 
@@ -80,28 +105,42 @@ class _HostVars(BaseModel):
     ansible_host: str | None = Field(default=None, min_length=1)
     ansible_port: int = Field(default=22, ge=1, le=65535, strict=False)
     ansible_user: str | None = None
-    ansible_connection: Literal["ssh", "smart"] = "ssh"
+    ansible_connection: str = "ssh"
     ansible_ssh_private_key_file: str | None = None
-    ansible_private_key_file: str | None = None
     ansible_ssh_common_args: str = ""
     ansible_ssh_extra_args: str = ""
+    ansible_ssh_args: str = ""
     fabric_ports: list[_FabricPort] = []
-    training_slots: int | None = Field(default=None, ge=1)
+    training_slots: _Int | None = Field(default=None, ge=1)
     bom: dict[str, str | int | float | None] = {}
-    platform: Platform = Platform()
+    platform: Platform = Field(default=Platform(), strict=False)
     stack: dict[str, str] = {}
     stack_release: str | None = None
     elastic_ai_virtual: str | None = None
-    elastic_ai_emulated: bool = False
+    elastic_ai_emulated: _Bool = False
     elastic_ai_hypervisor_host: str | None = Field(default=None, min_length=1)
-    elastic_ai_emulated_gpus: int = Field(default=0, ge=0)
-    gpu_mig: bool = False
+    elastic_ai_emulated_gpus: _Int = Field(default=0, ge=0)
+    gpu_mig: _Bool = False
     horovod_state: str = "present"
     elastic_ai_os_stand_in: str | None = Field(default=None, min_length=1)
     lab_link: LabLink | None = Field(default=None, strict=False)
     acceptance_profile: str | None = Field(default=None, min_length=1)
     fabric: str | None = Field(default=None, min_length=1)
     fabric_mtu: int | None = Field(default=None, ge=576, strict=False)
+
+    @field_validator("ansible_host")
+    @classmethod
+    def _by_ipv4(cls, value: str | None) -> str | None:
+        _without_ipv6(value or "", "give the node's IPv4 address")
+        return value
+
+    @field_validator("ansible_connection")
+    @classmethod
+    def _by_ssh(cls, value: str) -> str:
+        if value.removeprefix("ansible.builtin.") not in _CONNECTIONS:
+            known = ", ".join(_CONNECTIONS)
+            raise ValueError(f"is {value}; nodes are logged in to by ssh, so it has to be one of {known}")
+        return value
 
 
 class PortMtu(NamedTuple):
@@ -139,40 +178,11 @@ def _fault(inventory: Path, host: str | None, path: tuple[int | str, ...], words
     return InventoryError(": ".join(part for part in (where, host, variable, words) if part))
 
 
-def _run(inventory: Path) -> dict[str, Any]:
-    """What ansible-inventory says, as data."""
-    tool = Path(sys.executable).with_name("ansible-inventory")
-    command = [str(tool) if tool.exists() else "ansible-inventory", "-i", str(inventory), "--list"]
-    try:
-        ran = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL,
-            env=ansible_environment(inventory),
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise InventoryError(
-            "ansible-inventory is not installed; run bin/rehearse, or pip install ansible-core"
-        ) from None
-    if ran.returncode != 0:
-        said = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-        errors = [line for line in said if "ERROR" in line] or said[-1:] or [f"exit status {ran.returncode}"]
-        if _PLACED.match(errors[0]):  # of the plugin rails: file, line and cure stand in it
-            raise InventoryError(errors[0].removeprefix("[ERROR]: "))
-        raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {shlex.join(command)}")
-    try:
-        data: dict[str, Any] = json.loads(ran.stdout)
-    except (ValueError, RecursionError) as fault:
-        raise InventoryError(f"{inventory}: ansible-inventory did not print JSON ({fault})") from None
-    return data
-
-
 def _check_path(inventory: Path) -> None:
-    if inventory.is_dir():
-        if not any(inventory.glob("hosts*")):
-            inventory = inventory / "hosts.yml"
-        else:
-            return
-    if inventory.is_file():
+    if inventory.is_file() or (inventory.is_dir() and inventory_files(inventory)):
         return
+    if inventory.is_dir():
+        inventory = inventory / "hosts.yml"
     folder = inventory if inventory.suffix == "" else inventory.parent
     if folder.resolve() == LAB.resolve():
         raise InventoryError(f"{inventory}: no such file; the lab's inventory is {ROOT / LAB}")
@@ -181,40 +191,13 @@ def _check_path(inventory: Path) -> None:
     raise InventoryError(f"{inventory}: no such file; {hint}")
 
 
-def _members(data: dict[str, Any], group: str, seen: frozenset[str] = frozenset()) -> list[str]:
-    """Hosts of a group and of its child groups, in the inventory's order."""
-    entry = data.get(group, {})
-    names = list(entry.get("hosts", []))
-    for child in entry.get("children", []):
-        if child not in seen:
-            names += _members(data, child, seen | {group})
-    return list(dict.fromkeys(names))
-
-
-def _resolve(inventory: Path, host: str, values: dict[str, Any], key: str) -> dict[str, Any]:
-    """Fill plain `{{ name }}` references of a connection variable; anything more is left to Ansible and refused."""
-    text = values[key]
-    folder = inventory if inventory.is_dir() else inventory.parent
-    known = {**values, "inventory_dir": str(folder.resolve()), "inventory_hostname": host}
-
-    def fill(match: re.Match[str]) -> str:
-        value = known.get(match.group(1))
-        return str(value) if isinstance(value, (str, int)) else match.group(0)
-
-    filled = _TEMPLATE.sub(fill, text)
-    if "{{" in filled or "{%" in filled:
-        raise _fault(
-            inventory, host, (key,), f"contains a template that cannot be resolved here: {text}; write the value"
-        )
-    return {**values, key: filled}
-
-
-def _host_vars(inventory: Path, host: str, values: dict[str, Any]) -> _HostVars:
-    for key in _HostVars.model_fields:
-        if isinstance(values.get(key), str) and "{" in values[key]:
-            values = _resolve(inventory, host, values, key)
+def _host_vars(inventory: Path, host: str, said: Host) -> _HostVars:
+    for variable, why in said.unresolved.items():
+        if variable not in NAMES or variable in _HostVars.model_fields:
+            words = f"Ansible cannot resolve it: {why}; facts of nodes are not known here, so write the value"
+            raise _fault(inventory, host, (variable,), words)
     try:
-        return _HostVars.model_validate(values)
+        return _HostVars.model_validate(said.values)
     except ValidationError as fault:
         path, words = explain(fault)
         raise _fault(inventory, host, path, words) from None
@@ -222,10 +205,11 @@ def _host_vars(inventory: Path, host: str, values: dict[str, Any]) -> _HostVars:
 
 def _target(inventory: Path, host: str, given: _HostVars) -> SshTarget:
     try:
-        extra = shlex.split(given.ansible_ssh_common_args) + shlex.split(given.ansible_ssh_extra_args)
+        texts = (given.ansible_ssh_args, given.ansible_ssh_common_args, given.ansible_ssh_extra_args)
+        extra = [word for text in texts for word in shlex.split(text)]
     except ValueError as fault:
         raise _fault(inventory, host, ("ansible_ssh_common_args",), f"{fault}; quote its arguments") from None
-    key = given.ansible_ssh_private_key_file or given.ansible_private_key_file
+    key = given.ansible_ssh_private_key_file
     if key is not None:
         key = str(Path(key).expanduser())
         if not Path(key).is_file():
@@ -345,6 +329,7 @@ def _refuse_secrets(inventory: Path, host: str, given: _HostVars) -> None:
     texts: dict[tuple[str, ...], str] = {
         ("ansible_ssh_common_args",): given.ansible_ssh_common_args,
         ("ansible_ssh_extra_args",): given.ansible_ssh_extra_args,
+        ("ansible_ssh_args",): given.ansible_ssh_args,
         ("elastic_ai_virtual",): given.elastic_ai_virtual or "",
         ("elastic_ai_hypervisor_host",): given.elastic_ai_hypervisor_host or "",
         ("elastic_ai_os_stand_in",): given.elastic_ai_os_stand_in or "",
@@ -363,8 +348,9 @@ def read_inventory(inventory: Path) -> Topology:
 
 
 def declared(inventory: Path, host: str, variable: str) -> object:
-    """A host's variable as it stands in the inventory, templates not resolved; None where it has none."""
-    return _run(inventory).get("_meta", {}).get("hostvars", {}).get(host, {}).get(variable)
+    """A host's variable as Ansible resolves it; None where it has none, or one that cannot be resolved here."""
+    said = read_source(inventory, [variable]).hosts.get(host)
+    return said.values.get(variable) if said is not None else None
 
 
 def read_site(inventory: Path) -> Site:
@@ -377,16 +363,15 @@ def read_site(inventory: Path) -> Site:
     if broken:
         raise InventoryError(broken)
     refuse_absent_lab(inventory)
-    data = _run(inventory)
-    members = {group: _members(data, group) for group in GROUPS}
+    source = read_source(inventory, {*_HostVars.model_fields, *NAMES})
+    members = {group: source.members(group) for group in GROUPS}
     if not members["gpu_servers"]:
         where = locate(inventory, None, ()) or str(inventory)
         raise InventoryError(f"{where}: no host in group gpu_servers; add the machines to be accepted")
-    hostvars = data.get("_meta", {}).get("hostvars", {})
     nodes, links, every = [], [], []
     mtus: list[PortMtu] = []
     for host in dict.fromkeys(name for group in GROUPS for name in members[group]):
-        given = _host_vars(inventory, host, hostvars.get(host, {}))
+        given = _host_vars(inventory, host, source.hosts[host])
         _refuse_secrets(inventory, host, given)
         nodes.append(_node(inventory, host, tuple(g for g in GROUPS if host in members[g]), given))
         every.append(given)
@@ -400,6 +385,6 @@ def read_site(inventory: Path) -> Site:
     _refuse_duplicates(inventory, nodes)
     folder = inventory if inventory.is_dir() else inventory.parent
     topology = Topology(site=folder.resolve().name, nodes=tuple(nodes), lab_link=links[0] if links else None)
-    groups = {group: _members(data, group) for group in data if group not in ("_meta", "all", "ungrouped")}
-    kept = record(topology, hostvars, groups, profile)
+    groups = {group: source.members(group) for group in source.groups if group not in ("all", "ungrouped")}
+    kept = record(topology, source.hosts, groups, profile)
     return Site(topology, kept, DeclaredFabric(fabric, nodes[0].name, tuple(mtus)))

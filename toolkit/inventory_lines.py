@@ -13,7 +13,29 @@ from validation.load import ConfigError, read_source
 from validation.yaml_text import fault_of, yaml_tree
 
 _SUFFIXES = (".yml", ".yaml")
+#: Endings that Ansible leaves out of a folder of inventories (INVENTORY_IGNORE_EXTS).
+_NO_INVENTORY = (".pyc", ".pyo", ".swp", ".bak", ".rpm", ".md", ".txt", ".rst", ".orig", ".cfg", ".retry")
 _ADDRESS = "ansible_host"
+
+
+def inventory_files(folder: Path) -> list[Path]:
+    """Files of a folder that Ansible takes for inventories, whatever their names; group_vars and host_vars are none."""
+    return sorted(
+        p for p in folder.iterdir() if p.is_file() and p.name[0] not in "._" and p.suffix not in _NO_INVENTORY
+    )
+
+
+def _variables(folder: Path, name: str = "*") -> list[Path]:
+    """Files of variables below group_vars or host_vars: .yml, .yaml, .json or no ending; hidden ones and copies are not
+    read, nor what stands in hidden folders."""
+    found = [q for p in sorted(folder.glob(name)) for q in (sorted(p.rglob("*")) if p.is_dir() else (p,))]
+    return [
+        path
+        for path in found
+        if path.is_file()
+        and path.suffix in (*_SUFFIXES, ".json", "")
+        and not any(part.startswith(".") or part.endswith("~") for part in path.relative_to(folder).parts)
+    ]
 
 
 def _files(inventory: Path, host: str | None) -> list[Path]:
@@ -21,11 +43,10 @@ def _files(inventory: Path, host: str | None) -> list[Path]:
     if inventory.is_file():
         folder, main = inventory.parent, [inventory]
     else:
-        folder, main = inventory, sorted(p for p in inventory.glob("*") if p.suffix in _SUFFIXES)
-    own = sorted((folder / "host_vars").glob(f"{host}*")) if host else []
-    shared = sorted((folder / "group_vars").rglob("*"))
-    nested = [q for p in own if p.is_dir() for q in sorted(p.rglob("*"))]
-    return [p for p in (*own, *nested, *main, *shared) if p.is_file() and p.suffix in _SUFFIXES]
+        folder, main = inventory, inventory_files(inventory)
+    own = [p for name in (host, f"{host}.*") for p in _variables(folder / "host_vars", name)] if host else []
+    main = [p for p in main if p.suffix in _SUFFIXES]
+    return [*own, *main, *_variables(folder / "group_vars")]
 
 
 def syntax_fault(inventory: Path) -> str | None:

@@ -2,17 +2,18 @@
 
 A variable gets in because its name is known to be harmless, never because nobody knew better: addresses, groups, bill
 of materials, fabric ports, versions and states of our roles. Everything else stays out whatever it is, vault or not,
-for `ansible-inventory --list` has decrypted vault files by then. Of what is left out only the number is told.
+for Ansible has decrypted vault files by then. Of what is left out only the number is told.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from toolkit.inventory_source import Host
 from validation.model import Bom, LabLink, Node, Platform, Scalar, Topology
 from validation.signing.secrets import secret_text
 
@@ -92,22 +93,23 @@ def harmless(name: str, value: object) -> bool:
 
 def record(
     topology: Topology,
-    hostvars: Mapping[str, Mapping[str, Any]],
+    said: Mapping[str, Host],
     groups: Mapping[str, Iterable[str]],
     acceptance_profile: str | None = None,
 ) -> InventoryRecord:
-    """What may be kept of an inventory. `hostvars`: host -> variables; `groups`: group -> its hosts."""
+    """What may be kept of an inventory. `said`: host -> its variables; `groups`: group -> its hosts."""
     members = {group: set(hosts) for group, hosts in groups.items()}
     return InventoryRecord(
         site=topology.site,
         lab_link=topology.lab_link,
         acceptance_profile=acceptance_profile,
-        hosts=tuple(_host(node, hostvars.get(node.name, {}), members) for node in topology.nodes),
+        hosts=tuple(_host(node, said[node.name], members) for node in topology.nodes),
     )
 
 
-def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]) -> HostRecord:
-    kept = {name: value for name, value in sorted(values.items()) if name not in _MODELLED and harmless(name, value)}
+def _host(node: Node, said: Host, members: Mapping[str, set[str]]) -> HostRecord:
+    found = sorted(said.values.items())
+    kept = {name: value for name, value in found if name not in _MODELLED and harmless(name, value)}
     return HostRecord(
         name=node.name,
         groups=tuple(sorted(group for group, hosts in members.items() if node.name in hosts)),
@@ -127,5 +129,5 @@ def _host(node: Node, values: Mapping[str, Any], members: Mapping[str, set[str]]
             for p in node.ports
         ),
         variables=kept,
-        left_out=sum(name not in _MODELLED and name not in kept for name in values),
+        left_out=sum(name not in _MODELLED and name not in kept for name in said.names),
     )

@@ -48,6 +48,14 @@ def address_owners(names: Iterable[str], hostvars: Mapping[str, Mapping[str, Any
     return owners
 
 
+def is_ipv6(text: str) -> bool:
+    """Whether an address is an IPv6 one, in brackets or with a zone too; a name is none."""
+    try:
+        return ipaddress.ip_address(str(text).strip("[]").partition("%")[0]).version == 6
+    except ValueError:
+        return False
+
+
 def system_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     """Operating system, architecture, kernel, Python, init and memory."""
     system = f"{observed['os']['id']} {observed['os']['version']}".lower()
@@ -100,6 +108,18 @@ def address_reasons(observed: Json, wanted: Json) -> Iterator[str]:
     links = observed["links"]
     held = {address: name for name, addresses in links.items() for address in addresses}
     management = held.get(wanted["address"])
+    if is_ipv6(wanted["address"]):
+        yield (
+            f"its management address {wanted['address']} is an IPv6 one, and Slurm, leases and the firewall are set up "
+            f"for IPv4 in this release: give ansible_host the node's IPv4 address"
+        )
+    elif management is None and not set(held) - {"127.0.0.1"} - {
+        a for p in wanted["fabric_ports"] for a in links.get(p["interface"], ())
+    }:
+        yield (
+            "it has no IPv4 address but those of fabric ports, and Slurm, leases and the firewall are set up for IPv4 "
+            "in this release: give its management port one, and set ansible_host to it"
+        )
     for port in wanted["fabric_ports"]:
         name, declared = port["interface"], port["address"]
         if name not in links and is_made(port):

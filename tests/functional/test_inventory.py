@@ -186,7 +186,11 @@ def test_a_port_that_carries_tcp_only(site: Path) -> None:
             "bom: {cpu_sockets: 2}\n          platform: {sockets: 2}",
             "gpu2: platform.sockets: stands in bom.cpu_sockets too",
         ),
-        ("ansible_host: 10.0.0.3", 'ansible_host: "{{ lookup(1) }}"', "a template that cannot be resolved here"),
+        (
+            "ansible_host: 10.0.0.3",
+            'ansible_host: "{{ lookup(1) }}"',
+            "gpu2: ansible_host: Ansible cannot resolve it: ",
+        ),
         ("ansible_host: 10.0.0.3", "ansible_connection: docker", "gpu2: ansible_connection: "),
         ("training_slots: 2", "training_slots: 2: 3", "not valid YAML"),
     ],

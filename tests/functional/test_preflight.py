@@ -206,6 +206,20 @@ def test_a_bmcs_address_on_a_fabric_port_is_refused() -> None:
     assert "address 169.254.1.2/24 is link-local, as BMCs have:" in reason
 
 
+@pytest.mark.parametrize("address", ["2001:db8::31", "fe80::1%eno1"])
+def test_an_ipv6_management_address_is_refused_in_one_sentence(address: str) -> None:
+    (reason,) = reasons({}, {"address": address, "addresses": {address: ["gpu1"]}})
+    assert f"its management address {address} is an IPv6 one" in reason
+    assert "give ansible_host the node's IPv4 address" in reason
+
+
+def test_a_node_that_a_name_reaches_over_ipv6_alone_is_refused_too() -> None:
+    links = {"lo": ["127.0.0.1"], "eno1": [], "ens2f0": ["10.78.0.11"]}
+    (reason,) = reasons({"links": links}, {"address": "gpu1.example.net"})
+    assert "it has no IPv4 address but those of fabric ports" in reason
+    assert reasons({"links": {**links, "eno1": ["10.0.0.11"]}}, {"address": "gpu1.example.net"}) == []
+
+
 def test_drivers_of_ports_are_read_from_sysfs(tmp_path: Path) -> None:
     module: Any = load("plugins/modules/node_preflight.py")
     (tmp_path / "bus/usb/drivers/cdc_ether").mkdir(parents=True)

@@ -2,7 +2,7 @@
 
 One server for each run of pytest imports the toolkit and Ansible once and forks a process for every command: with
 folder, environment, arguments and streams of its own, as from a shell; nothing that a command does reaches the next.
-`ansible-inventory`, which the command line asks, is forked too, unless it would find settings: Ansible takes those of
+What the command line asks Ansible of an inventory is forked too, unless it would find settings: Ansible takes those of
 its folder and environment while it is imported, which is why there is a second server, in this repository's folder.
 Where it is about a fresh interpreter, a terminal or a signal, tests start the command itself.
 """
@@ -64,12 +64,12 @@ def ansible(name: str, *arguments: str, **environment: str) -> subprocess.Comple
 
 
 def asking_ansible() -> contextlib.AbstractContextManager[object]:
-    """While it lasts, the toolkit's own questions to ansible-inventory within this repository go through the server."""
+    """While it lasts, the toolkit's own questions to Ansible within this repository go through the server."""
 
     def run(words: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
-        return ansible(Path(words[0]).name, *words[1:])
+        return command(REPO, words[2:], os.environ, Path(words[1]), REPO)
 
-    return mock.patch("toolkit.inventory.subprocess", types.SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
+    return mock.patch("toolkit.inventory_source.subprocess", types.SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL))
 
 
 def _request(
@@ -102,11 +102,12 @@ def _running(settings: Path) -> subprocess.Popen[str]:
 
 
 def _inventory(words: Sequence[str], **options: object) -> subprocess.CompletedProcess[str]:
-    """subprocess.run of a forked command: ansible-inventory as it would run here, itself where it has settings."""
+    """subprocess.run of a forked command: the reader of inventories as it would run here, itself where it has
+    settings."""
     if Path("ansible.cfg").exists() or any(name.startswith("ANSIBLE_") for name in os.environ):
         return subprocess.run(words, **options)  # type: ignore[call-overload, no-any-return]
     with tempfile.TemporaryDirectory() as folder:
-        request = _request(Path.cwd(), words[1:], os.environ, Path(words[0]), Path(folder))
+        request = _request(Path.cwd(), words[2:], os.environ, Path(words[1]), Path(folder))
         return _said(words, _forked(request), Path(folder))
 
 
@@ -161,13 +162,13 @@ def _serve(requests: IO[str]) -> None:
     import gc
 
     import toolkit.cli
-    import toolkit.inventory
+    import toolkit.inventory_source
 
     for name in ("ansible.cli.inventory", "ansible.cli.playbook", "validation.report.formats"):
         importlib.import_module(name)
 
     asked = types.SimpleNamespace(run=_inventory, DEVNULL=subprocess.DEVNULL)
-    toolkit.inventory.subprocess = asked  # type: ignore[attr-defined]
+    toolkit.inventory_source.subprocess = asked  # type: ignore[attr-defined]
 
     for name in ("bundle", "compare", "deploy", "fabrics", "profiles", "report", "sign", "validate", "verify"):
         toolkit.cli.cli.get_command(None, name)  # type: ignore[arg-type,attr-defined]

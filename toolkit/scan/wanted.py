@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import UsageFault
+from toolkit.inventory import is_ipv6
 from validation.load import read_source
 
 GROUPS = ("heads", "clients", "gpu_servers")
@@ -32,7 +33,7 @@ class Wanted:
 
 def expand(word: str, place: str) -> list[str]:
     """`198.51.100.[31:34]` is four addresses; Ansible's own rule for ranges."""
-    if "[" not in word:
+    if "[" not in word or is_ipv6(word):
         return [word]
     from ansible.errors import AnsibleError  # type: ignore[import-untyped]
     from ansible.plugins.inventory import expand_hostname_range  # type: ignore[import-untyped]
@@ -102,8 +103,11 @@ def checked(wanted: list[Wanted]) -> list[Wanted]:
         raise UsageFault(f"{len(wanted)} addresses; at most {_MOST} at a time: is a range too wide?")
     seen: dict[tuple[str, int | None], str] = {}
     for one in wanted:
-        if not _ADDRESS.fullmatch(one.address):
+        if not _ADDRESS.fullmatch(one.address) and not is_ipv6(one.address):
             raise UsageFault(f"{one.place}: {one.address!r} is no address or host name")
+        if is_ipv6(one.address):
+            words = "is an IPv6 address, and this release manages nodes over IPv4 alone; name the node's IPv4 address"
+            raise UsageFault(f"{one.place}: {one.address} {words}")
         key = (one.address.lower(), one.port)
         if key in seen:
             raise UsageFault(f"{one.place}: address {one.address} stands in {seen[key]} too; remove one of them")
