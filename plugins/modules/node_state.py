@@ -103,7 +103,8 @@ links: {description: facts by interface, returned: always, type: dict}
 own_addresses: {description: whether it is the node's own by address, returned: always, type: dict}
 sysctls: {description: value and settable by key, returned: always, type: dict}
 package_lists: {description: whether any package lists were ever fetched, returned: always, type: bool}
-cpus: {description: cores that a process on the node may use, returned: always, type: int}
+cpus: {description: processors of the node whatever this login may use, and of a container those that it was given,
+  returned: always, type: int}
 limits: {description: hard limits of a login session in bytes or counts (-1 is unlimited) and whether this node
   may raise them, returned: always, type: dict}
 kernel: {description: release of the running kernel, returned: always, type: str}
@@ -321,6 +322,24 @@ def is_own(address: str) -> bool:
     return True
 
 
+def read_cpus(in_container: bool) -> int:
+    """Processors of this node. Not those of this session, which systemd may hold to a few (CPUAffinity, AllowedCPUs).
+
+    Of a container, which shows its host's, those that it was given: asked for all, the kernel grants these.
+    """
+    every = os.sysconf("SC_NPROCESSORS_ONLN")
+    if not in_container:
+        return every
+    before = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
+        return len(os.sched_getaffinity(0))
+    except OSError:
+        return len(before)
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def user_exists(name: str) -> bool:
     """Whether the node knows a user."""
     try:
@@ -366,7 +385,7 @@ def main() -> None:
         own_addresses={address: is_own(address) for address in wanted["own_addresses"]},
         sysctls=read_sysctls(wanted["sysctls"]),
         limits=read_limits(),
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=read_cpus(in_container),
         package_lists=any(Path("/var/lib/apt/lists").glob("*_Packages*")),
         kernel=kernel,
         kernels=read_kernels(),

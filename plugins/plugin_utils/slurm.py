@@ -58,12 +58,22 @@ def slurm_topology(cpus: int, thread_siblings: str, package_siblings: str) -> di
     return {"sockets": 1, "cores": cpus, "threads": 1}
 
 
-def slurm_memory_mib(meminfo: str) -> int:
-    """Memory that jobs may have, in MiB, from the text of /proc/meminfo."""
+def slurm_memory_mib(meminfo: str, contents: Mapping[str, str] | None = None) -> int:
+    """Memory that jobs may have, in MiB, from the text of /proc/meminfo.
+
+    `contents`: cpulist and meminfo of NUMA nodes by their paths. Memory of a node without processors is not the jobs':
+    it is a GPU's (as on GH200) or slower.
+    """
     found = re.search(r"^MemTotal:\s+(\d+) kB", meminfo, re.MULTILINE)
     if not found:
         raise AnsibleFilterError("slurm_memory_mib: no MemTotal in /proc/meminfo")
-    usable = int(int(found[1]) / 1024 * MEMORY_SHARE)
+    beside = 0
+    for path, text in (contents or {}).items():
+        total = re.search(r"^Node \d+ MemTotal:\s+(\d+) kB", text, re.MULTILINE)
+        cpus = (contents or {}).get(re.sub(r"/meminfo$", "/cpulist", path))
+        if total and cpus is not None and not cpus.strip():
+            beside += int(total[1])
+    usable = int((int(found[1]) - beside) / 1024 * MEMORY_SHARE)
     return max(usable // MEMORY_STEP_MIB * MEMORY_STEP_MIB, MEMORY_STEP_MIB)
 
 

@@ -91,6 +91,16 @@ def test_other_processors_memory_or_topology_than_declared_are_a_finding(facts, 
     assert found.reason == words
 
 
+@pytest.mark.parametrize(("declared", "verdict"), [(480, "pass"), (576, "pass"), (500, "fail")])
+def test_memory_at_no_processor_may_be_declared_along_or_not(declared, verdict, monkeypatch):
+    """GH200: 480 GiB at the processor and 96 of the GPU, which the kernel has as a node of its own; or CXL."""
+    monkeypatch.setattr(f"{__name__}.ORDERED", ORDERED.model_copy(update={"memory_gib": declared}))
+    found = of_ordered(memory_gib=480.0, memory_beside_gib=96.0)
+    assert found.verdict == verdict, found.reason
+    parts = {c.key: c.found for c in found.compared}
+    assert parts["memory_gib"] == "480 and 96 at no processor"
+
+
 @pytest.mark.parametrize(
     ("facts", "words"),
     [

@@ -50,6 +50,12 @@ def test_a_server_as_provisioned_passes_and_says_how_it_is_set():
     assert "IOMMU identity" in found.reason
 
 
+def test_pages_cannot_move_where_one_node_alone_has_processors():
+    """GH200: eight more nodes are there for the memory of the GPU."""
+    grace = [{"number": 0, "socket": 0, "cpus": "0-71"}, *({"number": n, "cpus": ""} for n in range(1, 9))]
+    assert of_gpu2({**WELL, "numa_balancing": 1}, numa_nodes=grace).verdict == "pass"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -145,7 +145,10 @@ class NodeFacts(Ports, Components):
     cpu_model: str | None = None  # as the kernel names it
     cpu_sockets: Count | None = None
     cpu_cores: Count | None = None  # of all sockets, without hyper-threading
-    memory_gib: Positive | None = None  # of 2^30 bytes; what the kernel manages, and what the firmware keeps of it
+    memory_gib: Positive | None = (
+        None  # of 2^30 bytes, of NUMA nodes with processors, with what the kernel took at boot
+    )
+    memory_beside_gib: Positive | None = None  # of NUMA nodes without: a GPU's, on CXL, of high bandwidth; None: none
     gpu_count: Count
     gpu_model: str
     nic_model: str

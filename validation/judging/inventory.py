@@ -53,12 +53,17 @@ def _materials(node: Node, facts: NodeFacts, odd: Mapping[str, str]) -> list[Com
     there = sum(port.operstate != "absent" for port in facts.fabric_ports)
     found = {**{key: getattr(facts, key) for key in HARDWARE}, "fabric_port_count": there}
     parts = [_compared(key, value, found[key], odd) for key, value in declared.items() if key != "memory_gib"]
-    return [*parts, _memory(node.bom.memory_gib, facts.memory_gib)]
+    return [*parts, _memory(node.bom.memory_gib, facts)]
 
 
-def _memory(declared: float | None, found: float | None) -> Compared:
+def _memory(declared: float | None, facts: NodeFacts) -> Compared:
+    """Declared is the memory at the processors, or all of a node: some order memory on CXL or a GPU's along with it."""
+    found, beside = facts.memory_gib, facts.memory_beside_gib
     one, two = (None if value is None else f"{value:.4g}" for value in (declared, found))
-    equal = None if declared is None or found is None else abs(found - declared) <= MEMORY_TOLERANCE * declared
+    sizes = [] if found is None else [found, found + (beside or 0)]
+    equal = any(abs(size - declared) <= MEMORY_TOLERANCE * declared for size in sizes) if declared and sizes else None
+    if two and beside:
+        two = f"{two} and {beside:.4g} at no processor"
     return Compared(key="memory_gib", declared=one, found=two, equal=equal)
 
 

@@ -89,7 +89,8 @@ def _declared(found: Tuning, name: str) -> bool:
 def _own_kernel(found: Tuning, facts: NodeFacts, gpus: bool) -> list[str]:
     """Of the kernel that is the node's own, a virtual machine's too."""
     wrong = []
-    if gpus and found.numa_balancing and len(facts.numa_nodes) > 1 and not _declared(found, "kernel.numa_balancing"):
+    with_cpus = [node for node in facts.numa_nodes if node.cpus or node.socket is not None]  # others: a GPU's memory
+    if gpus and found.numa_balancing and len(with_cpus) > 1 and not _declared(found, "kernel.numa_balancing"):
         wrong.append(f"automatic NUMA balancing is on ({found.numa_balancing}): pages move below the GPUs' copies")
     if found.zone_reclaim and not _declared(found, "vm.zone_reclaim_mode"):
         wrong.append(f"vm.zone_reclaim_mode is {found.zone_reclaim}, and nobody provisioned it")

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import asked
+from validation.probes.affinity import take_all
 from validation.probes.supervise import supervise
 from validation.probes.tool import on_term_stop_the_tool
 
@@ -92,6 +93,8 @@ def main(argv: list[str]) -> int:
 
     def work() -> int:
         on_term_stop_the_tool()
+        if args.controlled:
+            take_all()
         doc = args.probe(args.asked)
         print(json.dumps(doc), flush=True)
         return 1 if doc["error"] else 0

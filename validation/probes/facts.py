@@ -200,6 +200,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
         "model": server_model(virt, container),
         "cpu_count": len(os.sched_getaffinity(0)),
         **processors.collect(),
+        "memory_beside_gib": processors.memory_beside_gib(),
         "gpu_count": len(gpus),
         "gpu_model": ", ".join(sorted(set(gpus))),
         "nic_model": ", ".join(sorted({nic_model(i) for i in interfaces} - {""})),

@@ -87,7 +87,9 @@ def local_cpus(address: str) -> set[int]:
     """
     try:
         folder = DEVICES / address
-        if (folder / "numa_node").read_text().strip() == "-1" and len(list(NODES.glob("node[0-9]*"))) > 1:
+        lists = [node / "cpulist" for node in NODES.glob("node[0-9]*")]
+        with_cpus = [path for path in lists if not path.exists() or path.read_text().strip()]  # others: a GPU's memory
+        if (folder / "numa_node").read_text().strip() == "-1" and len(with_cpus) > 1:
             return set()
         text = (folder / "local_cpulist").read_text()
         spans = [part.split("-") for part in text.strip().split(",") if part]

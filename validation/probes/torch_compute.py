@@ -29,7 +29,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # python -I leaves out where the probes are
 
-from validation.probes import deepbench, exact_products
+from validation.probes import deepbench, exact_products, processors
 from validation.probes.gpu_watch import Watch, address
 
 PR_SET_PDEATHSIG = 1
@@ -279,8 +279,7 @@ def _warm(device: Device) -> None:
 
 def processor() -> str:
     """What /proc calls the processors."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
+    return processors.model(Path("/proc/cpuinfo").read_text()) or "processor"
 
 
 def every(

@@ -21,6 +21,7 @@ _NAMES = {
     "cpu_cores": "Processor cores",
     "cpu_count": "Processors that programs may use",
     "memory_gib": "Memory, GiB",
+    "memory_beside_gib": "Memory at no processor, GiB",
     "gpu_count": "GPUs",
     "gpu_model": "GPU model",
     "nic_model": "Network adapter",
