@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -56,3 +57,30 @@ def engine_described(path: str) -> dict[str, Any]:
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError):
         return {}
     return data if isinstance(data, dict) else {}
+
+
+def driver_opens_devices(params: str, gid: str) -> bool:
+    """Whether the driver that is loaded makes device files for others than root and the group of this number.
+
+    params: /proc/driver/nvidia/params, "" where no driver is loaded.
+    """
+    told = dict(re.findall(r"^(\w+): (\d+)\s*$", params, re.MULTILINE))
+    return bool(params.strip()) and (told.get("DeviceFileMode"), told.get("DeviceFileGID")) != (str(0o660), str(gid))
+
+
+def driver_unused(modules: str) -> list[str]:
+    """NVIDIA's modules in the order in which they can be unloaded; none where something has one of them open.
+
+    modules: /proc/modules, whose third word counts who uses a module, and whose fourth names the modules among these.
+    """
+    lines = [line.split() for line in modules.splitlines() if re.match(r"nvidia(_\w+)?\s", line)]
+    users = {words[0]: [name for name in words[3].split(",") if name not in ("", "-")] for words in lines}
+    if any(int(words[2]) > len(users[words[0]]) or not set(users[words[0]]) <= set(users) for words in lines):
+        return []
+    order: list[str] = []
+    while len(order) < len(users):
+        free = sorted(name for name in users if name not in order and set(users[name]) <= set(order))
+        if not free:
+            return []
+        order += free
+    return order
