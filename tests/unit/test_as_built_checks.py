@@ -137,6 +137,7 @@ SPOILT: list[tuple[str, str, Spoil, str]] = [
     ("test_remoting.py::test_the_pool_answers", "client1", said("toolkit gpus", 75), "toolkit gpus"),
     ("test_pool.py::test_controller_and_accounting_run", "head", stopped("slurmdbd"), "slurmdbd does not run"),
     ("test_pool.py::test_every_gpu_server_serves", "head", said("sinfo", 0, "gpu1 down*\n"), "gpu1 is down"),
+    ("test_pool.py::test_every_gpu_server_serves", "head", said("sinfo", 0, "gpu1 inval\n"), "gpu1 is inval"),
     ("test_pool.py::test_every_gpu_server_serves", "head", said("sinfo", 0, ""), "gpu1 is not known"),
     ("test_pool.py::test_node_daemon_runs", "gpu1", stopped("slurmd"), "slurmd does not run"),
     ("test_pool.py::test_credentials_run_and_their_key_is_kept_from_users", "client1",

@@ -83,7 +83,11 @@ def gpus(inventory: Path | None, dates: bool, days: int, as_json: bool) -> None:
     if dates:
         _calendar(host, days, as_json)
         return
-    found = pool.gpus_of(host.slurm.nodes(), host.slurm.jobs(), pool.read_servers(host.pool_conf))
+    nodes = host.slurm.nodes()
+    found = pool.gpus_of(nodes, host.slurm.jobs(), pool.read_servers(host.pool_conf))
+    for node in nodes:
+        if node.problem:
+            click.echo(f"{node.name}: {node.problem}", err=True)
     if as_json:
         document = [asdict(gpu) | {"free_shards": gpu.free, "free": gpu.free / gpu.of} for gpu in found]
         click.echo(json.dumps({"gpus": document}, indent=2))

@@ -88,7 +88,7 @@ def devices_of(
         gpu = gpus.get(part.index)
         if gpu is None:
             raise LeaseError(f"Slurm gave GPU {part.index}, and the driver has only {len(gpus)} GPUs")
-        shards, usable_mib = part.shards or of, gpu.memory_mib - gpu.reserved_mib
+        shards, usable_mib = part.parts(of), gpu.memory_mib - gpu.reserved_mib
         if others is not None and (gpu.mig is not None or (conf.enforcement == "mig" and shards < of)):
             devices.append(mig.leased(gpu, shards, of, conf, lower_mib, taken))
             taken.add(devices[-1].uuid)
@@ -290,6 +290,10 @@ def start(host: Host, job: SlurmJob, conf: ServerConf) -> None:
     job_id = str(job.id)
     if job.problem:
         refuse(host, job_id, job.uid, conf, job.problem)
+    if any(part.of for part in job.held):
+        refuse(
+            host, job_id, job.uid, conf, "a lease takes its parts of GPUs as shards, and this job has some by CUDA MPS"
+        )
     held = [part for part in job.held if part.node == conf.node]
     asked_mib = job.memory_mib or 0
     begin(host, job_id, job.lease, job.uid, job.comment, held, conf, job.until, job.end, asked_mib, job.account)

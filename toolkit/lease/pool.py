@@ -81,24 +81,28 @@ def gpus_of(nodes: Iterable[PoolNode], jobs: Sequence[SlurmJob], servers: dict[s
     """Every GPU of the pool in the order of servers and indices."""
     uses: dict[tuple[str, int], list[Use]] = {}
     sizes = {node.name: shards_per_gpu(node) or 1 for node in nodes}
+    unclear: dict[str, str] = {}
     for job in jobs:
         if job.ended:
             continue
+        if job.problem and job.state != "PENDING":
+            unclear |= dict.fromkeys(job.nodes, f"what job {job.id} has here is not known: {job.problem}")
         for held in job.held:
-            shards = held.shards or sizes.get(held.node, 1)
+            shards = held.parts(sizes.get(held.node, 1))
             use = Use(job.user, shards, job.until, job.lease, is_lease(job))
             uses.setdefault((held.node, held.index), []).append(use)
     found = []
     for node in nodes:
         facts = {gpu["index"]: gpu for gpu in servers.get(node.name, {}).get("gpus", [])}
         state = "" if node.serves else f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
+        state = node.problem or state or unclear.get(node.name, "")
         for index in range(node.gpus):
             fact = facts.get(index, {})
             found.append(
                 PoolGpu(
                     node=node.name,
                     index=index,
-                    gpu_class=node.gpu_class,
+                    gpu_class=node.class_of(index),
                     model=str(fact.get("name", "?")),
                     memory_mib=int(fact.get("memory_mib", 0)),
                     emulated=bool(fact.get("emulated", False)),

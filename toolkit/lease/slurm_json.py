@@ -11,18 +11,21 @@ whole answer one LeaseError. What a user might is that job's alone: `SlurmJob.pr
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from toolkit.lease import Exit, LeaseError
-from toolkit.lease.slurm_text import Held, SlurmJob, Unclear, expand_hosts, parse_gres
+from toolkit.lease.slurm_lists import expand_hosts, tres
+from toolkit.lease.slurm_text import ENDED, Held, SlurmJob, Unclear, parse_gres
 
 #: Slurm's NO_VAL and INFINITE as unsigned 32-bit numbers: not set, and no limit. From slurm.h.
 _NO_NUMBER = (0xFFFFFFFE, 0xFFFFFFFF)
 #: Flags that are a job's state as users see it, whatever its base state is; the first that is there. From
 #: job_state_string() of slurm_protocol_defs.c.
 _FLAGS_FIRST = ("COMPLETING", "CONFIGURING", "STAGE_OUT", "RESIZING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT")
+_BASE = ("PENDING", "RUNNING", "SUSPENDED", *ENDED)
 _STATE = re.compile(r"[A-Z_]+")
 
 
@@ -70,8 +73,13 @@ def _number(job: Mapping[str, Any], key: str) -> int | None:
     if isinstance(value, dict):
         if not all(isinstance(value.get(flag), bool) for flag in ("set", "infinite")):
             raise _fault(f"{key} of a job is no number")
+        none = value["infinite"] or not value["set"]
+        if none and value.get("number") is None:
+            return None
         number = _plain(value.get("number"), key)
-        return None if value["infinite"] or not value["set"] else number
+        return None if none else number
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return None if value is None or value in _NO_NUMBER else _plain(value, key)
 
 
@@ -89,19 +97,30 @@ def _state(job: Mapping[str, Any]) -> str:
     words = value if isinstance(value, list) else [value]
     if not words or not all(isinstance(word, str) and _STATE.fullmatch(word) for word in words):
         raise _fault("job_state of a job is none")
-    return next((flag for flag in _FLAGS_FIRST if flag in words), str(words[0]))
+    base = next((word for word in words if word in _BASE), words[0])
+    return next((flag for flag in _FLAGS_FIRST if flag in words), str(base))
 
 
 def _held(job: Mapping[str, Any], nodes: tuple[str, ...]) -> tuple[Held, ...]:
     """GPUs of each node. Unclear where they cannot be told."""
     details = _value(job, "gres_detail")
-    if not isinstance(details, list) or not all(isinstance(detail, str) for detail in details):
+    if not isinstance(details, list) or not all(isinstance(detail, (str, type(None))) for detail in details):
         raise _fault("gres_detail of a job is no list of texts")
     if not any(details):
+        _refuse_silence(job, nodes)
         return ()
     if len(details) != len(nodes):
         raise Unclear(f"Slurm tells of GPUs on {len(details)} servers, and the job has {len(nodes)}")
-    return tuple(held for node, detail in zip(nodes, details) for held in parse_gres(node, detail))
+    return tuple(held for node, detail in zip(nodes, details) for held in parse_gres(node, detail or ""))
+
+
+def _refuse_silence(job: Mapping[str, Any], nodes: tuple[str, ...]) -> None:
+    """Unclear where Slurm counts GPUs of a job that is on nodes, and does not tell which: so where gres.conf names no
+    device files."""
+    counted = job.get("tres_alloc_str")
+    held = [f"{n} {name}s" for name in ("gpu", "shard", "mps") if (n := tres(str(counted or ""), f"gres/{name}"))]
+    if held and nodes and _state(job) not in ("PENDING", *ENDED):
+        raise Unclear(f"Slurm counts {', '.join(held)} for it on {', '.join(nodes)[:80]}, and does not say which")
 
 
 def _job(job: object) -> SlurmJob:
@@ -110,7 +129,7 @@ def _job(job: object) -> SlurmJob:
     uid, minutes, problem = _certain(job, "user_id"), _number(job, "time_limit"), ""
     try:
         nodes = expand_hosts(_text(job, "nodes"))
-    except ValueError:
+    except LeaseError:
         raise _fault("nodes of a job is no list of hosts") from None
     try:
         held = _held(job, nodes)

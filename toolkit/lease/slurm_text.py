@@ -11,11 +11,17 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from toolkit.lease import LeaseError
+from toolkit.lease.slurm_lists import (
+    Gres,
+    duration_s,
+    epoch,
+    expand_hosts,
+    gres_list,
+    index_list,
+    takes_work,
+    tres,
+)
 
-#: One resource of a job on a node: gpu:v100:2(IDX:0-1), shard:35(35/140,0/140), gpu:(null):1(IDX:0).
-_GRES = re.compile(r"([A-Za-z][\w/.-]*)(?::(\(null\)|[A-Za-z][\w.-]*))?:(\d+)[KMGTP]?(?:\(([^()]*)\))?")
-_PLAIN_GRES = re.compile(r"(gpu|shard)(?::([A-Za-z][\w.-]*))?:(\d+)")
-_RANGES = re.compile(r"\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*")
 #: States that a job does not leave again.
 ENDED = (
     "COMPLETED",
@@ -28,6 +34,24 @@ ENDED = (
     "DEADLINE",
     "OUT_OF_MEMORY",
 )
+
+
+__all__ = [
+    "ENDED",
+    "Complaint",
+    "Held",
+    "JobState",
+    "PoolNode",
+    "SlurmJob",
+    "Unclear",
+    "complaint_of",
+    "duration_s",
+    "epoch",
+    "expand_hosts",
+    "index_list",
+    "parse_gres",
+    "parse_nodes",
+]
 
 
 class Complaint(Enum):
@@ -70,11 +94,17 @@ def complaint_of(text: str) -> Complaint:
 
 @dataclass(frozen=True)
 class Held:
-    """What a job holds of one GPU: `shards` 0 means the whole GPU."""
+    """What a job holds of one GPU: `shards` 0 means the whole GPU. of: where the parts are others than the pool's, as
+    those of CUDA MPS (100 of each GPU by default), how many of them a GPU is."""
 
     node: str
     index: int
     shards: int
+    of: int = 0
+
+    def parts(self, per_gpu: int) -> int:
+        """In parts of which a GPU has so many, rounded up."""
+        return -(-self.shards * per_gpu // self.of) if self.of else self.shards or per_gpu
 
 
 @dataclass(frozen=True)
@@ -158,23 +188,23 @@ class PoolNode:
     #: What it has for the programs of jobs; 0 where Slurm does not say.
     cpus: int = 0
     memory_mib: int = 0
+    #: GPUs of each type in the order of Slurm's list, '' where they have none; `gpu_class` is the first type.
+    gpu_types: tuple[tuple[str, int], ...] = ()
+    #: Why it cannot be told what it has; "" where the other fields say it.
+    problem: str = ""
 
     @property
     def serves(self) -> bool:
         """Whether it takes work."""
-        flags = {word.strip("*~#!%$@^-").lower() for word in self.state.split("+")}
-        return not flags & {"down", "drain", "draining", "drained", "fail", "unknown", "not_responding", "maint"}
+        return takes_work(self.state)
 
-
-def index_list(text: str) -> list[int]:
-    """The numbers of '0-2,5'; none of 'N/A'."""
-    if not _RANGES.fullmatch(text):
-        return []
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+    def class_of(self, index: int) -> str:
+        """The type of one of its GPUs: Slurm numbers them type by type."""
+        for name, count in self.gpu_types:
+            if index < count:
+                return name or self.gpu_class
+            index -= count
+        return self.gpu_class
 
 
 class Unclear(LeaseError):
@@ -185,64 +215,34 @@ def parse_gres(node: str, text: str) -> list[Held]:
     """What a job holds on a node, from Slurm's detail of its resources there.
 
     Whole GPUs `gpu:v100:2(IDX:0-1)`; shards `shard:v100:35(IDX:0)` on one GPU, or, in later releases, by GPU:
-    `shard:v100:35(35/140,0/140)`. Unclear where shards lie on GPUs that cannot be told, or the text is another.
+    `shard:v100:35(35/140,0/140)`, as parts by CUDA MPS: `mps:50(50/100,0/100)`. Unclear where they lie on GPUs that
+    cannot be told, or the text is another.
     """
-    held: list[Held] = []
-    rest = text
-    while rest:
-        match = _GRES.match(rest)
-        if not match or rest[match.end() :][:1] not in ("", ","):
-            raise Unclear(f"Slurm's words for what a job has of {node} are unknown here: {text[:80]}")
-        rest = rest[match.end() + 1 :]
-        kind, _type, count, where = match.groups()
-        if kind in ("gpu", "shard") and int(count):
-            held += _held(node, kind, int(count), where or "")
-    return held
+    try:
+        resources = gres_list(text)
+    except ValueError:
+        raise Unclear(f"Slurm's words for what a job has of {node} are unknown here: {text[:80]}") from None
+    return [held for one in resources if one.name in ("gpu", "shard", "mps") for held in _held(node, one)]
 
 
-def _held(node: str, kind: str, count: int, where: str) -> list[Held]:
+def _held(node: str, one: Gres) -> list[Held]:
     """The GPUs of one resource: `where` is IDX:0-1, or 35/140,0/140."""
-    if where.startswith("IDX:"):
-        indices = index_list(where[4:])
-        if kind == "gpu" and len(indices) == count:
+    if one.where.startswith("IDX:"):
+        indices = index_list(one.where[4:])
+        if one.name == "gpu" and len(indices) == one.count:
             return [Held(node, i, 0) for i in indices]
-        if kind == "shard" and len(indices) == 1:
-            return [Held(node, indices[0], count)]
-    elif kind == "shard" and re.fullmatch(r"\d+/\d+(,\d+/\d+)*", where):
-        parts = [int(part.split("/")[0]) for part in where.split(",")]
-        if sum(parts) == count:
-            return [Held(node, i, part) for i, part in enumerate(parts) if part]
-    raise Unclear(f"{count} {kind}s of {node} are on several GPUs, or unknown ones ({where}); a part is on one GPU")
-
-
-def epoch(text: str) -> float | None:
-    """Seconds since the epoch as Slurm prints them with SLURM_TIME_FORMAT=%s; None of 'Unknown' and 'N/A'."""
-    return float(text) if re.fullmatch(r"\d+", text) else None
-
-
-def duration_s(text: str) -> int | None:
-    """Seconds of Slurm's D-HH:MM:SS, None where there is no limit."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+)(?::(\d+))?", text)
-    if not match:
-        return None
-    days, a, b, c = (int(g) if g else 0 for g in match.groups())
-    return days * 86400 + (a * 3600 + b * 60 + c if match[4] is not None else a * 60 + b)
-
-
-def expand_hosts(text: str) -> tuple[str, ...]:
-    """Node names of 'gpu[1-2,07],head'; () of '(null)'."""
-    if text in ("", "(null)"):
-        return ()
-    names: list[str] = []
-    for match in re.finditer(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", text):
-        stem, ranges, tail = match.groups()
-        if ranges is None:
-            names.append(stem)
-            continue
-        for part in ranges.split(","):
-            first, _, last = part.partition("-")
-            names += [f"{stem}{n:0{len(first)}d}{tail}" for n in range(int(first), int(last or first) + 1)]
-    return tuple(names)
+        if one.name == "shard" and len(indices) == 1 and one.count:
+            return [Held(node, indices[0], one.count)]
+        if not indices and not one.count:
+            return []
+    elif one.name != "gpu" and re.fullmatch(r"\d+/\d+(,\d+/\d+)*", one.where):
+        parts = [tuple(map(int, part.split("/"))) for part in one.where.split(",")]
+        if sum(mine for mine, _ in parts) == one.count and all(mine <= of for mine, of in parts):
+            scale = one.name == "mps"
+            return [Held(node, i, mine, of if scale else 0) for i, (mine, of) in enumerate(parts) if mine]
+    raise Unclear(
+        f"{one.count} {one.name}s of {node} are on several GPUs, or unknown ones ({one.where}); a part is on one GPU"
+    )
 
 
 def _line(block: str, key: str) -> str:
@@ -251,12 +251,16 @@ def _line(block: str, key: str) -> str:
     return values[0] if len(values) == 1 and values[0] != "(null)" else ""
 
 
-def _configured(block: str, resource: str) -> int:
-    """How much of it slurm.conf gives the node."""
-    counts = [
-        entry.partition("=")[2] for entry in _line(block, "CfgTRES").split(",") if entry.startswith(f"{resource}=")
-    ]
-    return int(counts[0]) if len(counts) == 1 and counts[0].isdigit() else 0
+def _gpus_of(text: str) -> tuple[dict[str, int], int]:
+    """GPUs by type, and shards, of a node's resources; ValueError with the resource that cannot be read."""
+    gpus: dict[str, int] = {}
+    shards = 0
+    for one in gres_list(text):
+        if one.name == "gpu":
+            gpus[one.type] = gpus.get(one.type, 0) + one.count
+        elif one.name == "shard":
+            shards += one.count
+    return gpus, shards
 
 
 def parse_nodes(text: str) -> list[PoolNode]:
@@ -266,25 +270,31 @@ def parse_nodes(text: str) -> list[PoolNode]:
         name = re.match(r"NodeName=(\S+)", block)
         if not name:
             continue
-        gres = _PLAIN_GRES.findall(re.sub(r"\([^)]*\)", "", _line(block, "Gres")))
+        gpus: dict[str, int] = {}
+        shards, problem = 0, ""
+        try:
+            gpus, shards = _gpus_of(_line(block, "Gres").strip())
+        except ValueError as fault:
+            problem = f"Slurm's words for what {name[1]} has are unknown here: {str(fault)[:80]}"
         state = re.search(r"^ +State=(\S+)", block, re.MULTILINE)
-        shards = sum(int(n) for kind, _t, n in gres if kind == "shard")
         cpus, memory = (
             re.search(rf"^ +(?:.* )?{key}=(\d+)\b", block, re.MULTILINE) for key in ("CPUTot", "RealMemory")
         )
-        configured = _configured(block, "gres/shard")
+        configured = tres(_line(block, "CfgTRES"), "gres/shard")
         nodes.append(
             PoolNode(
                 name=name[1],
                 state=state[1] if state else "UNKNOWN",
-                reason=re.sub(r" \[.*\]$", "", _line(block, "Reason")),
-                gpus=sum(int(n) for kind, _t, n in gres if kind == "gpu"),
-                gpu_class=next((t for kind, t, _n in gres if kind == "gpu" and t), ""),
+                reason=re.sub(r" \[[^\[\]]*@[^\[\]]*\]$", "", _line(block, "Reason")),
+                gpus=sum(gpus.values()) or (tres(_line(block, "CfgTRES"), "gres/gpu") if problem else 0),
+                gpu_class=next((kind for kind in gpus if kind), ""),
                 shards=shards or configured,
                 partitions=tuple(p for p in _line(block, "Partitions").strip().split(",") if p),
                 awaited=shards < configured or bool(state and state[1].startswith("UNKNOWN")),
                 cpus=int(cpus[1]) if cpus else 0,
                 memory_mib=int(memory[1]) if memory else 0,
+                gpu_types=tuple(gpus.items()),
+                problem=problem,
             )
         )
     return nodes

@@ -48,6 +48,10 @@ def test_credentials_run_and_their_key_is_kept_from_users(host: Host, site: Site
     assert (key.user, key.mode) == ("munge", 0o400), f"/etc/munge/munge.key is {key.user}'s, mode {key.mode:o}"
 
 
+_LOST = ("down", "unknown", "inval", "error", "fail", "future", "external")
+"""How sinfo's states begin of a node that the controller cannot use, for another reason than an operator's drain."""
+
+
 def test_every_gpu_server_serves(host: Host, site: Site) -> None:
     """As the controller sees them; one that an operator has drained is no fault."""
     _scheduled(site)
@@ -57,5 +61,5 @@ def test_every_gpu_server_serves(host: Host, site: Site) -> None:
     states = {line.split()[0]: line.split()[1] for line in lines if len(line.split()) == 2}
     wanted = {name.partition(".")[0] for name in site.hosts("gpu_servers")} - {site.head}
     lost = [f"{name} is {states.get(name, 'not known')}" for name in sorted(wanted)
-            if states.get(name, "*")[-1] == "*" or states[name].startswith(("down", "unknown"))]  # fmt: skip
+            if states.get(name, "*")[-1] == "*" or states[name].startswith(_LOST)]  # fmt: skip
     assert not lost, "; ".join(lost)

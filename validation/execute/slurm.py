@@ -43,7 +43,9 @@ _LOST = re.compile(
 _TASK = re.compile(rb"^srun: error: \S+: task \d+: .*\n", re.MULTILINE)
 _GIVEN = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
 _NOTICE = b"srun: cluster configuration lacks support for cpu binding\n"
-_DOWN = ("DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE")
+_DOWN = (
+    "DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE", "INVAL", "ERROR", "EXTERNAL",
+)  # fmt: skip
 _SHUT = ("DRAIN", "MAINT", "RESERVED")
 _ENDS = {
     "TIMEOUT": "reached its time limit of {limit}",
@@ -302,7 +304,7 @@ def _state(found: tuple[str, str]) -> str:
 def _unfit(name: str, states: dict[str, dict[str, tuple[str, str]]]) -> str | None:
     """Why Slurm gives no job a node; None where it does, at once or later."""
     found = next(each[name] for each in states.values() if name in each)
-    if any(word in found[0] for word in (*_DOWN, *_SHUT)) or found[0].endswith("*"):
+    if any(word in found[0] for word in (*_DOWN, *_SHUT)) or found[0].endswith(("*", "$")):  # silent, maintenance
         return f"Slurm has it {_state(found)}; scontrol update nodename={name} state=resume, when it is well"
     return None
 

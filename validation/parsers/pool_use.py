@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from validation.facts.pool_use import GONE, NOBODY
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, as_facts, count, real, short
 from validation.probes import ProbeDoc
-from validation.probes.pool_use import FIELDS, first_s
+from validation.probes.pool_use import FIELDS, counted, first_s
 
 _NO_TIME = ("Unknown", "None", "")
 """What sacct prints where there is no such time (yet)."""
@@ -28,10 +29,10 @@ def _time(text: str, what: str) -> int | None:
     return int(text)
 
 
-def _parts(tres: str, parts_per_gpu: int) -> int:
+def _parts(tres: str, per_gpu: Mapping[str, int]) -> int:
     """Parts of GPUs in a list like billing=5040,cpu=1,gres/gpu=2,gres/shard=35."""
-    found = {name: int(value) for name, value in re.findall(r"(?:^|,)gres/(gpu|shard)=([0-9]{1,9})(?=,|$)", tres)}
-    return found.get("gpu", 0) * parts_per_gpu + found.get("shard", 0)
+    whole = per_gpu[""]
+    return sum(counted(tres, f"gres/{name}") * whole // of for name, of in per_gpu.items() if name)
 
 
 def _first_host(hosts: str) -> str:
@@ -40,28 +41,30 @@ def _first_host(hosts: str) -> str:
     return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", name[0] if name else "")
 
 
-def _nodes(told: object) -> tuple[dict[str, tuple[str, int]], int]:
-    """Node -> class and GPUs; and how many parts make a GPU."""
+def _nodes(told: object) -> tuple[dict[str, tuple[str, int]], dict[str, int]]:
+    """Node -> class and GPUs; and how many of each resource make a GPU, "": of parts that fit all of these."""
     if not isinstance(told, list) or not told:
         raise ParseError("pool-use: Slurm knows no node with GPUs")
     found: dict[str, tuple[str, int]] = {}
-    parts: set[int] = set()
+    parts: dict[str, set[int]] = {"shard": set(), "mps": set()}
     for node in told:
         name, of, gpus, shards = (node[key] for key in ("name", "class", "gpus", "shards"))
         if not isinstance(name, str) or not isinstance(of, str) or not name or not of or name in found:
             raise ParseError("pool-use: a node without a name or class, or one that is there twice")
         count(gpus, f"pool-use: GPUs of {name}")
-        count(shards, f"pool-use: shards of {name}")
         found[name] = (of, gpus)
-        if gpus and shards:
-            if shards % gpus:
-                raise ParseError(f"pool-use: {shards} shards of {gpus} GPUs of {name}: not the same for each")
-            parts.add(shards // gpus)
-    if len(parts) > 1:
-        raise ParseError(
-            f"pool-use: a GPU has {' or '.join(map(str, sorted(parts)))} shards: not the same on all nodes"
-        )
-    return found, parts.pop() if parts else 1
+        for kind, many in (("shard", shards), ("mps", node.get("mps", 0))):
+            count(many, f"pool-use: {kind}s of {name}")
+            if gpus and many:
+                if many % gpus:
+                    raise ParseError(f"pool-use: {many} {kind}s of {gpus} GPUs of {name}: not the same for each")
+                parts[kind].add(many // gpus)
+    for kind, sizes in parts.items():
+        if len(sizes) > 1:
+            words = " or ".join(map(str, sorted(sizes)))
+            raise ParseError(f"pool-use: a GPU has {words} {kind}s: not the same on all nodes")
+    per_gpu = {"gpu": 1, **{kind: size for kind, sizes in parts.items() for size in sizes}}
+    return found, per_gpu | {"": math.lcm(*per_gpu.values())}
 
 
 def _classes(nodes: Mapping[str, tuple[str, int]], used: object, names: Sequence[str]) -> tuple[PoolClass, ...]:
@@ -105,7 +108,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
     """
     facts = doc["facts"]
     from_s, until_s = (int(count(facts[key], f"pool-use: {key}")) for key in ("from_s", "until_s"))
-    nodes, parts_per_gpu = _nodes(facts["nodes"])
+    nodes, per_gpu = _nodes(facts["nodes"])
     rows = doc["stdout"].splitlines()
     # sacct's output has no end of its own: with a row fewer it would be another pool's
     if count(facts["lines"], "pool-use: lines") != doc["stdout"].count("\n") or doc["stdout"][-1:] not in ("", "\n"):
@@ -123,9 +126,9 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
             raise ParseError(f"pool-use: a row of sacct is not {len(FIELDS)} fields: {short(row, 80)!r}")
         job = fields["JobIDRaw"]
         arrived, started, ended = (_time(fields[key], f"{key} of {job}") for key in ("Eligible", "Start", "End"))
-        parts = _parts(fields["AllocTRES"], parts_per_gpu)
+        parts = _parts(fields["AllocTRES"], per_gpu)
         if not parts or started is None:
-            if _parts(fields["ReqTRES"], parts_per_gpu):
+            if _parts(fields["ReqTRES"], per_gpu):
                 waiting += fields["State"] == "PENDING"
                 never += fields["State"] != "PENDING"
             continue
@@ -154,7 +157,7 @@ def pool_use(doc: ProbeDoc, _params: Mapping[str, Scalar]) -> Parsed:
             "type": "pool-use",
             "from_s": from_s,
             "until_s": until_s,
-            "parts_per_gpu": parts_per_gpu,
+            "parts_per_gpu": per_gpu[""],
             "emulated": facts["emulated"],
             "unwatched": facts["unwatched"],
             "classes": [json.loads(c.model_dump_json()) for c in _classes(nodes, facts["used"], names)],

@@ -2,7 +2,8 @@
 
 `stdout`: rows as sacct printed them, fields FIELDS, times in seconds since 1970; no field holds a user's own words,
 and no user is named. `facts`: lines (how many), until_s (now, seconds since 1970), from_s (so far back as was asked,
-or when the first job came), nodes (name, class, gpus, shards; as Slurm has them now), used (node -> busy_s and seen_s,
+or when the first job came), nodes (name, class, gpus, shards,
+mps; as Slurm has them now), used (node -> busy_s and seen_s,
 GPU-seconds in which a kernel ran, and for which there is a reading), unwatched (why there is nothing of it, ""),
 history (HISTORY_DAYS of utilisation before and since somebody first had a GPU of the pool, by the monitoring's own
 series; None where it says nothing), unread (why there is nothing of that), emulated (None: nobody says).
@@ -58,17 +59,50 @@ def first_s(rows: Sequence[str]) -> int | None:
     return min((int(time) for time in times if time.isdigit()), default=None)
 
 
+def _number(text: str) -> int:
+    """A count of Slurm's, which may be in units of 1024: 4, 1K. ValueError for anything else."""
+    found = re.fullmatch(r"(\d+)([KMGTP]?)", text.upper())
+    if found is None:
+        raise ValueError(text)
+    return int(found[1]) * int(1024 ** (" KMGTP".index(found[2]) if found[2] else 0))
+
+
+def resources(text: str) -> list[tuple[str, str, int]]:
+    """(name, type, count) of each resource in a list like gpu:2080ti:8(S:0-1),shard:35,vgpu:4. ValueError where it is
+    no such list; without a count there is one."""
+    found = []
+    for token in re.sub(r"\(null\)|\([^()]*\)", "", text).split(","):
+        name, *rest = [part for part in token.split(":") if part != "no_consume"]
+        if len(rest) > 2 or "(" in token or ")" in token:
+            raise ValueError(token)
+        count = _number(rest.pop()) if rest and rest[-1][:1].isdigit() else 1
+        rest = [part for part in rest if part or len(rest) > 1]
+        if len(rest) > 1:
+            raise ValueError(token)
+        found.append((name, rest[0] if rest else "", count))
+    return [] if text in ("", "(null)", "N/A") else found
+
+
+def counted(tres: str, name: str) -> int:
+    """How much of it a list like cpu=1,gres/gpu=2,gres/gpu:v100=2 has; those with a class are in the first."""
+    found = {key: int(value) for key, value in re.findall(rf"(?:^|,){name}((?::[^=,]*)?)=([0-9]{{1,9}})(?=,|$)", tres)}
+    return found.get("", sum(found.values()))
+
+
 def nodes(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """GPU servers in what `scontrol -o show node` printed; those without GPUs are none."""
+    """GPU servers in what `scontrol -o show node` printed; those without GPUs are none. Where its words for what a node
+    has cannot be read, Slurm's own count of GPUs (CfgTRES) stands."""
     found = []
     for line in lines:
-        fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        gpus, shards = (
-            re.search(rf"(?:^|,){n}:(?:([^:,()]+):)?(\d+)", fields.get("Gres", "")) for n in ("gpu", "shard")
-        )
+        fields = dict(reversed(re.findall(r"(\w+)=(\S*)", line)))  # what an administrator wrote comes last
+        try:
+            has = resources(fields.get("Gres", ""))
+        except ValueError:
+            has = [(name, "", counted(fields.get("CfgTRES", ""), f"gres/{name}")) for name in ("gpu", "shard", "mps")]
+        gpus, shards, mps = (sum(n for name, _, n in has if name == wanted) for wanted in ("gpu", "shard", "mps"))
         if gpus and "NodeName" in fields:
-            parts = int(shards[2]) if shards else 0
-            found.append({"name": fields["NodeName"], "class": gpus[1] or "gpu", "gpus": int(gpus[2]), "shards": parts})
+            kind = next((kind for name, kind, _ in has if name == "gpu" and kind), "gpu")
+            found.append({"name": fields["NodeName"], "class": kind, "gpus": gpus, "shards": shards, "mps": mps})
     return found
 
 

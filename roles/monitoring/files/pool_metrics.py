@@ -22,8 +22,11 @@ HELP = {
     "elastic_ai_pool_leases": "Leases by class of users and state.",
     "elastic_ai_pool_longest_wait_seconds": "How long the oldest waiting lease has waited.",
 }
-#: States of a node in which it takes no work. Source: man page of sinfo, node state codes.
-OUT_OF_SERVICE = ("DOWN", "DRAIN", "FAIL", "UNKNOWN", "NOT_RESPONDING", "MAINT", "REBOOT", "POWERED_DOWN", "INVAL")
+#: States of a node, and flags of it, in which it takes work; in all others it takes none. Source: slurm_protocol_defs.c
+#: and man page of sinfo, node state codes.
+IN_SERVICE = ("IDLE", "MIXED", "ALLOCATED", "COMPLETING", "PLANNED", "RESERVED")
+HARMLESS = (*IN_SERVICE, "CLOUD", "DYNAMIC_NORM", "REBOOT_REQUESTED", "UNDRAIN", "")
+MARKS = {"@": "REBOOT_REQUESTED", "-": "PLANNED"}  # behind a state; each of the others keeps work away
 #: Columns and their widths. The one that a user may write is the last, so that a line end in it hides nothing.
 JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, "Account": 40}
 
@@ -34,40 +37,93 @@ def ask(*command):
     return done.stdout.splitlines()
 
 
-def gpus_of(tres, shards_per_gpu):
-    """GPUs in a list like cpu=1,gres/gpu=2,gres/gpu:v100=2,gres/shard=35; those with a class are in the first."""
-    counts = {"gpu": 0, "shard": 0}
-    for name, value in re.findall(r"gres/(gpu|shard)=(\d+)", tres):
-        counts[name] = int(value)
-    return counts["gpu"] + (counts["shard"] / shards_per_gpu if shards_per_gpu else 0)
+def number(text):
+    """A count of Slurm's, which may be in units of 1024: 4, 1K. ValueError for anything else."""
+    found = re.fullmatch(r"(\d+)([KMGTP]?)", text.upper())
+    if not found:
+        raise ValueError(text)
+    return int(found[1]) * 1024 ** (" KMGTP".index(found[2]) if found[2] else 0)
 
 
-def shards_of(lines):
+def resources(text):
+    """(name, type, count) of each resource in a list like gpu:2080ti:8(S:0-1),shard:35,vgpu:4. ValueError where it is
+    no such list; without a count there is one."""
+    found = []
+    for token in re.sub(r"\(null\)|\([^()]*\)", "", text).split(","):
+        name, *rest = [part for part in token.split(":") if part != "no_consume"]
+        if len(rest) > 2 or "(" in token or ")" in token:
+            raise ValueError(token)
+        count = number(rest.pop()) if rest and rest[-1][:1].isdigit() else 1
+        rest = [part for part in rest if part or len(rest) > 1]
+        if len(rest) > 1:
+            raise ValueError(token)
+        found.append((name, rest[0] if rest else "", count))
+    return [] if text in ("", "(null)", "N/A") else found
+
+
+def counted(tres, name):
+    """How much of it a list like cpu=1,gres/gpu=2,gres/gpu:v100=2 has; those with a class are in the first."""
+    found = {key: int(value) for key, value in re.findall(rf"(?:^|,){name}((?::[^=,]*)?)=(\d+)(?=,|$)", tres)}
+    return found.get("", sum(found.values()))
+
+
+def gpus_of(tres, shards_per_gpu, mps_per_gpu=100):
+    """GPUs in a list like cpu=1,gres/gpu=2,gres/gpu:v100=2,gres/shard=35; 100 parts of CUDA MPS are Slurm's default."""
+    parts = {"gpu": 1, "shard": shards_per_gpu, "mps": mps_per_gpu}
+    return sum(counted(tres, f"gres/{name}") / of for name, of in parts.items() if of)
+
+
+def fields_of(line):
+    """Of a node: what an administrator wrote of it comes after what Slurm says."""
+    return dict(reversed(re.findall(r"(\w+)=(\S*)", line)))
+
+
+def has(fields):
+    """(count of each resource, class of its GPUs); by Slurm's own count where its words cannot be read."""
+    try:
+        found = resources(fields.get("Gres", ""))
+    except ValueError:
+        found = [(name, "", counted(fields.get("CfgTRES", ""), f"gres/{name}")) for name in ("gpu", "shard", "mps")]
+    counts = {}
+    for name, _, count in found:
+        counts[name] = counts.get(name, 0) + count
+    return counts, next((kind for name, kind, _ in found if name == "gpu" and kind), "gpu")
+
+
+def shards_of(lines, name="shard"):
     """Parts that a GPU is counted in, from `scontrol -o show node`: the same on all nodes, 0 where there are none."""
     for line in lines:
-        gpus, shards = (re.search(rf"[=,]{name}:(?:[^:,()]+:)?(\d+)", line) for name in ("gpu", "shard"))
-        if gpus and shards:
-            return int(shards[1]) // int(gpus[1])
+        counts, _ = has(fields_of(line))
+        if counts.get("gpu") and counts.get(name):
+            return counts[name] // counts["gpu"]
     return 0
 
 
-def nodes(lines, shards_per_gpu):
+def serves(state):
+    """Whether a node takes work: of a state like MIXED+CLOUD, or idle*."""
+    base, *flags = state.upper().split("+")
+    word = base.rstrip("*~#!%$@^-")
+    flags += [MARKS.get(mark, mark) for mark in base[len(word) :]]
+    return word in IN_SERVICE and set(flags) <= set(HARMLESS)
+
+
+def nodes(lines, shards_per_gpu, mps_per_gpu=100):
     """Samples of `scontrol -o show node`."""
     samples = []
     for line in lines:
-        fields = dict(re.findall(r"(\w+)=(\S*)", line))
-        kind = re.search(r"gpu:(?:([^:,()]+):)?(\d+)", fields.get("Gres", ""))
-        if not kind:
+        fields = fields_of(line)
+        counts, kind = has(fields)
+        if not counts.get("gpu") or "NodeName" not in fields:
             continue
-        labels = {"node": fields["NodeName"], "class": kind[1] or "gpu"}
-        serves = not any(state in fields.get("State", "UNKNOWN") for state in OUT_OF_SERVICE)
-        samples.append(("elastic_ai_pool_node_up", labels, int(serves)))
-        samples.append(("elastic_ai_pool_gpus", labels, int(kind[2])))
-        samples.append(("elastic_ai_pool_leased_gpus", labels, gpus_of(fields.get("AllocTRES", ""), shards_per_gpu)))
+        labels = {"node": fields["NodeName"], "class": kind}
+        leased = gpus_of(fields.get("AllocTRES", ""), shards_per_gpu, mps_per_gpu)
+        samples.append(("elastic_ai_pool_node_up", labels, int(serves(fields.get("State", "UNKNOWN")))))
+        samples.append(("elastic_ai_pool_gpus", labels, counts["gpu"]))
+        samples.append(("elastic_ai_pool_leased_gpus", labels, leased))
     return samples
 
 
-def jobs(lines, shards_per_gpu, now):
+def jobs(lines, shards_per_gpu, now, mps_per_gpu=100):
     """Samples of squeue: who has GPUs, and who waits for them. Jobs without a GPU are none of the pool's."""
     had, counted, longest = {}, {}, 0.0
     for line in lines:
@@ -76,7 +132,7 @@ def jobs(lines, shards_per_gpu, now):
             fields[name] = line[at : at + width].strip()
             at += width
         state = {"RUNNING": "running", "COMPLETING": "running", "PENDING": "pending"}.get(fields["State"])
-        gpus = gpus_of(fields["tres-alloc"], shards_per_gpu)
+        gpus = gpus_of(fields["tres-alloc"], shards_per_gpu, mps_per_gpu)
         if state is None or not gpus:
             continue
         user = (fields["Account"], fields["UserName"], state)
@@ -101,8 +157,9 @@ def reading():
     try:
         lines = ask("scontrol", "-o", "show", "node")
         shards_per_gpu = shards_of(lines)
-        found = nodes(lines, shards_per_gpu)
-        found += jobs(ask("squeue", "--all", "--noheader", "-O", wanted), shards_per_gpu, datetime.now())
+        mps_per_gpu = shards_of(lines, "mps")
+        found = nodes(lines, shards_per_gpu, mps_per_gpu)
+        found += jobs(ask("squeue", "--all", "--noheader", "-O", wanted), shards_per_gpu, datetime.now(), mps_per_gpu)
     except subprocess.CalledProcessError as fault:
         said = " ".join((fault.stderr or "").split()) or f"exit {fault.returncode}"
         return [("elastic_ai_pool_up", {}, 0)], f"{fault.cmd[0]}: {said}"
