@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 #: Lines of `nvidia-smi -q` below a GPU: the way to the value, what it may say, what else it means. NVIDIA, GPU memory
-#: error management (row remapping) and Dynamic Page Retirement; the last line is of drivers from 565 on.
+#: error management (row remapping) and Dynamic Page Retirement; "GPU Recovery Action" is of drivers from 565 on, the
+#: repairs of ECC Errors from 580 on, the health of the fabric from 555 on.
 _REPAIRS = (
     (("Remapped Rows", "Pending"), "No", "a row remapping waits for a reset of the GPU"),
     (("Remapped Rows", "Remapping Failure Occurred"), "No", "a row could not be remapped: replace the GPU"),
@@ -22,9 +23,16 @@ _REPAIRS = (
         "No",
         "too many errors of SRAM: replace the GPU",
     ),
+    (("ECC Errors", "Channel Repair Pending"), "No", "a memory channel's repair waits for a reset of the GPU"),
+    (("ECC Errors", "TPC Repair Pending"), "No", "a TPC's repair waits for a reset of the GPU"),
+    (("ECC Errors", "Unrepairable Memory"), "No", "memory that cannot be repaired: replace the GPU"),
     (("GPU Recovery Action",), "None", "the driver asks for a recovery action"),
+    (("Fabric", "Health", "Summary"), "Healthy", "its NVLink fabric is not healthy"),
+    (("Fabric", "Health", "Bandwidth"), "Full", "its NVLink fabric has less than its bandwidth"),
+    (("Fabric", "Health", "Route Unhealthy"), "False", "a route of its NVLink fabric is not healthy"),
+    (("Fabric", "Health", "Incorrect Configuration"), "None", "its NVLink fabric is configured in a wrong way"),
 )
-_UNTOLD = {"N/A", "Not Supported", "[N/A]"}
+_UNTOLD = {"N/A", "Not Supported", "[N/A]", "[Not Supported]", "Not Applicable"}
 DIAGNOSTICS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # of DCGM 4, of DCGM 3
 
 
@@ -64,7 +72,7 @@ def driver_gate_faults(
         there = dict(_lines(rest))
         unlinked.append(there.get(("MIG Mode", "Current")) == "Enabled")  # Fabric Manager turns its links off then
         for path, value in there.items():
-            if _uncorrectable(path) and value.isdigit() and int(value):
+            if _uncorrectable(path) and value not in {"0", *_UNTOLD}:
                 faults.append(f"GPU {name}: {value} uncorrectable memory errors ({' '.join(path[2:])})")
         for path, good, words in _REPAIRS:
             value = there.get(path, good)
@@ -88,6 +96,9 @@ def _links_down(said: Mapping[str, Any], switched: bool, unlinked: list[bool]) -
         if number < len(unlinked) and unlinked[number]:
             continue
         states = dict(re.findall(r"^\s+Link (\d+): (.+?)\s*$", block, re.MULTILINE))
+        if switched and not states:  # "Unable to retrieve NVLink information as all links are inActive"
+            words = " ".join(block.partition("\n")[2].split()) or "nothing is said of them"
+            faults.append(f"GPU {number}: no NVLink is up ({words[:200]})")
         down = [link for link, state in states.items() if "inactive" in state.lower()]
         if down and (switched or len(down) < len(states)):
             faults.append(f"GPU {number}: {len(down)} of {len(states)} NVLinks are down ({', '.join(down)})")

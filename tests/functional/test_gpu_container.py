@@ -21,6 +21,7 @@ from tests.support.site import BOM, criterion, hardware, plan_of, results_of, ve
 from validation.facts import GpuContainerFacts
 from validation.judging.gpu_container import ABSENT
 from validation.model import Judgement, Measurement, Result
+from validation.probes import smi
 
 ROOT = Path(__file__).parents[2]
 DOCKER = """#!/bin/sh
@@ -80,6 +81,22 @@ def printed(node: Path, *planted: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(process.stdout.read() if process.stdout else "")["facts"]
     GpuContainerFacts.model_validate(found)
     return found
+
+
+MIG = """GPU 0: NVIDIA A30 (UUID: GPU-00000000-0000-0000-0000-000000000001)
+  MIG 2g.12gb     Device  0: (UUID: MIG-00000000-0000-0000-0000-000000000011)
+  MIG 1g.6gb      Device  1: (UUID: MIG-00000000-0000-0000-0000-000000000012)
+GPU 1: NVIDIA A30 (UUID: GPU-00000000-0000-0000-0000-000000000002)
+"""
+
+
+def test_instances_of_gpus_and_remarks_are_no_gpus(node: Path) -> None:
+    (node / "gpus").write_text(MIG + "WARNING: infoROM is corrupted at gpu 0000:3B:00.0\n")
+    found = printed(node)
+    assert (found["host"], found["before"]["gpus"], found["after"]["gpus"]) == (2, 2, 2)
+    said = "NVIDIA A30\nNVIDIA A30\n\nWARNING: infoROM is corrupted at gpu 0000:3B:00.0\n"
+    assert smi.names(said) == ["NVIDIA A30", "NVIDIA A30"]
+    assert smi.names("No devices were found\n") == []
 
 
 def judged(found: dict[str, Any]) -> Judgement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -109,6 +110,84 @@ def test_a_gpu_that_is_not_well_is_named(block: str, old: str, new: str, words: 
     found = faults(smi(AMPERE, block.replace(old, new, 1)))
     assert len(found) == 1
     assert found[0].startswith(f"GPU 00000000:14:00.0: {words}"), found
+
+
+BLACKWELL = """    GPU Recovery Action                   : None
+    ECC Errors
+        Volatile
+            SRAM Correctable              : 0
+            SRAM Uncorrectable Parity     : 0
+            DRAM Uncorrectable            : 0
+        Aggregate
+            DRAM Uncorrectable            : 0
+            SRAM Threshold Exceeded       : No
+        Aggregate Uncorrectable SRAM Sources
+            SRAM L2                       : 0
+        Channel Repair Pending            : No
+        TPC Repair Pending                : No
+        Unrepairable Memory               : No
+    Retired Pages
+        Pending Page Blacklist            : N/A
+    Remapped Rows
+        Pending                           : No
+        Remapping Failure Occurred        : No
+    Fabric
+        State                             : Completed
+        Status                            : Success
+        Health
+            Summary                       : Healthy
+            Bandwidth                     : Full
+            Route Recovery in progress    : False
+            Route Unhealthy               : False
+            Access Timeout Recovery       : False
+            Incorrect Configuration       : None
+"""
+"""Of drivers from 580 on."""
+
+
+@pytest.mark.parametrize(
+    ("line", "value", "words"),
+    [
+        ("Channel Repair Pending", "Yes", "a memory channel's repair waits for a reset of the GPU"),
+        ("TPC Repair Pending", "Yes", "a TPC's repair waits for a reset of the GPU"),
+        ("Unrepairable Memory", "Yes", "memory that cannot be repaired: replace the GPU"),
+        ("Unrepairable Memory", "[Unknown Error]", "memory that cannot be repaired: replace the GPU"),
+        ("DRAM Uncorrectable", "[Unknown Error]", "[Unknown Error] uncorrectable memory errors"),
+        ("Summary", "Unhealthy", "its NVLink fabric is not healthy"),
+        ("Summary", "Limited Capacity", "its NVLink fabric is not healthy"),
+        ("Bandwidth", "Degraded", "its NVLink fabric has less than its bandwidth"),
+        ("Route Unhealthy", "True", "a route of its NVLink fabric is not healthy"),
+        ("Incorrect Configuration", "Incorrect SysGUID", "its NVLink fabric is configured in a wrong way"),
+        ("GPU Recovery Action", "Drain and Reset", "the driver asks for a recovery action"),
+    ],
+)
+def test_what_newer_drivers_say_of_a_gpu_is_named(line: str, value: str, words: str) -> None:
+    assert faults(smi(BLACKWELL)) == []
+    found = faults(smi(BLACKWELL, re.sub(rf"({line} +: )\S+", rf"\g<1>{value}", BLACKWELL, count=1)))
+    assert len(found) == 1, found
+    assert found[0].startswith(f"GPU 00000000:14:00.0: {words}"), found
+
+
+@pytest.mark.parametrize("untold", ["N/A", "[N/A]", "Not Supported", "[Not Supported]"])
+def test_what_a_gpu_does_not_say_is_no_fault_and_hides_none(untold: str) -> None:
+    silent = re.sub(r": (?:\S+)$", f": {untold}", BLACKWELL, flags=re.MULTILINE)
+    assert faults(smi(silent, BLACKWELL)) == []
+    lines = BLACKWELL.splitlines(keepends=True)
+    well, ill = "Unrepairable Memory               : No", "Unrepairable Memory               : Yes"
+    for number, gone in enumerate(lines):  # each line that is not there leaves what the others say
+        told = faults(smi("".join(lines[:number] + lines[number + 1 :]).replace(well, ill)))
+        assert len(told) == (0 if "Unrepairable" in gone or gone.startswith("    ECC") else 1)
+
+
+def test_links_of_which_nothing_is_said_behind_switches_are_down() -> None:
+    said = {
+        "rc": 0,
+        "stdout": "GPU 0: NVIDIA H100 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\nGPU 1: NVIDIA H100 (UUID: GPU-1)\n"
+        "NVML: Unable to retrieve NVLink information as all links are inActive\n",
+    }
+    [found] = faults(smi(AMPERE, AMPERE), said)
+    assert found.startswith("GPU 1: no NVLink is up (NVML: Unable to retrieve"), found
+    assert faults(smi(AMPERE, AMPERE), said, plan=ALONE) == []
 
 
 def test_nvlinks_that_are_down_are_named() -> None:

@@ -27,6 +27,7 @@ from validation.probes import (
     pcie,
     processors,
     rdma_ports_sysfs,
+    smi,
     tuning,
     virtualisation,
 )
@@ -184,7 +185,7 @@ def with_firmware(card: dict[str, Any]) -> dict[str, Any]:
 
 def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
-    gpus = _say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+    gpus = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
     versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
     training = json.loads(versions) if versions.startswith("{") else {}
     offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))

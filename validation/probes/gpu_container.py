@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc
+from validation.probes.smi import listed
 from validation.probes.tool import Ran, document, run_tool
 
 TRAINING = "elastic-ai-training"  # the training container, whose image is on the node
@@ -50,7 +51,7 @@ def specified(folders: tuple[str, ...]) -> bool:
 def look(name: str) -> dict[str, Any]:
     """GPUs that a program in the container sees, and what it says where it sees none."""
     ran = run_tool(["docker", "exec", name, "nvidia-smi", "-L"], timeout_s=TOOL_TIMEOUT_S)
-    gpus = sum(line.startswith("GPU ") for line in ran.stdout.splitlines()) if ran.returncode == 0 else 0
+    gpus = len(listed(ran.stdout)) if ran.returncode == 0 else 0
     return {
         "gpus": gpus,
         "said": "" if gpus else (ran.stderr or ran.stdout).strip()[-200:] or f"status {ran.returncode}",
@@ -78,7 +79,7 @@ def collect(args: Asked) -> dict[str, Any]:
         "docker": _say("docker", "version", "--format", "{{.Server.Version}}"),
         "toolkit": toolkit[0] if toolkit else "",
         "cgroups": _say("docker", "info", "--format", "{{.CgroupDriver}} v{{.CgroupVersion}}"),
-        "host": len(_say("nvidia-smi", "-L").splitlines()),
+        "host": len(listed(_say("nvidia-smi", "-L"))),
         "image": _say("docker", "inspect", "--format", "{{.Image}}", args.container),
         "unmade": "",
         "before": None,

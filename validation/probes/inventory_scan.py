@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from validation.probes import facts, pcie, processors
+from validation.probes import facts, pcie, processors, smi
 from validation.probes.rdma_ports_sysfs import SYSFS, read
 from validation.probes.tool import run_tool
 
@@ -158,7 +158,7 @@ def collect() -> dict[str, Any]:
     """Everything, as toolkit.scan.answer.Answer."""
     virt = run_tool(["systemd-detect-virt"], timeout_s=TIMEOUT_S).stdout.strip()
     container = run_tool(["systemd-detect-virt", "--quiet", "--container"], timeout_s=TIMEOUT_S).returncode == 0
-    names = _say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+    names = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
     return {
         "type": TYPE,
         "hostname": platform.node(),
