@@ -25,6 +25,7 @@ from toolkit.engine import near
 from toolkit.errors import BuildError
 from validation.model import Found, Node, Port, SshTarget, Topology
 from validation.probes import gpulibs, pcie
+from validation.probes.rdma_ports_sysfs import represented
 
 SYSFS, PROC, DEV = Path("/sys"), Path("/proc"), Path("/dev")
 ROOT = Path(__file__).resolve().parents[1]
@@ -139,7 +140,8 @@ def ports(sysfs: Path = SYSFS) -> tuple[Port, ...]:
             up = (path / "operstate").read_text().strip() == "up"
         except OSError:
             continue
-        if up and pcie.function_of(path.name, sysfs) is not None and (address := _address(path.name)) is not None:
+        card = pcie.function_of(path.name, sysfs) is not None and not represented(path.name, sysfs)
+        if up and card and (address := _address(path.name)) is not None:
             found.append(Port(interface=path.name, address=str(address.ip), prefix=address.network.prefixlen))
     return tuple(found)
 

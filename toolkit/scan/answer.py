@@ -52,7 +52,10 @@ class Gpu(CardPlace):
 
 
 class ScannedPort(Model):
-    """A network interface of a node. `card` None: no PCI device. Speeds in Mbit/s, None where nobody says."""
+    """A network interface of a node. `card` None: no PCI device. Speeds in Mbit/s, None where nobody says.
+
+    `no_cable`: why there is none in an interface with a card.
+    """
 
     interface: Interface
     mac: Words
@@ -64,6 +67,7 @@ class ScannedPort(Model):
     card: CardPlace | None
     nic_model: Words
     virtual_function: bool
+    no_cable: Words = ""
     master: Words
     rdma: RdmaDevice | None
     addresses: tuple[Address, ...]

@@ -44,6 +44,8 @@ def _unfit(port: ScannedPort, answer: Answer, came_in_by: str | None) -> str:
         return "no PCI card: of the BMC, USB or made by software"
     if port.virtual_function:
         return "a virtual function"
+    if port.no_cable:
+        return port.no_cable
     if port.master:
         return f"part of {port.master}"
     if port.rate_gbps is not None and port.rate_gbps < LEAST_GBPS:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import facts, pcie, processors, smi
-from validation.probes.rdma_ports_sysfs import SYSFS, read
+from validation.probes.rdma_ports_sysfs import SYSFS, read, represented
 from validation.probes.tool import run_tool
 
 TYPE = "inventory-scan"
@@ -98,6 +98,25 @@ def _place(card: dict[str, Any]) -> dict[str, Any]:
     return {"address": card["address"], "numa": card["numa"], "root_port": pcie.root_port(card)}
 
 
+def no_cable(name: str, sysfs: Path = SYSFS) -> str:
+    """Why no cable is in an interface that has a PCI function; "" where one may be.
+
+    In the mode switchdev an adapter has an interface for each function behind its own switch, on the port's PCI
+    function. Drivers from before these said their names (phys_port_name) have one of another name for them.
+    """
+    net = sysfs / "class" / "net" / name
+    if shown := represented(name, sysfs):
+        return f"represents {shown} in the adapter's switch"
+    if re.search(r"\.sf\.\d+$", (net / "device").resolve().name):  # auxiliary bus: mlx5_core.sf.4
+        return "a scalable function"
+    if read(net / "parent"):  # of IPoIB
+        return f"a child of {read(net / 'parent')}"
+    if read(net / "phys_switch_id") and not read(net / "phys_port_name"):
+        driver = re.search(r"^driver: (\S*rep)$", _say("ethtool", "-i", name), re.MULTILINE)
+        return f"a representor (driver {driver[1]})" if driver else ""
+    return ""
+
+
 def port(name: str, sysfs: Path = SYSFS) -> dict[str, Any]:
     """A network interface; `card` is None without a PCI device (USB, virtual)."""
     net = sysfs / "class" / "net" / name
@@ -117,6 +136,7 @@ def port(name: str, sysfs: Path = SYSFS) -> dict[str, Any]:
         "card": _place(card) if card else None,
         "nic_model": facts.nic_model(name) if card else "",
         "virtual_function": (net / "device" / "physfn").exists(),
+        "no_cable": no_cable(name, sysfs) if card else "",
         "master": master.resolve().name if master.exists() else "",
         "rdma": link["rdma"],
     }

@@ -32,11 +32,19 @@ def _number(path: Path) -> int | None:
         return None
 
 
+def _represents(net: Path) -> bool:
+    """Whether it stands for a function (pf0vf3) in the switch of an adapter, whose port has its own interface (p0)."""
+    try:
+        return "pf" in (net / "phys_port_name").read_text()
+    except OSError:
+        return False
+
+
 def read(sysfs: Path = SYSFS) -> Reading:
     """(way, port) -> bytes sent and received since the port came up, of all that count."""
     found: dict[tuple[str, str], tuple[int | None, int | None]] = {}
     for net in sorted((sysfs / "class/net").glob("*")):
-        if net.name != "lo":
+        if net.name != "lo" and not _represents(net):
             counts = (_number(net / "statistics/tx_bytes"), _number(net / "statistics/rx_bytes"))
             found["ethernet", net.name] = counts
     for port in sorted((sysfs / "class/infiniband").glob("*/ports/*")):

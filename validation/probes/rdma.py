@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from validation.probes import ProbeDoc
+from validation.probes.rdma_ports_sysfs import represented
 from validation.probes.tool import Ran, document, run_tool
 
 CLASS = Path("/sys/class")
@@ -168,7 +169,7 @@ def ports_of(interface: str) -> list[tuple[str, int]]:
             found.append((folder.parents[1].name, int(folder.name)))
     # IPoIB interfaces are in no GID table: they name their device, and their port counts from 0
     card = CLASS / "net" / interface / "device" / "infiniband"
-    if not found and card.is_dir():
+    if not found and card.is_dir() and not represented(interface, CLASS.parent):
         number = _read(CLASS / "net" / interface / "dev_port") or "0"
         found = [(device.name, int(number) + 1) for device in sorted(card.iterdir())]
     return found

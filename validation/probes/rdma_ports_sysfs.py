@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 SYSFS = Path("/sys")
+REPRESENTOR = re.compile(r"(c\d+)?pf\d+(hpf|(vf|sf)r?\d+)?|(c\d+)?(vf|sf)r?\d+")
 
 
 def read(path: Path) -> str:
@@ -33,6 +34,16 @@ def interfaces(device: Path) -> set[str]:
     return (names | {read(p) for p in device.glob("ports/*/gid_attrs/ndevs/*")}) - {""}
 
 
+def represented(interface: str, sysfs: Path = SYSFS) -> str:
+    """What an interface represents in the adapter's own switch, as the driver names it; "" of any other.
+
+    `pf0vf3`: a virtual function; `pf0sf88`: a scalable one; `pf0`, `pf0hpf`: a host's port seen from a DPU; `c1` in
+    front for another controller (Linux, Documentation/networking/devlink/devlink-port.rst). The cable's own is `p0`.
+    """
+    name = read(sysfs / "class" / "net" / interface / "phys_port_name")
+    return name if REPRESENTOR.fullmatch(name) else ""
+
+
 def find(interface: str, sysfs: Path = SYSFS) -> tuple[str, int] | None:
     """(device, port) that carry an interface; None without one."""
     devices = sysfs / "class" / "infiniband"
@@ -43,6 +54,8 @@ def find(interface: str, sysfs: Path = SYSFS) -> tuple[str, int] | None:
         if read(ndev) == interface:
             return ndev.parents[4].name, int(ndev.parents[2].name)
     net = sysfs / "class" / "net" / interface
+    if represented(interface, sysfs):  # its PCI function, and so the RDMA device of that, is the port's
+        return None
     for device in sorted((net / "device" / "infiniband").glob("*")):
         number = read(net / "dev_port")
         port = int(number) + 1 if number.isdigit() else 1
