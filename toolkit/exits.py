@@ -38,7 +38,8 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.OK: "every node is in the wanted state (--check: could be brought there)",
         Exit.FAILED: "a node failed, could not be reached, or is unfit",
         Exit.USAGE: f"{_USAGE}, or Ansible ended early or reached no node",
-        Exit.INCOMPLETE: "`--skip-unfit` left out nodes that preflight refused; all others are in the wanted state",
+        Exit.INCOMPLETE: "no node failed, and one waits for a reboot to which nobody consented (`-- -e "
+        "reboot=if_needed`), or `--skip-unfit` left out nodes that preflight refused; each is named",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "inventory init": {
@@ -135,6 +136,7 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.OK: "the node is in the pool and takes leases, or has left it",
         Exit.FAILED: "the node failed its acceptance and stays drained, or a playbook failed on a node",
         Exit.USAGE: f"{_USAGE}; what was refused before anything was changed says so",
+        Exit.INCOMPLETE: "the node was provisioned, stays drained, and waits for a reboot; then run the same command",
         Exit.INTERRUPTED: f"{_INTERRUPTED}; run the same command to continue",
     },
     "run": {

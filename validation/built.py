@@ -21,7 +21,8 @@ class NodeBuilt(Model):
     """What a run of Ansible did on a node. `ok` and `changed` count tasks, as Ansible's recap does.
 
     `not-finished`: Ansible ended before the last stage. `roles`: role (stage where there is none) -> tasks that changed
-    something; `tasks` names the first of them. `failure`: where it stopped, and Ansible's words.
+    something; `tasks` names the first of them. `failure`: where it stopped, and Ansible's words. `reboot`: why it waits
+    for a reboot.
     """
 
     node: Annotated[str, Field(min_length=1)]
@@ -31,6 +32,7 @@ class NodeBuilt(Model):
     roles: dict[str, Count] = Field(default={})
     tasks: tuple[str, ...] = ()
     failure: str = ""
+    reboot: tuple[str, ...] = ()
 
 
 class Deployment(Model):

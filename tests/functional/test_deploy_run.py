@@ -301,3 +301,73 @@ def test_skip_unfit_goes_on_without_them_and_says_so_to_the_end(site: Site) -> N
     assert [path.name for path in site.folder.glob("*.done")] == ["one.done"]
     head = site.deploy("--skip-unfit", "-i", "inventory", "--", "-e", "{unfit: [one]}")
     assert (head.returncode, "one is the head, without which there is no site" in head.stdout) == (1, True)
+
+
+REBOOT = """
+- name: Reboots that wait
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Set the reboot reasons that are left
+      ansible.builtin.set_fact:
+        reboot_reasons: "{{ ['nvidia_driver: nouveau holds the GPUs'] if reboot | default('never') == 'never'
+                            and inventory_hostname == 'one' else [] }}"
+"""
+
+
+def test_a_node_that_waits_for_a_reboot_is_said_and_ends_with_3(site: Site) -> None:
+    (site.folder / "reboot_report.yml").write_text(REBOOT)
+    (site.folder / "site.yml").write_text(SITE + "- ansible.builtin.import_playbook: reboot_report.yml\n")
+    done = site.deploy()
+    assert done.returncode == 3, done.stderr
+    one, two = done.stdout.splitlines()
+    assert one.startswith("one  waits for a reboot: nvidia_driver: nouveau holds the GPUs. Next: toolkit deploy -i ")
+    assert one.endswith(" -- -e reboot=if_needed   (changed base 1)")
+    assert two == "two  ok: changed base 1"
+    assert "deployed up to a reboot after" in done.stderr
+    assert site.record()[0].nodes[0].reboot == ("nvidia_driver: nouveau holds the GPUs",)
+    consented = site.deploy("-i", "inventory", "--", "-e", "reboot=if_needed")
+    assert (consented.returncode, consented.stdout.splitlines()[0]) == (0, "one  ok: nothing changed")
+    printed = site.deploy("-i", "inventory", "--json")
+    assert printed.returncode == 3
+    assert Deployment.model_validate_json(printed.stdout).nodes[0].reboot
+
+
+def test_a_deployment_that_is_killed_leaves_no_secret_and_the_next_one_cleans_up(sleeper: Site, tmp_path: Path) -> None:
+    places = tmp_path / "tmp"
+    places.mkdir()
+    env = {**sleeper.env, "TMPDIR": str(places), "PASSWORD_OF_THE_VAULT": "correct-horse-battery"}
+    process = subprocess.Popen(
+        sleeper.words("-i", "inventory"), cwd=sleeper.folder, env=env,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    sleeper.wait_for_sleep(process)
+    files = [path for path in sleeper.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in files if b"correct-horse-battery" in path.read_bytes()] == [], "while it runs"
+    process.kill()
+    process.wait()
+    (room,) = (sleeper.folder / "state").rglob("running")
+    assert room.stat().st_mode & 0o777 == 0o700
+    files = [path for path in sleeper.folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert [path for path in files if b"correct-horse-battery" in path.read_bytes()] == [], "after kill -9"
+    assert list(places.glob("toolkit-deploy-*")) == []
+    for pid in list(Path("/proc").glob("[0-9]*")):  # what it had started on this folder
+        with contextlib.suppress(OSError):
+            words = (pid / "cmdline").read_bytes()
+            if b"ansible-playbook" in words and os.fsencode(sleeper.folder) in words:
+                os.kill(int(pid.name), signal.SIGKILL)
+    (sleeper.folder / "training.yml").write_text(TRAINING % "['true']")
+    again = sleeper.deploy()
+    assert again.returncode == 0, again.stderr
+    assert not room.exists()
+
+
+def test_a_checkout_that_is_not_installed_deploys_too(site: Site) -> None:
+    """Its version is then that of the checkout."""
+    hidden = "import importlib.metadata as m\nreal = m.version\n"
+    hidden += "def version(name):\n    if name.startswith('elastic-ai'): raise m.PackageNotFoundError(name)\n"
+    hidden += "    return real(name)\nm.version = version\n"
+    words = [sys.executable, "-c", hidden + START, str(site.folder), "deploy", "-i", "inventory"]
+    done = subprocess.run(words, cwd=site.folder, env=site.env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert site.record()[0].toolkit_version not in ("", "unknown")

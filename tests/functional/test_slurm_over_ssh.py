@@ -40,10 +40,10 @@ def folder() -> Iterator[Path]:
             yield path
 
 
-def site(folder: Path, key: str = "user") -> Topology:
+def site(folder: Path, key: str = "user", port: int = PORT, count: int = COUNT) -> Topology:
     """A head, behind the test's sshd, and servers that nobody can log in to."""
     extra = ("-o", f"UserKnownHostsFile={folder / 'known_hosts'}", "-o", "StrictHostKeyChecking=yes")
-    found = topology(COUNT, port=PORT, key_file=str(folder / key), extra_args=extra)
+    found = topology(count, port=port, key_file=str(folder / key), extra_args=extra)
     head = found.nodes[0].model_copy(update={"name": "head", "groups": ("heads",)})
     return found.model_copy(update={"nodes": (head, *found.nodes[1:])})
 
@@ -77,6 +77,32 @@ def test_more_steps_at_once_than_a_connection_carries(
     assert said[1].startswith("Slurm job 7 holds gpu10, gpu11")
     assert processes_of("fake_slurm.py", str(folder)) == []
     assert processes_of("ssh", "eat-door-") == []
+
+
+@pytest.fixture(scope="module")
+def noisy(folder: Path) -> Iterator[Path]:
+    """The same head, whose login files print before, beside and after every answer."""
+    with tempfile.TemporaryDirectory(prefix="elastic-ai-test-") as name:
+        path, program = Path(name), Path(name) / "noisy"
+        program.write_text(
+            "#!/bin/sh\necho 'all*|gpu2|down|motd'; echo '{}'; sleep 0.2; echo JobState=FAILED\n"
+            "(for i in 1 2 3 4 5; do echo '{\"ready\": true}'; sleep 0.3; done) &\nprintf 'last login'\n"
+            'echo "bash: warning: setlocale: LC_ALL: cannot change locale" >&2\neval "$SSH_ORIGINAL_COMMAND"\n'
+        )
+        program.chmod(0o755)
+        settings = f"SetEnv PATH={folder / 'bin'}:/usr/bin:/bin\nForceCommand {program}\n"
+        with serving(path, PORT + 1, ("127.0.0.2",), f"PasswordAuthentication no\n{settings}"):
+            (path / "known_hosts").write_text(host_line(path, [f"[127.0.0.2]:{PORT + 1}"]))
+            yield path
+
+
+def test_a_noisy_head_changes_nothing(
+    noisy: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh, "PROBE_PYTHON", sys.executable)
+    found, said = run(site(noisy, port=PORT + 1, count=4), tmp_path)
+    assert found == {"facts.head": "ok", **{f"facts.gpu{at}": "ok" for at in range(2, 5)}}
+    assert said[1] == "Slurm job 7 holds gpu2, gpu3, gpu4 for 17 minutes at most"
 
 
 def test_a_head_that_refuses_is_said_in_one_line(folder: Path, tmp_path: Path) -> None:

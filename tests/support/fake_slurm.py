@@ -131,6 +131,14 @@ def srun(words: list[str]) -> int:
     return code
 
 
+def formatted(words: list[str], values: dict[str, str]) -> str:
+    """A line as the format of `-o` has it."""
+    line = words[words.index("-o") + 1]
+    for field, value in values.items():
+        line = line.replace(field, value)
+    return line
+
+
 def main(name: str, words: list[str]) -> int:
     """One of the commands."""
     if name == "salloc":
@@ -139,9 +147,10 @@ def main(name: str, words: list[str]) -> int:
         return srun(words)
     if name == "sinfo":
         for node, state in json.loads((STATE / "nodes.json").read_text()).items():
-            print(f"all*|{node}|{state}|{'Not responding' if state == 'down' else 'none'}")
+            why = "Not responding" if state == "down" else "none"
+            print(formatted(words, {"%P": "all*", "%N": node, "%T": state, "%E": why}))
     elif name == "squeue":
-        print(f"{job()['state']}|Resources")
+        print(formatted(words, {"%T": str(job()["state"]), "%r": "Resources"}))
     elif name == "scancel":
         put(state="CANCELLED")
     elif name == "scontrol":

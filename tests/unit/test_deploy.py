@@ -71,7 +71,8 @@ def test_every_play_of_the_site_belongs_to_a_stage_named_by_its_playbook() -> No
     stages = read_stages(ROOT / "site.yml")
     names = [stage.name for stage in stages]
     assert names[0] == "preflight"
-    assert names[-2:] == ["acceptance", "training"], "an image that cannot be had must cost nothing but the training"
+    end = ["acceptance", "training", "reboot_report"]
+    assert names[-3:] == end, "an image that cannot be had must cost nothing but the training"
     assert len(set(names)) == len(names)
     assert {f"{name}.yml" for name in names} <= {p.name for p in (ROOT / "playbooks").glob("*.yml")}
     assert names.index("containers") < names.index("training_begin") < names.index("remoting")
@@ -131,7 +132,61 @@ def test_a_loops_failure_is_told_by_the_item_that_failed() -> None:
 def test_a_message_is_one_line_of_bounded_length() -> None:
     assert message({"msg": "a\n  b"}) == "a b"
     assert message({"censored": "the output has been hidden"}) == "the output has been hidden"
-    assert len(message({"msg": "x" * 5000})) <= 400
+    assert message({"msg": "x " * 5000}) == ("x " * 5000).strip(), "many faults are told whole"
+    assert message({"msg": "x " * 50000}).endswith(" x ... (99,999 characters in all; the log has them)")
+
+
+def test_a_long_line_is_wrapped_for_a_terminal_and_its_command_is_whole() -> None:
+    faults = "; ".join(f"fault {n}: fingerprint {'AB' * 20}; correct it by key {n}" for n in range(9))
+    command = "toolkit deploy -i /a/very/long/name/of/an/inventory/of/a/site --limit gpu1,gpu2,gpu3,gpu4,gpu5,gpu6"
+    line = f"gpu1  FAILED at preflight: Assert: {faults}. Next: correct that, then: {command}"
+    parts = outcome.shown(line, 80)
+    assert max(map(len, parts[:-1])) <= 80
+    assert parts[-1] == f"      Next: correct that, then: {command}"
+    assert " ".join(part.strip() for part in parts) == line.replace("gpu1  ", "gpu1  ")
+    assert outcome.shown("gpu1  ok: nothing changed", 80) == ["gpu1  ok: nothing changed"]
+    assert outcome.shown(line, len(line)) == [line], "what is no terminal gets one line for each node"
+
+
+def waits(watch: DeployWatch, host: str, *reasons: str) -> None:
+    watch.take(event("runner_on_ok", host, role="reboot", res={"ansible_facts": {"reboot_reasons": list(reasons)}}))
+
+
+def test_a_node_that_waits_for_a_reboot_is_not_ok() -> None:
+    watch = begun("gpu1", "gpu2")
+    waits(watch, "gpu1", "nvidia_driver: nouveau holds the GPUs", "kernel: 6.8.0-60\nis newer")
+    waits(watch, "gpu2")
+    end = outcome.ending(
+        job(limit="gpu1,gpu2", arguments=("-e", "a=b")), ended(watch, ok={"gpu1": 1, "gpu2": 1}), 0, False
+    )
+    assert end.lines == (
+        "gpu1  waits for a reboot: nvidia_driver: nouveau holds the GPUs; kernel: 6.8.0-60 is newer. Next: toolkit "
+        "deploy -i /site --limit gpu1,gpu2 -- -e a=b -e reboot=if_needed   (nothing changed)",
+        "gpu2  ok: nothing changed",
+    )
+    assert end.exit_code == 3
+    left = outcome.without(end, {"gpu9": ("memory is 8 GiB",)})
+    assert left.exit_code == 3
+    assert left.lines[0].startswith("gpu1  waits")
+
+
+def test_a_reboot_that_was_done_waits_no_more_and_one_asked_for_later_does() -> None:
+    watch = begun("gpu1")
+    waits(watch, "gpu1", "kernel: new")
+    waits(watch, "gpu1")
+    assert outcome.ending(job(), ended(watch, ok={"gpu1": 1}), 0, False).exit_code == 0
+    waits(watch, "gpu1", "remoting_server: device files")
+    end = outcome.ending(job(arguments=("-e", "reboot=if_needed")), watch, 0, False)
+    assert end.exit_code == 3
+    assert "-- -e reboot=if_needed   (" in end.lines[0], "consent is not written twice"
+
+
+def test_a_failure_counts_more_than_a_reboot_that_waits() -> None:
+    watch = begun("gpu1", "gpu2")
+    waits(watch, "gpu1", "kernel: new")
+    watch.take(event("runner_on_failed", "gpu2", role="base", task="Install", res={"msg": "no"}))
+    end = outcome.ending(job(), ended(watch, failures={"gpu2": 1}), 2, False)
+    assert end.exit_code == 1
 
 
 def test_a_check_says_what_it_would_change() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import signal
 import sys
 import time
@@ -88,7 +89,7 @@ def deploy(
         if not check and watch.nodes:
             _keep(state, done)
     elapsed_s = time.monotonic() - started
-    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), elapsed_s, log)
+    _say(job, end if not as_json else replace(end, lines=(done.model_dump_json(),)), elapsed_s, log, as_json)
     raise SystemExit(end.exit_code)
 
 
@@ -99,11 +100,11 @@ def _run(
     watch, estimate = DeployWatch(read_stages(job.playbook)), Estimate(state.read_last(job.check))
     progress = make_progress(sys.stderr, watch, estimate)
     try:
-        status, by = running.run(job, watch, estimate, progress, handle)
+        status, by = running.run(job, watch, estimate, progress, handle, state.room)
     finally:
         progress.close()
     end = outcome.ending(job, watch, status, by is not None)
-    if end.exit_code == Exit.OK and not job.nodes:
+    if end.exit_code in (Exit.OK, Exit.INCOMPLETE) and not job.nodes:
         state.write_last(job.check, LastRun(total_s=round(progress.elapsed_s, 2), steps=tuple(estimate.steps)))
     return watch, by, end
 
@@ -134,18 +135,20 @@ def _keep(state: SiteState, done: Deployment) -> None:
         click.echo(f"this deployment is missing in the site's record: {fault}", err=True)
 
 
-def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Path) -> None:
+def _say(job: running.Deployment, end: outcome.Ending, elapsed_s: float, log: Path, as_json: bool) -> None:
     """Print the end. A terminal that is gone must not change the exit code."""
     try:
         for line in end.lines:
-            click.echo(line)
+            wide = shutil.get_terminal_size().columns if sys.stdout.isatty() and not as_json else len(line)
+            for part in outcome.shown(line, wide):
+                click.echo(part)
         if end.exit_code == Exit.INTERRUPTED:
             click.echo("interrupted; finished tasks are kept, and one may still be running on a node", err=True)
             click.echo(f"continue with: {outcome.again(job)}", err=True)
         if end.error:
             click.echo(f"error: {end.error}", err=True)
         done = "checked" if job.check else "deployed"
-        some = f"{done} without {len(job.left_out)} unfit nodes"
+        some = f"{done} without {len(job.left_out)} unfit nodes" if job.left_out else f"{done} up to a reboot"
         words = {Exit.OK: done, Exit.FAILED: "failed", Exit.INCOMPLETE: some, Exit.INTERRUPTED: "stopped"}
         word = words.get(end.exit_code, "ended")
         click.echo(f"{word} after {duration(elapsed_s)}; log: {log}", err=True)

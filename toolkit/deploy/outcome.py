@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from dataclasses import dataclass, replace
 
 from toolkit.deploy.running import Deployment
 from toolkit.deploy.watch import DeployWatch, NodeState
 from toolkit.exits import Exit
+
+_CONSENT = "reboot=if_needed"
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,12 @@ def again(job: Deployment) -> str:
     return shlex.join(["toolkit", "deploy", "-i", str(job.inventory), *limit, *check, *skip, *rest])
 
 
+def consenting(job: Deployment) -> Deployment:
+    """The same job with consent to reboots."""
+    given = any(word.endswith(_CONSENT) for word in job.arguments)
+    return job if given else replace(job, arguments=(*job.arguments, "-e", _CONSENT))
+
+
 def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) -> Ending:
     """Judge a run that is over."""
     if watch.unmatched_limit:
@@ -45,7 +54,7 @@ def ending(job: Deployment, watch: DeployWatch, status: int, interrupted: bool) 
         return Ending(lines, Exit.USAGE, said)
     if not watch.nodes:
         return Ending((), Exit.USAGE, f"{job.inventory}: no node of it belongs to any stage; nothing was done")
-    return Ending(lines, Exit.OK)
+    return Ending(lines, Exit.INCOMPLETE if watch.waiting else Exit.OK)
 
 
 def unfit_table(watch: DeployWatch) -> list[str]:
@@ -108,9 +117,25 @@ def node_line(job: Deployment, watch: DeployWatch, host: str, interrupted: bool)
         text = f"interrupted; {what}"
     elif not watch.reached_the_end(host):
         text = f"not finished: Ansible stopped in stage {watch.stage_name}; {what}"
+    elif node.reboot:
+        next_ = again(consenting(job))
+        text = f"waits for a reboot: {'; '.join(node.reboot).rstrip('.')}. Next: {next_}   ({what})"
     else:
         text = f"ok: {what}"
     return f"{host.ljust(width)}  {text}"
+
+
+def shown(line: str, width: int) -> list[str]:
+    """A line for a terminal so wide: words are wrapped, and the command that it ends with is whole on its own line."""
+    if len(line) <= width:
+        return [line]
+    words, next_, rest = line.partition(" Next: ")
+    first = words.partition("  ")[2].lstrip()
+    indent = " " * (len(words) - len(first)) if first else ""
+    parts = textwrap.wrap(
+        words, max(width, len(indent) + 40), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return [*parts, f"{indent}Next: {rest}"] if next_ else parts
 
 
 def changes(node: NodeState, check: bool) -> str:

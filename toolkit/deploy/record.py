@@ -8,7 +8,6 @@ import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
-from importlib.metadata import version
 from pathlib import Path
 
 from toolkit.deploy.outcome import Ending
@@ -16,6 +15,7 @@ from toolkit.deploy.running import Deployment as Job
 from toolkit.deploy.watch import DeployWatch
 from toolkit.exits import Exit
 from validation.built import MOST_TASKS, Deployment, NodeBuilt
+from validation.release import release
 
 _PARTIAL = ("--tags", "-t", "--skip-tags", "--start-at-task")
 """Options of ansible-playbook that leave parts of the site out; their values are names of tags and tasks."""
@@ -44,7 +44,7 @@ def deployment(
         who=who(),
         began=began,
         ended=ended,
-        toolkit_version=version("elastic-ai-toolkit"),
+        toolkit_version=release(),
         commit=commit,
         modified=modified,
         check=job.check,
@@ -116,4 +116,5 @@ def _node(watch: DeployWatch, host: str) -> NodeBuilt:
         roles=roles,
         tasks=tuple(tasks[:MOST_TASKS]),
         failure=failure,
+        reboot=node.reboot if outcome == "ok" else (),
     )

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,11 +116,11 @@ class Interrupt:
 
 
 def run(
-    job: Deployment, watch: DeployWatch, estimate: Estimate, progress: StageLines, log: IO[str]
+    job: Deployment, watch: DeployWatch, estimate: Estimate, progress: StageLines, log: IO[str], room: Path
 ) -> tuple[int, signal.Signals | None]:
     """Run the job to its end. Ansible's exit status, and the signal by which it was stopped.
 
-    UsageFault when ansible-playbook is not there.
+    `room`: a folder of this run alone, made and removed here. UsageFault when ansible-playbook is not there.
     """
     import ansible_runner  # type: ignore[import-untyped]  # here, for `--help` need not wait for it
 
@@ -144,20 +143,41 @@ def run(
         progress.event()
         return False  # ansible-runner need not keep it in a file of its own
 
-    # ansible-runner notes the environment there, which may hold secrets.
-    with tempfile.TemporaryDirectory(prefix="toolkit-deploy-") as private, interrupt.caught():
+    with _room(room), interrupt.caught():
         ran = ansible_runner.run(
-            private_data_dir=private,
+            private_data_dir=str(room),
             project_dir=str(Path.cwd()),
             playbook=str(job.playbook),
             cmdline=shlex.join(job.words()),
             envvars=environment(path, job.config),
             settings={"pexpect_timeout": _TICK_S},
+            suppress_env_files=True,
+            status_handler=_keep_in_memory,
             event_handler=on_event,
             cancel_callback=interrupt.overdue,
             quiet=True,
         )
     return int(ran.rc if ran.rc is not None else 1), interrupt.by
+
+
+@contextlib.contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """A new folder, whatever an earlier run that was killed left in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep_in_memory(status: Mapping[str, Any], runner_config: Any) -> None:
+    """ansible-runner notes the whole environment, which may hold secrets, in its file `command` before it starts
+    Ansible: that file is given to it in memory, so that it is on no disk and gone with this process."""
+    if status.get("status") == "starting":
+        folder = Path(runner_config.artifact_dir)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "command").symlink_to(f"/proc/self/fd/{os.memfd_create('command')}")
 
 
 def environment(path: str, config: Path) -> dict[str, str]:

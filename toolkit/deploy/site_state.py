@@ -106,6 +106,11 @@ class SiteState:
         return HowBuilt(deployments=tuple(mine[-_KEPT_BUILT:]), left_out=left_out + max(0, len(mine) - _KEPT_BUILT))
 
     @property
+    def room(self) -> Path:
+        """Where ansible-runner works while the site is locked; what a run that was killed left there goes with it."""
+        return self.folder / "running"
+
+    @property
     def _built(self) -> Path:
         return self.folder / "built.jsonl"
 

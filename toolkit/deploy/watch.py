@@ -14,7 +14,7 @@ Outcome = Literal["ok", "failed", "unreachable"]
 _MARK = re.compile(r"^\[?(?P<kind>ERROR|WARNING)\]?[:!]\s*")
 _ORIGIN = re.compile(r"^Origin: (?P<place>.+:\d+:\d+)\s*$", re.MULTILINE)
 _PLAIN = {"verbose", "warning", "error", "system_warning"}
-_LONGEST = 400  # of a message, in characters; the log has all of it
+_LONGEST = 20_000  # of a message, in characters: many times what a task with many faults says; the log has all of it
 
 
 @dataclass
@@ -36,6 +36,7 @@ class NodeState:
     item: str = ""  # the words of the loop's item that failed
     unfit: tuple[str, ...] = ()  # what preflight found
     indispensable: bool = False  # the site cannot do without it
+    reboot: tuple[str, ...] = ()  # why it waits for a reboot, as role reboot found last
 
 
 class DeployWatch:
@@ -113,7 +114,7 @@ class DeployWatch:
         if kind.startswith(("runner_item_", "runner_retry")):
             return
         self.running.pop(host, None)
-        self._preflight(node, result.get("ansible_facts"))
+        self._concluded(node, result.get("ansible_facts"))
         if kind == "runner_on_ok" and result.get("changed"):
             role = str(data.get("role") or self.stage_name)
             node.changed[role] += 1
@@ -124,10 +125,12 @@ class DeployWatch:
             self.fresh_failure = host
 
     @staticmethod
-    def _preflight(node: NodeState, facts: object) -> None:
-        """What role preflight concludes, from the facts that it sets."""
+    def _concluded(node: NodeState, facts: object) -> None:
+        """What roles preflight and reboot conclude, from the facts that they set."""
         if isinstance(facts, dict) and isinstance(facts.get("preflight_reasons"), list):
             node.unfit = tuple(" ".join(str(reason).split()) for reason in facts["preflight_reasons"])
+        if isinstance(facts, dict) and isinstance(facts.get("reboot_reasons"), list):
+            node.reboot = tuple(" ".join(str(reason).split()) for reason in facts["reboot_reasons"])
         if isinstance(facts, dict) and facts.get("preflight_indispensable") is True:
             node.indispensable = True
 
@@ -135,6 +138,11 @@ class DeployWatch:
     def unfit(self) -> tuple[str, ...]:
         """Nodes that preflight refused, in order."""
         return tuple(sorted(host for host, node in self.nodes.items() if node.unfit))
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Nodes without a failure that wait for a reboot, in order."""
+        return tuple(sorted(host for host, node in self.nodes.items() if node.reboot and self.outcome(host) == "ok"))
 
     def outcome(self, host: str) -> Outcome:
         """What became of a node: Ansible's recap decides, so that a rescued failure is none."""
@@ -159,7 +167,7 @@ class DeployWatch:
         parts = [part.strip() for part in re.split(r"(?m)^(?=\[?(?:ERROR|WARNING)\]?[:!])", text) if part.strip()]
         errors = [part for part in parts if part.lstrip("[").startswith("ERROR")]
         if not errors:
-            return " ".join(text.split())[:_LONGEST]
+            return _whole(" ".join(text.split()))
         words = _first_line(errors[-1])
         if "parse inventory" in words:
             for part in parts:  # one for each kind of inventory that Ansible tried; the one that names a line knows why
@@ -184,5 +192,11 @@ def message(result: Mapping[str, Any]) -> str:
             lines = [line.strip() for line in said.splitlines() if line.strip()]
             words.append("; ".join(lines[-2:]))
             break
-    text = " ".join(": ".join(words).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 4]} ..."
+    return _whole(" ".join(": ".join(words).split()))
+
+
+def _whole(text: str) -> str:
+    """A message as it is; of one that no task of ours says, how much is left out."""
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST].rsplit(' ', 1)[0]} ... ({len(text):,} characters in all; the log has them)"

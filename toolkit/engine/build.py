@@ -14,11 +14,11 @@ import tarfile
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 from toolkit.engine import hostcode
 from toolkit.errors import BuildError
+from validation.release import release
 
 SOURCES = Path(__file__).parent
 PROTOCOL = "5"  # WIRE_PROTOCOL in reference/wire.h
@@ -103,7 +103,7 @@ def source_hash() -> str:
 
 def default_release() -> str:
     """The toolkit's version and the sources' hash: client and server of one release are of the same sources."""
-    return f"{version('elastic-ai-toolkit')}-{source_hash()[:8]}"
+    return f"{release()}-{source_hash()[:8]}"
 
 
 def _compile(target: Path, sources: tuple[str, ...], options: tuple[str, ...], sanitized: bool = False) -> None:

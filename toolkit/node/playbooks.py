@@ -31,7 +31,8 @@ class PlaybookFault(ToolkitError):
 
 
 def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[str] = ()) -> None:
-    """Run it to its end. PlaybookFault where a node failed, was unfit or was not reached; Ctrl-C as everywhere."""
+    """Run it to its end. PlaybookFault where a node failed, was unfit or not reached, or one that joins waits for
+    a reboot; Ctrl-C as everywhere."""
     path = ROOT / playbook
     if not path.is_file():
         raise UsageFault(f"{path}: no such file; run toolkit from a checkout of the project")
@@ -44,7 +45,7 @@ def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[
             watch = DeployWatch(read_stages(path))
             progress = make_progress(sys.stderr, watch, Estimate(None))
             try:
-                status, by = running.run(job, watch, Estimate(None), progress, handle)
+                status, by = running.run(job, watch, Estimate(None), progress, handle, state.room)
             finally:
                 progress.close()
             end = outcome.ending(job, watch, status, by is not None)
@@ -55,7 +56,11 @@ def run(playbook: Path, inventory: Path, limit: str | None, arguments: Sequence[
         click.echo(line, err=True)
     if end.exit_code == Exit.INTERRUPTED:
         raise KeyboardInterrupt
-    if end.exit_code != Exit.OK:
+    waiting = [name for name in watch.waiting if json.dumps([name]) in " ".join(arguments)]
+    if waiting and end.exit_code == Exit.INCOMPLETE:
+        words = f"{waiting[0]} waits for a reboot: run what its line says, then this command again"
+        raise PlaybookFault(words, Exit.INCOMPLETE)
+    if end.exit_code not in (Exit.OK, Exit.INCOMPLETE):  # what waits on others was said, and is no matter of this one
         raise PlaybookFault(f"{end.error or f'{playbook.name} failed'}; log: {log}", Exit.FAILED)
 
 

@@ -23,7 +23,7 @@ def denied_on(node: str, output: Output, by_daemon: bool) -> Denied | None:
                 others = None if by_daemon else said.get("others")
                 return Denied.model_validate({**said, "others": others, "where": node})
             except ValidationError:
-                return None
+                continue  # a line that is not the supervisor's
     return None
 
 

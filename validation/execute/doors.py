@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from validation import bounded
 from validation.errors import RunError
 from validation.execute.remote import Output, Remote
 from validation.execute.ssh import (
@@ -16,6 +18,7 @@ from validation.execute.ssh import (
     ALIVE_INTERVAL_S,
     BASE,
     CONNECT_TIMEOUT_S,
+    GREET_TIMEOUT_S,
     MAX_CONTROL_FOLDER,
     common_arguments,
 )
@@ -23,7 +26,7 @@ from validation.model import SshTarget
 
 SESSIONS = 8
 """Of each connection; sshd's own limit is ten (MaxSessions, sshd_config(5))."""
-_STAY = "echo '{\"ready\": true}'; exec cat >/dev/null"
+_STAY = """printf '\\n{"ready": true, "mark": "%s"}\\n' MARK; exec cat >/dev/null"""
 
 
 class Doors:
@@ -37,7 +40,14 @@ class Doors:
         self._given: list[int] = []
         self._gate = asyncio.Lock()
 
-    async def spawn(self, node: str, words: Sequence[str], made: type[Remote] = Remote) -> Remote:
+    async def spawn(
+        self,
+        node: str,
+        words: Sequence[str],
+        made: type[Remote] = Remote,
+        what: str = "",
+        most: int = bounded.PROBE_BYTES,
+    ) -> Remote:
         """Start `words` there on behalf of a node; RunError where the machine is not reached."""
         async with self._gate:
             usable = (at for at, anchor in enumerate(self._anchors) if not anchor.ended and self._given[at] < SESSIONS)
@@ -48,7 +58,7 @@ class Doors:
         name = str(self._socket(free))
         line = ["ssh", "-F", "none", "-S", name, "-o", "ProxyCommand=false", *BASE, "-l", self._target.user]
         line += ["-p", str(self._target.port), self._target.host, shlex.join(words)]
-        remote = await made.spawn(node, line)
+        remote = await made.spawn(node, line, what=what or words[0], most=most)
         remote.when_ended(lambda: self._given.__setitem__(free, self._given[free] - 1) if self._given else None)
         return remote
 
@@ -64,11 +74,17 @@ class Doors:
         command = ["ssh", "-M", "-S", str(self._socket(number)), "-o", "ControlPersist=no", *BASE]
         command += ["-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}", "-o", f"ServerAliveInterval={ALIVE_INTERVAL_S}"]
         command += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}", *common_arguments(self._target), self._target.host]
-        anchor = await Remote.spawn("head", [*command, _STAY])
+        mark = secrets.token_hex(8)
+        stay = _STAY.replace("MARK", mark)
+        anchor = await Remote.spawn("head", [*command, stay], what="its login", most=bounded.STEADY_BYTES)
         try:
-            hello = await asyncio.wait_for(anchor.first_document(), 3 * CONNECT_TIMEOUT_S)
+            hello = await asyncio.wait_for(
+                anchor.first_document(lambda said: said.get("mark") == mark), GREET_TIMEOUT_S
+            )
         except asyncio.TimeoutError:
-            hello = None
+            await anchor.stop()
+            words = f"no shell answered within {GREET_TIMEOUT_S} s; see what its login files wait for"
+            raise RunError(f"the head {self._target.host}: {words}") from None
         if hello is None:
             raise RunError(f"the head {self._target.host}: {self._explain(await anchor.stop())}")
         self._anchors.append(anchor)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from validation.execute.remote import Remote
+from validation.execute.remote import Remote, named
 from validation.model import Node
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,8 @@ class HereLauncher:
 
     async def start(self, node: str, probe: Sequence[str]) -> Remote:
         """Start a probe."""
-        remote = await Remote.spawn(node, [sys.executable, "-I", "-c", _PROBES, str(ROOT), "--controlled", *probe])
+        command = [sys.executable, "-I", "-c", _PROBES, str(ROOT), "--controlled", *probe]
+        remote = await Remote.spawn(node, command, what=named(probe))
         self._probes = {p for p in self._probes if not p.ended} | {remote}
         return remote
 

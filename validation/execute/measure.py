@@ -9,13 +9,14 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from time import monotonic
 from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, field_validator
 
 from validation.execute.denied import denied_on
 from validation.execute.fault_side import fault_side
-from validation.execute.remote import Launcher, Output, Remote
+from validation.execute.remote import Launcher, Output, Remote, is_report
 from validation.facts import AnyFacts
 from validation.kinds import KINDS, parse
 from validation.model import Call, Denied, Failure, Job, Measurement, ResultStatus, Sample, Seat
@@ -75,7 +76,7 @@ _Report = create_model("_Report", __base__=_Checked, **_FIELDS)
 def _document(output: Output) -> tuple[ProbeDoc | None, str]:
     """The probe's document: the last JSON object with all of its keys. Or None, and what is wrong with it, if it is."""
     for value in reversed(output.documents()):
-        if ProbeDoc.__required_keys__ <= set(value):
+        if is_report(value):
             try:
                 json.dumps(value, ensure_ascii=False).encode()
                 _Report.model_validate(value)
@@ -93,8 +94,7 @@ def _text(output: Output) -> tuple[str, str]:
 
 
 def _last(output: Output) -> str:
-    lines = [line for line in _text(output)[1].splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"exit status {output.returncode}"
+    return output.last_words or f"exit status {output.returncode}"
 
 
 def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None) -> Taken:
@@ -102,6 +102,8 @@ def read(m: Measurement, node: str, output: Output, peer: ProbeDoc | None = None
 
     `peer` is the serving end's document: of an RDMA measurement its facts are half of the proof.
     """
+    if output.fault:
+        return Taken("failed", f"{node}: {output.fault}", outputs=[(node, *_text(output))])
     doc, wrong = _document(output)
     if doc is None:
         taken = Taken("failed", f"the probe on {node} ended without a report: {_last(output)}")
@@ -155,12 +157,17 @@ def _arguments(call: Call, deadline_s: float, hold_s: float = 0.0) -> list[str]:
 async def take(m: Measurement, job: Job, launcher: Launcher) -> Taken:
     """Run the probes of one measurement. Whatever happens, also cancellation, none of them runs on afterwards."""
     running: list[Remote] = []
+    began = monotonic()
+    ready_s = READY_TIMEOUT_S if job.sending or job.server is not None else 0.0  # one end alone waits for nobody
     try:
-        taken = await asyncio.wait_for(_take(m, job, launcher, running), m.timeout_s + READY_TIMEOUT_S + LATE_S)
+        taken = await asyncio.wait_for(_take(m, job, launcher, running), m.timeout_s + ready_s + LATE_S)
     except asyncio.TimeoutError:
-        taken = Taken("timeout", f"no end and no answer from {job.node} within {m.timeout_s:g} s")
+        taken = Taken("timeout", None)
     finally:
         await asyncio.gather(*(remote.stop() for remote in running if not remote.ended))
+    if taken.status == "timeout" and taken.error is None:
+        waited = f"{monotonic() - began:.0f} s"
+        taken.error = f"no end and no answer from {job.node} in {waited}; its limit was {m.timeout_s:g} s"
     kind = KINDS[m.kind]
     said = [denied_on(remote.node, await remote.finish(), kind.by_daemon) for remote in running]
     taken.denied = () if kind.on_controller else tuple(denied for denied in said if denied is not None)
@@ -203,6 +210,8 @@ async def _take(m: Measurement, job: Job, launcher: Launcher, running: list[Remo
         server_end.cancel()
     doc, wrong = _document(served)
     taken = read(m, job.node, measured, doc)
+    if served.fault:
+        return read(m, job.server_node, served)
     if served.returncode == EXIT_SSH and doc is None:
         return Taken("unreachable", f"connection to {job.server_node} lost: {_last(served)}", outputs=taken.outputs)
     if abandoned and taken.status == "failed":

@@ -10,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import getpass
 import re
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from validation import bounded
 from validation.errors import RunError
 from validation.execute.doors import Doors
-from validation.execute.remote import Output, Remote
-from validation.execute.ssh import PROVISION, SshLauncher, explain, remote_command
+from validation.execute.remote import Output, Remote, is_report, named
+from validation.execute.ssh import PROVISION, SshLauncher, absent, explain, is_anchor, on_a_new_line, remote_command
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
 
@@ -31,7 +33,8 @@ ANSWER_S = 60.0  # until the probes of a node answer for the first time
 ENDING_S = 30.0  # until a job that ends says how
 EXIT_LOST = 255  # as ssh's, for a step that its job or node took along
 
-_HOLD = r"""printf '{"ready": true, "job": "%s"}\n' "$SLURM_JOB_ID"; exec cat >/dev/null"""
+_HOLD = r"""printf '\n{"ready": true, "mark": "MARK", "job": "%s"}\n' "$SLURM_JOB_ID"; exec cat >/dev/null"""
+_OURS = "elastic-ai"  # begins each line that we ask of Slurm: login files of the head print lines too
 _LOST = re.compile(
     r"^(?:srun|slurmstepd)\S*: .*(?:"
     r"\*\*\* (?:STEP|JOB) \S+ ON .* CANCELLED AT|Node failure on|has expired|Invalid job id|Unable to create step|"
@@ -41,7 +44,7 @@ _LOST = re.compile(
 )
 """What srun and slurmstepd say of a step that did not end by itself (seen of 22.05.8; slurm_errno.c, srun)."""
 _TASK = re.compile(rb"^srun: error: \S+: task \d+: .*\n", re.MULTILINE)
-_GIVEN = re.compile(r"(?:Pending|Granted) job allocation (\d+)")
+_GIVEN = re.compile(r"^salloc: (?:Pending|Granted) job allocation (\d+)", re.MULTILINE)
 _NOTICE = b"srun: cluster configuration lacks support for cpu binding\n"
 _DOWN = (
     "DOWN", "FAIL", "NO_RESPOND", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE", "INVAL", "ERROR", "EXTERNAL",
@@ -73,12 +76,12 @@ class _Step(Remote):
     async def _watch(self) -> Output:
         output = await super()._watch()
         said = output.stderr.replace(_NOTICE, b"")
-        whole = any("returncode" in document for document in output.documents())
+        whole = any(is_report(document) for document in output.documents())
         # of a node that died srun ends with 0, too
         if (output.returncode or not whole) and _LOST.search(said.decode("utf-8", "replace")):
             # a probe that is told to end says so in a document, which is no result of its own
-            return Output(EXIT_LOST, b"", _TASK.sub(b"", said))
-        return Output(output.returncode, output.stdout, said)
+            return Output(EXIT_LOST, b"", _TASK.sub(b"", said), output.fault)
+        return Output(output.returncode, output.stdout, said, output.fault)
 
 
 class SlurmLauncher:
@@ -97,18 +100,23 @@ class SlurmLauncher:
 
     # --- Slurm's commands -------------------------------------------------------------------------------------------
 
-    async def _spawn(self, node: str, words: Sequence[str], step: bool = False) -> Remote:
-        made, line = _Step if step else Remote, ["env", "LC_ALL=C", *words]
-        return await made.spawn(node, line) if self._doors is None else await self._doors.spawn(node, line, made)
+    async def _spawn(self, node: str, words: Sequence[str], step: str = "", most: int = bounded.PROBE_BYTES) -> Remote:
+        """`step`: the probe whose step it is, in words."""
+        made, line, what = _Step if step else Remote, ["env", "LC_ALL=C", *words], step or words[0]
+        if self._doors is None:
+            return await made.spawn(node, line, what=what, most=most)
+        return await self._doors.spawn(node, line, made, what, most)
 
     async def _ask(self, *words: str) -> str:
         """What a command prints; RunError where it fails."""
-        remote = await self._spawn("slurm", words)
+        remote = await self._spawn("slurm", words, most=bounded.SLURM_BYTES)
         try:
             output = await asyncio.wait_for(remote.finish(), ASK_S)
         except asyncio.TimeoutError:
             await remote.stop()
             raise RunError(f"Slurm did not answer within {ASK_S:.0f} s ({words[0]}); is its controller up?") from None
+        if output.fault:
+            raise RunError(f"Slurm's answer cannot be used: {output.fault}")
         if output.returncode:
             raise RunError(f"Slurm does not answer: {_last(output)}; is its controller up?")
         return output.stdout.decode("utf-8", "replace")
@@ -116,9 +124,9 @@ class SlurmLauncher:
     async def _states(self) -> dict[str, dict[str, tuple[str, str]]]:
         """Partition -> node -> (state, reason); the default partition first, with its `*`."""
         found: dict[str, dict[str, tuple[str, str]]] = {}
-        for line in (await self._ask("sinfo", "-N", "-h", "-a", "-o", "%P|%N|%T|%E")).splitlines():
-            parts = [part.strip() for part in line.split("|", 3)]
-            if len(parts) == 4:
+        for line in (await self._ask("sinfo", "-N", "-h", "-a", "-o", f"{_OURS}|%P|%N|%T|%E")).splitlines():
+            mark, *parts = [part.strip() for part in line.split("|", 4)]
+            if mark == _OURS and len(parts) == 4:
                 found.setdefault(parts[0], {})[parts[1]] = parts[2].upper(), parts[3]
         return dict(sorted(found.items(), key=lambda item: not item[0].endswith("*")))
 
@@ -161,13 +169,14 @@ class SlurmLauncher:
             more = (f"--partition={holding[0].rstrip('*')}", *more)
         words = ["salloc", f"--job-name={JOB_NAME}", f"--nodes={len(names)}", f"--nodelist={','.join(names)}",
                  "--exclusive", "--mem=0", "--no-kill", f"--time={self._wanted.minutes}", *more]  # fmt: skip
-        self._holder = holder = await self._spawn("slurm", [*words, "sh", "-c", _HOLD])
-        hello = asyncio.ensure_future(holder.first_document())
-        waited, told, since = 0.0, "", ""
+        mark = secrets.token_hex(8)
+        hold = _HOLD.replace("MARK", mark)
+        self._holder = holder = await self._spawn("slurm", [*words, "sh", "-c", hold], most=bounded.STEADY_BYTES)
+        hello = asyncio.ensure_future(holder.first_document(lambda said: said.get("mark") == mark))
+        began, told, since = time.monotonic(), "", ""
         try:
             while not hello.done():
                 await asyncio.wait({hello}, timeout=LOOK_S)
-                waited += LOOK_S
                 if hello.done():
                     break
                 if (pending := _GIVEN.search(holder.said)) is not None:
@@ -175,10 +184,9 @@ class SlurmLauncher:
                 if since and since != told:
                     self._say(f"{since}; at most {self._wanted.wait_s / 60:g} minutes")
                     told = since
+                waited = time.monotonic() - began
                 if waited >= self._wanted.wait_s + (0 if told else GRANT_S):
-                    raise RunError(
-                        f"{since or 'Slurm'}: no start within {waited / 60:.0f} minutes; nothing was measured"
-                    )
+                    raise RunError(f"{since or 'Slurm'}: no start within {_time(waited)}; nothing was measured")
         finally:
             if not hello.done() or hello.result() is None:
                 hello.cancel()
@@ -200,23 +208,25 @@ class SlurmLauncher:
     async def _waiting_for(self, job: str) -> str:
         """`Slurm job 12 waits: Resources`, "" where it does not."""
         with suppress(RunError):
-            state, _, reason = (await self._ask("squeue", "-h", "-j", job, "-o", "%T|%r")).strip().partition("|")
-            if state == "PENDING":
-                return f"Slurm job {job} waits: {_REASONS.get(reason, reason)}"
+            for line in (await self._ask("squeue", "-h", "-j", job, "-o", f"{_OURS}|%T|%r")).splitlines():
+                mark, _, rest = line.strip().partition("|")
+                state, _, reason = rest.partition("|")
+                if (mark, state) == (_OURS, "PENDING"):
+                    return f"Slurm job {job} waits: {_REASONS.get(reason, reason)}"
         return ""
 
     async def _probes_of(self, node: Node) -> str | None:
         """None where the node has the probes of this release; else one line."""
         remote = await self.start(node.name, [ANCHOR], held=False)
         try:
-            hello = await asyncio.wait_for(remote.first_document(), ANSWER_S)
+            hello = await asyncio.wait_for(remote.first_document(is_anchor), ANSWER_S)
         except asyncio.TimeoutError:
             await remote.stop()
             return f"its step in Slurm job {self.job} did not answer within {ANSWER_S:.0f} s"
         output = await remote.stop()
         if hello is None:
             said = output.stderr.decode("utf-8", "replace")
-            if "No such file" in said or "validation.probes" in said:
+            if absent(said):
                 return f"the acceptance probes are not installed; {PROVISION.format(site=self._site)}"
             return f"no step of Slurm job {self.job} runs there: {_last(output)}"
         if hello.get("probes_sha256") != digest():
@@ -231,8 +241,8 @@ class SlurmLauncher:
         inside = remote_command(target, ["--controlled", *probe] if held else list(probe))
         words = ["srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1", "--quiet", "--mpi=none",
                  f"--nodelist={self._names[node]}", "--mem=0", "--cpu-bind=none", "--chdir=/", "--unbuffered",
-                 "sh", "-c", f"exec {inside}"]  # fmt: skip
-        remote = await self._spawn(node, words, step=True)
+                 "sh", "-c", on_a_new_line(inside)]  # fmt: skip
+        remote = await self._spawn(node, words, step=named(probe))
         self._probes = {p for p in self._probes if not p.ended} | {remote}
         return remote
 
@@ -259,7 +269,8 @@ class SlurmLauncher:
         """How the job ended, in one line; None while it runs."""
         until = time.monotonic() + ENDING_S
         while True:
-            text = await self._ask("scontrol", "show", "job", "-o", self.job)
+            said = await self._ask("scontrol", "show", "job", "-o", self.job)
+            text = next((line for line in said.splitlines() if line.startswith(f"JobId={self.job} ")), "")
             state = re.search(r"\bJobState=(\w+)", text)
             if state is None or state[1] != "COMPLETING" or time.monotonic() > until:
                 break
@@ -291,9 +302,12 @@ _REASONS = {
 }
 
 
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
+
+
 def _last(output: Output) -> str:
-    lines = [line.strip() for line in output.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit status {output.returncode}"
+    return output.fault or output.last_words or f"exit status {output.returncode}"
 
 
 def _state(found: tuple[str, str]) -> str:

@@ -14,9 +14,11 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from validation import bounded, noise
 from validation.errors import RunError
-from validation.execute.remote import Output, Remote
+from validation.execute.remote import Output, Remote, named
 from validation.kinds import PROBE_PYTHON
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
@@ -24,13 +26,15 @@ from validation.probes.__main__ import ANCHOR, digest
 CONNECT_TIMEOUT_S = 10
 ALIVE_INTERVAL_S = 5
 ALIVE_COUNT = 3  # a node that falls silent is given up after 15 s
+GREET_TIMEOUT_S = 30  # from the connection's begin to the first word of the probes
 PARALLEL_CONNECTS = 64
 MAX_CONTROL_FOLDER = 60  # a socket's path holds about 104 bytes, and ssh adds 17 while it binds
 PROVISION = "run: ansible-playbook site.yml -i {site}"
 
 BASE = ("-o", "BatchMode=yes", "-o", "LogLevel=ERROR", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-T")
 
-# What OpenSSH says, and what it means to the operator. First match counts.
+EXIT_SSH = 255
+# What ssh says of itself (then its status is 255), and what it means to the operator. First match counts.
 _FAULTS = (
     (r"REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is not the known one; if it was reinstalled, remove the "
      "old key: {offending}"),
@@ -41,8 +45,15 @@ _FAULTS = (
     (r"Could not resolve hostname", "its name {host} does not resolve; set ansible_host"),
     (r"Connection refused", "refuses connections on port {port}; does sshd run there?"),
     (r"timed out|No route to host|Network is unreachable|Host is down", "does not answer; is it up?"),
-    (r"sudo: ", "user {user} needs sudo without a password"),
 )  # fmt: skip
+# What the far side's shell says, which also prints what login files complain of.
+_SHELL_FAULTS = (
+    (r"sudo: .*(?:password|askpass|terminal|tty)", "user {user} needs sudo without a password"),
+    (r"not in the sudoers|not allowed to (?:execute|run)", "user {user} needs sudo for the acceptance probes"),
+    (r"sudo: (?:command )?not found|sudo: No such file", "user {user} needs sudo, which is not installed there"),
+    (r"account is (?:currently )?not available|This account is", "user {user} has no shell there"),
+)
+_ABSENT = re.compile(r"no such file|not found|unknown command|no module named", re.IGNORECASE)
 
 
 def common_arguments(target: SshTarget) -> list[str]:
@@ -59,11 +70,18 @@ def remote_command(target: SshTarget, probe: Sequence[str]) -> str:
     return shlex.join(command if target.user == "root" else ["sudo", "-n", *command])
 
 
+def on_a_new_line(command: str) -> str:
+    """A line for any remote shell: what a login file printed may have no end, and the command's first line follows."""
+    return f"echo; exec {command}"
+
+
 def explain(target: SshTarget, output: Output, site: str) -> str:
     """Why a node cannot be used, in one line without its name, from what ssh and the remote shell said."""
+    if output.fault:
+        return f"{output.fault}; see what its login files print"
     said = output.stderr.decode("utf-8", "replace").strip()
-    last = said.splitlines()[-1].strip() if said else f"ssh ended with status {output.returncode}"
-    if PROBE_PYTHON in said or "validation.probes" in said:
+    last = output.last_words or f"ssh ended with status {output.returncode}"
+    if absent(said):
         return f"the acceptance probes are not installed; {PROVISION.format(site=site)}"
     known = re.search(r"Offending \S+ key in (\S+):\d+", said)
     file = ["-f", known[1]] if known else []
@@ -74,10 +92,24 @@ def explain(target: SshTarget, output: Output, site: str) -> str:
         "port": target.port,
         "offending": shlex.join(["ssh-keygen", *file, "-R", name]),
     }
-    for pattern, words in _FAULTS:
-        if re.search(pattern, said):
-            return f"{words.format(**values)} (ssh: {last.removeprefix('ssh: ')})"
+    own = output.returncode == EXIT_SSH
+    lines = [line.strip() for line in (said if own else f"{said}\n{output.last_words}").splitlines()]
+    for pattern, words in _FAULTS if own else _SHELL_FAULTS:
+        found = [line for line in lines if re.search(pattern, line)]
+        if found:
+            return f"{words.format(**values)} (ssh: {noise.printable(found[-1]).removeprefix('ssh: ')})"
     return f"cannot be used (ssh: {last})"
+
+
+def absent(said: str) -> bool:
+    """Whether a shell or Python complains that the probes are not there; `set -x` of a login file names them too."""
+    lines = [line for line in said.splitlines() if not line.startswith("+")]
+    return any((PROBE_PYTHON in line or "validation" in line) and _ABSENT.search(line) for line in lines)
+
+
+def is_anchor(document: dict[str, Any]) -> bool:
+    """Whether a document is the hello of the probes of a node, of whatever release."""
+    return noise.is_ready(document) and isinstance(document.get("probes_sha256"), str)
 
 
 class SshLauncher:
@@ -119,12 +151,13 @@ class SshLauncher:
         command += ["-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}", "-o", f"ServerAliveInterval={ALIVE_INTERVAL_S}"]
         command += ["-o", f"ServerAliveCountMax={ALIVE_COUNT}", *common_arguments(target), target.host]
         async with self._gate:
-            remote = await Remote.spawn(name, [*command, remote_command(target, [ANCHOR])])
+            command.append(on_a_new_line(remote_command(target, [ANCHOR])))
+            remote = await Remote.spawn(name, command, what="its login", most=bounded.STEADY_BYTES)
             try:
-                hello = await asyncio.wait_for(remote.first_document(), 3 * CONNECT_TIMEOUT_S)
+                hello = await asyncio.wait_for(remote.first_document(is_anchor), GREET_TIMEOUT_S)
             except asyncio.TimeoutError:
                 await remote.stop()
-                return f"connected, but the probes did not answer within {3 * CONNECT_TIMEOUT_S} s"
+                return f"the probes did not answer within {GREET_TIMEOUT_S} s of the connection's begin"
             except asyncio.CancelledError:
                 await remote.stop()
                 raise
@@ -142,7 +175,8 @@ class SshLauncher:
         # Without its shared connection ssh would open another one and wait for a node that is gone.
         command = ["ssh", "-F", "none", "-S", str(self._socket(node)), "-o", "ProxyCommand=false", *BASE]
         command += ["-l", target.user, "-p", str(target.port), target.host]
-        remote = await Remote.spawn(node, [*command, remote_command(target, ["--controlled", *probe])])
+        command.append(on_a_new_line(remote_command(target, ["--controlled", *probe])))
+        remote = await Remote.spawn(node, command, what=named(probe))
         self._probes = {p for p in self._probes if not p.ended} | {remote}
         return remote
 

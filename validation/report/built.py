@@ -72,6 +72,12 @@ def _outcome(done: Deployment) -> tuple[str, bool]:
         return said + (f"; and {len(bad) - 3} more" if len(bad) > 3 else ""), False
     if done.error or not done.finished:
         return done.error or "Ansible did not come to its end", False
+    waiting = [node.node for node in done.nodes if node.reboot]
+    if waiting:
+        return (
+            f"{', '.join(waiting)} waited for a reboot, of {plural(len(done.nodes), 'node')} without a failure",
+            False,
+        )
     return f"{plural(len(done.nodes), 'node')} ok", True
 
 
