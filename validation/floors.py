@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from validation.model_base import Model
 
 STALE_DAYS = 60
-"""Age in days from which floors get a remark: makers publish advisories every month or two. Project default."""
+"""Age in days from which floors get a note in the verdict, and no judgement another word: makers publish advisories
+every month or two. Project default."""
 
 _NUMBERS = re.compile(r"(?:\d+:)?v?(\d+(?:[.-]\d+)*)(.*)")
 _EARLY = re.compile(r"^[-.~]?(rc|beta|alpha)", re.IGNORECASE)
@@ -95,4 +96,4 @@ class Floors(Model):
         if day is None or (day - self.as_of).days <= STALE_DAYS:
             return ""
         age = (day - self.as_of).days
-        return f"the floors are of {self.as_of}, {age} days before this was looked at: later advisories are not in them"
+        return f"the floors are of {self.as_of}, {age} days before the run: later advisories are not in them"

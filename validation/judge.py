@@ -19,6 +19,7 @@ from validation.judging.documents import Evidence, discounted
 from validation.judging.equals import remarks
 from validation.judging.findings import findings
 from validation.judging.methods import METHODS
+from validation.judging.secver import old_floors
 from validation.judging.times import day_of
 from validation.judging.vm_hosts import over_the_fabric
 from validation.judging.waivers import apply_waivers
@@ -72,7 +73,8 @@ def judge(
         else ()
         for c in case.criteria
     }
-    waived = apply_waivers(case, judged, waivers, day_of(info.run, info.created))
+    day = day_of(info.run, info.created)
+    waived = apply_waivers(case, judged, waivers, day)
     debt = Debt.of(case, profile)
     verdicts = tuple(_verdict(case, c, waived.judged[c.id], waived.whole.get(c.id), debt) for c in case.criteria)
     missing = case.missing()
@@ -100,6 +102,7 @@ def judge(
             "notes": (
                 *_notes(case, shown, results, facts, rehearsal),
                 *remarks(case, waived.judged),
+                *old_floors(case, day),
                 *evidence.notes,
                 *waived.notes,
                 *why,

@@ -13,15 +13,20 @@ from tests.support.site import (
     PLAN,
     REAL,
     REAL_FACTS,
+    addressed,
     criterion,
     healthy,
     judged,
     plan_of,
     provenance,
+    results_of,
+    run_info,
     with_facts,
 )
+from validation.fabric import load_fabric
 from validation.facts import NodeFacts
 from validation.floors import Component, Floor, numbers
+from validation.judge import judge
 
 FLOORS = next(c.bound.floors for c in CRITERIA if c.id == "pf.secver")
 #: A server with GPUs whose every component has its floor.
@@ -145,13 +150,25 @@ def test_a_node_without_any_of_it_has_nothing_to_judge():
     assert judgement.verdict == "not-applicable"
 
 
-def test_floors_older_than_sixty_days_at_the_time_of_the_run_are_remarked_and_still_judged():
-    day = datetime.datetime.combine(FLOORS.as_of, datetime.time(10))
-    fresh, _ = of_gpu1(started=(day + datetime.timedelta(days=60)).isoformat() + "Z")
-    old, _ = of_gpu1(started=(day + datetime.timedelta(days=61)).isoformat() + "Z")
-    assert "days before" not in fresh.reason
-    assert (old.verdict, f"the floors are of {FLOORS.as_of}, 61 days before" in old.reason) == ("pass", True)
-    assert any("61 days" in line for line in old.bound.derivation)
+@pytest.mark.parametrize("facts", [{}, {"runc": "1.3.5"}, {"runc": None}], ids=["good", "below", "unknown"])
+def test_floors_that_grow_old_are_a_note_and_change_no_word_of_a_judgement(facts):
+    """The same run today, on the 61st day and in ten years: verdict, reasons, bounds and headline are the same."""
+    plan = plan_of(REAL)
+    results = results_of(plan, facts=GOOD)
+    results = [with_facts(r, **facts) if r.measurement == "facts.gpu1" else r for r in results]
+    said, notes = [], []
+    for days in (0, 60, 61, 3650):
+        day = (datetime.datetime.combine(FLOORS.as_of, datetime.time(10)) + datetime.timedelta(days=days)).isoformat()
+        info = run_info(REAL, plan, created=f"{day}Z")
+        told = [r.model_copy(update={"provenance": provenance(r.provenance.nodes, started=f"{day}Z")}) for r in results]
+        verdict = judge(info, REAL, plan, load_fabric("tcp10"), CRITERIA, addressed(REAL, told))
+        old = [n for n in verdict.notes if n.startswith("pf.secver: the floors are of ")]
+        said.append(verdict.model_copy(update={"notes": tuple(n for n in verdict.notes if n not in old)}))
+        notes.append(old)
+    assert said[0] == said[1] == said[2] == said[3]
+    assert notes[:2] == [[], []]
+    assert f"{FLOORS.as_of}, 61 days before the run" in notes[2][0]
+    assert "3650 days" in notes[3][0]
 
 
 def test_virtual_nodes_are_told_and_not_judged():

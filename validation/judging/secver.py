@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+
 from validation.criterion import Criterion
 from validation.facts import NodeFacts
 from validation.floors import Component, Floors, numbers
 from validation.judging.case import Case, facts_for, judgement
-from validation.judging.times import moment
 from validation.model import Bound, Compared, Judgement, ReasonCode, VerdictName
 
 OWN_PACKAGES = ("docker-ce", "moby-engine")
@@ -22,15 +23,18 @@ def judge_security_floors(case: Case, criterion: Criterion) -> list[Judgement]:
         if isinstance(facts, Judgement) or floors is None:
             judged += [facts] if isinstance(facts, Judgement) else []
             continue
-        looked_at = moment(case.latest[measurement.id].provenance.started)
-        remark = floors.remark(looked_at.date() if looked_at else None)
-        judged.append(_judge(case, criterion, name, facts, measurement.id, floors, remark))
+        judged.append(_judge(case, criterion, name, facts, measurement.id, floors))
     return judged
 
 
-def _judge(
-    case: Case, criterion: Criterion, name: str, facts: NodeFacts, id_: str, floors: Floors, remark: str
-) -> Judgement:
+def old_floors(case: Case, day: datetime.date | None) -> list[str]:
+    """In words, which floors that were applied were old on the day of the run: a note, which changes no verdict."""
+    applied = [c for c in case.criteria if case.serving(c)]
+    said = [(c.id, c.bound.floors.remark(day)) for c in applied if c.bound.floors is not None]
+    return [f"{id_}: {remark}" for id_, remark in said if remark]
+
+
+def _judge(case: Case, criterion: Criterion, name: str, facts: NodeFacts, id_: str, floors: Floors) -> Judgement:
     below: list[str] = []
     unknown: list[str] = []
     good: list[str] = []
@@ -46,11 +50,10 @@ def _judge(
         metric="security_floors",
         unit="",
         equal="; ".join(f"{p.key} {p.declared}" for p in parts if p.declared) or None,
-        derivation=(f"advisories up to {floors.as_of}", *floors.sources, *([remark] if remark else [])),
+        derivation=(f"advisories up to {floors.as_of}", *floors.sources),
         source=criterion.source,
     )
     text = "; ".join([*below, *unknown, *good]) or None
-    why = f"{why} ({remark})" if remark else why
     judged = judgement(criterion, name, verdict, code, why, [id_], text=text, bound=bound)
     return judged.model_copy(update={"compared": tuple(parts)})
 
