@@ -155,7 +155,7 @@ class _Site:
             return _Found("elsewhere", elsewhere)
         by = claim.confirmed_by
         if by is None:
-            return _Found("not-measured", claim.why_not or "")
+            return _Found("not-measured", claim.unconfirmed)
         criterion = self.criteria.get(by.criterion)
         if criterion is None:
             return _Found("not-measured", f"{by.criterion} is no criterion of this run")

@@ -124,7 +124,8 @@ class Claim(Model):
     `machines` and `fabrics` are those that it was made on; none = it is made of every site. `conditions` are the rest
     of what was set, and `inferred` names those of them (or `value`, `fabrics`) that the document does not say. Without
     `published` the document has no figure, or it is lost: the criterion's own bound decides. `why_not`: why none
-    confirms it.
+    confirms it, and `measured_by` the criteria that measure what it is about all the same; None in runs of before there
+    were any.
     """
 
     id: str = Field(pattern=_ID)
@@ -136,7 +137,16 @@ class Claim(Model):
     inferred: tuple[str, ...] = ()
     published: Published | None = None
     confirmed_by: ConfirmedBy | None = None
+    measured_by: tuple[str, ...] | None = None
     why_not: str | None = Field(default=None, min_length=1)
+
+    @property
+    def unconfirmed(self) -> str:
+        """Why no criterion confirms it, and which measure what it is about; "" where one confirms it."""
+        if self.why_not is None or self.measured_by is None:
+            return self.why_not or ""
+        by = f"measured by {', '.join(self.measured_by)}" if self.measured_by else "no criterion measures it"
+        return f"{by}: {self.why_not}"
 
     @model_validator(mode="after")
     def _complete(self) -> Claim:
@@ -144,6 +154,8 @@ class Claim(Model):
             raise ValueError("either confirmed_by (a criterion) or why_not (why none confirms it), and not both")
         if self.published is not None and self.published.sense == "reported" and self.confirmed_by is not None:
             raise ValueError("sense: reported has no side to reach, so no criterion confirms it; say why_not")
+        if self.measured_by is not None and self.confirmed_by is not None:
+            raise ValueError("measured_by is of a claim that no criterion confirms; keep confirmed_by alone")
         strange = [name for name in self.inferred if name not in self.conditions and name not in ("value", "fabrics")]
         if strange:
             raise ValueError(f"inferred: {', '.join(strange)} is neither one of the conditions nor value or fabrics")
@@ -231,12 +243,15 @@ class Reference:
                     hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(fabrics)}"
                     raise self._places[claim.id].fault(f"unknown fabric {fabric!r}; {hint}", "fabrics", position)
             by = claim.confirmed_by
-            if by is not None and by.criterion not in criteria:
-                near = difflib.get_close_matches(by.criterion, list(criteria), n=1)
-                hint = f"did you mean {near[0]}?" if near else "correct it, or say why_not instead"
-                raise self._places[claim.id].fault(
-                    f"unknown criterion {by.criterion!r}; {hint}", "confirmed_by", "criterion"
-                )
+            named: list[tuple[str, tuple[int | str, ...]]] = []
+            if by is not None:
+                named.append((by.criterion, ("confirmed_by", "criterion")))
+            named += [(id_, ("measured_by", position)) for position, id_ in enumerate(claim.measured_by or ())]
+            for id_, keys in named:
+                if id_ not in criteria:
+                    near = difflib.get_close_matches(id_, list(criteria), n=1)
+                    hint = f"did you mean {near[0]}?" if near else "correct it, or say why_not instead"
+                    raise self._places[claim.id].fault(f"unknown criterion {id_!r}; {hint}", *keys)
 
 
 def _folder() -> Path:

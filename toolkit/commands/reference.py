@@ -146,7 +146,7 @@ def _lines(
         bare = next((c.no_probe for c in criteria if c.id == by.criterion), None)
         lines += [("but", bare)] if bare else []
     else:
-        lines.append(("not confirmed", claim.why_not or ""))
+        lines.append(("not confirmed", claim.unconfirmed))
     users = _users(claim, criteria, fabrics)
     return lines + ([("used by", ", ".join(users))] if users else [])
 

@@ -1,0 +1,114 @@
+"""What a claim says of the criteria that measure it: it names those that there are, and misses none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from validation.catalogue import load_criteria, read_criteria
+from validation.criterion import Criterion
+from validation.fabric import fabric_names, read_fabric
+from validation.reference import Claim, packaged
+
+REFERENCE = packaged()
+CRITERIA = {c.id: c for c in load_criteria()}
+OPEN = [c for c in REFERENCE.claims.values() if c.confirmed_by is None]
+"""Claims that no criterion confirms."""
+NAMED = re.compile(r"\b(?:pf|tr|co|bi|tn|rm|op)\.[a-z0-9]+\b")
+SAYS_NONE = re.compile(
+    r"\b(no criterion|no criteria|no measurement|nothing measures|not measured|none (?:of them )?\w+s\b)"
+)
+
+
+def named(claim: Claim) -> set[str]:
+    by = claim.confirmed_by
+    return {by.criterion} if by is not None else set(claim.measured_by or ())
+
+
+def pointers() -> Iterator[tuple[str, str]]:
+    """(criterion, claim) of every criterion whose text points to a claim: by its bound, by a machine, in its words."""
+    for source in read_criteria():
+        parts = re.split(r"^  - id: (\S+)$", source.text, flags=re.MULTILINE)
+        for id_, text in zip(parts[1::2], parts[2::2], strict=True):
+            for claim in REFERENCE.claims:
+                if re.search(rf"(?<![\w.-]){re.escape(claim)}(?![\w-])", text):
+                    yield id_, claim
+
+
+def figures() -> Iterator[tuple[str, str]]:
+    """The same of criteria whose bound is a fabric's figure, and of the claims that the profiles take it from."""
+    for name in [*fabric_names(), "_defaults"]:
+        text = read_fabric(name).text if name != "_defaults" else ""
+        for key, claim in re.findall(r"(\w+): ([a-z]+\.[a-z0-9.-]+)", text):
+            if claim in REFERENCE.claims:
+                yield from ((c.id, claim) for c in CRITERIA.values() if c.bound.fabric_key == key)
+
+
+def cited(criterion: Criterion, claim: Claim) -> bool:
+    """Whether the criterion's source cites the very table, figure or section of the claim's document."""
+    cite = REFERENCE.document(claim).cite
+    if cite not in criterion.source:
+        return False
+    rest = criterion.source.partition(cite)[2].partition(";")[0]
+    places = re.findall(r"(table|tables|figure|figures|section|sections) ([\d.]+)(?:-([\d.]+))?", rest)
+    spans = [(what.rstrip("s"), first, last or first) for what, first, last in places]
+    wanted = re.findall(r"(table|figure) (\d+)", claim.section) or [
+        ("section", one) for one in re.findall(r"^\d+(?:\.\d+)+", claim.section)
+    ]
+    for what, number in wanted:
+        for kind, first, last in spans:
+            if what == kind == "section" and number == first:
+                return True
+            if what == kind != "section" and int(first.split(".")[0]) <= int(number) <= int(last.split(".")[0]):
+                return True
+    return False
+
+
+def test_every_claim_that_none_confirms_says_what_measures_it() -> None:
+    assert [c.id for c in OPEN if c.measured_by is None] == []
+
+
+@pytest.mark.parametrize("claim", OPEN, ids=lambda c: c.id)
+def test_its_text_names_only_criteria_of_its_data_and_leaves_the_rest_to_it(claim: Claim) -> None:
+    assert claim.why_not is not None
+    assert set(NAMED.findall(claim.why_not)) <= set(claim.measured_by or ())
+    assert not SAYS_NONE.search(claim.why_not), "whether a criterion measures it follows from measured_by"
+    assert ("no criterion" in claim.unconfirmed) == (not claim.measured_by)
+    assert all(id_ in CRITERIA for id_ in claim.measured_by or ())
+    assert all(f"{id_}" in claim.unconfirmed for id_ in claim.measured_by or ())
+
+
+@pytest.mark.parametrize(("criterion", "claim"), sorted({*pointers(), *figures()}))
+def test_a_criterion_that_takes_something_of_a_claim_is_named_by_it(criterion: str, claim: str) -> None:
+    """By its own bound: it is named. In words beside a bound of something else: some criterion is."""
+    mine, bound = REFERENCE.claims[claim], CRITERIA[criterion].bound
+    own = {bound.claim, *(machine.claim for machine in bound.machines)}
+    assert named(mine)
+    assert claim not in own or mine.confirmed_by is not None or criterion in named(mine)
+
+
+@pytest.mark.parametrize("claim", [c for c in OPEN if not c.measured_by], ids=lambda c: c.id)
+def test_where_no_criterion_measures_a_claim_none_cites_the_place_where_it_stands(claim: Claim) -> None:
+    assert [c.id for c in CRITERIA.values() if cited(c, claim)] == []
+
+
+def test_what_was_not_measured_once_and_is_now_is_named() -> None:
+    """The ten texts that had grown old, each with the criteria that measure it since."""
+    since = {
+        "technote.rdma": "rm.ratio", "whitepaper.links-k": "tr.h2dall", "whitepaper.links-m": "tr.h2dall",
+        "whitepaper.gpudirect": "tn.gdr", "whitepaper.cpu": "tn.cores", "denneman.hbm": "tr.hbm",
+        "denneman.hbm-peak": "tr.hbm", "denneman.nvlink": "pf.nvlink",
+    }  # fmt: skip
+    for claim, criterion in since.items():
+        assert criterion in named(REFERENCE.claims[claim])
+    assert "toolkit node add" in (REFERENCE.claims["blog.grow"].why_not or "")
+    rates = [c for c in OPEN if "tn.rate" in named(c) and c.id.startswith("whitepaper.rate-")]
+    assert len(rates) == 26
+    assert all("tn.tfcnn" in named(c) for c in rates)
+
+
+def test_texts_of_runs_of_before_stay_as_they_were() -> None:
+    old = Claim(id="paper.one", section="1", statement="x", why_not="no criterion judges it")
+    assert old.unconfirmed == "no criterion judges it"
