@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.lab_inventory import ansible_environment
+from validation import ansible_side
 from validation.load import ConfigError
 
-READER = Path(__file__).with_name("ansible_side") / "read_inventory.py"
 _PLACED = re.compile(r"\[ERROR\]: \S+\.ya?ml:\d+: ")
 
 
@@ -66,25 +62,12 @@ class Source(_Model):
         return list(dict.fromkeys(names))
 
 
-def _python() -> str:
-    """The Python that has ansible-core: this one, or the one of the ansible-inventory on PATH."""
-    if find_spec("ansible") is not None:
-        return sys.executable
-    tool = shutil.which("ansible-inventory")
-    if tool is not None:
-        try:
-            with Path(tool).open(encoding="utf-8", errors="replace") as file:
-                words = shlex.split(file.readline().removeprefix("#!"))
-        except (OSError, ValueError):
-            words = []
-        if words and Path(words[-1]).name.startswith("python") and shutil.which(words[-1]):
-            return words[-1]
-    raise InventoryError("ansible-core is not installed; run bin/rehearse, or pip install ansible-core")
-
-
 def read_source(inventory: Path, variables: Iterable[str]) -> Source:
     """What Ansible says of an inventory (folder or file), of its hosts' variables those named; InventoryError."""
-    command = [_python(), str(READER), json.dumps(sorted(variables)), "-i", str(inventory)]
+    python = ansible_side.python_of_ansible()
+    if python is None:
+        raise InventoryError("ansible-core is not installed; run bin/rehearse, or pip install ansible-core")
+    command = ansible_side.command(python, inventory, variables)
     ran = subprocess.run(
         command, capture_output=True, encoding="utf-8", errors="replace", check=False, stdin=subprocess.DEVNULL,
         env=ansible_environment(inventory),
@@ -96,10 +79,10 @@ def read_source(inventory: Path, variables: Iterable[str]) -> Source:
         if _PLACED.match(errors[0]):  # of the plugin rails: file, line and cure stand in it
             raise InventoryError(errors[0].removeprefix("[ERROR]: "))
         raise InventoryError(f"{inventory}: ansible-inventory: {errors[0]}; check it with: {by_hand}")
-    for line in reversed(ran.stdout.splitlines()):  # a plugin or lookup of the site may have printed something before
-        if line.startswith('{"groups": '):
-            try:
-                return Source.model_validate_json(line)
-            except (ValidationError, RecursionError) as fault:
-                raise InventoryError(f"{inventory}: Ansible's answer cannot be read ({fault})") from None
-    raise InventoryError(f"{inventory}: Ansible gave no answer; check it with: {by_hand}")
+    answer = ansible_side.answer(ran.stdout)
+    if answer is None:
+        raise InventoryError(f"{inventory}: Ansible gave no answer; check it with: {by_hand}")
+    try:
+        return Source.model_validate_json(answer)
+    except (ValidationError, RecursionError) as fault:
+        raise InventoryError(f"{inventory}: Ansible's answer cannot be read ({fault})") from None

@@ -100,6 +100,30 @@ def test_stock_pytest_runs_the_same(rack: Rack) -> None:
     assert f"{len(checks_of(('clients',)))} passed" in done.stdout
 
 
+def test_templates_are_resolved_as_in_the_roles(rack: Rack) -> None:
+    """Addresses and expectations by templates: no check is left out for want of a value, and none expects another."""
+    file = rack.folder / "site/hosts.yml"
+    document = yaml.safe_load(file.read_text())
+    client = document["all"]["children"]["clients"]["hosts"]["client1"]
+    client |= {
+        "ansible_host": "10.0.0.{{ last }}",
+        "last": 11,
+        "fabric_mtu": "{{ mtus.fabric }}",
+        "mtus": {"fabric": 9000},
+    }
+    client["fabric_ports"] = [{"interface": "fab{{ 0 }}", "address": "10.1.0.{{ last }}/24"}]
+    client["nobody_asks"] = "{{ ansible_facts.nodename }}"
+    file.write_text(yaml.safe_dump(document))
+    count = len(checks_of(("clients",)))
+    done = rack.check("--limit", "client1")
+    assert (done.returncode, done.stdout) == (0, f"client1  ok: {count} checks passed\n"), done.stderr
+    client["fabric_mtu"] = "{{ mtus.fabric // 6 }}"
+    file.write_text(yaml.safe_dump(document))
+    done = rack.check("--limit", "client1")
+    assert done.returncode == 1
+    assert "client1  FAILED test_fabric.py::test_ports_have_address_and_mtu" in done.stdout
+
+
 def test_bad_input_is_one_line_and_exit_2(rack: Rack) -> None:
     for arguments, words in (
         (("--limit", "gpu9"), "--limit gpu9: no such node or group; there are: head, client1, gpu1"),

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.warm import asking_ansible
-from toolkit import inventory_source
 from toolkit.errors import UsageFault
 from toolkit.inventory import InventoryError, declared, read_inventory, read_site
 from toolkit.scan import wanted
+from validation import ansible_side
 
 HOSTS = """\
 all:
@@ -290,7 +290,7 @@ def test_a_scan_of_an_ipv6_address_is_refused_before_it_is_asked(word: str) -> N
 def test_ansible_of_another_python_reads_where_this_one_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inventory_source, "find_spec", lambda name: None)
+    monkeypatch.setattr(ansible_side, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
     root = site(tmp_path)
     assert fault(root) == "ansible-core is not installed; run bin/rehearse, or pip install ansible-core"

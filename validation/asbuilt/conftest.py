@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testinfra.utils.ansible_runner import AnsibleRunner  # type: ignore[import-untyped]
 
+from validation.asbuilt.resolved import resolved
 from validation.asbuilt.site import Host, Site
 from validation.checks import GROUPS, checks_of
 from validation.parsers.asbuilt import COULD_NOT_RUN
@@ -15,6 +17,14 @@ from validation.parsers.asbuilt import COULD_NOT_RUN
 _FOLDER = Path(__file__).resolve().parent
 _answered: dict[str, str] = {}
 """Node -> why no command can be run on it, "" where one could."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give testinfra the inventory with its templates resolved: ansible-inventory, which it asks, leaves them alone."""
+    inventory = config.getoption("ansible_inventory", default=None)
+    found = resolved(Path(inventory)) if inventory else None
+    if found is not None:
+        AnsibleRunner.get_runner(inventory).inventory = found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,12 +1,12 @@
 """What Ansible makes of an inventory, templates and logins included, as one JSON document on stdout.
 
 A program by itself: it runs in the Python that has ansible-core, which need not be the toolkit's, with Ansible's own
-parsers, vault, filters, lookups and settings of connections. `toolkit/inventory_source.py` starts it and reads what
-it prints.
+parsers, vault, filters, lookups and settings of connections.
 
     python read_inventory.py '["fabric_ports", ...]' -i INVENTORY
 
-Of the variables of a host only those that are named are printed, for Ansible has decrypted all of them by now.
+Of the variables of a host only those that are named are printed, for Ansible has decrypted all of them by now; with
+'["*"]' all of them.
 """
 
 import json
@@ -81,7 +81,8 @@ class _Reader(InventoryCLI):  # type: ignore[misc]
         values: dict[str, Any] = {}
         unresolved: dict[str, str] = {}
         templar = None
-        for name in dict.fromkeys((*self.wanted, *self.login)):
+        every = "*" in self.wanted
+        for name in given if every else dict.fromkeys((*self.wanted, *self.login)):
             if name not in given:
                 continue
             value = given[name]
@@ -92,17 +93,18 @@ class _Reader(InventoryCLI):  # type: ignore[misc]
                     )
                     value = templar.template(value)
                 values[name] = _plain(value)
-            except AnsibleError as fault:
+            except Exception as fault:  # of Ansible, or of a filter or a lookup of the site
                 unresolved[name] = _first_line(fault)
-            except Exception as fault:  # of a filter or a lookup of the site
-                unresolved[name] = f"{type(fault).__name__}: {_first_line(fault)}"
+                if every and isinstance(value, (str, list, dict)):
+                    values[name] = _plain(value)
         values |= _login(host.name, values)
-        shown = {name: value for name, value in values.items() if name in (*self.wanted, *_LOGIN.values())}
+        shown = {name: value for name, value in values.items() if every or name in (*self.wanted, *_LOGIN.values())}
         return {"values": shown, "unresolved": unresolved, "names": sorted(map(str, given))}
 
 
 def _first_line(fault: Exception) -> str:
-    return (str(fault).strip().splitlines() or [type(fault).__name__])[0]
+    kind = "" if isinstance(fault, AnsibleError) else f"{type(fault).__name__}: "
+    return kind + (str(fault).strip().splitlines() or [""])[0]
 
 
 def _login(host: str, values: Mapping[str, Any]) -> dict[str, Any]:
