@@ -177,13 +177,16 @@ def test_the_last_server_does_not_leave(tmp_path):
         ("  reservations: {course: {for: [all], class: v100, nodes: 2, from: '08:00', hours: 4}}", "wants 2 servers"),
     ],
 )
-def test_a_server_that_the_policy_needs_does_not_leave(tmp_path, policy, words):
-    file = tmp_path / "group_vars/all/pool.yml"
+@pytest.mark.parametrize("name", ["pool.yml", "everything.yml"])
+def test_a_server_that_the_policy_needs_does_not_leave(tmp_path, policy, words, name):
+    file = tmp_path / "group_vars/all" / name
     file.parent.mkdir(parents=True)
+    (tmp_path / "hosts.yml").write_text("all: {children: {gpu_servers: {hosts: {head: , gpu1: , gpu2: }}}}\n")
     file.write_text(
-        f"---\nslurm_pool:\n  users: {{all: {{users: [anna], max_hours: 4}}}}\n  classes: {{v100: {{}}}}\n{policy}\n"
+        f"---\nslurm_pool:\n  users: {{all: {{users: [anna], max_hours: '{{{{ 4 }}}}'}}}}\n"
+        f"  classes: {{v100: {{}}}}\n{policy}\n"
     )
-    with pytest.raises(UsageFault, match=f"pool.yml:5: reservation course {words}"):
+    with pytest.raises(UsageFault, match=f"{name}:5: reservation course {words}"):
         checks.removable(LAB, tmp_path, pool(gpu1="IDLE", gpu2="IDLE"), "gpu1")
 
 

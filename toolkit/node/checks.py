@@ -12,7 +12,7 @@ from toolkit.inventory import declared
 from toolkit.inventory_lines import locate
 from toolkit.lease.slurm_text import PoolNode, SlurmJob
 from toolkit.node.head import Head
-from toolkit.pool_policy import POOL_FILE, load_pool
+from toolkit.pool_policy import POOL_FILE, Pool, check_pool, load_pool
 from validation.addendum import ADDENDUM, SUITES
 from validation.load import ConfigError
 from validation.model import Node, Topology
@@ -54,12 +54,22 @@ def joinable(pool: Mapping[str, PoolNode], name: str, again: bool) -> None:
         )
 
 
+def _policy(topology: Topology, inventory: Path) -> Pool | None:
+    """The pool's policies as role slurm gets them, wherever they stand in the inventory; None where it has none."""
+    data = declared(inventory, topology.nodes[0].name, "slurm_pool")
+    try:
+        return check_pool(data) if data else None
+    except ConfigError as fault:
+        load_pool(inventory)  # the same with file and line, where they stand in the file for them
+        raise ConfigError(f"{inventory}: {fault}") from None
+
+
 def removable(topology: Topology, inventory: Path, pool: Mapping[str, PoolNode], name: str) -> None:
     """UsageFault for a node without which the pool would be none, or that the pool's policy needs."""
     others = [node.name for node in topology.nodes if "gpu_servers" in node.groups and node.name != name]
     if not others:
         raise UsageFault(f"{name} is the last GPU server; there is no pool without it: playbooks/teardown.yml")
-    policy = load_pool(inventory)
+    policy = _policy(topology, inventory)
     if policy is None:
         return
     left = [pool[short(other)] for other in others if short(other) in pool]
