@@ -21,7 +21,9 @@ _ADDRESS = "ansible_host"
 def inventory_files(folder: Path) -> list[Path]:
     """Files of a folder that Ansible takes for inventories, whatever their names; group_vars and host_vars are none."""
     return sorted(
-        p for p in folder.iterdir() if p.is_file() and p.name[0] not in "._" and p.suffix not in _NO_INVENTORY
+        p
+        for p in (folder.iterdir() if folder.is_dir() else ())
+        if p.is_file() and p.name[0] not in "._" and p.suffix not in _NO_INVENTORY
     )
 
 
