@@ -6,7 +6,7 @@ import json
 import math
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from validation.facts import AnyFacts, PlainFacts
 from validation.model import Model, Sample, Scalar
 from validation.model_base import explain
+from validation.probes.json_text import report
 
 Facts = PlainFacts
 MOST = 2**64
@@ -145,14 +146,28 @@ def fit(samples: Sequence[Sample], facts: AnyFacts) -> None:
             raise ParseError(f"{key}: {short(value)} is no text, number or list of text")
 
 
-def json_object(text: str, what: str) -> dict[str, object]:
-    """`text` as a JSON object without NaN or Infinity; ParseError where it is cut or not JSON."""
+def json_report(
+    text: str, what: str, read: Callable[[str, Callable[[str], object]], dict[str, object]] = report
+) -> dict[str, object]:
+    """The JSON object in what a tool of others printed: remarks may stand before and after it, and it may stand there
+    twice. ParseError as json_object, and where it has two that differ. read: how its objects make a report."""
+    try:
+        return read(text, _refuse(what))
+    except ValueError as e:
+        raise ParseError(f"{what} is no whole JSON document: {e}") from None
 
+
+def _refuse(what: str) -> Callable[[str], object]:
     def refuse(constant: str) -> object:
         raise ParseError(f"{what}: {constant} is not a number")
 
+    return refuse
+
+
+def json_object(text: str, what: str) -> dict[str, object]:
+    """`text` as a JSON object without NaN or Infinity; ParseError where it is cut or not JSON."""
     try:
-        data = json.loads(text, parse_constant=refuse)
+        data = json.loads(text, parse_constant=_refuse(what))
     except ValueError as e:
         raise ParseError(f"{what} is no whole JSON document: {e}") from None
     if not isinstance(data, dict):

@@ -15,15 +15,17 @@ from typing import Any
 
 from validation.facts import GpuToolsFacts
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, as_facts, flag, json_object, short
+from validation.parsers.common import Parsed, ParseError, as_facts, flag, json_object, json_report, short
 from validation.probes import ProbeDoc
 from validation.probes.gpu_tools import NVBANDWIDTH, P2P, TESTS
 
 _WHAT = "gpu tools"
 WHAT_OF = dict(zip(TESTS, ("h2d", "d2h", "peer", "local"), strict=True))
+VERSIONS = ("version", "nvbandwidth Version", "git_version")
+"""In which key of its JSON the release stands: the first of later ones, which leave git_version empty."""
 MOST_GB_S = 1e5  # no GPU's memory has a tenth of it
 OLD_FORM = re.compile(r"^Device (\d+): (.*)$", re.MULTILINE)
-PCI = re.compile(r"\(([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\)")
+PCI = re.compile(r"\(([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.[0-7])?\)")
 SAMPLES_GPU = re.compile(
     r"^Device: (\d+), .*pciBusID: ([0-9a-f]+), pciDeviceID: ([0-9a-f]+), pciDomainID: ?([0-9a-f]+)", re.M
 )
@@ -102,10 +104,10 @@ def _cell(what: str, source: int | None, target: int | None, rate: float, access
 
 
 def _nvbandwidth(text: str) -> dict[str, Any]:
-    start = text.find("{")
-    if start >= 0:
+    start = re.search(r"^\s*\{", text, re.MULTILINE)
+    if start:
         try:
-            report: Any = json_object(text[start : text.rfind("}") + 1], "the report")["nvbandwidth"]
+            report: Any = json_report(text[start.start() :], "the report")["nvbandwidth"]
             version, matrices, gaps, names = _of_json(report)
         except (ParseError, KeyError, TypeError, AttributeError) as fault:
             raise Unusable(f"its JSON cannot be read: {short(str(fault))}") from None
@@ -148,14 +150,18 @@ def _of_json(report: Mapping[str, Any]) -> tuple[str, dict[str, Matrix], list[st
     matrices: dict[str, Matrix] = {}
     gaps = [f"error: {short(str(report['error']))}"] if report.get("error") else []
     for case in report.get("testcases") or []:
-        name, status = case["name"], case["status"]
+        name, status = case.get("name"), case.get("status") or "without a status"
         if name not in TESTS:
             continue
-        if status == "Passed":
+        if name in matrices:
+            raise Unusable(f"{name} stands twice in its report")
+        if status == "Passed" and "bandwidth_matrix" not in case:
+            gaps.append(f"{name}: no matrix in its report")
+        elif status == "Passed":
             matrices[name] = [[_rate(str(cell)) for cell in row] for row in case["bandwidth_matrix"]]
         else:
             gaps.append(f"{name}: {status}")
-    version = str(report.get("nvbandwidth Version") or report.get("git_version") or "")
+    version = next((str(report[key]) for key in VERSIONS if report.get(key)), "")
     return version, matrices, gaps, [str(one) for one in report.get("GPU Device list") or []]
 
 

@@ -1,4 +1,4 @@
-"""iperf3 3.9 to 3.17, TCP: the receiver's rate per interval, from the client's JSON with `--get-server-output`.
+"""iperf3 3.1 to 3.19, TCP: the receiver's rate per interval, from the client's JSON with `--get-server-output`.
 
 The client's own intervals count what entered its socket buffer; what arrived is in `server_output_json`.
 """
@@ -11,8 +11,9 @@ from itertools import pairwise
 from typing import Any
 
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, count, expect, json_object, number, plain, real
+from validation.parsers.common import Parsed, ParseError, count, expect, json_report, number, plain, real
 from validation.probes import ProbeDoc
+from validation.probes.tcp_bandwidth import iperf3_report
 
 CONSISTENT = 0.25
 """How far the mean of the intervals may be from the rate over the whole test: they count the same bytes. Project
@@ -109,8 +110,8 @@ def receiver_rates(server: dict[str, Any]) -> list[float]:
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
-    """`tcp_bandwidth_gbps`, one sample per interval at the receiver, and `retransmits` (count, of the sender)."""
-    report: dict[str, Any] = json_object(doc["stdout"], "iperf3's report")
+    """`tcp_bandwidth_gbps`, one sample per interval at the receiver; the sender's `retransmits` (count), where told."""
+    report: dict[str, Any] = json_report(doc["stdout"], "iperf3's report", iperf3_report)
     if report.get("error"):
         raise ParseError(f"iperf3: {report['error']}")
     test = report["start"]["test_start"]
@@ -137,9 +138,10 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
         raise ParseError(f"iperf3: {len(rates)} intervals, {test['duration'] / interval:.0f} planned")
     if not rates or abs(statistics.fmean(rates) - whole) > CONSISTENT * whole:
         raise ParseError(f"iperf3: the intervals do not add up to the receiver's {whole:.4g} Gbit/s")
-    retransmits = count(report["end"]["sum_sent"]["retransmits"], "iperf3: retransmits")
     samples = [Sample(metric="tcp_bandwidth_gbps", value=rate, unit="Gbit/s") for rate in rates]
-    samples.append(Sample(metric="retransmits", value=retransmits, unit="count"))
+    again = report["end"]["sum_sent"].get("retransmits")
+    if again is not None:  # iperf3 leaves it out where TCP_INFO has none: MPTCP, other systems
+        samples.append(Sample(metric="retransmits", value=count(again, "iperf3: retransmits"), unit="count"))
     facts = plain(doc["facts"])
     facts["receiver_mean_gbps"] = whole
     facts["sender_congestion_control"] = str(report["end"].get("sender_tcp_congestion", ""))

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from validation.model import Sample, Scalar
 from validation.parsers.common import Parsed, ParseError, plain
 from validation.probes import ProbeDoc
+from validation.probes.path_mtu import TOO_LONG, headers_bytes
 
-HEADERS_BYTES = 28  # IPv4 20 (RFC 791) + ICMP echo 8 (RFC 792)
 MAX_IP_PACKET_BYTES = 65535
+OLD_IPV6_SHORT_BYTES = 20
+"""How much too little probes of former releases report over IPv6, whose header they took for one of IPv4."""
 
 _COMMAND = re.compile(r"^\$ (ping .*)$", re.MULTILINE)
 
@@ -25,7 +27,7 @@ def _answered(command: str, said: str) -> tuple[int, bool]:
     replies = re.findall(rf"^{int(size[1]) + 8} bytes from ", said, re.MULTILINE)
     if len(replies) != int(end[2]):
         raise ParseError(f"ping: {end[2]} answers counted, {len(replies)} of the right size shown")
-    return int(size[1]) + HEADERS_BYTES, int(end[2]) > 0
+    return int(size[1]) + headers_bytes(command.split()[-1]), int(end[2]) > 0
 
 
 def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
@@ -43,12 +45,16 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
     if not passed:
         raise ParseError(f"ping: no answer, not even to {min(tried)} bytes")
     found = max(passed)
-    local = {int(m) for m in re.findall(r"message too long, mtu=(\d+)$", text, re.MULTILINE)}
+    local = {int(m) for m in re.findall(TOO_LONG, text)}
     if tried.get(found + 1) is not False and found not in local and found != MAX_IP_PACKET_BYTES:
         raise ParseError(f"ping: {found} bytes passed, but {found + 1} was not tried")
     planned = params.get("mtu")
-    if isinstance(planned, int) and planned not in tried:
+    old = OLD_IPV6_SHORT_BYTES if ":" in commands[0][1].split()[-1] else 0
+    if isinstance(planned, int) and not {planned, planned + old} & set(tried):
         raise ParseError(f"ping: the planned size of {planned} bytes was not tried")
-    if "path_mtu_bytes" in doc["facts"] and doc["facts"]["path_mtu_bytes"] != found:
+    if "path_mtu_bytes" in doc["facts"] and doc["facts"]["path_mtu_bytes"] not in (found, found - old):
         raise ParseError(f"ping: {found} bytes in its output, {doc['facts']['path_mtu_bytes']} reported by the probe")
-    return [Sample(metric="path_mtu_bytes", value=float(found), unit="bytes")], plain(doc["facts"])
+    facts = plain(doc["facts"])
+    if "path_mtu_bytes" in facts:
+        facts["path_mtu_bytes"] = found
+    return [Sample(metric="path_mtu_bytes", value=float(found), unit="bytes")], facts

@@ -17,10 +17,22 @@ from validation.probes import ProbeDoc
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
 
-IPV4_ICMP_HEADER_BYTES = 28  # 20 IPv4 (RFC 791, no options) + 8 ICMP echo (RFC 792)
+IP_HEADER_BYTES = {4: 20, 6: 40}  # RFC 791, no options; RFC 8200, no extension headers
+ICMP_HEADER_BYTES = 8  # of an echo request, RFC 792 and RFC 4443
 MAX_IP_PACKET_BYTES = 65535
 ANSWER_TIMEOUT_S = "0.5"  # a fabric answers in well under a millisecond
-CONTROL_BYTES = 576  # every IPv4 host must accept this (RFC 791)
+CONTROL_BYTES = {4: 576, 6: 1280}  # every host must accept this (RFC 791), every link carry it (RFC 8200)
+TOO_LONG = r"message too long, mtu[=:] ?(\d+)"  # of IPv4 `mtu=1500`, of IPv6 `mtu: 1500`; iputils 20121221 to 20250605
+
+
+def family(address: str) -> int:
+    """4 or 6."""
+    return 6 if ":" in address else 4
+
+
+def headers_bytes(address: str) -> int:
+    """What an IP packet to this address has beside ping's data."""
+    return IP_HEADER_BYTES[family(address)] + ICMP_HEADER_BYTES
 
 
 @dataclass
@@ -43,10 +55,10 @@ class _Pinger:
         self.local_mtu = MAX_IP_PACKET_BYTES
 
     def run(self, size: int) -> Ran:
-        command = [*self.command, "-s", str(size - IPV4_ICMP_HEADER_BYTES), self.destination]
+        command = [*self.command, "-s", str(size - headers_bytes(self.destination)), self.destination]
         ran = run_tool(command)
         self.said.append("$ " + " ".join(command) + "\n" + ran.stdout + ran.stderr)
-        local = group(r"message too long, mtu=(\d+)", ran.stdout + ran.stderr)
+        local = group(TOO_LONG, ran.stdout + ran.stderr)
         if local:
             self.local_mtu = min(self.local_mtu, int(local))
         return ran
@@ -77,7 +89,7 @@ def _find(pinger: _Pinger, expected: int) -> tuple[int | None, Ran, str | None]:
             return expected, first, None
         pinger.run(MAX_IP_PACKET_BYTES)  # tells the interface's own MTU, an upper end for the search
         return pinger.largest(expected + 1, min(pinger.local_mtu, MAX_IP_PACKET_BYTES) + 1), first, None
-    control = min(CONTROL_BYTES, expected)
+    control = min(CONTROL_BYTES[family(pinger.destination)], expected)
     if control == expected or not pinger.passes(control):
         why = f"{pinger.destination} does not answer ping, not even with {control} bytes"
         return None, first, why

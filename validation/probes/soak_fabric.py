@@ -16,7 +16,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.probes import ProbeDoc, rdma, rdma_bandwidth, rdma_perftest, rdma_ports_sysfs, tcp_bandwidth
+from validation.probes import (
+    ProbeDoc,
+    rdma,
+    rdma_bandwidth,
+    rdma_perftest,
+    rdma_ports_sysfs,
+    tcp_bandwidth,
+)
 from validation.probes.tool import Ran, Stopped, document, run_tool, stopped
 
 SYSFS = Path("/sys")
@@ -80,7 +87,7 @@ def carried(args: Asked, ran: Ran) -> tuple[float, int, str]:
         fault = tcp_bandwidth.wrong(tcp(args), ran.stdout) if ran.returncode == 0 else ran.failure
         if fault:
             return 0.0, 0, fault
-        received = json.loads(ran.stdout)["end"]["sum_received"]
+        received = tcp_bandwidth.iperf3_report(ran.stdout)["end"]["sum_received"]
         return float(received["seconds"]), int(received["bytes"]), ""
     if known := rdma.explain(ran):
         return 0.0, 0, str(known)

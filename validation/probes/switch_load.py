@@ -125,7 +125,7 @@ def _session(args: Asked, at: int, ran: Ran) -> dict[str, Any]:
         fault = tcp_bandwidth.wrong(_tcp(args, peer, port), ran.stdout) if ran.returncode == 0 else ran.failure
         if fault:
             return {**found, "error": fault}
-        end = json.loads(ran.stdout)["end"]
+        end = tcp_bandwidth.iperf3_report(ran.stdout)["end"]
         received, resent = end["sum_received"], end["sum_sent"].get("retransmits")
         return {**found, "seconds": received["seconds"], "bytes": received["bytes"], "retransmits": resent}
     asked = soak_fabric.Asked(args.interface, args.address, peer, port, args.seconds, args.seconds, args.streams,

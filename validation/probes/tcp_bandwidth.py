@@ -6,11 +6,11 @@ intervals. `facts`: source, destination, server_tool_version.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from validation.probes import ProbeDoc
+from validation.probes import ProbeDoc, json_text
 from validation.probes.carrier import of_address
 from validation.probes.tool import Ran, document, group, run_tool
 
@@ -37,10 +37,27 @@ def command_for(args: Asked) -> list[str]:
     return [*command, "-P", str(args.streams), "-J", "--get-server-output", "--connect-timeout", "5000"]
 
 
+def iperf3_report(text: str, constant: Callable[[str], Any] | None = None) -> dict[str, Any]:
+    """What iperf3 told, as -J prints it at the end or --json-stream (3.17 and later) event by event. ValueError where
+    it is none, is cut, or stands there twice and not the same."""
+    found = json_text.reports(text, constant)
+    if not all({"event", "data"} <= set(one) for one in found):
+        return json_text.the_one(found)
+    whole: dict[str, Any] = {"intervals": []}
+    for event, data in ((str(one["event"]), one["data"]) for one in found):
+        if event == "interval":
+            whole["intervals"].append(data)
+        elif event in whole:
+            raise ValueError(f"event {event} stands in it twice")
+        else:
+            whole[event] = data
+    return whole
+
+
 def wrong(args: Asked, stdout: str) -> str | None:
     """What iperf3 did other than asked, in words; None when it did everything. It may exit with 0 all the same."""
     try:
-        report = json.loads(stdout)
+        report = iperf3_report(stdout)
         if report.get("error"):
             return f"iperf3: {report['error']}"
         test = report["start"]["test_start"]

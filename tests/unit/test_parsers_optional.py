@@ -1,0 +1,169 @@
+"""What a tool says or leaves out, by release and by system: the rest is kept, and what is not said is not measured."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support import gpu_tools_documents as made
+from tests.support.tool_documents import BANDWIDTH, DATA, doc, values
+from validation.facts import GpuToolsFacts
+from validation.kinds import parse
+from validation.parsers import ParseError
+from validation.probes import path_mtu, tcp_bandwidth
+from validation.probes.gpu_tools import TESTS
+
+IPERF3 = (DATA / "iperf3/3.17-1stream.json").read_text()
+
+
+def rates(text: str) -> list[float]:
+    return values(parse("tcp-bandwidth", doc("tcp-bandwidth", text), BANDWIDTH)[0], "tcp_bandwidth_gbps")
+
+
+def without(value: Any, key: str) -> Any:
+    """The same without that key, wherever it is."""
+    if isinstance(value, dict):
+        return {name: without(one, key) for name, one in value.items() if name != key}
+    return [without(one, key) for one in value] if isinstance(value, list) else value
+
+
+def events(report: dict[str, Any]) -> str:
+    """The same as --json-stream prints it."""
+    rows = [("start", report["start"]), *(("interval", one) for one in report["intervals"])]
+    rows += [("server_output_json", report["server_output_json"]), ("end", report["end"])]
+    return "".join(json.dumps({"event": name, "data": data}) + "\n" for name, data in rows)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        IPERF3 + IPERF3,
+        IPERF3.strip() + IPERF3.strip(),
+        f"warning: Report format (-f) flag ignored with JSON output (-J)\n{IPERF3}",
+        f"{IPERF3}\niperf Done.\n",
+        json.dumps(json.loads(IPERF3)),
+        events(json.loads(IPERF3)),
+    ],
+    ids=["twice", "twice in one line", "a remark before", "a remark after", "in one line", "event by event"],
+)
+def test_iperf3s_report_is_read_in_every_form(text: str) -> None:
+    assert rates(text) == rates(IPERF3)
+    asked = tcp_bandwidth.Asked("127.0.0.1", "127.0.0.1", 5299, 3, 1, 0.25)
+    assert tcp_bandwidth.wrong(asked, text) is None
+
+
+def test_two_reports_that_differ_are_none() -> None:
+    other = (DATA / "iperf3/3.12-1stream.json").read_text()
+    for text in (IPERF3 + other, IPERF3.strip() + other, events(json.loads(IPERF3)) * 2):
+        with pytest.raises(ParseError, match=r"reports that differ|stands in it twice"):
+            rates(text)
+
+
+LEFT_OUT = (
+    "retransmits", "max_snd_cwnd", "rtt", "pmtu", "sender_tcp_congestion", "cpu_utilization_percent", "sndbuf_actual",
+    "target_bitrate", "fq_rate", "tos", "system_info", "streams",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("key", LEFT_OUT)
+def test_what_iperf3_leaves_out_costs_nothing_else(key: str) -> None:
+    report = without(json.loads(IPERF3), key)
+    samples, _ = parse("tcp-bandwidth", doc("tcp-bandwidth", json.dumps(report)), BANDWIDTH)
+    assert values(samples, "tcp_bandwidth_gbps") == rates(IPERF3)
+    assert len(values(samples, "retransmits")) == (key != "retransmits")
+
+
+def test_retransmits_are_those_of_the_sum_alone() -> None:
+    report = json.loads(IPERF3)
+    del report["end"]["sum_sent"]["retransmits"]
+    samples, _ = parse("tcp-bandwidth", doc("tcp-bandwidth", json.dumps(report)), BANDWIDTH)
+    assert (values(samples, "retransmits"), values(samples, "tcp_bandwidth_gbps")) == ([], rates(IPERF3))
+
+
+OLD = json.loads((DATA / "ping/20221126-ipv6-mtu1500-old-probe.json").read_text())
+
+
+def test_the_path_mtu_over_ipv6_has_its_header() -> None:
+    samples, facts = parse("path-mtu", OLD, {"mtu": 1500})
+    assert ([s.value for s in samples], facts["path_mtu_bytes"]) == ([1500.0], 1500)
+    wrong = {**OLD, "facts": {**OLD["facts"], "path_mtu_bytes": 1490}}
+    with pytest.raises(ParseError, match="reported by the probe"):
+        parse("path-mtu", wrong, {"mtu": 1500})
+    with pytest.raises(ParseError, match="4000 bytes was not tried"):
+        parse("path-mtu", OLD, {"mtu": 4000})
+
+
+@pytest.mark.parametrize(("address", "size"), [("10.0.0.2", 1472), ("fd00:b::2", 1452), ("fe80::1%eth0", 1452)])
+def test_ping_is_asked_for_packets_of_the_size_that_is_looked_for(
+    address: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def ran(command: list[str], *_: Any) -> path_mtu.Ran:
+        asked.append(command)
+        return path_mtu.Ran(
+            command, 1, "", f"ping: local error: message too long, mtu{': ' if size < 1472 else '='}1500"
+        )
+
+    monkeypatch.setattr(path_mtu, "run_tool", ran)
+    pinger = path_mtu._Pinger(address, address)
+    pinger.run(1500)
+    assert asked[0][asked[0].index("-s") + 1] == str(size)
+    assert (pinger.local_mtu, pinger.passes(1501)) == (1500, False)
+
+
+def nvbandwidth(text: str) -> Any:
+    """What is read of what nvbandwidth printed."""
+    facts = parse("gpu-tools", made.document(nvbandwidth=text))[1]  # type: ignore[arg-type]
+    assert isinstance(facts, GpuToolsFacts)
+    return facts.tools[0]
+
+
+REPORT: dict[str, Any] = {
+    "CUDA Runtime Version": 13000,
+    "Driver Version": "580.173.02",
+    "GPU Device list": ["0: NVIDIA GB300 (00000008:06:00): (node-a)", "1: NVIDIA GB300 (00000009:06:00): (node-a)"],
+    "git_version": "",
+    "version": "v0.8",
+    "testcases": [
+        {"name": TESTS[0], "status": "Passed", "bandwidth_matrix": [["370.12", "1.1e+02"]], "sum": 480.12},
+        {"name": TESTS[1], "status": "Passed", "bandwidth_matrix": [["300.5", "301"]], "sum": 601.5},
+        {"name": TESTS[2], "status": "Passed", "bandwidth_matrix": [["N/A", "742.3"], ["741.9", "N/A"]]},
+        {"name": TESTS[3], "status": "Passed", "bandwidth_matrix": [["3210.4", "3211.2"]], "sum": 6421.6},
+    ],
+}
+
+
+def printed(**changes: Any) -> str:
+    return json.dumps({"nvbandwidth": {**REPORT, **changes}}, indent=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "version"),
+    [
+        ({}, "v0.8"),
+        ({"git_version": "v0.8-3-g12ab"}, "v0.8"),
+        ({"version": "", "git_version": "v0.7"}, "v0.7"),
+        ({"version": None, "nvbandwidth Version": "v0.6"}, "v0.6"),
+        ({"version": None, "git_version": None}, ""),
+    ],
+)
+def test_nvbandwidths_release_and_all_its_figures(changes: dict[str, Any], version: str) -> None:
+    for text in (printed(**changes), "WARNING: something\n" + printed(**changes), printed(**changes) * 2):
+        tool = nvbandwidth(text)
+        assert (tool.version, tool.trouble, tool.gaps) == (version, "", ())
+        assert tool.addresses == ("0008:06:00.0", "0009:06:00.0")
+        assert [cell.gb_s for cell in tool.cells] == [370.12, 110.0, 300.5, 301.0, 742.3, 741.9, 6420.8, 6422.4]
+
+
+def test_a_test_of_nvbandwidth_without_its_matrix_costs_that_test() -> None:
+    cases = [dict(one) for one in REPORT["testcases"]]
+    del cases[0]["bandwidth_matrix"], cases[1]["status"]
+    tool = nvbandwidth(printed(testcases=cases))
+    assert tool.gaps == (f"{TESTS[0]}: no matrix in its report", f"{TESTS[1]}: without a status")
+    assert {cell.what for cell in tool.cells} == {"peer", "local"}
+    dotted = [name.replace(":00)", ":00.0)") for name in REPORT["GPU Device list"]]
+    assert nvbandwidth(printed(**{"GPU Device list": dotted})).addresses == ("0008:06:00.0", "0009:06:00.0")
+    assert nvbandwidth(printed(**{"GPU Device list": None})).addresses == ()
