@@ -224,6 +224,75 @@ def test_images_are_looked_for_on_all_servers_before_anything_is_leased(
     assert not host.slurm.submitted
 
 
+CONFIG, MANIFEST, INDEX = ("sha256:" + letter * 64 for letter in "cde")
+REPO, MIRROR = "registry.example.net/train", "mirror.example.net:5000/train"
+MET = {"Cmd": ["bash"], "Env": ["PATH=/usr/bin"], "WorkingDir": "/work", "Entrypoint": None, "Labels": {}}
+
+
+def inspected(
+    identity: str, *repositories: str, layers: tuple[str, ...] = ("sha256:1",), **more: Any
+) -> dict[str, Any]:
+    """What `docker image inspect` says."""
+    base = {"Architecture": "amd64", "Os": "linux", "RootFS": {"Type": "layers", "Layers": list(layers)}}
+    return {"Id": identity, "RepoDigests": list(repositories), "Config": MET, **base, **more}
+
+
+def look(said: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
+    """What the helper answers on a server where Docker says so of the image."""
+    (folder / "said.json").write_text(json.dumps([said]))
+    program = folder / "docker"
+    program.write_text(
+        f'#!/bin/sh\n[ "$3" = --format ] && echo {said["Id"]} || cat {folder}/said.json\n',
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setattr("sys.argv", ["container", "look", "x:1"])
+    assert container.main() == 0
+    return str(capsys.readouterr().out)
+
+
+#: Docker before 29, which keeps images by their configuration; later ones, or those with containerd's way.
+OLD = inspected(CONFIG, f"{REPO}@{INDEX}")
+NEW = inspected(INDEX, f"{REPO}@{INDEX}", Descriptor={"digest": INDEX})
+
+
+@pytest.mark.parametrize(
+    ("servers", "found"),
+    [
+        ((OLD, OLD), CONFIG),
+        ((NEW, NEW), INDEX),
+        ((OLD, NEW), f"{REPO}@{INDEX}"),
+        ((NEW, OLD), f"{REPO}@{INDEX}"),
+        ((OLD, inspected(CONFIG, f"{MIRROR}@{INDEX}")), CONFIG),
+        # of several repositories; of one each; identity of one that is a digest of the other
+        ((inspected(CONFIG, f"{MIRROR}@{MANIFEST}", f"{REPO}@{INDEX}"), NEW), f"{REPO}@{INDEX}"),
+        ((inspected(CONFIG, f"{MIRROR}@{INDEX}"), NEW), "x:1"),
+        ((OLD, inspected(INDEX, Descriptor={"digest": INDEX})), "x:1"),
+        # one of another platform's manifest: pulled by the manifest there, by the index here, with the same content
+        ((OLD, inspected(MANIFEST, f"{REPO}@{MANIFEST}")), "x:1"),
+        # built or loaded, so that no registry has given a digest; later releases leave out what is empty
+        ((inspected(CONFIG), inspected(MANIFEST, Config={"Cmd": ["bash"], "Env": ["PATH=/usr/bin"],
+                                                         "WorkingDir": "/work"}, RepoDigests=None)), "x:1"),
+        ((inspected(CONFIG), inspected(MANIFEST, layers=("sha256:2",))), None),
+        ((inspected(CONFIG), inspected(MANIFEST, Architecture="arm64")), None),
+        ((inspected(CONFIG), inspected(MANIFEST, Config={**MET, "Cmd": ["sh"]})), None),
+        ((OLD, inspected(OTHER, f"{REPO}@{OTHER}", layers=("sha256:2",))), None),
+        ((OLD, NEW, inspected(OTHER, f"{REPO}@{OTHER}", layers=("sha256:2",))), None),
+    ],
+)  # fmt: skip
+def test_an_image_is_the_same_in_both_of_dockers_stores(
+    host: FakeHost, servers: Any, found: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    names = [f"gpu{number}" for number in range(1, len(servers) + 1)]
+    told = [look(said, tmp_path, monkeypatch, capsys) for said in servers]
+    host.slurm.answers = {f"{ASKS}{name} ": answer for name, answer in zip(names, told, strict=True)}
+    if found is None:
+        with pytest.raises(LeaseError, match="different images of that name"):
+            images.find(host, "x:1", names)
+    else:
+        assert images.find(host, "x:1", names) == (found, names)
+
+
 def test_what_is_no_name_asks_nobody(host: FakeHost) -> None:
     with pytest.raises(LeaseError, match="not the name of an image"):
         images.find(host, "--help", ["gpu1"])

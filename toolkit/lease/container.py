@@ -1,6 +1,6 @@
 """A program in a container on the GPU server: what root does there for a lease's owner, who may not use Docker himself.
 
-    container look IMAGE                  the image's identity on this server
+    container look IMAGE                  the image's identity on this server, and what else it is known by
     container run JOB IMAGE FOLDER TTY ENVIRONMENT PROGRAM...
 
 The owner chooses image, folder and command, and nothing else: the container runs as him, without capabilities, with the
@@ -12,6 +12,7 @@ The folder is opened as him and mounted from that by root: no link that he moves
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pwd
@@ -28,6 +29,7 @@ from typing import Any
 from toolkit.lease import LeaseError
 from toolkit.lease.fence import DEV
 from toolkit.lease.host import Host, this_host
+from toolkit.lease.images import CONTENT
 from toolkit.lease.instance import known
 
 LABEL = "elastic-ai-lease"
@@ -37,6 +39,8 @@ MARK = "containers"
 FOLDERS = "lease-folders"
 MAX_ENVIRONMENT = 1 << 20
 DOCKER_S = 60.0
+#: Of an image's configuration, what a program in it meets.
+_MET = ("Cmd", "Entrypoint", "Env", "ExposedPorts", "Labels", "User", "Volumes", "WorkingDir")
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 #: As Docker reads names of images: registry, path, tag or digest.
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
@@ -68,7 +72,7 @@ def check_name(image: str) -> str:
 
 
 def identity(image: str) -> str:
-    """The image's identity (sha256 of its configuration) on this server; LeaseError where it is not there."""
+    """The image's identity on this server, by which Docker runs it here; LeaseError where it is not there."""
     done = docker("image", "inspect", "--format", "{{.Id}}", check_name(image))
     found = done.stdout.strip()
     if done.returncode == 0 and re.fullmatch(r"sha256:[0-9a-f]{64}", found):
@@ -77,6 +81,26 @@ def identity(image: str) -> str:
     if "no such image" in said.lower():
         raise LeaseError(f"has no image {image}; the administrator brings it there (docker pull, docker load)")
     raise LeaseError(f"Docker: {said}")
+
+
+def names(image: str) -> list[str]:
+    """What an image is known by, to be compared with other servers': its identity first, which is that of its
+    configuration or, where containerd keeps images, of its manifest or index; then each name@digest by which it was
+    pulled or pushed, and a digest of what a program in it meets (layers, environment, command), which is the same for
+    both ways of keeping it."""
+    found = [identity(image)]
+    try:
+        [said] = json.loads(docker("image", "inspect", check_name(image)).stdout)
+        layers = said["RootFS"]["Layers"]
+        config = {key: (said.get("Config") or {}).get(key) for key in _MET}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return found  # a Docker that says it in another way: the identity alone
+    digest = str((said.get("Descriptor") or {}).get("digest") or "")
+    found += [f"descriptor@{digest}"] if digest else []
+    found += [str(one) for one in said.get("RepoDigests") or []]
+    config = {key: value for key, value in config.items() if value and (key, value) != ("WorkingDir", "/")}
+    met = [said.get("Architecture"), said.get("Os"), layers, config]
+    return [*found, f"{CONTENT}@sha256:{hashlib.sha256(json.dumps(met, sort_keys=True).encode()).hexdigest()}"]
 
 
 def lease_of(host: Host, job: str, caller: int) -> dict[str, Any]:
@@ -251,7 +275,7 @@ def main() -> int:
     node = os.uname().nodename.split(".")[0]
     try:
         if len(argv) == 2 and argv[0] == "look":
-            print(identity(argv[1]))
+            print("\n".join(names(argv[1])))
             return 0
         if len(argv) >= 7 and argv[0] == "run":
             return run(host, argv[1:], caller)

@@ -29,17 +29,22 @@ NO_IMAGE = 125
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}")
 
 
-def _ask(host: Host, node: str, image: str) -> tuple[str, str]:
-    """The image's identity on a server, or why it has none; ("", "") where the server has no room for the question."""
+#: Before the digest of what a program in an image meets (module container).
+CONTENT = "content"
+
+
+def _ask(host: Host, node: str, image: str) -> tuple[tuple[str, ...], str]:
+    """What the image is known by on a server, its identity first, or why it has none; ((), "") where the server has no
+    room for the question."""
     words = ["srun", f"--immediate={ANSWERS_S}", f"--nodelist={node}", "--nodes=1", "--ntasks=1", "--mem=16"]
     words += ["--time=1", "--mpi=none", "--input=none", "--chdir=/", "--quiet", "--job-name=elastic-ai-image"]
     try:
         done = host.slurm.run([*words, *HELPER, "look", image], timeout_s=6 * ANSWERS_S)
     except LeaseError:
-        return "", ""
+        return (), ""
     if done.returncode == 0:
-        return done.stdout.strip(), ""
-    return "", said(done) if done.returncode == NO_IMAGE else ""
+        return tuple(done.stdout.split()), ""
+    return (), said(done) if done.returncode == NO_IMAGE else ""
 
 
 def _checked(image: str) -> str:
@@ -48,9 +53,32 @@ def _checked(image: str) -> str:
     return image
 
 
+def _digests(names: Sequence[str]) -> set[str]:
+    """Of an identity (sha256:X), and of each NAME@sha256:X. The digest of the content counts as one of its own."""
+    return {name if name.startswith(f"{CONTENT}@") else name.rpartition("@")[2] for name in names}
+
+
+def _same(have: Sequence[Sequence[str]]) -> bool:
+    """Whether all servers have one image. Docker keeps images in two ways, by which the same image has identities that
+    differ: then it is one where a digest of a repository, or the content, is the same."""
+    groups: list[set[str]] = []
+    for names in have:
+        mine = _digests(names)
+        touched = [group for group in groups if group & mine]
+        groups = [*(group for group in groups if not group & mine), mine.union(*touched)]
+    return len(groups) <= 1
+
+
+def _reference(image: str, have: Sequence[Sequence[str]]) -> str:
+    """By what every one of these servers finds it: its identity, a name with a digest, else the name."""
+    common = set(have[0]).intersection(*have) if have else set()
+    usable = [name for name in (have[0] if have else ()) if name in common and not name.startswith((CONTENT, "desc"))]
+    return usable[0] if usable else image if have else ""
+
+
 def find(host: Host, image: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
-    """The image's identity, and the servers that may have it. LeaseError where none has, or they have different ones.
-    "" where no server could be asked now."""
+    """What the servers know the image by, and those that may have it. LeaseError where none has, or they have different
+    ones. "" where no server could be asked now."""
     _checked(image)
     with ThreadPoolExecutor(max(len(nodes), 1)) as workers:
         answers = dict(zip(nodes, workers.map(lambda node: _ask(host, node, image), nodes)))
@@ -58,11 +86,11 @@ def find(host: Host, image: str, nodes: Sequence[str]) -> tuple[str, list[str]]:
     without = [why for _found, why in answers.values() if why]
     if not have and len(without) == len(nodes):
         raise LeaseError(f"--image {image}: {'; '.join(without)}")
-    if len(set(have.values())) > 1:
-        told = ", ".join(f"{node} {found[:19]}" for node, found in have.items())
+    if not _same(list(have.values())):
+        told = ", ".join(f"{node} {found[0][:19]}" for node, found in have.items())
         raise LeaseError(f"--image {image}: the servers have different images of that name ({told}); choose by -l")
     may = [node for node, (_found, why) in answers.items() if not why]
-    return next(iter(have.values()), ""), may
+    return _reference(image, list(have.values())), may
 
 
 @dataclass(frozen=True)
