@@ -26,6 +26,7 @@ LOCKS = ("/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/list
 ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "LC_ALL": "C.UTF-8",
+    "LANGUAGE": "",  # C.UTF-8 alone leaves messages to it
     "APT_LISTCHANGES_FRONTEND": "none",
     "NEEDRESTART_SUSPEND": "1",
 }

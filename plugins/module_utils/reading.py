@@ -7,8 +7,11 @@ of another type than declared, a command that is missing, a fault that the modul
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from typing import Any, ClassVar, NoReturn
+
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import PLAIN
 
 TYPES = {"str": str, "path": str, "list": list, "dict": dict, "bool": bool, "float": float}
 
@@ -65,7 +68,8 @@ class Reader:
 
     def run_command(self, words: list[str]) -> tuple[int, str, str]:
         """Exit code, stdout and stderr of a command that reads."""
-        done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+        environment = {**os.environ, **PLAIN}
+        done = subprocess.run(words, capture_output=True, stdin=subprocess.DEVNULL, env=environment, check=False)
         return done.returncode, done.stdout.decode(), done.stderr.decode()
 
     def exit_json(self, **answer: Any) -> NoReturn:

@@ -17,6 +17,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
+
 DOCUMENTATION = r"""
 module: engine_artefact
 short_description: Install a remoting engine from its archive
@@ -212,7 +214,7 @@ def main() -> None:
         module.exit_json(changed=False, **there)
     if module.check_mode:
         module.exit_json(changed=True, engine="", release="")
-    node = Node(lambda: str(module.run_command(["/sbin/ldconfig", "-p"])[1]))
+    node = Node(lambda: str(plain(module).run_command(["/sbin/ldconfig", "-p"])[1]))
     try:
         done = install(Path(module.params["archive"]), sha256, root, node, module.params["server"])
         module.exit_json(changed=True, **done)

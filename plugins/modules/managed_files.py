@@ -15,6 +15,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.files import STATE_DIR, FileLedger, is_ours, there
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
 DOCUMENTATION = r"""
 module: managed_files
@@ -147,7 +148,7 @@ class Work:
 
     def run(self, command: list[str]) -> tuple[int, str, str]:
         """Run a command."""
-        code, out, err = self.module.run_command(command)
+        code, out, err = plain(self.module).run_command(command)
         return code, out, err
 
     def directories_to_set(self) -> list[dict[str, Any]]:

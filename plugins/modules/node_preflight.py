@@ -17,6 +17,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
 DOCUMENTATION = r"""
 module: node_preflight
@@ -100,7 +101,7 @@ def read_disks(paths: list[str]) -> dict[str, dict[str, Any]]:
 
 def read_links(module: AnsibleModule) -> tuple[list[dict[str, Any]], str]:
     """The interfaces as `ip` lists them, and why they could not be listed."""
-    code, out, err = module.run_command(["ip", "-json", "address", "show"])
+    code, out, err = plain(module).run_command(["ip", "-json", "address", "show"])
     if code != 0:
         return [], err.strip()
     return [link for link in json.loads(out) if "ifname" in link], ""
@@ -122,10 +123,12 @@ def read_drivers(sysfs: Path) -> dict[str, str]:
 
 def read_network(module: AnsibleModule, links: list[dict[str, Any]]) -> dict[str, Any]:
     """Who configures the ports: managers that run, files, and what NetworkManager says of each port."""
-    running = [name for name in MANAGERS if module.run_command(["systemctl", "is-active", "--quiet", name])[0] == 0]
+    running = [
+        name for name in MANAGERS if plain(module).run_command(["systemctl", "is-active", "--quiet", name])[0] == 0
+    ]
     said = ""
     if "NetworkManager" in running and shutil.which("nmcli"):
-        said = module.run_command(["nmcli", "-t", "-f", "DEVICE,STATE", "device"])[1]
+        said = plain(module).run_command(["nmcli", "-t", "-f", "DEVICE,STATE", "device"])[1]
     return {"running": running, "claims": read_claims(links), "networkmanager": device_states(said)}
 
 
@@ -142,10 +145,10 @@ def read_headers(module: AnsibleModule, in_container: bool) -> str:
     if shutil.which("apt-cache"):
         if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
             return "unknown"
-        _, out, _ = module.run_command(["apt-cache", "policy", f"linux-headers-{kernel}"])
+        _, out, _ = plain(module).run_command(["apt-cache", "policy", f"linux-headers-{kernel}"])
         return "installable" if re.search(r"Candidate: (?!\(none\))\S", out) else "missing"
     if shutil.which("dnf"):
-        code, out, _ = module.run_command(["dnf", "-q", "-C", "repoquery", f"kernel-devel-uname-r = {kernel}"])
+        code, out, _ = plain(module).run_command(["dnf", "-q", "-C", "repoquery", f"kernel-devel-uname-r = {kernel}"])
         if code != 0:  # no cached lists
             return "unknown"
         return "installable" if out.strip() else "missing"
@@ -170,14 +173,14 @@ def read_mok_enrolled(module: AnsibleModule) -> list[str]:
         return []
     enrolled = []
     for file in MOK_FILES:
-        if Path(file).is_file() and "already enrolled" in module.run_command(["mokutil", "--test-key", file])[1]:
+        if Path(file).is_file() and "already enrolled" in plain(module).run_command(["mokutil", "--test-key", file])[1]:
             enrolled.append(file)
     return enrolled
 
 
 def read_tuned(module: AnsibleModule, file: Path = Path("/etc/tuned/active_profile")) -> str:
     """The profile of the tuned that runs, "" where none runs or it has none."""
-    if module.run_command(["systemctl", "is-active", "--quiet", "tuned"])[0] != 0:
+    if plain(module).run_command(["systemctl", "is-active", "--quiet", "tuned"])[0] != 0:
         return ""
     try:
         return " ".join(file.read_text(encoding="utf-8").split())

@@ -19,6 +19,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
 DOCUMENTATION = r"""
 module: node_state
@@ -131,7 +132,7 @@ def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, st
         return versions, held
     if shutil.which("dpkg-query") is None and shutil.which("rpm") is not None:
         # The exit code counts the names that are not installed; both kinds of lines are answers.
-        _, out, _ = module.run_command(["rpm", "-q", "--qf", RPM_FIELDS, *names])
+        _, out, _ = plain(module).run_command(["rpm", "-q", "--qf", RPM_FIELDS, *names])
         for line in out.splitlines():
             name, version, architecture = [*line.split(" ", 2), "", ""][:3]
             for asked in (name, f"{name}-{version}.{architecture}"):  # as kernel-devel of one kernel is asked for
@@ -143,7 +144,7 @@ def read_packages(module: AnsibleModule, names: list[str]) -> tuple[dict[str, st
         return versions, held
     fields = "${Package} ${db:Status-Want} ${db:Status-Status} ${Version}\n"
     # dpkg-query exits 1 when some name is unknown and still lists the others: both are answers.
-    code, out, err = module.run_command(["dpkg-query", "-W", "-f", fields, *names])
+    code, out, err = plain(module).run_command(["dpkg-query", "-W", "-f", fields, *names])
     if code not in (0, 1):
         module.fail_json(msg=f"dpkg-query failed: {err.strip()}")
     for line in out.splitlines():
@@ -160,7 +161,7 @@ def read_units(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, b
     units = {name: {"active": False, "enabled": False} for name in names}
     if not names:
         return units
-    code, out, err = module.run_command(
+    code, out, err = plain(module).run_command(
         ["systemctl", "show", "--property=Id,Names,ActiveState,UnitFileState", "--", *names]
     )
     if code != 0:
@@ -208,7 +209,7 @@ def read_links(module: AnsibleModule, names: list[str]) -> dict[str, dict[str, A
     }
     if not names:
         return links
-    code, out, err = module.run_command(["ip", "-json", "address", "show"])
+    code, out, err = plain(module).run_command(["ip", "-json", "address", "show"])
     if code != 0:
         module.fail_json(msg=f"ip address show failed: {err.strip()}")
     for link in json.loads(out):
@@ -287,7 +288,7 @@ def read_modules(module: AnsibleModule, names: list[str], sysfs: Path, kernel: s
         loaded, available = (sysfs / "module" / plain).is_dir(), plain in there
         version = word(sysfs / "module" / plain / "version")
         if not version and available and shutil.which("modinfo"):
-            version = module.run_command(["modinfo", "-F", "version", plain])[1].strip()
+            version = plain(module).run_command(["modinfo", "-F", "version", plain])[1].strip()
         found[name] = {"loaded": loaded, "version": version, "available": available or loaded}
     return found
 

@@ -78,7 +78,7 @@ class Step:
 
     def run(self, command: list[str]) -> tuple[int, str]:
         """Exit code and all output of a command."""
-        code, out, err = self.module.run_command(command, environ_update={"LC_ALL": "C.UTF-8"})
+        code, out, err = self.module.run_command(command, environ_update={"LC_ALL": "C.UTF-8", "LANGUAGE": ""})
         return code, out + err
 
     def older(self, one: str, other: str) -> bool:

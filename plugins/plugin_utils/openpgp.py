@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
+import os
 import re
 import subprocess
 import tempfile
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible.errors import AnsibleFilterError
+
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import PLAIN
 
 GPG = ("gpg", "--batch", "--no-options", "--no-autostart", "--disable-dirmngr", "--no-auto-check-trustdb")
 TIMEOUT_S = 60
@@ -33,7 +36,9 @@ class Key(NamedTuple):
 def _gpg(home: str, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [*GPG, "--homedir", home, *arguments]
     try:
-        return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S)
+        return subprocess.run(
+            command, input=stdin, capture_output=True, check=False, timeout=TIMEOUT_S, env={**os.environ, **PLAIN}
+        )
     except FileNotFoundError:
         raise AnsibleFilterError("gpg is not installed on this machine; install GnuPG") from None
     except subprocess.TimeoutExpired:

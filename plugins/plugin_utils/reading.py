@@ -56,7 +56,9 @@ def program(module: str, arguments: dict[str, Any], needs: tuple[str, ...] = ())
     TypeError for arguments that are no plain data.
     """
     return PROGRAM.format(
-        others={f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in (*needs, "reading")},
+        others={
+            f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in ("plain", *needs, "reading")
+        },
         reading=READING,
         text=source(f"modules/{module}"),
         name=f"{PREFIX}.modules.{module}",

@@ -85,7 +85,12 @@ def _commit(root: Path) -> tuple[str, bool | None]:
     for words in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
         try:
             ran = subprocess.run(
-                ["git", "-C", str(root), *words], capture_output=True, text=True, check=False, timeout=_GIT_TIMEOUT_S
+                ["git", "-C", str(root), *words],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_GIT_TIMEOUT_S,
+                env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
             )
         except (OSError, subprocess.TimeoutExpired):
             return "", None

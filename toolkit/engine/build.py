@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import platform
 import re
 import shutil
@@ -158,7 +159,13 @@ def needed_glibc(files: list[Path]) -> str:
     found = {(2, 0)}
     for path in files:
         try:
-            table = subprocess.run(["objdump", "-T", str(path)], capture_output=True, text=True, check=False).stdout
+            table = subprocess.run(
+                ["objdump", "-T", str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+                env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+            ).stdout
         except FileNotFoundError as e:
             raise BuildError(missing_tools() or str(e)) from e
         found |= {(int(a), int(b)) for a, b in re.findall(r"GLIBC_(\d+)\.(\d+)", table)}

@@ -117,7 +117,13 @@ class Agent:
         if self.instance.get("where") == "server":
             return
         command = load(self.instance["engine"]).command(self._start)
-        environment = {"PATH": "/usr/bin:/bin", "HOME": str(self.runtime), "LC_ALL": "C.UTF-8", **command.environment}
+        environment = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.runtime),
+            "LC_ALL": "C.UTF-8",
+            "LANGUAGE": "",
+            **command.environment,
+        }
         try:
             self.engine = subprocess.Popen(command.argv, env=environment, stdin=subprocess.DEVNULL)
         except OSError as fault:

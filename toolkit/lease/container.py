@@ -57,7 +57,14 @@ EMULATED_LINKER = Path("/etc/ld.so.conf.d/00-elastic-ai-emulated.conf")
 def docker(*words: str, timeout_s: float = DOCKER_S) -> subprocess.CompletedProcess[str]:
     """One of Docker's commands. LeaseError where it is not there or does not answer."""
     try:
-        return subprocess.run(["docker", *words], capture_output=True, text=True, check=False, timeout=timeout_s)
+        return subprocess.run(
+            ["docker", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        )
     except FileNotFoundError:
         raise LeaseError("has no Docker, which --image needs (playbooks/containers.yml)") from None
     except subprocess.TimeoutExpired:
@@ -202,7 +209,13 @@ def command(
 def _mount(handle: int, place: Path) -> None:
     place.mkdir(mode=0o700, parents=True)
     source = f"/proc/{os.getpid()}/fd/{handle}"
-    done = subprocess.run(["mount", "--bind", source, place], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["mount", "--bind", source, place],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )
     if done.returncode:
         place.rmdir()
         raise LeaseError(f"the folder cannot be mounted: {done.stderr.strip()}")
@@ -240,7 +253,7 @@ def run(host: Host, argv: Sequence[str], caller: int) -> int:
     try:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
             stream.writelines(f"{key}={value}\n" for key, value in {**told, **variables}.items())
-        ours = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"}
+        ours = {"PATH": PATH, "HOME": "/root", "LC_ALL": "C.UTF-8", "LANGUAGE": ""}
         return subprocess.run(words, env=ours, check=False).returncode
     finally:
         file.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import subprocess
 from collections.abc import Iterable
 
@@ -36,7 +37,15 @@ table inet {TABLE} {{
 
 def _nft(args: list[str], stdin: str = "") -> str:
     try:
-        done = subprocess.run(["nft", *args], input=stdin, capture_output=True, text=True, check=False, timeout=30)
+        done = subprocess.run(
+            ["nft", *args],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        )
     except FileNotFoundError:
         raise LeaseError("nft is not installed; without it leases would be open to everybody") from None
     except subprocess.TimeoutExpired:

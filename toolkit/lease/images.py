@@ -131,7 +131,14 @@ def here(image: str, variables: Sequence[str] = ()) -> Here:
         raise LeaseError("--image: neither Podman nor Docker is installed here; --where server runs it on the server")
     try:
         words = [engine, "image", "inspect", "--format", "{{.Id}}", _checked(image)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        )
     except subprocess.TimeoutExpired:
         raise LeaseError(f"--image: {Path(engine).name} did not answer within 60 s") from None
     found = done.stdout.strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 from pathlib import Path
@@ -15,7 +16,12 @@ def own_addresses() -> set[str]:
     """All IPv4 addresses of this machine."""
     try:
         done = subprocess.run(
-            ["ip", "-json", "-4", "address", "show"], capture_output=True, text=True, check=False, timeout=30
+            ["ip", "-json", "-4", "address", "show"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
         )
     except FileNotFoundError:
         raise LeaseError("ip is not installed here (package iproute2 or iproute)") from None

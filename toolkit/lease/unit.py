@@ -122,7 +122,14 @@ def properties(instance: dict[str, Any], folder: Path) -> list[str]:
 
 
 def _systemctl(*args: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["systemctl", *args], capture_output=True, text=True, check=False, timeout=timeout_s)
+    return subprocess.run(
+        ["systemctl", *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout_s,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )
 
 
 def start(instance: dict[str, Any], folder: Path) -> None:

@@ -30,7 +30,7 @@ def environment() -> dict[str, str]:
     env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}"
     if (ROOT / "ansible.cfg").is_file():
         env.setdefault("ANSIBLE_CONFIG", str(ROOT / "ansible.cfg"))
-    return {**env, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    return {**env, "LC_ALL": "C.UTF-8", "LANGUAGE": "", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
 
 
 def run_here(command: Sequence[str], **more: str) -> Ran:

@@ -65,7 +65,14 @@ def leave(name: str) -> bool:
         ["docker", "ps", "--all", "--quiet", "--filter", f"name={name}"],
     ):
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, timeout=LEAVE_S, check=False)
+            ran = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                timeout=LEAVE_S,
+                check=False,
+                env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+            )
         except (OSError, subprocess.TimeoutExpired):
             return True
     return ran.returncode != 0 or bool(ran.stdout.strip())

@@ -4,6 +4,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import json
+import os
 import platform
 import re
 import subprocess
@@ -17,7 +18,14 @@ TENSORFLOW = "import horovod.tensorflow as h, tensorflow as t; print(t.__version
 def said(*command: str) -> str:
     """What a command prints, "" when it fails or is not there."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout.strip()
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
 

@@ -6,6 +6,7 @@
 Runs on the head. Whole GPUs and shards add up in one figure: GPUs.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -33,7 +34,15 @@ JOB_FIELDS = {"State": 20, "UserName": 40, "SubmitTime": 25, "tres-alloc": 300, 
 
 def ask(*command):
     """Lines that a command of Slurm printed."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="backslashreplace", check=True, timeout=30)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        check=True,
+        timeout=30,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )
     return done.stdout.splitlines()
 
 

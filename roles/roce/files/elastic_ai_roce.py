@@ -37,7 +37,14 @@ class Failed(Exception):
 def run(*args):
     """Exit code, output and complaint of a tool; a tool that is missing is a complaint too."""
     try:
-        done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(
+            args,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return 127, "", f"{args[0]}: {error}"
     return done.returncode, done.stdout, " ".join((done.stderr or done.stdout).split())

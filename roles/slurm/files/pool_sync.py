@@ -14,6 +14,7 @@ import argparse
 import datetime
 import grp
 import json
+import os
 import pwd
 import re
 import subprocess
@@ -35,7 +36,14 @@ class Refused(Exception):
 
 def ask(*command):
     """Lines that a command printed; Refused with what it said when it failed."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+    )
     if done.returncode:
         said = [line.strip() for line in (done.stderr + done.stdout).splitlines() if line.strip()]
         raise Refused("{}: {}".format(" ".join(command[:6]), "; ".join(said)[:400] or f"exit {done.returncode}"))
