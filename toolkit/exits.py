@@ -80,9 +80,12 @@ MEANINGS: dict[str, dict[Exit, str]] = {
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "verify": {
-        Exit.OK: "everything is as it was signed, and all signatures are good",
-        Exit.FAILED: "something changed, a signature is bad or unknown, or nobody signed",
+        Exit.OK: "everything is as it was signed and was checked, and all signatures are good",
+        Exit.FAILED: "something changed or does not follow from the data, a signature is bad or unknown, or nobody "
+        "signed",
         Exit.USAGE: _USAGE,
+        Exit.INCOMPLETE: "as it was signed, but something could not be checked on this machine, or the rules are not "
+        "those of a release and nobody said that they were agreed on (`--rules`)",
         Exit.INTERRUPTED: _INTERRUPTED,
     },
     "compare": {

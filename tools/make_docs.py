@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails.
+"""Write the parts of the docs that are made from data: exit codes, engines, a bound, what to do when a criterion fails;
+and the register of the hashes of this release's rules, by which runs of it are known later.
 
     tools/make_docs.py              write them
     tools/make_docs.py --check      write nothing; name the pages that are stale, exit status 1 when there are any
@@ -22,6 +23,7 @@ from toolkit.lease import engines  # noqa: E402
 from validation.catalogue import load_criteria  # noqa: E402
 from validation.fabric import load_fabric  # noqa: E402
 from validation.model import LabLink  # noqa: E402
+from validation.rules import REGISTER, register_text  # noqa: E402
 
 BEGIN = "<!-- Generated from {source} by tools/make_docs.py: change it there. -->\n"
 END = "<!-- End of the generated part. -->\n"
@@ -65,8 +67,14 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
 }
 
 
+#: file that is made as a whole -> how
+WHOLE: dict[str, Callable[[], str]] = {f"validation/{REGISTER}": register_text}
+
+
 def page(name: str) -> str:
     """The whole page, its generated part made anew. ValueError when it has no marks."""
+    if name in WHOLE:
+        return WHOLE[name]()
     source, make = PAGES[name]
     begin = BEGIN.format(source=source)
     before, mark, rest = (ROOT / name).read_text(encoding="utf-8").partition(begin)
@@ -76,12 +84,16 @@ def page(name: str) -> str:
     return f"{before}{begin}\n{make()}\n{END}{after}"
 
 
+def _standing(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
 def main() -> int:
     """Write the pages, or name those that are stale."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--check", action="store_true", help="write nothing; exit status 1 when a page is stale")
     check = parser.parse_args().check
-    stale = [name for name in PAGES if page(name) != (ROOT / name).read_text(encoding="utf-8")]
+    stale = [name for name in (*PAGES, *WHOLE) if page(name) != _standing(ROOT / name)]
     for name in stale:
         if not check:
             (ROOT / name).write_text(page(name), encoding="utf-8")

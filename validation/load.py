@@ -22,6 +22,11 @@ from validation.yaml_text import fault_of, parse_yaml, yaml_tree
 
 T = TypeVar("T", bound=BaseModel)
 _NAME = 80  # characters of a key in an error
+MAX_BYTES = 2 << 30
+"""The most that a file may have which is read as a whole: more than a fleet's results. Project default."""
+MAX_YAML_BYTES = 16 << 20
+"""The same of rules and settings, which people write. Project default."""
+_BLOCK_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -42,13 +47,32 @@ def read_source(path: Path) -> Source:
     return Source(path, _read(path))
 
 
+def read_bytes(path: Path, most: int = MAX_BYTES) -> bytes:
+    """A file as it stands; ConfigError where it cannot be read or has more than `most` bytes."""
+    try:
+        return _whole(path, most)
+    except OSError as e:
+        raise ConfigError(f"{path}: cannot be read: {e.strerror or e}") from None
+
+
+def _whole(path: Path, most: int) -> bytes:
+    parts, size = [], 0
+    with path.open("rb") as file:
+        while block := file.read(min(_BLOCK_BYTES, most + 1 - size)):
+            parts.append(block)
+            size += len(block)
+            if size > most:
+                raise ConfigError(f"{path}: has more than {most >> 20} MiB, which no such file has; look at it")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
 def _source(source: Path | Source) -> Source:
     return source if isinstance(source, Source) else read_source(source)
 
 
 def _read(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return _whole(path, MAX_BYTES).decode()
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -90,6 +114,8 @@ def load_yaml(source: Path | Source, model: type[T], context: object = None) -> 
     validators look things up in."""
     source = _source(source)
     path, text = source.path, source.text
+    if len(text) > MAX_YAML_BYTES:
+        raise ConfigError(f"{path}: has more than {MAX_YAML_BYTES >> 20} MiB, which no such file has; look at it")
     try:
         data = parse_yaml(text)
     except yaml.YAMLError as e:
@@ -166,7 +192,7 @@ def read_results(path: Path, run: str) -> tuple[list[Result], str | None]:
 def results_text(path: Path) -> bytes:
     """results.jsonl as it stands; nothing where it is not there."""
     try:
-        return path.read_bytes()
+        return _whole(path, MAX_BYTES)
     except FileNotFoundError:
         return b""
     except OSError as e:

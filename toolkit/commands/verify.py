@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,12 +11,15 @@ import click
 
 from toolkit import rundir
 from toolkit.commands.options import json_option, runs_dir_option
+from toolkit.errors import UsageFault
 from toolkit.exits import Exit, epilogue
+from validation.visible import visible
 
 if TYPE_CHECKING:
     from validation.signing.verify import Verification
 
 _SHOWN = 50
+_CODES = {"not-checked": Exit.INCOMPLETE, "other-rules": Exit.INCOMPLETE}
 
 
 @click.command(epilog=epilogue("verify"))
@@ -26,35 +30,44 @@ _SHOWN = 50
     metavar="FILE",
     help="Accepted keys: a file in OpenSSH's format ALLOWED SIGNERS (man ssh-keygen).",
 )
+@click.option(
+    "--rules",
+    metavar="SHA256",
+    help="These rules, no release's (criteria, fabric, profile, ...), were agreed on: their hash, by the report.",
+)
 @json_option
 @runs_dir_option
-def verify(path: Path | None, allowed_signers: Path | None, as_json: bool, runs_dir: Path) -> None:
-    """Check a bundle, or a run (default: the newest): files, verdict, report, signatures.
+def verify(path: Path | None, allowed_signers: Path | None, rules: str | None, as_json: bool, runs_dir: Path) -> None:
+    """Check a bundle, or a run (default: the newest): files, verdict, report, rules, signatures.
 
     Each file that changed, is missing or was added is named. The verdict is judged once more from the results, the
-    report made once more and compared. Without --allowed-signers a good signature says that the run is as somebody
+    report made once more and compared. Where rules are not a release's, that is said, and so is what cannot be checked
+    on this machine: then it ends with 3. Without --allowed-signers a good signature says that the run is as somebody
     signed it, not whose key it was; a line of that file is `a@example.com ssh-ed25519 AAAA...`.
     Nothing is written.
 
     \b
     toolkit verify handover.zip
     toolkit verify handover.zip --allowed-signers signers
+    toolkit verify handover.zip --rules 0f3a...   a site's own rules that supplier and customer agreed on
     toolkit verify runs/2026-11-21T10-15-00Z-tcp10 --json | jq .changed
     """
     from validation.signing.verify import verify as check
 
     if path is None or (not path.exists() and (runs_dir / path).is_dir()):
         path = rundir.find(runs_dir, str(path) if path else None)
-    found = check(path, allowed_signers)
+    if rules is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", rules):
+        raise UsageFault("--rules: 64 hexadecimal digits are wanted: the sha256 of the rules, as the report shows it")
+    found = check(path, allowed_signers, rules)
     if as_json:
         click.echo(json.dumps(found.document()))
     else:
-        for line in _lines(found, allowed_signers):
+        for line in _lines(found):
             click.echo(line)
-    raise SystemExit(Exit.OK if found.good else Exit.FAILED)
+    raise SystemExit(Exit.OK if found.good else _CODES.get(found.answer, Exit.FAILED))
 
 
-def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
+def _lines(found: Verification) -> list[str]:
     lines = []
     if found.sign_off == "INSPECTION":
         lines.append("INSPECTION: one machine by no inventory; a signature here is not an acceptance")
@@ -71,6 +84,11 @@ def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
     lines += [f"  {word}" for word in words[:_SHOWN]]
     if len(words) > _SHOWN:
         lines.append(f"  and {len(words) - _SHOWN} more; --json lists all")
+    lines += [f"  not checked: {word}" for word in found.unchecked[:_SHOWN]]
+    if len(found.unchecked) > _SHOWN:
+        lines.append(f"  and {len(found.unchecked) - _SHOWN} more; --json lists all")
+    if found.rules:
+        lines.append(f"rules: {found.rules} (sha256 {found.rules_sha256}){', as agreed on' * found.rules_agreed}")
     if found.files and not found.difference:
         lines.append(f"files: all {found.files} match the manifest")
     if found.judged_again:
@@ -86,16 +104,20 @@ def _lines(found: Verification, allowed_signers: Path | None) -> list[str]:
         lines += [f"  kept although it may contain a secret: {file}" for file in s.allowed]
     if not found.signatures:
         lines.append("signatures: none; nobody has signed this run")
-    lines.append(_conclusion(found, allowed_signers))
-    return lines
+    lines.append(_conclusion(found))
+    return [visible(line) for line in lines]
 
 
-def _conclusion(found: Verification, allowed_signers: Path | None) -> str:
-    if not found.intact:
-        count = len(found.difference.words()) + len(found.faults)
-        return f"NOT INTACT: {count} {'thing is' if count == 1 else 'things are'} not as signed"
-    if not found.good:
-        return "NOT VERIFIED: the files are intact, the signatures are not good" if found.signatures else "NOT SIGNED"
-    if allowed_signers is None:
-        return "INTACT: as it was signed; to check whose keys these are, use --allowed-signers"
-    return "VERIFIED: intact, and signed with keys of the allowed signers only"
+def _conclusion(found: Verification) -> str:
+    count = len(found.difference.words()) + len(found.faults)
+    return {
+        "not-intact": f"NOT INTACT: {count} {'thing is' if count == 1 else 'things are'} not as signed",
+        "not-signed": "NOT SIGNED",
+        "not-verified": "NOT VERIFIED: the files are intact, the signatures are not good",
+        "not-checked": f"NOT ALL CHECKED: the files are as signed; {len(found.unchecked)} "
+        f"{'thing' if len(found.unchecked) == 1 else 'things'} could not be checked here",
+        "other-rules": "INTACT, BY OTHER RULES: as it was signed, by rules that are no release's; where they were "
+        f"agreed on: --rules {found.rules_sha256}",
+        "intact": "INTACT: as it was signed; to check whose keys these are, use --allowed-signers",
+        "verified": "VERIFIED: intact, and signed with keys of the allowed signers only",
+    }[found.answer]

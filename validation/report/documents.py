@@ -25,6 +25,7 @@ from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
 from validation.reference import Reference, packaged
 from validation.report.customer import NAME, Customer, customer_of, logo_uri, template_texts
+from validation.rules import Rules, rules_of
 from validation.runfiles import CRITERIA, REFERENCE, RESULTS, VERDICT, RunFiles
 
 RawState = Literal["intact", "changed", "missing"]
@@ -62,6 +63,11 @@ class RunDocuments:
     def latest(self) -> dict[str, Result]:
         """Measurement id -> its last result, which is the one that counts."""
         return last_results(self.results)
+
+    @cached_property
+    def rules(self) -> Rules:
+        """Whose rules it is planned, judged and reported by."""
+        return rules_of(self.info, self.catalogue.values(), self.reference, self.fabric, self.profile, self.templates)
 
     @property
     def virtual(self) -> bool:

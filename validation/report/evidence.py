@@ -90,6 +90,8 @@ def notes(documents: RunDocuments, verdict: VerdictDoc) -> tuple[str, ...]:
     out = [documents.torn] if documents.torn and documents.torn not in verdict.notes else []
     if documents.unplanned and documents.verdict is None:
         out.append(f"results that are in no plan were ignored: {', '.join(documents.unplanned[:5])}")
+    if documents.rules.other:
+        out.append(f"rules: {documents.rules.line()}")
     return (*out, *verdict.notes)
 
 

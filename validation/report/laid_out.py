@@ -1,8 +1,8 @@
 """Which PDF this user's toolkit made of which text: who signs the report that was just made need not lay it out again.
 
 One small file each in the user's cache folder: its name is the hash of what went in (the HTML for paper, versions of
-toolkit and PDF library), its content the hash of the PDF. The answer is no wherever that folder could be somebody
-else's. `toolkit report` and `toolkit verify` never ask, they lay out.
+toolkit and PDF library), its content the hash of the PDF, and below that what it was made with. The answer is no
+wherever that folder could be somebody else's. `toolkit report` and `toolkit verify` never ask, they lay out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from validation.files import cache_folder, ours
+from validation.report import pdf_record
 from validation.report.pdf import pdf_bytes
 
 _KEPT = 200
@@ -38,8 +39,13 @@ def made_here(html: str, pdf: bytes) -> bool:
         folder = _folder()
         if not ours(folder.parent, folder):
             return False
-        return (folder / _key(html)).read_text(encoding="ascii") == hashlib.sha256(pdf).hexdigest()
-    except (OSError, RuntimeError, UnicodeDecodeError):
+        said, _, record = (folder / _key(html)).read_text(encoding="utf-8").partition("\n")
+        if said != hashlib.sha256(pdf).hexdigest():
+            return False
+        if record:
+            pdf_record.remember(pdf_record.PdfRecord.model_validate_json(record, strict=True))
+        return True
+    except (OSError, RuntimeError, ValueError):
         return False
 
 
@@ -47,7 +53,9 @@ def _note(html: str, pdf: bytes) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # without it the next one takes longer, and that is all
         folder = _folder()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / _key(html)).write_text(hashlib.sha256(pdf).hexdigest(), encoding="ascii")
+        record = pdf_record.record_of(pdf)
+        made_with = b"" if record is None else record.text()
+        (folder / _key(html)).write_bytes(hashlib.sha256(pdf).hexdigest().encode() + b"\n" + made_with)
         for old in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime)[:-_KEPT]:
             old.unlink()
 

@@ -15,6 +15,7 @@ from xml.etree.ElementTree import ParseError, fromstring
 
 from markupsafe import escape
 
+from validation.report import pdf_record
 from validation.report.unavailable import Unavailable
 
 PACKAGES = ("libpango-1.0-0", "libpangoft2-1.0-0", "libharfbuzz-subset0", "fonts-dejavu-core", "fonts-liberation")
@@ -75,8 +76,12 @@ def _laid_out(weasyprint: Any, html: str) -> bytes:
     try:
         # a matrix has ten thousand elements, which need no style sheet: as images they take a third of the time
         html = re.sub(r"<svg\b[^>]*>.*?</svg>", _as_image, html, flags=re.DOTALL)
-        document = weasyprint.HTML(string=html, base_url=None, url_fetcher=inside)
-        return bytes(document.write_pdf(pdf_tags=True))
+        page = weasyprint.HTML(string=html, base_url=None, url_fetcher=inside)
+        # laid out first and then written, so that it can be asked which fonts it took
+        document = page.render(pdf_tags=True) if hasattr(page, "render") else page
+        pdf = bytes(document.write_pdf(pdf_tags=True))
+        pdf_record.note(pdf, weasyprint, document)
+        return pdf
     except Exception as fault:  # whatever goes wrong in there, the other formats are still to be written
         words = f"{type(fault).__name__}: {fault}".partition("\n")[0].rstrip(": ")
         raise PdfUnavailable(f"PDF left out: WeasyPrint fails on this report ({words}); print report.html") from fault

@@ -52,7 +52,9 @@ class WaiverGroup:
 
 @dataclass(frozen=True)
 class Front:
-    """What page one shows. `sentences` are three: what was tested, what came out, what it means."""
+    """What page one shows. `sentences` are three: what was tested, what came out, what it means. `rules`: words where
+    they are not those of a release.
+    """
 
     words: FrontWords
     language: str
@@ -63,6 +65,7 @@ class Front:
     partner_files: tuple[str, ...]
     state: str
     sentences: tuple[str, str, str]
+    rules: str | None
     figures: tuple[Figure, ...]
     failed: tuple[Row, ...]
     failed_more: int
@@ -120,6 +123,7 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         partner_files=tuple(documents.templates),
         state=_state(documents, verdict, words),
         sentences=sentences(documents, verdict, words),
+        rules=_rules(documents, words),
         figures=key_figures(documents, rows, words),
         failed=tuple(failed[:_MOST_FAILED]),
         failed_more=max(0, len(failed) - _MOST_FAILED),
@@ -128,6 +132,13 @@ def front(documents: RunDocuments, verdict: VerdictDoc, rows: Sequence[Row]) -> 
         missing=_missing(verdict, words),
         claims=on_front(conformance_of(documents, verdict), words),
     )
+
+
+def _rules(documents: RunDocuments, words: FrontWords) -> str | None:
+    rules = documents.rules
+    if not rules.other:
+        return None
+    return words.labels["other_rules"].format(what="; ".join(rules.other), sha256=rules.sha256)
 
 
 def _profile(verdict: VerdictDoc, words: FrontWords, here: bool) -> str:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import ConfigError
+from validation.load import load_json, read_bytes, read_source
 from validation.model import VerdictDoc
 from validation.rejudge import judge_files
 from validation.report.documents import read_run
 from validation.report.formats import FILES, make
+from validation.report.pdf_record import NAME, PdfRecord, record_of
+from validation.rules import Rules
 from validation.runfiles import RunFiles
+from validation.signing.pdf_words import differences
 
-_MEASUREMENTS_WITH_PDF = 300
+_LOOK = "verify where these are installed, or read report.html in its place"
 
 
 @dataclass(frozen=True)
 class Again:
     """`faults`: one line for each file that does not follow from the data. `same`: reports that are byte for byte what
-    is made from the data now. `notes`: what could not be made here, and why.
+    is made from the data now. `unchecked`: what could not be made here to compare, and why. `notes`: that, and what is
+    not there. `rules`: whose rules the run is of.
     """
 
     faults: tuple[str, ...]
     same: tuple[str, ...]
+    unchecked: tuple[str, ...]
     notes: tuple[str, ...]
+    rules: Rules
 
 
 def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
@@ -43,31 +50,63 @@ def judged_again(run: Path | RunFiles) -> tuple[VerdictDoc, str | None]:
 def made_again(run: Path | RunFiles, pdf: bool = True) -> Again:
     """Compare the reports that stand in the run with those that its data give.
 
-    The PDF takes most of the time: it is left out where `pdf` is False, and for large runs.
+    The PDF takes most of the time: it is left out where `pdf` is False.
     """
     run = RunFiles.of(run)
     here = {name: path for name, file in FILES.items() if (path := run.folder / file).is_file()}
     documents = read_run(run)
-    cheap = pdf and len(documents.plan.measurements) <= _MEASUREMENTS_WITH_PDF
-    made, left_out = make(documents, [name for name in here if cheap or name != "pdf"])
-    faults, same, notes = [], [], []
+    made, left_out = make(documents, [name for name in here if pdf or name != "pdf"])
+    faults, same, unchecked = [], [], []
+    follows = True
     for name, path in here.items():
         if name not in made:
-            notes.append(f"{path.name}: was not made again to compare: {left_out.get(name, 'that takes long')}")
+            why = left_out.get(name, "it was not asked for")
+            unchecked.append(f"{path.name}: was not made again to compare: {why}")
             continue
-        try:
-            equal = path.read_bytes() == made[name]
-        except OSError as fault:
-            raise ConfigError(f"{path}: cannot be read: {fault.strerror or fault}") from None
-        if equal:
+        stands = read_bytes(path)
+        if name == "pdf":
+            fault, open_ = _pdf(run.folder, stands, made[name], follows)
+            faults += fault
+            unchecked += open_
+            same += [] if fault or open_ else [path.name]
+        elif stands == made[name]:
             same.append(path.name)
-        elif name == "pdf":
-            notes.append(
-                f"{path.name}: differs from the one made here; fonts and PDF library of this machine decide too"
-            )
         else:
+            follows = False
             faults.append(
                 f"{path.name}: is not what the data of the run give; it was edited, or made by another release"
             )
-    notes += [f"{file}: is not there" for name, file in FILES.items() if name not in here]
-    return Again(tuple(faults), tuple(same), tuple(notes))
+    notes = [*unchecked, *(f"{file}: is not there" for name, file in FILES.items() if name not in here)]
+    return Again(tuple(faults), tuple(same), tuple(unchecked), tuple(notes), documents.rules)
+
+
+def _pdf(folder: Path, stands: bytes, made: bytes, follows: bool) -> tuple[list[str], list[str]]:
+    """(what is wrong, what could not be checked) with the PDF of a run, beside the one that was made here.
+
+    `follows`: whether the HTML, which is of the same text, is what the data give.
+    """
+    name, here = FILES["pdf"], record_of(made)
+    if not (folder / NAME).exists():
+        if stands == made:
+            return [], []
+        return [], [f"{name}: differs from the one made here, and no {NAME} says by which fonts it was made; {_LOOK}"]
+    said = load_json(read_source(folder / NAME), PdfRecord)
+    if said.pdf_sha256 != hashlib.sha256(stands).hexdigest():
+        return [f"{NAME}: speaks of another {name} than the one that is there"], []
+    if here is None:
+        return [], [f"{name}: with what it is made here is not known; {_LOOK}"]
+    missing = said.missing_here(here)
+    if stands == made:
+        words = f"{NAME}: names other parts than those that make the same {name} here: {'; '.join(missing)}"
+        return [], [words] if missing else []
+    if not missing:
+        return [f"{name}: is not what the data of the run give, by the same fonts and libraries; it was edited"], []
+    odd = differences(stands, made) if follows else ()
+    if odd:
+        return [f"{name}: {words}" for words in odd], []
+    return [], [
+        f"{name}: not checked byte by byte: this machine lacks what it was made with: {'; '.join(missing)}; its words "
+        f"are those of the one made here; {_LOOK}"
+        if follows
+        else f"{name}: not checked: this machine lacks what it was made with: {'; '.join(missing)}; {_LOOK}"
+    ]

@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from validation.load import ConfigError
+from validation.signing.manifest import DEPTH
 
 MAX_FILE_BYTES = MAX_BUNDLE_BYTES = 0xFFFF_FFFE  # what a ZIP file can say without its 64-bit extension
 MAX_TOTAL_BYTES = 64 << 30
 MAX_FILES = 2_000_000
+MAX_NAME = 1024
+"""Characters of a file's name with its folders, at most. Project default."""
 _DATE = (1 << 5) | 1  # 1980-01-01, the first day that ZIP knows
 _FLAGS, _DEFLATE, _VERSION = 0x800, 8, 20  # names are UTF-8
 _MODE = 0o100644 << 16
@@ -212,6 +215,8 @@ def _check_names(names: list[str]) -> None:
     top = names[0].split("/")[0]
     for name in names:
         parts = name.split("/")
+        if len(parts) > DEPTH + 2 or len(name) > MAX_NAME or any(len(part.encode()) > 255 for part in parts):
+            raise Damaged(f"{name[:80]!r}...: too long a name, or too many folders within each other")
         bad = any(part in ("", ".", "..") or part.startswith(".") for part in parts) or len(parts) < 2
         if bad or parts[0] != top or any(ord(c) < 32 or ord(c) == 127 or c in _UNUSABLE for c in name):
             raise Damaged(f"{name!r}: not a valid file name in a bundle")

@@ -6,6 +6,7 @@ Not in it: the manifest itself, `signatures/` (they sign it), and files whose pa
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -13,12 +14,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from validation.load import ConfigError
+from validation.load import ConfigError, read_bytes
 from validation.signing import MANIFEST, SIGNATURES
 
 _NAME = re.compile(r"[^\x00-\x1f\x7f\\]+")
 _LINE = re.compile(rf"([0-9a-f]{{64}})  ({_NAME.pattern})")
 _BLOCK_BYTES = 1 << 20
+LOCK = ".lock"
+"""Of a run that somebody writes or signs: no part of it."""
+DEPTH = 16
+"""How many folders of a run may stand within each other; ours have at most four."""
+_SHOWN = 200  # characters of a path that is too long
 
 
 @dataclass(frozen=True)
@@ -42,26 +48,55 @@ class Difference:
         ]
 
 
+def unnamed(run_dir: Path) -> list[str]:
+    """What lies in a run and is named by no manifest: dot files and folders, and folders without a file.
+
+    Not the lock of a run in use, which is empty of all but a number of a process.
+    """
+    return [name for name in _unnamed(str(run_dir), "", 0) if name != LOCK]
+
+
+def _unnamed(folder: str, before: str, depth: int) -> Iterator[str]:
+    with _listed(folder, depth) as things:
+        found = sorted(things, key=lambda thing: thing.name)
+    if not found and before:
+        yield before
+    for thing in found:
+        name = before + thing.name
+        if thing.name.startswith("."):
+            yield name
+        elif thing.is_dir(follow_symlinks=False):
+            yield from _unnamed(thing.path, f"{name}/", depth + 1)
+
+
+@contextlib.contextmanager
+def _listed(folder: str, depth: int) -> Iterator[Iterator[os.DirEntry[str]]]:
+    if depth > DEPTH:
+        raise ConfigError(f"{folder[:_SHOWN]}...: more than {DEPTH} folders within each other; no run has them")
+    try:
+        with os.scandir(folder) as found:
+            yield found
+    except OSError as fault:
+        raise ConfigError(
+            f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who may read the run"
+        ) from None
+
+
 def entries(run_dir: Path) -> Iterator[tuple[str, bool]]:
     """Every file of the run but dot files, signatures and the manifest: its name, and whether it is an ordinary file.
 
     Links, devices and names with control characters or a backslash are not ordinary. Links are not followed.
     """
-    yield from _below(str(run_dir), "")
+    yield from _below(str(run_dir), "", 0)
 
 
-def _below(folder: str, before: str) -> Iterator[tuple[str, bool]]:
+def _below(folder: str, before: str, depth: int) -> Iterator[tuple[str, bool]]:
     """The files of a folder, then those of its folders; `before` is its name in the run, with `/`.
 
     Paths are words here: as objects they took a fifth of the time in which a fleet's run is verified.
     """
-    try:
-        with os.scandir(folder) as found:
-            things = sorted((thing for thing in found if not thing.name.startswith(".")), key=lambda thing: thing.name)
-    except OSError as fault:
-        raise ConfigError(
-            f"{fault.filename}: cannot be read: {fault.strerror or fault}; check who may read the run"
-        ) from None
+    with _listed(folder, depth) as found:
+        things = sorted((thing for thing in found if not thing.name.startswith(".")), key=lambda thing: thing.name)
     folders = []
     for thing in things:
         name = before + thing.name
@@ -71,7 +106,7 @@ def _below(folder: str, before: str) -> Iterator[tuple[str, bool]]:
         elif name != MANIFEST:
             yield name, thing.is_file(follow_symlinks=False) and _NAME.fullmatch(name) is not None and _is_text(name)
     for one in folders:
-        yield from _below(one.path, f"{before}{one.name}/")
+        yield from _below(one.path, f"{before}{one.name}/", depth + 1)
 
 
 def _is_text(name: str) -> bool:
@@ -123,10 +158,12 @@ def parse_manifest(text: str, where: Path) -> dict[str, str]:
 def read_manifest(run_dir: Path) -> dict[str, str]:
     """The manifest of a run: file name -> SHA-256. ConfigError where it is missing or damaged."""
     path = run_dir / MANIFEST
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ConfigError(f"{path}: is no ordinary file; restore it from a copy")
+    if not path.exists():
+        raise ConfigError(f"{path}: No such file or directory; the run was never signed, or the file is lost")
     try:
-        text = path.read_bytes().decode()
-    except OSError as fault:
-        raise ConfigError(f"{path}: {fault.strerror or fault}; the run was never signed, or the file is lost") from None
+        text = read_bytes(path).decode()
     except UnicodeDecodeError as fault:
         raise ConfigError(f"{path}: not UTF-8 text at byte {fault.start}; restore the file from a copy") from None
     return parse_manifest(text, path)

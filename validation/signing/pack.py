@@ -46,8 +46,8 @@ def bundle_run(run_dir: Path, target: Path | None = None, allowed: Iterable[str]
             raise ConfigError(f"{run_dir}: was changed since it was signed: {words[0]}; see: toolkit verify {run_dir}")
         files[MANIFEST] = run_dir / MANIFEST
     else:
-        check_data(run_dir)
-        prepare(run_dir)
+        _, again = check_data(run_dir)
+        prepare(run_dir, again.rules)
         files[MANIFEST] = make_manifest(run_dir).encode()
     files |= {name: run_dir / name for name, _ in entries(run_dir)}
     signatures = sorted(path for path in (run_dir / SIGNATURES).glob("*") if not path.name.startswith("."))

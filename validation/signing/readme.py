@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from validation.model import RunInfo, VerdictDoc
+from validation.rules import Rules
 from validation.signing import MANIFEST, SIGNATURES
 from validation.signing.statement import NAMESPACES, WORDS, one_line
 
@@ -11,6 +12,7 @@ README = "README.txt"
 _TEXT = """\
 {headline}
 {words}
+Rules: {rules}.
 
 Run {run}, site {site}. Begin with report.pdf or report.html. Data: report.json, results.jsonl, verdict.json, raw/.
 
@@ -27,11 +29,12 @@ The toolkit does all this, finds added files, and judges the run again: toolkit 
 """
 
 
-def readme_text(info: RunInfo, verdict: VerdictDoc) -> str:
+def readme_text(info: RunInfo, verdict: VerdictDoc, rules: Rules) -> str:
     """The text for a run; the same run always gives the same."""
     return _TEXT.format(
         headline=one_line(verdict.line),
         words=WORDS[verdict.sign_off].replace("I sign this run as", "This run was judged as"),
+        rules=one_line(rules.line()),
         run=one_line(info.run),
         site=one_line(info.site),
         manifest=MANIFEST,

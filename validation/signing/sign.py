@@ -12,12 +12,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from validation.files import flush_folder, replace
-from validation.load import ConfigError, load_json
+from validation.load import ConfigError, load_json, read_bytes
 from validation.model import RunInfo, VerdictDoc
 from validation.release import release
+from validation.report import pdf_record
+from validation.report.formats import FILES
+from validation.rules import Rules
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST, SIGNATURES, is_signed, ssh
-from validation.signing.again import judged_again, made_again
+from validation.signing.again import Again, judged_again, made_again
 from validation.signing.manifest import compare, make_manifest, read_manifest
 from validation.signing.readme import README, readme_text
 from validation.signing.secrets import refuse_secrets
@@ -52,8 +55,9 @@ def allowed_before(run_dir: Path) -> set[str]:
     return {name for path in signature_files(run_dir) for name in read_signed(path).allowed}
 
 
-def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, tuple[str, ...]]:
-    """The verdict and notes; ConfigError where verdict or report do not follow from the data: nobody signs that.
+def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, Again]:
+    """The verdict, and what follows from the data beside it; ConfigError where verdict or report do not: nobody signs
+    that.
 
     `pdf` says whether the PDF is made again too; who has just written it need not.
     """
@@ -64,14 +68,23 @@ def check_data(run_dir: Path, pdf: bool = False) -> tuple[VerdictDoc, tuple[str,
     again = made_again(run, pdf)
     if again.faults:
         raise ConfigError(f"{run_dir / again.faults[0]}; run: toolkit report {run_dir}")
-    return verdict, again.notes if pdf else ()
+    return verdict, again
 
 
-def prepare(run_dir: Path) -> None:
-    """Put README.txt into a run that is not signed yet, so that the manifest covers it too."""
+def prepare(run_dir: Path, rules: Rules) -> None:
+    """Put README.txt, and what the PDF was made with, into a run that is not signed yet, so that the manifest covers
+    them too.
+    """
     info = load_json(run_dir / "run.json", RunInfo)
     verdict = load_json(run_dir / "verdict.json", VerdictDoc)
-    replace(run_dir / README, readme_text(info, verdict).encode())
+    replace(run_dir / README, readme_text(info, verdict, rules).encode())
+    pdf, record = run_dir / FILES["pdf"], None
+    if pdf.is_file():
+        record = pdf_record.record_of(read_bytes(pdf))
+    if record is not None:
+        replace(run_dir / pdf_record.NAME, record.text())
+    else:
+        (run_dir / pdf_record.NAME).unlink(missing_ok=True)  # of an earlier one
 
 
 def sign_run(
@@ -90,11 +103,11 @@ def sign_run(
             raise ConfigError(f"{run_dir}: is signed with this key already ({SIGNATURES}/{path.name})")
     if not first:
         _unchanged(run_dir, earlier)
-    verdict, notes = check_data(run_dir, pdf=not first)
+    verdict, again = check_data(run_dir, pdf=not first)
     info = load_json(run_dir / "run.json", RunInfo)
     kept = refuse_secrets(run_dir, {*allowed, *(n for s in earlier for n in s.allowed)})
     if first:
-        prepare(run_dir)
+        prepare(run_dir, again.rules)
         replace(run_dir / MANIFEST, make_manifest(run_dir).encode())
     statement = Statement(
         run=one_line(info.run),
@@ -111,12 +124,13 @@ def sign_run(
         key=f"{key.fingerprint} ({key.kind})",
         manifest_sha256=hashlib.sha256((run_dir / MANIFEST).read_bytes()).hexdigest(),
         allowed=kept,
+        rules=one_line(again.rules.line()),
     )
     text = statement.text().encode()
     signature = ssh.sign(key, statement.namespace, text)
     path = run_dir / SIGNATURES / f"{len(earlier) + 1:02d}-{_slug(name)}.txt"
     _place(path, text, signature, statement)
-    return Signed(statement, path, notes)
+    return Signed(statement, path, () if first else again.notes)
 
 
 def _unchanged(run_dir: Path, earlier: list[Statement]) -> None:

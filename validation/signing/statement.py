@@ -51,7 +51,8 @@ _WIDTH = 10
 class Statement:
     """What somebody signs. `time` is UTC (2026-11-21T12:00:00Z) by the signer's clock, `key` its fingerprint.
 
-    `allowed` names files that were kept although something in them looks like a secret.
+    `allowed` names files that were kept although something in them looks like a secret. `rules`: whose rules the run
+    was judged by, with their hash; earlier releases did not say it.
     """
 
     run: str
@@ -68,6 +69,7 @@ class Statement:
     key: str
     manifest_sha256: str
     allowed: tuple[str, ...] = ()
+    rules: str = ""
 
     @property
     def namespace(self) -> str:
@@ -85,6 +87,7 @@ class Statement:
         values += [self.toolkit, self.name, self.company, self.time, self.key]
         lines = [WORDS[self.sign_off], ""]
         lines += [f"{key + ':':<{_WIDTH}} {value}" for key, value in zip(_KEYS, values, strict=True)]
+        lines += [f"{'rules:':<{_WIDTH}} {self.rules}"] if self.rules else []
         lines += [f"{'allowed:':<{_WIDTH}} {name}" for name in self.allowed]
         lines += ["", "The hash of the manifest, which holds the hash of every file; check with: sha256sum -c"]
         return "".join(f"# {line}".rstrip() + "\n" for line in lines) + f"{self.manifest_sha256}  {MANIFEST}\n"
@@ -114,11 +117,13 @@ def read_statement(text: str, where: str) -> Statement:
     """The statement in a text; ConfigError where it is not word by word what a statement with these values says."""
     fault = ConfigError(f"{where}: is not a statement of this toolkit, or its text was changed")
     found: dict[str, str] = {}
-    allowed = []
-    for line in text.splitlines():
+    allowed, rules = [], ""
+    for line in text.split("\n"):
         match = re.fullmatch(r"# ([a-z-]+): +(\S.*)", line)
         if match and match.group(1) == "allowed":
             allowed.append(match.group(2))
+        elif match and match.group(1) == "rules":
+            rules = match.group(2)
         elif match and match.group(1) in _KEYS:
             if match.group(1) in found:
                 raise fault
@@ -130,10 +135,13 @@ def read_statement(text: str, where: str) -> Statement:
         datetime.strptime(found["time"], _TIME)
     except ValueError:
         raise fault from None
+    if any(one_line(value) != value for value in (*found.values(), *allowed, rules)):
+        raise fault
     statement = Statement(
         **{key.replace("-", "_"): found[key] for key in _KEYS},  # type: ignore[arg-type]
         manifest_sha256=sum_.group(1),
         allowed=tuple(allowed),
+        rules=rules,
     )
     if statement.text() != text:
         raise fault

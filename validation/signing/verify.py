@@ -1,49 +1,45 @@
-"""Checking a run directory: every file, the verdict, the reports, and each signature."""
+"""Checking a run directory: every file, the verdict, the reports, the rules, and each signature.
+
+What a customer reads is held against what was signed: byte by byte where this machine can make the same bytes. What it
+cannot make is *not checked*, and then the whole is not verified.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from validation.load import ConfigError, load_json
+from validation.judging.documents import same_rules
+from validation.load import ConfigError, load_json, read_bytes
 from validation.model import RunInfo, SignOff, VerdictDoc
 from validation.release import release
+from validation.rules import Rules
 from validation.runfiles import RunFiles
-from validation.signing import MANIFEST, SIGNATURES, ssh
+from validation.signing import MANIFEST
 from validation.signing.again import judged_again, made_again
 from validation.signing.bundle import Damaged, extract_bundle
-from validation.signing.manifest import Difference, compare, file_sha256, read_manifest
+from validation.signing.manifest import Difference, compare, entries, read_manifest, unnamed
+from validation.signing.planned import planned_again
 from validation.signing.readme import README, readme_text
-from validation.signing.statement import Statement, one_line, profile_words, read_statement
+from validation.signing.signatures import SignatureCheck, Span, check_signatures, span
+from validation.signing.statement import one_line, profile_words
+from validation.signing.strays import strays
+from validation.signing.superseded import earlier
 
-SignatureState = Literal["trusted", "intact", "bad"]
-
-
-@dataclass(frozen=True)
-class SignatureCheck:
-    """A signature. `trusted`: good, and the allowed signers vouch for its key; `intact`: good, nobody was asked whose
-    key it is; `bad`: anything else, `why` says what.
-    """
-
-    file: str
-    state: SignatureState
-    why: str
-    name: str | None = None
-    company: str | None = None
-    time: str | None = None
-    fingerprint: str | None = None
-    principal: str | None = None
-    sign_off: str | None = None
-    toolkit: str | None = None
-    allowed: tuple[str, ...] = ()
+Answer = Literal["not-intact", "not-signed", "not-verified", "not-checked", "other-rules", "intact", "verified"]
+"""What verifying comes to, the worst first."""
 
 
 @dataclass
 class Verification:
-    """What was found. `files` is how many the manifest lists; `faults` are one line each, beside changed files."""
+    """What was found. `files` is how many the manifest lists; `faults` are one line each, beside changed files.
+
+    `unchecked`: what could not be checked here, one line each. `other_rules`: where the rules of the run are not those
+    of a release; `rules_agreed`: whoever verifies said that these were agreed on.
+    """
 
     path: str
     run: str | None = None
@@ -51,6 +47,7 @@ class Verification:
     fabric: str | None = None
     sign_off: SignOff | None = None
     profile: str | None = None
+    outcome: str | None = None
     headline: str | None = None
     files: int = 0
     difference: Difference = field(default_factory=Difference)
@@ -58,6 +55,12 @@ class Verification:
     notes: list[str] = field(default_factory=list)
     judged_again: bool = False
     made_again: tuple[str, ...] = ()
+    unchecked: list[str] = field(default_factory=list)
+    rules: str | None = None
+    rules_sha256: str | None = None
+    other_rules: tuple[str, ...] = ()
+    rules_agreed: bool = False
+    trusted: bool = False
     signatures: list[SignatureCheck] = field(default_factory=list)
 
     @property
@@ -66,22 +69,42 @@ class Verification:
         return not self.difference and not self.faults
 
     @property
+    def answer(self) -> Answer:
+        """What all of it comes to."""
+        if not self.intact:
+            return "not-intact"
+        if not self.signatures:
+            return "not-signed"
+        if any(s.state == "bad" for s in self.signatures):
+            return "not-verified"
+        if self.unchecked:
+            return "not-checked"
+        if self.other_rules and not self.rules_agreed:
+            return "other-rules"
+        return "verified" if self.trusted else "intact"
+
+    @property
     def good(self) -> bool:
-        """True when everything is intact, somebody signed, and no signature is bad."""
-        return self.intact and bool(self.signatures) and all(s.state != "bad" for s in self.signatures)
+        """True when everything is intact and was checked, somebody signed, no signature is bad, and the rules are those
+        of a release or were agreed on.
+        """
+        return self.answer in ("intact", "verified")
 
     def document(self) -> dict[str, Any]:
         """For `--json`."""
         data = asdict(self)
-        return {"good": self.good, "intact": self.intact, **data.pop("difference"), **data}
+        return {"answer": self.answer, "good": self.good, "intact": self.intact, **data.pop("difference"), **data}
 
 
-def verify(path: Path, allowed_signers: Path | None = None) -> Verification:
-    """Check a bundle (file) or a run (folder); changes nothing. ConfigError only where there is nothing to check."""
+def verify(path: Path, allowed_signers: Path | None = None, rules: str | None = None) -> Verification:
+    """Check a bundle (file) or a run (folder); changes nothing. ConfigError only where there is nothing to check.
+
+    `rules`: the SHA-256 of the rules that were agreed on, where these are not a release's.
+    """
     if allowed_signers is not None and not allowed_signers.is_file():
         raise ConfigError(f"{allowed_signers}: no such file of allowed signers; docs/signing.md shows its form")
     if path.is_dir():
-        return verify_run(path, allowed_signers)
+        return verify_run(path, allowed_signers, rules)
     if not path.is_file():
         raise ConfigError(f"{path}: no such bundle or run; give the file of a bundle, or the folder of a run")
     with tempfile.TemporaryDirectory(prefix="elastic-ai-verify-") as room:
@@ -89,18 +112,28 @@ def verify(path: Path, allowed_signers: Path | None = None) -> Verification:
             run_dir = extract_bundle(path, Path(room))
         except Damaged as fault:
             return Verification(path=str(path), faults=[f"{path.name}: {fault}"])
-        found = verify_run(run_dir, allowed_signers)
+        found = verify_run(run_dir, allowed_signers, rules)
         if found.run is not None and found.run != run_dir.name:
             found.faults.append(f"{path.name}: its folder is {run_dir.name}, its run is {found.run}")
     found.path = str(path)
     return found
 
 
-def verify_run(run_dir: Path, allowed_signers: Path | None = None) -> Verification:
+def verify_run(run_dir: Path, allowed_signers: Path | None = None, rules: str | None = None) -> Verification:
     """Check the run in the folder `run_dir`; changes nothing."""
-    found = Verification(path=str(run_dir))
-    _identify(run_dir, found)
-    _signatures(run_dir, found, allowed_signers)
+    found = Verification(path=str(run_dir), trusted=allowed_signers is not None)
+    now = datetime.now(timezone.utc)
+    run = RunFiles(run_dir)  # read once for all
+    names = _names(run_dir, found)
+    if names is None:
+        return found
+    ran = _identify(run, found, now)
+    said = {
+        "run": found.run, "site": found.site, "fabric": found.fabric, "sign-off": found.sign_off,
+        "outcome": found.outcome, "profile": found.profile, "headline": found.headline,
+    }  # fmt: skip
+    found.signatures, faults = check_signatures(run_dir, said, allowed_signers, ran, now)
+    found.faults += faults
     try:
         listed = read_manifest(run_dir)
     except ConfigError as fault:
@@ -112,47 +145,95 @@ def verify_run(run_dir: Path, allowed_signers: Path | None = None) -> Verificati
     if found.difference:
         found.notes.append("verdict and report were not made again, because files are not as they were")
     else:
-        _follow(run_dir, found)
+        _follow(run, names, found, rules)
     return found
+
+
+def _names(run_dir: Path, found: Verification) -> list[str] | None:
+    """The run's files; None where something in it is none, so that nothing of it is read."""
+    try:
+        names = list(entries(run_dir))
+        found.faults += [f"{name}: is in no manifest; take it out" for name in unnamed(run_dir)]
+    except ConfigError as fault:
+        found.faults.append(_inside(fault, run_dir))
+        return None
+    odd = [name for name, ordinary in names if not ordinary]
+    if odd and not (run_dir / MANIFEST).exists():
+        found.faults += [f"{name}: is a link, a device, or has an unusable name" for name in odd]
+        return None
+    return [name for name, _ in names]
 
 
 def _inside(fault: ConfigError, run_dir: Path) -> str:
     return str(fault).replace(f"{run_dir}/", "")
 
 
-def _identify(run_dir: Path, found: Verification) -> None:
+def _identify(run: RunFiles, found: Verification, now: datetime) -> Span:
+    """What the run says of itself; its times."""
+    ran = Span(None, None)
     try:
-        info = load_json(run_dir / "run.json", RunInfo)
+        info = load_json(_ordinary(run.folder / "run.json"), RunInfo)
         found.run, found.site, found.fabric = one_line(info.run), one_line(info.site), one_line(info.fabric)
-        verdict = load_json(run_dir / "verdict.json", VerdictDoc)
-        found.sign_off, found.headline = verdict.sign_off, one_line(verdict.line)
+        verdict = load_json(_ordinary(run.folder / "verdict.json"), VerdictDoc)
+        found.sign_off, found.headline, found.outcome = verdict.sign_off, one_line(verdict.line), verdict.outcome
         found.profile = profile_words(verdict)
+        _ordinary(run.folder / "results.jsonl")
+        ran = span(run)
+        found.faults += ran.faults(now)
     except ConfigError as fault:
-        found.faults.append(_inside(fault, run_dir))
+        found.faults.append(_inside(fault, run.folder))
+    return ran
 
 
-def _follow(run_dir: Path, found: Verification) -> None:
-    """Verdict, reports and README once more from the data."""
+def _ordinary(path: Path) -> Path:
+    """A file of the run: what is a pipe or a link is not read."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ConfigError(f"{path}: is no ordinary file; restore it from a copy")
+    return path
+
+
+def _follow(run: RunFiles, names: list[str], found: Verification, agreed: str | None) -> None:
+    """Verdict, reports and README once more from the data; whose rules; what nothing of the run speaks of."""
     if found.sign_off is None:
         return
+    run_dir = run.folder
     try:
         other = _other_release(found)
-        run = RunFiles(run_dir)  # read once for both
         verdict, fault = judged_again(run)
         if fault:
             found.faults.append(f"{fault}{other}")
         found.judged_again = not fault
         again = made_again(run)
-        (found.notes if other else found.faults).extend(f"{words}{other}" for words in again.faults)
-        found.notes += again.notes
+        (found.unchecked if other else found.faults).extend(f"{words}{other}" for words in again.faults)
+        found.unchecked += again.unchecked
+        found.notes += [note for note in again.notes if note not in again.unchecked]
         found.made_again = again.same
-        readme = run_dir / README
-        info = load_json(run_dir / "run.json", RunInfo)
-        if readme.is_file() and readme.read_bytes() != readme_text(info, verdict).encode():
-            words = f"{README}: is not what this release writes; it was edited, or made by another release{other}"
-            (found.notes if other else found.faults).append(words)
+        _rules(again.rules, agreed, found)
+        _readme(run, verdict, again.rules, other, found)
+        if not same_rules(run.info, release()):
+            found.unchecked += planned_again(run)
+        found.unchecked += [f"{name}: nothing of the run speaks of it" for name in strays(run, names)]
+        found.unchecked += earlier(run_dir, names)
     except ConfigError as fault:
         found.faults.append(_inside(fault, run_dir))
+
+
+def _rules(rules: Rules, agreed: str | None, found: Verification) -> None:
+    found.rules, found.rules_sha256, found.other_rules = rules.words, rules.sha256, rules.other
+    if agreed is not None:
+        found.rules_agreed = agreed.lower() == rules.sha256
+        if not found.rules_agreed:
+            found.faults.append(f"the rules of the run have sha256 {rules.sha256}, not {agreed}, as was agreed on")
+
+
+def _readme(run: RunFiles, verdict: VerdictDoc, rules: Rules, other: str, found: Verification) -> None:
+    path = run.folder / README
+    if not path.exists():
+        if found.signatures:
+            found.faults.append(f"{README}: is missing, though every run that is signed has it")
+    elif read_bytes(path) != readme_text(run.info, verdict, rules).encode():
+        words = f"{README}: is not what this release writes; it was edited, or made by another release{other}"
+        (found.unchecked if other else found.faults).append(words)
 
 
 def _other_release(found: Verification) -> str:
@@ -160,78 +241,3 @@ def _other_release(found: Verification) -> str:
     here = release()
     signed = sorted({s.toolkit for s in found.signatures if s.toolkit and s.state != "bad"})
     return f" (signed with toolkit {', '.join(signed)}, this is {here})" if signed and here not in signed else ""
-
-
-def _signatures(run_dir: Path, found: Verification, allowed_signers: Path | None) -> None:
-    folder = run_dir / SIGNATURES
-    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
-    names = [name for name in names if not name.startswith(".")]
-    statements = [n for n in names if n.endswith(".txt") and f"{n}.sig" in names]
-    paired = {*statements, *(f"{n}.sig" for n in statements)}
-    found.faults += [
-        f"{SIGNATURES}/{name}: is no pair of statement and signature" for name in names if name not in paired
-    ]
-    numbers = [name.partition("-")[0] for name in statements]
-    if numbers != [f"{n:02d}" for n in range(1, len(numbers) + 1)]:
-        found.faults.append(f"{SIGNATURES}/: numbers are {', '.join(numbers)}: a signature was taken away or added")
-    for name in statements:
-        found.signatures.append(_signature(run_dir, name, found, allowed_signers))
-    seen = [s.fingerprint for s in found.signatures if s.fingerprint]
-    if len(set(seen)) != len(seen):
-        found.notes.append("two signatures were made with the same key")
-
-
-def _signature(run_dir: Path, name: str, found: Verification, allowed_signers: Path | None) -> SignatureCheck:
-    file = f"{SIGNATURES}/{name}"
-    path = run_dir / SIGNATURES / name
-    signature = path.with_name(f"{name}.sig")
-    if any(p.is_symlink() or not p.is_file() for p in (path, signature)):
-        return SignatureCheck(file, "bad", "is not an ordinary file")
-    try:
-        content, whole = path.read_bytes(), ssh.whole(signature.read_bytes())
-        statement = read_statement(content.decode(), file)
-    except (ConfigError, OSError, UnicodeDecodeError):
-        return SignatureCheck(file, "bad", "is not a statement of this toolkit, or its text was changed")
-    if allowed_signers is None:
-        checked = ssh.check(content, signature, statement.namespace)
-    else:
-        checked = ssh.check_signer(content, signature, statement.namespace, allowed_signers, statement.compact_time)
-    bare = [] if whole else [f"{signature.name} is not as ssh-keygen writes it: something was cut or added"]
-    wrong = [*([] if checked.good else [checked.why]), *bare, *_contradictions(run_dir, statement, checked, found)]
-    state: SignatureState = "bad" if wrong else "intact" if allowed_signers is None else "trusted"
-    return SignatureCheck(
-        file=file,
-        state=state,
-        why="; ".join(wrong) or checked.why,
-        name=statement.name,
-        company=statement.company,
-        time=statement.time,
-        fingerprint=checked.fingerprint,
-        principal=checked.principal,
-        sign_off=statement.sign_off,
-        toolkit=statement.toolkit,
-        allowed=statement.allowed,
-    )
-
-
-def _contradictions(run_dir: Path, said: Statement, checked: ssh.Checked, found: Verification) -> Iterable[str]:
-    """Where a statement speaks of something else than this run."""
-    try:
-        same = file_sha256(run_dir / MANIFEST) == said.manifest_sha256
-    except ConfigError:
-        same = False
-    if not same:
-        yield f"it signs another {MANIFEST}"
-    if checked.fingerprint is not None and said.key != f"{checked.fingerprint} ({checked.kind})":
-        yield f"its statement names another key ({said.key})"
-    pairs: list[tuple[str, str, str | None]] = [
-        ("run", said.run, found.run),
-        ("site", said.site, found.site),
-        ("fabric", said.fabric, found.fabric),
-        ("sign-off", said.sign_off, found.sign_off),
-        ("profile", said.profile, found.profile),
-        ("headline", said.headline, found.headline),
-    ]
-    for what, stated, is_ in pairs:
-        if is_ is not None and stated != is_:
-            yield f"its statement says {what} {stated}, the run says {is_}"

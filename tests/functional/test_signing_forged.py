@@ -1,0 +1,318 @@
+"""A run that a signer with a listed key changed before signing: nothing that a customer reads changes unnoticed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.forging import judged_anew, rehashed, signed_anew
+from tests.support.report_fixture import make_run
+from tests.support.signing_case import NEEDS_SSH, allow, make_key, sign
+from validation.load import ConfigError
+from validation.report.formats import write_formats
+from validation.rules import rules_of
+from validation.runfiles import RunFiles
+from validation.signing import pack
+from validation.signing.verify import Verification, verify
+
+pytestmark = NEEDS_SSH
+QUICK = Path(__file__).parents[1] / "support/quick_pdf"
+GOOD = ("verified", "intact")
+
+
+@pytest.fixture(autouse=True)
+def quick_pdf(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A stand-in lays out the PDF."""
+    stand_in(monkeypatch)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(QUICK)
+    monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    """A signed run of real machines with profile, waivers and PDF, its key, and a file of allowed signers."""
+    folder = tmp_path_factory.mktemp("forged")
+    with pytest.MonkeyPatch.context() as patch:
+        stand_in(patch)
+        run = make_run(folder / "run", virtual=False, waive=True)
+        write_formats(run)
+        key = make_key(folder / "key")
+        sign(run, key)
+    return run, key, allow(folder / "allowed", key)
+
+
+@pytest.fixture
+def run(made: tuple[Path, Path, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made[0], tmp_path / "run"))
+
+
+def looked_at(run: Path, made: tuple[Path, Path, Path], **more: Any) -> Verification:
+    signed_anew(run, made[1])
+    return verify(run, made[2], **more)
+
+
+def test_an_untouched_run_signed_in_this_way_is_verified(run: Path, made: tuple[Path, Path, Path]) -> None:
+    found = looked_at(run, made)
+    assert (found.answer, found.unchecked, found.other_rules) == ("verified", [], ())
+    assert found.rules == "those of toolkit 0.1.0"
+    assert "report.pdf" in found.made_again
+
+
+EVERY = (
+    "README.txt", "report.html", "report.pdf", "report.json", "junit.xml", "metrics.prom", "report-pdf.json",
+    "verdict.json", "plan.json", "run.json", "topology.json", "fabric.yml", "profile.yml", "waivers.yml",
+    "results.jsonl", "raw/facts.gpu1/gpu1.out", "criteria/20-transport.yml", "reference/whitepaper.yml",
+)  # fmt: skip
+"""One of each kind of file that the run holds."""
+
+
+def test_the_list_holds_every_kind_of_file_of_a_run(made: tuple[Path, Path, Path]) -> None:
+    listed = [line[66:] for line in (made[0] / "MANIFEST.sha256").read_text().splitlines()]
+    kinds = {name.partition("/")[0] for name in listed}
+    assert kinds == {name.partition("/")[0] for name in EVERY}
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def digit(data: bytes) -> bytes:
+    """The last number of the file is another."""
+    found = list(re.finditer(rb"(?<![#\w.])[1-9]", data))[-1]
+    other = b"1" if found[0] == b"7" else b"7"
+    return data[: found.start()] + other + data[found.end() :]
+
+
+def word(data: bytes) -> bytes:
+    """A word is another, in the middle of a text of any form."""
+    found = list(re.finditer(rb"[a-z]{5,}", data))
+    one = found[len(found) // 2]
+    return data[: one.start()] + b"accepted" + data[one.end() :]
+
+
+TAMPER: dict[str, Callable[[bytes], bytes]] = {
+    "cut": cut,
+    "digit": digit,
+    "word": word,
+    "empty": lambda data: b"",
+    "more": lambda data: data + b"ACCEPTED\n",
+    "deep": lambda data: b"[" * 2000 + b"]" * 2000,
+    "nan": lambda data: b'{"run": NaN}\n',
+    "huge": lambda data: b'{"run": ' + b"9" * 5000 + b"}\n",
+    "twice": lambda data: b'{"run": "a", "run": "b"}\n',
+    "surrogate": lambda data: b'{"run": "\\ud800"}\n',
+    "bytes": lambda data: b"\xff\xfe" + data,
+    "line": lambda data: b"x" * (20 << 20),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("kind", TAMPER)
+@pytest.mark.parametrize("mended", [False, True], ids=["signed-before", "signed-after"])
+def test_a_changed_file_is_never_verified(
+    run: Path, made: tuple[Path, Path, Path], name: str, kind: str, mended: bool
+) -> None:
+    """Not of raw logs whose hash was mended too: who measures can invent what the machines said."""
+    data = (run / name).read_bytes()
+    changed = TAMPER[kind](data)
+    if changed == data:
+        pytest.skip("nothing of that kind in it")
+    (run / name).write_bytes(changed)
+    if mended:
+        if name not in ("run.json", "verdict.json", "results.jsonl") and not name.startswith("raw/"):
+            rehashed(run)
+        with contextlib.suppress(ConfigError):  # a verdict that cannot be read: the old statement stays
+            signed_anew(run, made[1])
+    found = verify(run, made[2])
+    assert found.answer not in GOOD, (found.notes, found.faults)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("criteria/20-transport.yml", "value: 0.01", "value: 0.05"), "criteria tr."),
+        (("fabric.yml", "fraction: 0.9", "fraction: 0.5"), "fabric profile tcp10"),
+        (("profile.yml", "are not part of this delivery", "are of no interest"), "acceptance profile training"),
+    ],
+)
+def test_loosened_rules_are_named_on_page_one_in_the_statement_and_by_verify(
+    run: Path, made: tuple[Path, Path, Path], change: tuple[str, str, str], words: str
+) -> None:
+    name, old, new = change
+    text = (run / name).read_text()
+    assert old in text, name
+    (run / name).write_text(text.replace(old, new))
+    rehashed(run)
+    shutil.rmtree(run / "signatures")
+    (run / "MANIFEST.sha256").unlink()
+    judged_anew(run)
+    said = sign(run, made[1]).statement
+    assert words in said.rules
+    assert said.rules.startswith("OTHER than those of a release: ")
+    front = (run / "report.html").read_text().partition("</header>")[0]
+    assert "BY OTHER RULES than those of a release: " in front
+    assert words in front
+    found = verify(run, made[2])
+    assert (found.answer, found.faults, found.unchecked) == ("other-rules", [], [])
+    assert words in found.other_rules[0]
+    assert found.rules_sha256 in said.rules
+    assert found.rules_sha256 in front
+    assert verify(run, made[2], found.rules_sha256).answer == "verified"
+    assert verify(run, made[2], "0" * 64).answer == "not-intact"
+
+
+def test_a_plan_that_asked_for_less_is_named(run: Path, made: tuple[Path, Path, Path]) -> None:
+    """By an option in run.json, by another release that made it, or by rules that are said to be replaced."""
+    plan = json.loads((run / "plan.json").read_text())
+    longest = max(plan["measurements"], key=lambda m: m["params"].get("seconds", 0))
+    for changes, answer in (
+        ({"options": {"seconds": 1}}, "not-intact"),
+        ({"toolkit_version": "0.0.9"}, None),
+        ({"replaced": "rules of toolkit 0.1.0"}, None),
+    ):
+        copy = Path(shutil.copytree(run, run.with_name("copy")))
+        short = json.loads((copy / "plan.json").read_text())
+        next(m for m in short["measurements"] if m["id"] == longest["id"])["params"]["seconds"] = 1
+        (copy / "plan.json").write_text(json.dumps(short))
+        rehashed(copy, **changes)
+        with contextlib.suppress(ConfigError):
+            judged_anew(copy)
+        found = looked_at(copy, made)
+        assert found.answer in ("not-intact", "not-checked", "other-rules")
+        if answer is None:
+            assert found.answer == "not-intact" or any("plan.json: is not what" in words for words in found.unchecked)
+        shutil.rmtree(copy)
+
+
+def test_options_that_plan_otherwise_are_rules_of_their_own(tmp_path: Path, made: tuple[Path, Path, Path]) -> None:
+    files = RunFiles(made[0])
+    for options, other in (({}, False), ({"minutes": 600}, False), ({"minutes": 1}, True), ({"without": "pf.x"}, True)):
+        info = files.info.model_copy(update={"options": options})
+        rules = rules_of(info, files.criteria, files.reference, files.fabric, None, {})
+        assert bool(rules.other) is other, options
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "NOTES.txt", "ACCEPTED.pdf", "raw/facts.gpu1/more.out", "raw/more/x.out", "criteria/note.txt",
+        "report-files/x.html", "superseded/x.pdf", "superseded/2026-11-21T12-00-00Z/report.pdf", "reference/more.md",
+    ],
+)  # fmt: skip
+def test_a_file_that_was_added_before_signing_is_named(run: Path, made: tuple[Path, Path, Path], name: str) -> None:
+    (run / name).parent.mkdir(parents=True, exist_ok=True)
+    (run / name).write_text("ACCEPTED")
+    found = looked_at(run, made)
+    assert found.answer not in GOOD
+    assert any(name.rpartition("/")[0] in words for words in (*found.unchecked, *found.faults))
+
+
+@pytest.mark.parametrize(
+    "name", [".note", ".hidden/report.pdf", "raw/.x", "empty/", "raw/empty/inside/", "signatures/.x"]
+)
+def test_what_no_manifest_names_is_told(run: Path, made: tuple[Path, Path, Path], name: str) -> None:
+    path = run / name
+    if name.endswith("/"):
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    found = verify(run, made[2])
+    assert found.answer == "not-intact"
+    assert any(words.endswith(": is in no manifest; take it out") for words in found.faults)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.sha256", "signatures", "run.json", "results.jsonl"])
+def test_links_and_pipes_are_not_followed(run: Path, made: tuple[Path, Path, Path], tmp_path: Path, name: str) -> None:
+    (run / name).rename(tmp_path / "away")
+    (run / name).symlink_to(tmp_path / "away")
+    assert verify(run, made[2]).answer not in GOOD
+
+
+@pytest.mark.parametrize("released", ["0.0.1", "9.9.9"])
+def test_the_release_that_a_statement_names_loosens_nothing(
+    run: Path, made: tuple[Path, Path, Path], released: str
+) -> None:
+    page = run / "report.html"
+    page.write_text(page.read_text().replace("ACCEPTED", "ACCEPTED, all of it"))
+    signed_anew(run, made[1], toolkit=released)
+    found = verify(run, made[2])
+    assert found.answer == "not-checked"
+    assert any("report.html: is not what the data of the run give" in words for words in found.unchecked)
+
+
+@pytest.mark.parametrize("released", ["0.0.1", "9.9.9"])
+def test_a_release_that_is_not_known_is_said(run: Path, made: tuple[Path, Path, Path], released: str) -> None:
+    rehashed(run, toolkit_version=released)
+    shutil.rmtree(run / "signatures")
+    (run / "MANIFEST.sha256").unlink()
+    judged_anew(run)
+    sign(run, made[1])
+    found = verify(run, made[2])
+    assert (found.answer, found.faults) == ("other-rules", [])
+    assert found.other_rules == (f"toolkit {released}, which the run names, is not known to toolkit 0.1.0",)
+
+
+FORGED = b"%PDF-1.7\n% ACCEPTED\n%%EOF\n"
+
+
+@pytest.mark.parametrize("record", ["kept", "mended", "other-fonts", "gone"])
+def test_an_exchanged_pdf_is_never_verified(run: Path, made: tuple[Path, Path, Path], record: str) -> None:
+    (run / "report.pdf").write_bytes(FORGED)
+    path = run / "report-pdf.json"
+    said = json.loads(path.read_text())
+    if record == "gone":
+        path.unlink()
+    elif record != "kept":
+        said["pdf_sha256"] = hashlib.sha256(FORGED).hexdigest()
+        if record == "other-fonts":
+            said["fonts"] = [{"name": "Example-Sans", "sha256": "0" * 64}]
+            said["libraries"]["weasyprint"] = "1.0"
+        path.write_text(json.dumps(said))
+    found = looked_at(run, made)
+    assert found.answer == ("not-intact" if record in ("kept", "mended") else "not-checked")
+    assert any(words.startswith(("report.pdf: ", "report-pdf.json: ")) for words in (*found.faults, *found.unchecked))
+    if record == "other-fonts":
+        assert any("Example-Sans" in words and "weasyprint 1.0" in words for words in found.unchecked)
+
+
+def test_a_record_of_other_parts_beside_the_same_pdf_is_told(run: Path, made: tuple[Path, Path, Path]) -> None:
+    path = run / "report-pdf.json"
+    said = json.loads(path.read_text())
+    said["libraries"]["pango"] = "9.9"
+    path.write_text(json.dumps(said))
+    assert looked_at(run, made).answer == "not-checked"
+
+
+def test_without_the_library_a_pdf_is_not_checked(
+    run: Path, made: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "no-pdf").mkdir()
+    (tmp_path / "no-pdf/weasyprint.py").write_text("raise ImportError\n")
+    monkeypatch.syspath_prepend(tmp_path / "no-pdf")
+    monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
+    found = verify(run, made[2])
+    assert found.answer == "not-checked"
+    assert any("report.pdf: was not made again to compare" in words for words in found.unchecked)
+
+
+def test_a_bundle_of_a_forged_run_is_looked_at_in_the_same_way(
+    run: Path, made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    (run / "report.pdf").write_bytes(FORGED)
+    signed_anew(run, made[1])
+    bundle = pack.bundle_run(run, tmp_path / "b.zip").path
+    assert verify(bundle, made[2]).answer == "not-intact"

@@ -1,0 +1,38 @@
+"""Files of a run that nothing of it speaks of: what they say is not checked, and follows from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from validation.report.customer import FILES as BROUGHT
+from validation.report.customer import NAME as REPORT_YML
+from validation.report.customer import customer_of
+from validation.report.formats import FILES
+from validation.report.pdf_record import NAME as PDF_RECORD
+from validation.runfiles import PLAN, RESULTS, RUN, TOPOLOGY, VERDICT, RunFiles
+from validation.signing.readme import README
+
+SUPERSEDED = "superseded/"
+_FIXED = frozenset((RUN, TOPOLOGY, PLAN, RESULTS, VERDICT, README, *FILES.values()))
+
+
+def strays(run: RunFiles, names: Iterable[str]) -> list[str]:
+    """Of the files `names` of a run those that are none of its documents, reports and raw logs.
+
+    What lies under `superseded/` is looked at by itself (superseded.py).
+    """
+    customer = customer_of(run.folder)
+    known = {*_FIXED, *run.info.documents}
+    known |= {log.path for result in run.whole_results for log in result.provenance.raw}
+    if (run.folder / FILES["pdf"]).is_file():
+        known.add(PDF_RECORD)
+    if (run.folder / REPORT_YML).is_file():
+        known |= {REPORT_YML, *([customer.logo] if customer.logo else ())}
+    folder = f"{customer.templates or BROUGHT}/" if customer.templates else None
+    return [
+        name
+        for name in names
+        if name not in known
+        and not name.startswith(SUPERSEDED)
+        and not (folder is not None and name.startswith(folder) and "/" not in name[len(folder) :])
+    ]
