@@ -9,4 +9,4 @@ class ActionModule(Reads):
     """Asks in the short way where it can."""
 
     MODULE = "node_preflight"
-    NEEDS = ("container", "network")
+    NEEDS = ("container", "foreign", "network")

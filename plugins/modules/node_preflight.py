@@ -16,6 +16,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.container import read_container
+from ansible_collections.elastic_ai.toolkit.plugins.module_utils.foreign import read_foreign
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.network import device_states, read_claims
 from ansible_collections.elastic_ai.toolkit.plugins.module_utils.plain import plain
 
@@ -60,8 +61,11 @@ secure_boot: {description: enabled or disabled or unsupported or unknown, return
 mok_enrolled: {description: this node's signing keys that its firmware trusts, returned: always, type: list}
 sqv: {description: whether apt of this node verifies signatures by sqv, returned: always, type: bool}
 tuned_profile: {description: profile of the tuned that runs, empty where none runs, returned: always, type: str}
-jobs: {description: numbers of Slurm's jobs that have a step on this node, returned: always, type: list}
+jobs: {description: numbers of Slurm's jobs that have a step or a lease on this node, returned: always, type: list}
 provisioned_release: {description: stack release that this node was provisioned with, returned: always, type: str}
+provisioned_versions: {description: by role the provider and the versions that this node was provisioned with, returned:
+  always, type: dict}
+foreign: {description: files and services and work that no ledger of the toolkit knows, returned: always, type: dict}
 node_time_s: {description: the node's clock when it answered, returned: always, type: float}
 offset_at_most_s: {description: upper limit of the clock's offset; it includes the way to the node, returned: always,
   type: float}
@@ -188,9 +192,9 @@ def read_tuned(module: AnsibleModule, file: Path = Path("/etc/tuned/active_profi
         return ""
 
 
-def read_jobs(proc: Path = Path("/proc")) -> list[str]:
-    """Jobs of Slurm with a step here: slurmstepd names its process after it, as in `slurmstepd: [123.batch]`."""
-    found = set()
+def read_jobs(proc: Path = Path("/proc"), leases: Path = Path("/run/elastic-ai/leases")) -> list[str]:
+    """Jobs of Slurm with a lease or a step here: slurmstepd names its process after it, `slurmstepd: [123.batch]`."""
+    found = {path.name for path in leases.glob("[0-9]*") if path.name.isdigit()}
     for file in proc.glob("[0-9]*/cmdline"):
         try:
             title = re.match(rb"slurmstepd: \[(\d+)", file.read_bytes())
@@ -201,12 +205,33 @@ def read_jobs(proc: Path = Path("/proc")) -> list[str]:
     return sorted(found, key=int)
 
 
-def read_release(file: Path = Path("/etc/elastic-ai/provisioned.json")) -> str:
-    """The stack release in the record that role acceptance leaves, "" without one."""
+RECORD = Path("/etc/elastic-ai/provisioned.json")
+
+
+def read_record(file: Path = RECORD) -> dict[str, Any]:
+    """The record that role acceptance leaves, {} without one."""
     try:
-        return str(json.loads(file.read_text(encoding="utf-8")).get("release", ""))
-    except (OSError, ValueError, AttributeError):
-        return ""
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
+def read_release(file: Path = RECORD) -> str:
+    """The stack release in the record, "" without one."""
+    return str(read_record(file).get("release", ""))
+
+
+def read_versions(file: Path = RECORD) -> dict[str, dict[str, str]]:
+    """By role what the record says of its provider, its kind of modules and its versions."""
+    results = read_record(file).get("results")
+    found: dict[str, dict[str, str]] = {}
+    for role, result in (results if isinstance(results, dict) else {}).items():
+        if isinstance(result, dict) and isinstance(result.get("versions") or {}, dict):
+            own = {key: result[key] for key in ("provider", "flavour") if result.get(key)}
+            told = {**own, **{key: value for key, value in (result.get("versions") or {}).items() if value}}
+            found |= {role: {key: str(value) for key, value in told.items()}} if told else {}
+    return found
 
 
 def read_glibc() -> str:
@@ -262,6 +287,8 @@ def main() -> None:
         tuned_profile=read_tuned(module),
         jobs=read_jobs(),
         provisioned_release=read_release(),
+        provisioned_versions=read_versions(),
+        foreign=read_foreign(module.run_command, platform.release()),
         node_time_s=arrival,
         offset_at_most_s=round(arrival - module.params["controller_time_s"], 3),
     )

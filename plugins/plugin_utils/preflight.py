@@ -9,8 +9,10 @@ from typing import Any
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.claims import claim_notes, claim_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.compatibility import branch_of, known, numbers
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.devices import device_notes, device_reasons
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.foreign import foreign_notes, foreign_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.layers import is_made, layer_reasons
 from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.routing import routing_reasons
+from ansible_collections.elastic_ai.toolkit.plugins.plugin_utils.upgrade import changed_parts
 
 Json = Mapping[str, Any]
 
@@ -204,13 +206,16 @@ def kernel_reasons(observed: Json, wanted: Json) -> Iterator[str]:
 
 
 def work_reasons(observed: Json, wanted: Json) -> Iterator[str]:
-    """Another release under running jobs: driver, Fabric Manager and Docker would be replaced beneath them."""
-    before, after = observed["provisioned_release"], wanted["release"]
-    if before and after and before != after and observed["jobs"] and not wanted["change_under_jobs"]:
+    """Another version of what jobs use under running jobs: driver, Fabric Manager and Docker would be replaced."""
+    if not observed["provisioned_release"] or not observed["jobs"] or wanted["change_under_jobs"]:
+        return
+    changed = changed_parts(observed, wanted)
+    if changed:
         node = wanted["name"].split(".")[0]
         yield (
-            f"it was provisioned with stack release {before}, {after} is asked for, and jobs run here "
-            f"({', '.join(observed['jobs'])}), which would lose their driver: on the head, scontrol update "
+            f"it was provisioned with stack release {observed['provisioned_release']}, {wanted['release']} is asked "
+            f"for ({'; '.join(changed)}), and jobs run here ({', '.join(observed['jobs'])}), which would lose their "
+            f"driver: on the head, scontrol update "
             f"NodeName={node} State=DRAIN Reason=upgrade, wait until squeue -w {node} is empty, run again with "
             f"-e reboot=if_needed, and then scontrol update NodeName={node} State=RESUME "
             f"(preflight_change_under_jobs: true does it regardless)"
@@ -287,6 +292,7 @@ CHECKS = (
     device_reasons,
     kernel_reasons,
     work_reasons,
+    foreign_reasons,
     confinement_reasons,
     key_reasons,
     repository_reasons,
@@ -359,4 +365,5 @@ def preflight_notes(observed: Json, wanted: Json) -> list[str]:
         notes.append(
             "no monitoring: the system has no packages of Prometheus and its exporters (role monitoring says so)"
         )
-    return notes + device_notes(observed, wanted) + tuned_notes(observed) + claim_notes(observed, wanted)
+    own = device_notes(observed, wanted) + tuned_notes(observed) + claim_notes(observed, wanted)
+    return notes + own + foreign_notes(observed, wanted)

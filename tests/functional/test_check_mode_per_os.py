@@ -19,6 +19,9 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.node_modules import load
+
+foreign: Any = load("plugins/module_utils/foreign.py")
 REPO = Path(__file__).parents[2]
 SYSTEMS = ("ubuntu2204", "ubuntu2404", "el9")
 # Names that only the other family has. A role that asks for one has no table for this system.
@@ -170,6 +173,15 @@ def test_what_is_rendered_is_whole(runs: dict[str, Run], system: str) -> None:
         left = re.search(r"\{\{ *\w+_\w+|\{%|Undefined", str(entry["content"]))
         assert not left, f"{entry['path']} was not rendered: {left}"
     assert all(re.fullmatch(r"[a-z0-9][a-zA-Z0-9.+_-]+(:[a-z0-9]+)?", name) for name in runs[system].packages())
+
+
+def test_whatever_is_written_over_is_looked_at_by_preflight(runs: dict[str, Run], system: str) -> None:
+    """A file under a name that is not the toolkit's may be somebody else's; /etc/hosts gets a block of its own."""
+    files = [entry for args in runs[system].of("managed_files") for entry in args.get("files") or []]
+    paths = {entry["path"] for entry in files if entry.get("state", "present") == "present"}
+    others = {path for path in paths if "elastic-ai" not in path} - {"/etc/hosts"}
+    assert {"/etc/slurm/slurm.conf", "/etc/munge/munge.key", "/etc/docker/daemon.json"} <= others
+    assert others - set(foreign.FILES) == set()
 
 
 def test_no_package_of_the_other_family_is_asked_for(runs: dict[str, Run], system: str) -> None:

@@ -241,7 +241,7 @@ def test_another_release_is_refused_only_under_jobs_and_unasked() -> None:
     busy = {"jobs": ["17"], "provisioned_release": "older"}
     (reason,) = reasons(busy)
     assert "scontrol update NodeName=gpu1 State=DRAIN Reason=upgrade" in reason
-    for other in ({"jobs": []}, {"provisioned_release": "current"}, {"provisioned_release": ""}):
+    for other in ({"jobs": []}, {"provisioned_release": "current"}):
         assert reasons({**busy, **other}) == []
     assert reasons(busy, {"change_under_jobs": True}) == []
 
@@ -251,7 +251,7 @@ def test_jobs_and_release_are_read_from_the_node(tmp_path: Path) -> None:
     for number, title in ((9, "slurmstepd: [123.batch]"), (10, "slurmstepd: [123.0]"), (11, "/usr/sbin/slurmd\0-D")):
         (tmp_path / str(number)).mkdir()
         (tmp_path / f"{number}/cmdline").write_text(title, encoding="utf-8")
-    assert module.read_jobs(tmp_path) == ["123"]
+    assert module.read_jobs(tmp_path, tmp_path / "none") == ["123"]
     record = tmp_path / "provisioned.json"
     assert module.read_release(record) == ""
     record.write_text('{"release": "current", "results": {}}', encoding="utf-8")

@@ -24,6 +24,7 @@ from tests.support.node_modules import load
 REPO = Path(__file__).parents[2]
 REASONS = "/run/elastic-ai/reboot-required/"
 GID = 987
+ADDRESS = "192.0.2.11"
 OFED = "25.10-1.7.1"
 make: Any = load("tests/data/facts/make.py")
 
@@ -58,7 +59,9 @@ def recorded_systems() -> list[System]:
 
 def arrived(one: System) -> Json:
     """The recording of a freshly installed machine."""
-    made: Json = make.recording(one.system, one.hardware, "node1", {"eno1": [], **({one.port: []} if one.port else {})})
+    made: Json = make.recording(
+        one.system, one.hardware, "node1", {"eno1": [ADDRESS], **({one.port: []} if one.port else {})}
+    )
     made["modules"]["node_state"]["modules"]["mlx5_core"] = {"available": True, "loaded": True, "version": ""}
     return made | {"commands": make.commands()}
 
@@ -71,7 +74,7 @@ def inventory(one: System, folder: Path, recording: Json, variables: Json) -> Pa
     new = generations <= {"0x2330", "0x22a3"}
     common = {
         "ansible_connection": "canned",
-        "ansible_host": "192.0.2.11",
+        "ansible_host": ADDRESS,
         "ansible_user": "root",
         "canned_log": str(folder / "log"),
         "canned_recording": str(folder / "recording.json"),

@@ -281,6 +281,22 @@ def network(system: str) -> Json:
     }
 
 
+def nobodys() -> Json:
+    """What node_preflight reads of somebody else's on a fresh installation: nothing."""
+    driver: dict[str, list[str]] = {"packages": [], "runfile": [], "container": [], "dkms": [], "modules": []}
+    return {
+        "ledgers": [],
+        "files": [],
+        "slurm": {"confs": [], "daemons": []},
+        "agents": {},
+        "driver": driver,
+        "ofed": [],
+        "databases": {"folder": "/var/lib/mysql", "names": []},
+        "containers": {},
+        "monitoring": [],
+    }
+
+
 def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[str]]) -> Json:
     """What node_preflight reads of a freshly installed machine without Secure Boot."""
     name_of_system, version = SYSTEMS[system][:2]
@@ -305,6 +321,8 @@ def node_preflight(system: str, hardware: str, name: str, links: dict[str, list[
         "offset_at_most_s": 0.02,
         "os": {"id": name_of_system.lower(), "version": major, "rhel_like": system.startswith("el")},
         "provisioned_release": "",
+        "provisioned_versions": {},
+        "foreign": nobodys(),
         "python": SYSTEMS[system][4],
         "root": True,
         "secure_boot": "disabled",
@@ -328,7 +346,7 @@ def recording(system: str, hardware: str, name: str, links: dict[str, list[str]]
 
 def of_system(system: str) -> Json:
     """A machine that is head and GPU server in one, with one fabric port that has an RDMA device."""
-    made = recording(system, OLD.get(system, "xe9680"), "node", {"eno1": []})
+    made = recording(system, OLD.get(system, "xe9680"), "node", {"eno1": ["192.0.2.11"]})
     made["modules"]["node_state"]["files"] = {f"/sys/class/net/{RAILS[0]}/device/infiniband/{RDMA_DEVICE}": ""}
     return made | {"commands": commands()}
 

@@ -1,0 +1,351 @@
+"""What on a node belongs to somebody else: files, services and work that no ledger of the toolkit knows.
+
+Read only, and without a judgement: plugin_utils/foreign.py says what it means. Standard library alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+Runner = Callable[[list[str]], tuple[int, str, str]]
+
+LEDGERS = "var/lib/elastic-ai/ledger"
+#: Files that a role writes as a whole, under a name that is not the toolkit's own.
+FILES = (
+    "/etc/chrony.conf",
+    "/etc/chrony/chrony.conf",
+    "/etc/default/prometheus",
+    "/etc/default/prometheus-node-exporter",
+    "/etc/dnf/modules.d/nvidia-driver.module",
+    "/etc/docker/daemon.json",
+    "/etc/docker/registry/config.yml",
+    "/etc/munge/munge.key",
+    "/etc/nccl.conf",
+    "/etc/prometheus/prometheus.yml",
+    "/etc/slurm/cgroup.conf",
+    "/etc/slurm/gres.conf",
+    "/etc/slurm/job_submit.lua",
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm/slurmdbd.conf",
+    "/etc/ucx/ucx.conf",
+    "/usr/bin/toolkit",
+)
+#: Where else a slurm.conf lies: built by hand, Debian's former folder, and what a slurmd without one has fetched.
+SLURM_CONFS = (
+    "/etc/slurm/slurm.conf",
+    "/etc/slurm-llnl/slurm.conf",
+    "/usr/local/etc/slurm.conf",
+    "/opt/slurm/etc/slurm.conf",
+    "/run/slurm/conf/slurm.conf",
+    "/var/spool/slurmd/conf-cache/slurm.conf",
+    "/var/spool/slurm/conf-cache/slurm.conf",
+    "/var/spool/slurm/d/conf-cache/slurm.conf",
+)
+SLURM_DAEMONS = ("slurmd", "slurmctld", "slurmdbd")
+#: Names of processes (15 characters of them) by who runs them.
+PROCESSES = {
+    "Kubernetes": ("kubelet", "k3s", "k3s-server", "k3s-agent", "rke2", "kubelite"),
+    "PBS": ("pbs_mom", "pbs_server", "pbs_comm"),
+    "LSF": ("sbatchd", "mbatchd", "lim"),
+    "Grid Engine": ("sge_execd", "sge_qmaster"),
+    "HTCondor": ("condor_master", "condor_startd"),
+    "Nomad": ("nomad",),
+    "Flux": ("flux-broker",),
+}
+#: Files that an agent has where it does not run at the moment.
+AGENT_FILES = {
+    "Kubernetes": (
+        "/etc/kubernetes/kubelet.conf",
+        "/var/lib/kubelet/config.yaml",
+        "/etc/rancher/k3s/k3s.yaml",
+        "/var/lib/rancher/k3s/agent",
+        "/var/lib/rancher/rke2/agent",
+        "/var/snap/microk8s/current",
+    ),
+    "PBS": ("/etc/pbs.conf", "/var/spool/pbs/mom_priv/config", "/var/spool/torque/mom_priv/config"),
+    "LSF": ("/etc/lsf.conf",),
+    "HTCondor": ("/etc/condor/condor_config.local",),
+    "Nomad": ("/etc/nomad.d/nomad.hcl",),
+}
+#: Packages that are, or bring, an NVIDIA driver, whoever made them.
+DRIVER_PACKAGES = re.compile(
+    r"nvidia-(driver|open|kernel|dkms|headless|utils|compute-utils|fabricmanager|fabric-manager|kmod|smi|current)(-|$)"
+    r"|nvidia-(tesla|legacy)-\S*driver|linux-(modules|objects|signatures)-nvidia-|libnvidia-compute|libcuda1$"
+    r"|cuda-drivers|(kmod|akmod|dkms)-nvidia|xorg-x11-drv-nvidia"
+)
+#: What the GPU operator's driver container leaves on its host.
+OPERATOR = ("/run/nvidia/driver/usr", "/run/nvidia/driver/proc", "/run/nvidia/validations/driver-ready")
+OWN_DATABASES = {"mysql", "performance_schema", "sys", "information_schema", "test"}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _at(root: Path, path: str) -> Path:
+    return root / path.lstrip("/")
+
+
+def ledgers(root: Path) -> dict[str, Any]:
+    """Roles that have a ledger here: the files of each with their checksums, and owners of packages."""
+    found: dict[str, Any] = {"files": {}, "packages": []}
+    for path in sorted((root / LEDGERS).glob("*.json")):
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        owner, _, kind = path.name[:-5].partition(".")
+        if not isinstance(data, dict):
+            continue
+        if kind == "files":
+            for file, entry in (data.get("files") or {}).items():
+                found["files"][file] = str((entry or {}).get("sha256", ""))
+        elif kind == "packages" and (data.get("packages") or data.get("holds")):
+            found["packages"].append(owner)
+    return found
+
+
+def says(text: str) -> list[str]:
+    """The lines of a configuration that say anything."""
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(("#", ";", "--", "//"))]
+
+
+def shipped(root: Path, path: str, run: Runner) -> bool:
+    """Whether a file is as a package of the distribution brought it."""
+    status = _read(root / "var/lib/dpkg/status")
+    if status:
+        found = re.search(rf"^ {re.escape(path)} ([0-9a-f]{{32}})", status, re.MULTILINE) or re.search(
+            rf"^([0-9a-f]{{32}})\s+{re.escape(path)}$", _read(root / "var/lib/ucf/hashfile"), re.MULTILINE
+        )
+        try:
+            content = _at(root, path).read_bytes()
+        except OSError:
+            return False
+        return bool(found) and hashlib.md5(content, usedforsecurity=False).hexdigest() == found[1]  # type: ignore[index]
+    code, out, _ = run(["rpm", "-Vf", "--nodeps", "--noscripts", path])
+    if code not in (0, 1) or "not owned" in out:
+        return False
+    return not any(re.search(rf"\s{re.escape(path)}$", line) for line in out.splitlines())
+
+
+def made_by_package(root: Path, run: Runner, key: str = "/etc/munge/munge.key", within_s: int = 600) -> bool:
+    """Whether munge's key is the one that its package made when it was installed, which nobody else has."""
+    try:
+        made = _at(root, key).stat().st_mtime
+    except OSError:
+        return False
+    times = []
+    listed = root / "var/lib/dpkg/info/munge.list"
+    if listed.exists():
+        times.append(listed.stat().st_mtime)
+        times += [_log_time(line) for line in _dpkg_log(root) if re.search(r" (install|configure) munge:", line)]
+    else:
+        code, out, _ = run(["rpm", "-q", "--qf", "%{INSTALLTIME}\n", "munge"])
+        times += [float(line) for line in out.split() if line.isdigit()] if code == 0 else []
+    return any(abs(made - one) <= within_s for one in times)
+
+
+def _dpkg_log(root: Path) -> Iterable[str]:
+    for path in sorted((root / "var/log").glob("dpkg.log*")):
+        try:
+            text = gzip.open(path, "rt").read() if path.suffix == ".gz" else path.read_text(errors="replace")  # noqa: SIM115
+        except (OSError, EOFError):
+            continue
+        yield from text.splitlines()
+
+
+def _log_time(line: str) -> float:
+    try:
+        return datetime.datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def processes(root: Path) -> dict[str, list[list[str]]]:
+    """Command lines of the processes by name, of those that are asked about."""
+    names = {*SLURM_DAEMONS, "prometheus", "node_exporter", *(name for many in PROCESSES.values() for name in many)}
+    found: dict[str, list[list[str]]] = {}
+    for path in (root / "proc").glob("[0-9]*/comm"):
+        name = _read(path).strip()
+        if name in names:
+            words = [word for word in _read(path.parent / "cmdline").split("\0") if word]
+            found.setdefault(name, []).append(words)
+    return found
+
+
+def slurm_settings(root: Path, path: str) -> dict[str, Any]:
+    """Controllers and name of the cluster in a slurm.conf, and of the files that it includes."""
+    lines = says(_read(_at(root, path)))
+    for line in list(lines):
+        include = re.match(r"(?i)include\s+(\S+)", line)
+        if include and "%" not in include[1]:
+            lines += says(_read(_at(root, str(Path(path).parent / include[1]))))
+    controllers, cluster = [], ""
+    for line in lines:
+        told = re.match(r"(?i)(SlurmctldHost|ControlMachine|BackupController|ClusterName)\s*=\s*\"?([^\s\"#]+)", line)
+        if told and told[1].lower() == "clustername":
+            cluster = told[2]
+        elif told:
+            controllers += [one.split("(")[0] for one in told[2].split(",") if one]
+    return {"controllers": list(dict.fromkeys(controllers)), "cluster": cluster, "says": len(lines)}
+
+
+def _option(words: list[str], *names: str) -> str:
+    for index, word in enumerate(words):
+        for name in names:
+            if word == name and index + 1 < len(words):
+                return words[index + 1]
+            if name.startswith("--") and word.startswith(name + "="):
+                return word.partition("=")[2]
+            if not name.startswith("--") and word.startswith(name) and len(word) > len(name):
+                return word[len(name) :]
+    return ""
+
+
+def read_slurm(root: Path, running: dict[str, list[list[str]]]) -> dict[str, Any]:
+    """Every slurm.conf with its controllers, and the daemons that run with what they were started with."""
+    daemons = []
+    paths = list(SLURM_CONFS)
+    for name in SLURM_DAEMONS:
+        for words in running.get(name, []):
+            conf = _option(words, "-f") if name != "slurmdbd" else ""
+            daemons.append({"name": name, "conf": conf, "server": _option(words, "--conf-server")})
+            paths += [conf] if conf and conf not in paths else []
+    confs = []
+    for path in paths:
+        if _at(root, path).is_file():
+            settings = slurm_settings(root, path)
+            if settings.pop("says"):
+                confs.append({"path": path, **settings})
+    for default in ("etc/default/slurmd", "etc/sysconfig/slurmd"):
+        told = re.search(r"--conf-server[= ]\"?([^\s\"']+)", "\n".join(says(_read(root / default))))
+        if told:
+            daemons.append({"name": "slurmd", "conf": "", "server": told[1], "configured": f"/{default}"})
+    return {"confs": confs, "daemons": daemons}
+
+
+def read_files(root: Path, known: dict[str, str], run: Runner) -> list[dict[str, Any]]:
+    """Files that roles would write over: whose they are, as far as that can be told."""
+    found = []
+    for path in FILES:
+        file = _at(root, path)
+        if not file.is_file():
+            continue
+        content = file.read_bytes()
+        entry: dict[str, Any] = {"path": path, "known": path in known, "as_written": False, "default": False}
+        if path in known:
+            entry["as_written"] = hashlib.sha256(content).hexdigest() == known[path]
+        elif path.endswith("munge.key"):
+            entry["default"] = made_by_package(root, run)
+        elif path.endswith(".json"):
+            entry["default"] = content.strip() in (b"", b"{}")
+        else:
+            entry["default"] = not says(content.decode(errors="replace")) or shipped(root, path, run)
+        found.append(entry)
+    return found
+
+
+def read_agents(root: Path, running: dict[str, list[list[str]]]) -> dict[str, list[str]]:
+    """Who else gives work to this node: processes and files by the name of the system."""
+    found: dict[str, list[str]] = {}
+    for who, names in PROCESSES.items():
+        signs = [f"{name} runs" for name in names if name in running]
+        if who == "LSF" and signs == ["lim runs"]:  # another program may have so short a name
+            signs = []
+        signs += [path for path in AGENT_FILES.get(who, ()) if _at(root, path).exists()]
+        if signs:
+            found[who] = signs
+    return found
+
+
+def installed_drivers(root: Path, run: Runner) -> list[str]:
+    """Installed packages of an NVIDIA driver."""
+    status = _read(root / "var/lib/dpkg/status")
+    if status:
+        there = re.compile(r"^Status: \w+ \w+ (?!not-installed|config-files)", re.MULTILINE)
+        blocks = [block.strip() for block in status.split("\n\n") if there.search(block)]
+        names = [match[1] for match in (re.match(r"Package: (\S+)", block) for block in blocks) if match]
+    else:
+        code, out, _ = run(["rpm", "-qa", "--qf", "%{NAME}\n", "*nvidia*", "cuda-drivers*"])
+        names = out.split() if code == 0 else []
+    return sorted({name for name in names if DRIVER_PACKAGES.match(name)})
+
+
+def read_driver(root: Path, kernel: str, run: Runner) -> dict[str, Any]:
+    """An NVIDIA driver, and by which of its makers' ways it came."""
+    packages = installed_drivers(root, run)
+    runfile = [p for p in ("/usr/bin/nvidia-uninstall", "/usr/bin/nvidia-installer") if _at(root, p).exists()]
+    container = [path for path in OPERATOR if _at(root, path).exists()]
+    dkms = [f"/{path.relative_to(root)}" for path in sorted((root / "var/lib/dkms").glob("nvidia*")) if path.is_dir()]
+    modules = re.findall(r"^(\S*/nvidia\.ko\S*):", _read(root / f"lib/modules/{kernel}/modules.dep"), re.MULTILINE)
+    return {
+        "packages": packages,
+        "runfile": runfile,
+        "container": container,
+        "dkms": [] if packages else dkms,
+        "modules": [] if packages or runfile or dkms else [f"/lib/modules/{kernel}/{path}" for path in modules],
+    }
+
+
+def read_databases(root: Path) -> dict[str, Any]:
+    """Databases in MariaDB's or MySQL's folder, beside the system's own."""
+    folder = "/var/lib/mysql"
+    settings = [*(root / "etc/mysql").rglob("*.cnf"), *(root / "etc/my.cnf.d").glob("*.cnf"), root / "etc/my.cnf"]
+    for path in sorted(settings):
+        told = re.search(r"^\s*datadir\s*=\s*(\S+)", _read(path), re.MULTILINE)
+        folder = told[1].strip("\"'") if told else folder
+    try:
+        there = sorted(path.name for path in _at(root, folder).iterdir() if path.is_dir())
+    except OSError:
+        there = []
+    names = [n for n in there if n not in OWN_DATABASES and not n.startswith(("#", ".", "lost+found"))]
+    return {"folder": folder, "names": names}
+
+
+def read_containers(root: Path) -> dict[str, int]:
+    """Containers that run, by the namespace of containerd: moby is Docker's, k8s.io Kubernetes'."""
+    tasks = root / "run/containerd/io.containerd.runtime.v2.task"
+    try:
+        spaces = sorted(path for path in tasks.iterdir() if path.is_dir())
+        counted = {space.name: sum(1 for one in space.iterdir() if one.is_dir()) for space in spaces}
+    except OSError:
+        return {}
+    return {name: count for name, count in counted.items() if count}
+
+
+def read_monitoring(root: Path, running: dict[str, list[list[str]]]) -> list[str]:
+    """Prometheus or its exporter of nodes from another place than the distribution's packages."""
+    found = []
+    for name in ("prometheus", "node_exporter"):
+        for words in running.get(name, []):
+            if words and words[0] not in ("/usr/bin/prometheus", "/usr/bin/prometheus-node-exporter"):
+                found.append(shlex.quote(words[0]))
+    return sorted(set(found))
+
+
+def read_foreign(run: Runner, kernel: str, root: Path = Path("/")) -> dict[str, Any]:
+    """All of it."""
+    known, running = ledgers(root), processes(root)
+    return {
+        "ledgers": sorted(known["packages"]),
+        "files": read_files(root, known["files"], run),
+        "slurm": read_slurm(root, running),
+        "agents": read_agents(root, running),
+        "driver": read_driver(root, kernel, run),
+        "ofed": [p for p in ("/usr/bin/ofed_info", "/usr/sbin/ofed_uninstall.sh") if _at(root, p).exists()],
+        "databases": read_databases(root),
+        "containers": read_containers(root),
+        "monitoring": read_monitoring(root, running),
+    }
