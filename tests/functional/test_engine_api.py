@@ -217,11 +217,13 @@ def find(name, version, v2=True):
     if v2: c = code(cuda.cuGetProcAddress_v2, name.encode(), byref(f), version, c_uint64(0), byref(status))
     else: c = code(cuda.cuGetProcAddress, name.encode(), byref(f), version, c_uint64(0))
     real = {ctypes.cast(getattr(cuda.library, n), c_void_p).value: n for n in
-            ("cuMemAlloc_v2", "cuCtxCreate_v2", "cuCtxCreate_v4", "cuEventElapsedTime", "cuEventElapsedTime_v2")}
+            ("cuMemAlloc_v2", "cuCtxCreate_v2", "cuCtxCreate_v3", "cuCtxCreate_v4", "cuEventElapsedTime",
+             "cuEventElapsedTime_v2", "cuCtxSynchronize", "cuCtxSynchronize_v2")}
     return [c, real.get(f.value), status.value]
-said([find("cuMemAlloc", 12000), find("cuMemAlloc", 12000, False), find("cuCtxCreate", 12000),
-      find("cuCtxCreate", 13000), find("cuEventElapsedTime", 12000), find("cuMemAllocAsync", 13000),
-      find("cuMemAlloc", 2000), find("cuMemAlloc_v2", 13000)])
+said([find("cuMemAlloc", 12000), find("cuMemAlloc", 12000, False), find("cuCtxCreate", 11000),
+      find("cuCtxCreate", 12000), find("cuCtxCreate", 12050), find("cuCtxCreate", 13000), find("cuEventElapsedTime", 12000), find("cuMemAllocAsync", 13000),
+      find("cuMemAlloc", 2000), find("cuMemAlloc_v2", 13000), find("cuMemAllocAsync", 13000, False),
+      find("cuCtxSynchronize", 12090), find("cuCtxSynchronize", 13000)])
 """
     with server(tmp_path) as s:
         said, _ = client_of(s).run(script)
@@ -229,11 +231,16 @@ said([find("cuMemAlloc", 12000), find("cuMemAlloc", 12000, False), find("cuCtxCr
         [0, "cuMemAlloc_v2", 0],
         [0, "cuMemAlloc_v2", -1],
         [0, "cuCtxCreate_v2", 0],
+        [0, "cuCtxCreate_v3", 0],
+        [0, "cuCtxCreate_v4", 0],
         [0, "cuCtxCreate_v4", 0],
         [0, "cuEventElapsedTime", 0],
-        [500, None, 1],
-        [500, None, 2],
-        [500, None, 1],
+        [0, None, 1],  # CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND is no failure of the call
+        [0, None, 2],
+        [0, None, 1],
+        [500, None, -1],
+        [0, "cuCtxSynchronize", 0],
+        [0, "cuCtxSynchronize_v2", 0],
     ]
 
 

@@ -33,7 +33,7 @@ def test_artefact(tmp_path: Path):
         assert [m.mode for m in tar] == [0o644, 0o755, 0o755]
         tar.extractall(tmp_path / "x")  # our own
     about = json.loads((tmp_path / "x/engine.json").read_text())
-    assert (about["engine"], about["release"], about["protocol"]) == ("reference", "1.2.3", "5")
+    assert (about["engine"], about["release"], about["protocol"]) == ("reference", "1.2.3", "6")
     said = subprocess.run([tmp_path / "x/bin/elastic-ai-refserver", "--version"], capture_output=True, text=True)
     assert said.stdout == "1.2.3\n"
     header = (build.SOURCES / "reference/wire.h").read_text()

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from tests.support.engine_run import TOKEN
 
-PROTOCOL = 5
+PROTOCOL = 6
 HELLO = struct.Struct("<8sII64s64s256s")
 WELCOME = struct.Struct("<8sII64s120siI")
-DEVICE_BYTES = 128 + 16 + 32 + 8 + 160 * 8
+DEVICE_BYTES = 128 + 16 + 32 + 8 + 192 * 8
 REQUEST = struct.Struct("<IIIIQQ6Q")
 REPLY = struct.Struct("<IiQQQ")
 STARTING = 4

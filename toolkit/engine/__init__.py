@@ -3,7 +3,7 @@
 Not for production: it has no CUDA runtime. `toolkit engine build` makes the artefact that the roles install.
 
 Artefact (tar.gz, paths inside):
-    engine.json                 {"engine": "reference", "release": R, "protocol": "5", "glibc": "2.34", "machine": ...,
+    engine.json                 {"engine": "reference", "release": R, "protocol": "6", "glibc": "2.34", "machine": ...,
                                  "transports": ["tcp", "verbs"]}
     bin/elastic-ai-refserver    the server
     lib/libcuda.so.1            the client's library

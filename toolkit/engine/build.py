@@ -17,12 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import yaml
+
 from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 from validation.release import release
 
 SOURCES = Path(__file__).parent
-PROTOCOL = "5"  # WIRE_PROTOCOL in reference/wire.h
+STACKS = SOURCES.parents[1] / "stacks"
+PROTOCOL = "6"  # WIRE_PROTOCOL in reference/wire.h
 FLAGS = (
     "-std=c11", "-O2", "-g0", "-fPIC", "-fvisibility=hidden", "-fstack-protector-strong", "-D_FORTIFY_SOURCE=2",
     "-Wall", "-Wextra", "-pthread", "-Wl,-z,relro,-z,now", "-Wl,--build-id=none",
@@ -93,9 +96,28 @@ def transports() -> tuple[str, ...]:
     return ("tcp", "verbs") if VERBS_HEADER.exists() else ("tcp",)
 
 
+def emulated_driver() -> tuple[str, int]:
+    """Version and CUDA API (as 13000) of the driver that emulated devices show: that of the release that is installed
+    today, and the newest CUDA that came with its branch."""
+    release = yaml.safe_load((STACKS / "current.yml").read_text())["stack_data"]
+    driver = max((one["nvidia_driver"]["version"] for one in release["sets"].values()), key=_numbers)
+    known = yaml.safe_load((STACKS / "compatibility.yml").read_text())["cuda_driver"]
+    major, minor = max(_numbers(cuda) for cuda, branch in known.items() if branch <= _numbers(driver)[0])
+    return driver, major * 1000 + minor * 10
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _emulated() -> tuple[str, str]:
+    driver, cuda = emulated_driver()
+    return f'-DEMULATED_DRIVER="{driver}"', f"-DEMULATED_CUDA_VERSION={cuda}"
+
+
 def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
-    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS]
+    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS, _emulated()]
     digest = hashlib.sha256(repr(parts).encode())
     for path in sorted(found for kind in ("c", "h", "cu", "ptx") for found in SOURCES.glob(f"*/*.{kind}")):
         digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -149,8 +171,9 @@ def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
     where there is a g++; sanitized libraries are for programs that are so. Raises BuildError."""
     folder.mkdir(parents=True, exist_ok=True)
     cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
-    _compile(cuda, DRIVER, (f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"', *_library("libcuda.so.1"), "-ldl"), sanitized)
-    _compile(nvml, NVML, _library("libnvidia-ml.so.1"), sanitized)
+    refusal = f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"'
+    _compile(cuda, DRIVER, (*_emulated(), refusal, *_library("libcuda.so.1"), "-ldl"), sanitized)
+    _compile(nvml, NVML, (*_emulated(), *_library("libnvidia-ml.so.1")), sanitized)
     return [cuda, nvml, *([] if hostcode.lacks_compiler() else hostcode.compile_modules(folder))]
 
 

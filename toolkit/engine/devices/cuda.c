@@ -113,8 +113,13 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
+/* The first version knows no MIG: of an instance it says its GPU's. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    return cuDeviceGetUuid_v2(uuid, device);
+    const struct gpu *gpu;
+    if (!uuid) return CUDA_ERROR_INVALID_VALUE;
+    TRY(gpu_of(device, &gpu));
+    memcpy(uuid->bytes, gpu->parent < 0 ? gpu->uuid : gpus[gpu->parent].uuid, 16);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
@@ -147,7 +152,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
 /* CUdevice_attribute; those that an emulated device has nothing to say about are 0. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device) {
     const struct gpu *gpu;
-    if (!value || attribute < 1 || attribute > 148) return CUDA_ERROR_INVALID_VALUE;
+    if (!value || attribute < 1 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
     TRY(gpu_of(device, &gpu));
     switch (attribute) {
     case 1: *value = MAX_BLOCK_THREADS; break;
@@ -184,7 +189,7 @@ CUresult current_check(void) {
     return ended ? ended : c ? c->fault : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-static struct context *context_of(CUcontext handle) {
+struct context *context_of(CUcontext handle) {
     struct context *c = (struct context *)handle;
     return c && c->kind == CONTEXT ? c : NULL;
 }
@@ -279,6 +284,10 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return push(c);
 }
 
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
+    return affinity || count ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(context, flags, device);
+}
+
 CUresult cuCtxCreate_v4(CUcontext *context, void *params, unsigned flags, CUdevice device) {
     return params ? CUDA_ERROR_NOT_SUPPORTED : cuCtxCreate_v2(context, flags, device);
 }
@@ -316,9 +325,15 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice(CUdevice *device) {
+/* Of a context that is named, else of the current one. */
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
+    const struct context *c = context ? context_of(context) : current();
     if (!device) return CUDA_ERROR_INVALID_VALUE;
-    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
-    *device = current()->device;
+    if (!c || !c->alive) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = c->device;
     return CUDA_SUCCESS;
+}
+
+CUresult cuCtxGetDevice(CUdevice *device) {
+    return cuCtxGetDevice_v2(device, NULL);
 }

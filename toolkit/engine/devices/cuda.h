@@ -28,6 +28,7 @@ struct context {
 extern struct gpu gpus[MAX_GPUS];
 extern int visible[MAX_GPUS]; /* of the process's devices, which GPU of the node each is */
 struct context *current(void); /* NULL: none, or destroyed */
+struct context *context_of(CUcontext handle); /* NULL: it is none */
 CUresult current_check(void); /* whether there is one, and none of its kernels failed */
 void memory_forget(const struct context *context);
 bool memory_show(void); /* device addresses become addresses of this process: kernels use them */

@@ -8,7 +8,8 @@
 
 #define MAX_GPUS 64 /* with their MIG instances */
 #define MIG_SLICES 7 /* of a GPU, NVIDIA Multi-Instance GPU User Guide: A100, H100, H200 */
-#define EMULATED_CUDA_VERSION 12040 /* the API level that the emulated driver has: 12.4 */
+/* The build says EMULATED_CUDA_VERSION, the API level that the emulated driver has (13000: 13.0), and EMULATED_DRIVER,
+ * its version: those of the release that the toolkit installs (stacks/current.yml). */
 
 /* What the description may say of a GPU's link and health, and what is wrong with its copies, each by this name and a
  * whole number. nvlinks: to NVSwitches; nvlinks_each: to each other GPU of its peer group. slow_percent: how much slower

@@ -24,7 +24,8 @@
 #define BEGIN "//.elastic-ai-host "
 #define END "//.elastic-ai-host-end"
 #define MOST_BYTES ((size_t)16 << 20) /* of a host module */
-#define NEWEST_PTX 84 /* PTX ISA 8.4 is that of CUDA 12.4, whose API the emulated driver has */
+_Static_assert(EMULATED_CUDA_VERSION >= 13000 && EMULATED_CUDA_VERSION < 14000, "the PTX of another CUDA is not known here");
+#define NEWEST_PTX (90 + EMULATED_CUDA_VERSION % 1000 / 10) /* PTX ISA 9.0 came with CUDA 13.0, 9.1 with 13.1 */
 #define SAY(...) snprintf(log, LOG_BYTES, __VA_ARGS__)
 
 static int digit(char c) {

@@ -42,7 +42,9 @@ static CUresult attribute_get(int *value, int attribute, const struct function *
     case CU_FUNC_LOCAL_SIZE_BYTES:
     case CU_FUNC_NUM_REGS:
     case CU_FUNC_CACHE_MODE_CA: *value = 0; break;
-    default: return CUDA_ERROR_INVALID_VALUE;
+    default: /* clusters and what came later: an emulated device has none */
+        if (attribute < 0 || attribute >= CU_FUNC_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+        *value = 0;
     }
     return CUDA_SUCCESS;
 }

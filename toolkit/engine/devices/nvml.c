@@ -86,8 +86,8 @@ static int text(char *to, unsigned size, const char *from) {
 #define SYSTEM_TEXT(name, value) \
     EXPORT int name(char *to, unsigned size); \
     int name(char *to, unsigned size) { return text(to, size, value); }
-SYSTEM_TEXT(nvmlSystemGetDriverVersion, "0.0-emulated")
-SYSTEM_TEXT(nvmlSystemGetNVMLVersion, "0.0-emulated")
+SYSTEM_TEXT(nvmlSystemGetDriverVersion, EMULATED_DRIVER "-emulated")
+SYSTEM_TEXT(nvmlSystemGetNVMLVersion, EMULATED_DRIVER "-emulated")
 
 #define FIND(name, parameters, condition) \
     EXPORT int name parameters; \

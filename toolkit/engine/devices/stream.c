@@ -88,6 +88,15 @@ CUresult cuCtxSynchronize(void) {
     return current_check();
 }
 
+CUresult cuCtxSynchronize_v2(CUcontext context) {
+    struct context *c = context ? context_of(context) : NULL;
+    if (!context) return cuCtxSynchronize();
+    if (ended) return ended;
+    if (!c || !c->alive) return CUDA_ERROR_INVALID_CONTEXT;
+    queue_wait_context(c);
+    return ended ? ended : c->fault;
+}
+
 static void nothing(struct task *task, volatile bool *stop, bool skip) {
     (void)stop;
     (void)skip;

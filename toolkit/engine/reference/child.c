@@ -22,13 +22,18 @@
 
 #define SEND_TIMEOUT_S 5
 
+_Static_assert(CU_DEVICE_ATTRIBUTE_MAX <= WIRE_ATTRIBUTES && (int)CU_FUNC_ATTRIBUTE_MAX <= FUNC_ATTRIBUTES,
+               "all attributes that CUDA has fit");
+
 static void describe(int device, struct device_info *info) {
     CUuuid uuid;
     size_t total = 0;
     CUdevice d;
     if (driver.cuDeviceGet(&d, device)) return;
     driver.cuDeviceGetName(info->name, sizeof info->name - 1, d);
-    if (!driver.cuDeviceGetUuid(&uuid, d)) memcpy(info->uuid, uuid.bytes, 16);
+    /* The first version says the GPU's own of a MIG instance; drivers before R470 have only that. */
+    CUresult known = driver.cuDeviceGetUuid_v2 ? driver.cuDeviceGetUuid_v2(&uuid, d) : driver.cuDeviceGetUuid(&uuid, d);
+    if (!known) memcpy(info->uuid, uuid.bytes, 16);
     driver.cuDeviceGetPCIBusId(info->pci_bus_id, sizeof info->pci_bus_id - 1, d);
     driver.cuDeviceTotalMem_v2(&total, d);
     info->total_bytes = options.memory_limit && options.memory_limit < total ? options.memory_limit : total;

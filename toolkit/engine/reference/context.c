@@ -22,8 +22,9 @@ struct object *object_of(void *handle, enum kind kind) {
 
 /* CUDA's documentation says of these that the process must be ended to go on: what a kernel did to its context. */
 CUresult context_says(struct object *context, CUresult status) {
-    bool stays = status == CUDA_ERROR_ILLEGAL_ADDRESS || status == CUDA_ERROR_LAUNCH_TIMEOUT || status == 710 ||
-                 (status >= 714 && status <= CUDA_ERROR_LAUNCH_FAILED);
+    bool stays = status == CUDA_ERROR_ILLEGAL_ADDRESS || status == CUDA_ERROR_LAUNCH_TIMEOUT ||
+                 status == CUDA_ERROR_ASSERT ||
+                 (status >= CUDA_ERROR_HARDWARE_STACK_ERROR && status <= CUDA_ERROR_LAUNCH_FAILED);
     if (stays) context->fault = status;
     return status;
 }
@@ -110,6 +111,11 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device) {
     return push(made);
 }
 
+CUresult cuCtxCreate_v3(CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device) {
+    if (affinity || count) return CUDA_ERROR_NOT_SUPPORTED;
+    return cuCtxCreate_v2(context, flags, device);
+}
+
 CUresult cuCtxCreate_v4(CUcontext *context, void *params, unsigned flags, CUdevice device) {
     if (params) return CUDA_ERROR_NOT_SUPPORTED;
     return cuCtxCreate_v2(context, flags, device);
@@ -156,17 +162,27 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxGetDevice(CUdevice *device) {
+/* Of a context that is named, else of the current one. */
+CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext context) {
     if (!device) return CUDA_ERROR_INVALID_VALUE;
     TRY(ready());
-    if (!current()) return CUDA_ERROR_INVALID_CONTEXT;
-    *device = current()->device;
+    struct object *o = context ? object_of(context, CONTEXT) : current();
+    if (!o) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = o->device;
     return CUDA_SUCCESS;
 }
 
+CUresult cuCtxGetDevice(CUdevice *device) {
+    return cuCtxGetDevice_v2(device, NULL);
+}
+
 CUresult cuCtxSynchronize(void) {
+    return cuCtxSynchronize_v2(NULL);
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext context) {
     TRY(ready());
-    struct object *o = current();
+    struct object *o = context ? object_of(context, CONTEXT) : current();
     if (!o) return CUDA_ERROR_INVALID_CONTEXT;
     if (!o->number) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     struct request r = {.op = OP_CTX_SYNC, .context = o->number};

@@ -18,6 +18,7 @@
 
 /* What a driver may lack: NULL then. */
 #define DRIVER_MAY(X) \
+    X(cuDeviceGetUuid_v2) \
     X(cuModuleLoadDataEx) X(cuModuleUnload) X(cuModuleGetFunction) X(cuModuleGetGlobal_v2) X(cuFuncGetAttribute) \
     X(cuFuncSetAttribute) X(cuFuncSetCacheConfig) X(cuFuncGetParamInfo) X(cuLaunchKernel) X(cuLaunchKernelEx) \
     X(cuLaunchCooperativeKernel) X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags) \

@@ -125,7 +125,7 @@ static int find_port(struct verbs *v, const union ibv_gid *gid, char why[VERBS_W
     struct ibv_device **list = verbs_library.get_device_list(&count);
     name_of(gid, name);
     for (int i = 0; list && i < count && !v->context; i++) {
-        struct ibv_gid_entry entry;
+        struct ibv_gid_entry entry = {0};
         v->context = verbs_library.open_device(list[i]);
         snprintf(v->device, sizeof v->device, "%s", verbs_library.get_device_name(list[i]));
         if (!v->context) {

@@ -9,9 +9,9 @@
 
 #define WIRE_MAGIC "EAIREF1\n"
 #define WIRE_JOIN "EAIJOIN\n" /* instead of the magic: a data connection of a session, with a ticket for its token */
-#define WIRE_PROTOCOL 5
+#define WIRE_PROTOCOL 6
 #define WIRE_TOKEN 256
-#define WIRE_ATTRIBUTES 160 /* CU_DEVICE_ATTRIBUTE_MAX of CUDA 13.0 is below */
+#define WIRE_ATTRIBUTES 192 /* those of the driver below it are passed on: room beyond CU_DEVICE_ATTRIBUTE_MAX */
 #define MAX_DEVICES 16
 #define CHUNK ((size_t)1 << 20) /* of a copy: small enough to stay in a processor's cache between two steps */
 #define MOST_LANES 4 /* data connections of a session: lanes.h */
@@ -99,7 +99,7 @@ enum op {
 enum occupancy { ACTIVE_BLOCKS, BEST_BLOCK_SIZE, SHARED_LEFT };
 
 #define FUNC_CACHE_CONFIG 0xffff
-#define FUNC_ATTRIBUTES 16 /* CU_FUNC_ATTRIBUTE_MAX of CUDA 13.0 is below */
+#define FUNC_ATTRIBUTES 32 /* room beyond CU_FUNC_ATTRIBUTE_MAX */
 #define MOST_PARAMETERS 4096
 #define MOST_PARAMETER_BYTES 32764 /* CUDA C++ Programming Guide: of a kernel, from compute capability 7.0 */
 #define MOST_ATTRIBUTES 16

@@ -1,5 +1,5 @@
 /* The part of the CUDA driver API that the reference engine and the emulated devices have. Names, values and
- * signatures are those of NVIDIA's public headers (CUDA 13.0), which neither part needs to be built. */
+ * signatures are those of NVIDIA's public headers (CUDA 13.5), which neither part needs to be built. */
 #ifndef ELASTIC_AI_CU_H
 #define ELASTIC_AI_CU_H
 
@@ -21,45 +21,11 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct { char bytes[16]; } CUuuid;
 
+#include "cu_errors.h"
 #include "cu_kernels.h"
 #include "cu_more.h"
 
-enum {
-    CUDA_SUCCESS = 0,
-    CUDA_ERROR_INVALID_VALUE = 1,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
-    CUDA_ERROR_NOT_INITIALIZED = 3,
-    CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
-    CUDA_ERROR_NO_DEVICE = 100,
-    CUDA_ERROR_INVALID_DEVICE = 101,
-    CUDA_ERROR_INVALID_IMAGE = 200,
-    CUDA_ERROR_INVALID_CONTEXT = 201,
-    CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
-    CUDA_ERROR_ECC_UNCORRECTABLE = 214,
-    CUDA_ERROR_UNSUPPORTED_LIMIT = 215,
-    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
-    CUDA_ERROR_INVALID_PTX = 218,
-    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
-    CUDA_ERROR_FILE_NOT_FOUND = 301,
-    CUDA_ERROR_OPERATING_SYSTEM = 304,
-    CUDA_ERROR_INVALID_HANDLE = 400,
-    CUDA_ERROR_NOT_FOUND = 500,
-    CUDA_ERROR_NOT_READY = 600,
-    CUDA_ERROR_ILLEGAL_ADDRESS = 700,
-    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
-    CUDA_ERROR_LAUNCH_TIMEOUT = 702,
-    CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED = 704,
-    CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
-    CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
-    CUDA_ERROR_TOO_MANY_PEERS = 711,
-    CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
-    CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
-    CUDA_ERROR_LAUNCH_FAILED = 719,
-    CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE = 720,
-    CUDA_ERROR_NOT_SUPPORTED = 801,
-    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
-    CUDA_ERROR_UNKNOWN = 999,
-};
+#define CU_DEVICE_ATTRIBUTE_MAX 162 /* CUdevice_attribute: the numbers of CUDA 13.5 are below */
 
 /* X(name for cuGetProcAddress, CUDA version from which it means this symbol, symbol, parameters) */
 #define CU_API(X) \
@@ -78,14 +44,18 @@ enum {
     X(cuDevicePrimaryCtxRelease, 11000, cuDevicePrimaryCtxRelease_v2, (CUdevice device)) \
     X(cuDevicePrimaryCtxGetState, 7000, cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active)) \
     X(cuCtxCreate, 3020, cuCtxCreate_v2, (CUcontext *context, unsigned flags, CUdevice device)) \
-    X(cuCtxCreate, 13000, cuCtxCreate_v4, (CUcontext *context, void *params, unsigned flags, CUdevice device)) \
+    X(cuCtxCreate, 11040, cuCtxCreate_v3, \
+      (CUcontext *context, void *affinity, int count, unsigned flags, CUdevice device)) \
+    X(cuCtxCreate, 12050, cuCtxCreate_v4, (CUcontext *context, void *params, unsigned flags, CUdevice device)) \
     X(cuCtxDestroy, 4000, cuCtxDestroy_v2, (CUcontext context)) \
     X(cuCtxSetCurrent, 4000, cuCtxSetCurrent, (CUcontext context)) \
     X(cuCtxGetCurrent, 4000, cuCtxGetCurrent, (CUcontext *context)) \
     X(cuCtxPushCurrent, 4000, cuCtxPushCurrent_v2, (CUcontext context)) \
     X(cuCtxPopCurrent, 4000, cuCtxPopCurrent_v2, (CUcontext *context)) \
     X(cuCtxGetDevice, 2000, cuCtxGetDevice, (CUdevice *device)) \
+    X(cuCtxGetDevice, 13000, cuCtxGetDevice_v2, (CUdevice *device, CUcontext context)) \
     X(cuCtxSynchronize, 2000, cuCtxSynchronize, (void)) \
+    X(cuCtxSynchronize, 13000, cuCtxSynchronize_v2, (CUcontext context)) \
     X(cuDeviceCanAccessPeer, 4000, cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer)) \
     X(cuDeviceGetP2PAttribute, 8000, cuDeviceGetP2PAttribute, \
       (int *value, int attribute, CUdevice from, CUdevice to)) \

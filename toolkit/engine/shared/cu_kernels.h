@@ -37,6 +37,7 @@ enum {
     CU_FUNC_CACHE_MODE_CA,
     CU_FUNC_MAX_DYNAMIC_SHARED_SIZE_BYTES,
     CU_FUNC_PREFERRED_SHARED_MEMORY_CARVEOUT,
+    CU_FUNC_ATTRIBUTE_MAX = 18, /* the numbers of CUDA 13.5 are below */
 };
 
 /* CUjit_option: those that say where the compiler's words go. */
