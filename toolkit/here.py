@@ -24,7 +24,7 @@ from typing import NamedTuple
 from toolkit.engine import near
 from toolkit.errors import BuildError
 from validation.model import Found, Node, Port, SshTarget, Topology
-from validation.probes import gpulibs, pcie
+from validation.probes import gpulibs, pcie, virtualisation
 from validation.probes.rdma_ports_sysfs import represented
 
 SYSFS, PROC, DEV = Path("/sys"), Path("/proc"), Path("/dev")
@@ -68,9 +68,12 @@ def topology_here() -> Topology:
     torch, python = find_torch(interpreters())
     driver = ask_driver()
     emulated = not gpus and driver.emulated
+    if not driver.emulated and driver.gpus and (not gpus or virtualisation.detect()[1]):
+        gpus = gpus[: driver.gpus]  # the buses show a container its host's GPUs, or, as in gVisor, none: NVML knows
     count, trouble = len(gpus), gpu_trouble(gpus) or library_trouble(gpus, driver)
-    if emulated:
-        count, trouble = driver.gpus, ""
+    if not gpus and driver.gpus:
+        count = driver.gpus
+        trouble = "" if emulated else file_trouble() or driver.trouble
     found = Found(user=user(), gpus=count, gpu_trouble=trouble, torch=torch, torch_python=python, emulated=emulated)
     node = Node(
         name=name,
@@ -171,14 +174,31 @@ def gpu_trouble(gpus: Sequence[str], sysfs: Path = SYSFS, proc: Path = PROC, dev
     known = len(list((proc / "driver" / "nvidia" / "gpus").glob("*")))
     if known < len(gpus):
         return f"the NVIDIA driver has {known} of {len(gpus)} GPUs; look at dmesg for NVRM and Xid"
+    return file_trouble(len(gpus), dev)
+
+
+def file_trouble(gpus: int | None = None, dev: Path | None = None) -> str:
+    """Why this user cannot use the driver's device files, of so many GPUs; None: as many as there are, where there is
+    one at all (other ways lead to a GPU than by these files). "" where he can.
+    """
+    dev = dev or DEV
     nodes = [dev / "nvidiactl", *sorted(dev.glob("nvidia[0-9]*"))]
+    if gpus is None:
+        if not nodes[0].exists():
+            return ""
+        gpus = len(nodes) - 1
     there = sum(node.exists() for node in nodes)
-    if there < 1 + len(gpus) or not nodes[0].exists():
+    if there < 1 + gpus or not nodes[0].exists():
         return (
-            f"{there} of {1 + len(gpus)} device files are in {dev}; nvidia-modprobe -c 0 "
+            f"{there} of {1 + gpus} device files are in {dev}; nvidia-modprobe -c 0 "
             "-u makes them, and a container has those that it was started with (--gpus all)"
         )
-    closed = [str(node) for node in nodes if not os.access(node, os.R_OK | os.W_OK)]
+    if not (uvm := dev / "nvidia-uvm").exists():
+        return (
+            f"{uvm} is missing, without which CUDA does not start (error 999): modprobe nvidia_uvm, or nvidia-modprobe "
+            "-u -c 0 makes it; a container has the files that it was started with (--gpus all)"
+        )
+    closed = [str(node) for node in (*nodes, uvm) if not os.access(node, os.R_OK | os.W_OK)]
     if closed:
         return f"this user may not open {', '.join(closed)}; run as one who may, or correct their rights"
     return ""
@@ -254,7 +274,8 @@ def said(topology: Topology) -> list[str]:
     """What was found and what it cannot do, one line each, for whoever runs it."""
     found, node = topology.here, topology.nodes[0]
     assert found is not None
-    gpus = f"GPUs: {found.gpus}" if found.gpus else "GPUs: none on its PCI buses; nothing of GPUs is measured"
+    none = "GPUs: none on its PCI buses, and none by NVML; nothing of GPUs is measured"
+    gpus = f"GPUs: {found.gpus}" if found.gpus else none
     gpus += ", emulated: they prove no rate" if found.emulated else ""
     return [
         f"this machine: {node.name}, as user {found.user}"

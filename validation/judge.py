@@ -13,7 +13,7 @@ from validation.accepted import AcceptedRates
 from validation.criterion import Criterion
 from validation.fabric import Fabric
 from validation.facts import NodeFacts
-from validation.judging.case import Case, make_case, virtual_facts
+from validation.judging.case import Case, make_case, rehearses, virtual_facts
 from validation.judging.debt import Debt, decide
 from validation.judging.documents import Evidence, discounted
 from validation.judging.equals import remarks
@@ -65,7 +65,7 @@ def judge(
     facts = [case.latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in case.latest]
     shown = virtual_facts(facts, fabric)
     # a node that only claims to be virtual is no acceptance, and is no reason to judge by the bounds of rehearsals
-    rehearsal = topology.virtual or bool(shown)
+    rehearsal = rehearses(topology, facts, fabric)
     case = discounted(case, evidence)
     judged = {
         c.id: over_the_fabric(case, c, METHODS[c.method].judge(case, c))
@@ -220,6 +220,11 @@ def _notes(
     if case.topology.here is not None:
         notes.append(
             "one machine as it was found: no inventory declares it, so nothing is owed and nothing is accepted"
+        )
+    if case.passed_through and case.virtual:
+        notes.append(
+            "a container or virtual machine with GPUs of its own: what these do by themselves is judged, the rest "
+            "of it is its host's"
         )
     if rehearsal:
         notes.append("virtual or emulated parts took part: this is a rehearsal, never an acceptance")

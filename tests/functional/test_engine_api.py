@@ -221,7 +221,8 @@ def find(name, version, v2=True):
              "cuEventElapsedTime_v2", "cuCtxSynchronize", "cuCtxSynchronize_v2")}
     return [c, real.get(f.value), status.value]
 said([find("cuMemAlloc", 12000), find("cuMemAlloc", 12000, False), find("cuCtxCreate", 11000),
-      find("cuCtxCreate", 12000), find("cuCtxCreate", 12050), find("cuCtxCreate", 13000), find("cuEventElapsedTime", 12000), find("cuMemAllocAsync", 13000),
+      find("cuCtxCreate", 12000), find("cuCtxCreate", 12050), find("cuCtxCreate", 13000),
+      find("cuEventElapsedTime", 12000), find("cuMemAllocAsync", 13000),
       find("cuMemAlloc", 2000), find("cuMemAlloc_v2", 13000), find("cuMemAllocAsync", 13000, False),
       find("cuCtxSynchronize", 12090), find("cuCtxSynchronize", 13000)])
 """

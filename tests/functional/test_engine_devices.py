@@ -171,7 +171,8 @@ said([n.value, out, short, by_uuid, absent, none, bad, version, nvml.nvmlDeviceG
 """
     )
     said, _ = local(tmp_path, devices, CUDA_VISIBLE_DEVICES="").run(script)  # which is CUDA's alone
-    assert said == [2, ["Emulated V100", UUIDS[1]], 7, True, 6, [3, 3, 3], [2, 2], f"{build.emulated_driver()[0]}-emulated", 1]
+    driver = f"{build.emulated_driver()[0]}-emulated"
+    assert said == [2, ["Emulated V100", UUIDS[1]], 7, True, 6, [3, 3, 3], [2, 2], driver, 1]
 
 
 def test_programs_know_an_emulated_device_by_its_library(tmp_path: Path):

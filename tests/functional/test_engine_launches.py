@@ -96,7 +96,7 @@ said([len({p.value for p in mine + other}), found, left[1] - left[0], refused, f
 
 def test_what_the_drivers_compiler_says_is_said_where_no_one_asked(tmp_path: Path):
     with server(tmp_path) as s:
-        code, err = client_of(s).run(LAUNCHES + "start(); said(code(load, PTX.replace(b'.version 6', b'.version 9')))")
+        code, err = client_of(s).run(LAUNCHES + "start(); said(code(load, PTX.replace(b'.version 6', b'.version 99')))")
     assert code == 222
     assert re.search(r"elastic-ai: the driver of 127\.0\.0\.1:\d+ does not take a module: .*newer than", err)
 

@@ -93,6 +93,7 @@ def test_wrong_data_are_found(tmp_path: Path):
     assert "bytes--" in spoilt
     (broken / "memory.c").write_text(spoilt)
     flags = [*build.FLAGS, "-shared", f"-I{build.SOURCES / 'devices'}", '-DRUNS_NO_KERNELS="x"']
+    flags += build.emulated_flags()
     subprocess.run(
         ["gcc", *flags, "-o", str(broken / "libcuda.so.1"), str(broken / "memory.c"), *map(str, sources)], check=True
     )
@@ -108,7 +109,8 @@ def test_wrong_data_are_found(tmp_path: Path):
 
 def test_sources_compile_without_warnings():
     for source in sorted(build.SOURCES.glob("*/*.c")):
-        options = ["-Werror", '-DENGINE_RELEASE="x"', '-DRUNS_NO_KERNELS="x"', "-c", "-o", "/dev/null"]
+        options = ["-Werror", '-DENGINE_RELEASE="x"', '-DRUNS_NO_KERNELS="x"', *build.emulated_flags()]
+        options += ["-c", "-o", "/dev/null"]
         done = subprocess.run(["gcc", *build.FLAGS[:-2], *options, str(source)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 

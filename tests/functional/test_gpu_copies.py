@@ -13,7 +13,7 @@ import pytest
 
 from tests.support import gpu_copies_documents as made
 from tests.support.engine_run import MIB, ROOT, UUIDS, built, describe, local
-from tests.support.gpu_copies_case import planned
+from tests.support.gpu_copies_case import judged, planned
 from tests.support.site import criterion, lab, result, verdict_of
 from toolkit.engine import build
 from toolkit.lab.gpufaults import described
@@ -80,16 +80,16 @@ def test_faults_that_are_planted_in_a_lab_are_found(tmp_path: Path) -> None:
 
 @compiles
 def test_a_gpu_that_somebody_works_on_is_named_and_costs_itself_alone_unless_it_is_asked_for(tmp_path: Path) -> None:
-    devices = describe(tmp_path)
+    devices = describe(tmp_path, 1 << 30)
     client = local(tmp_path, devices)
-    holder = client.start("start(1); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
+    holder = client.start("start(1); alloc(300 << 20); said(os.getpid()); sys.stdin.read()")
     pid = holder.stdout.readline().strip()  # type: ignore[union-attr]
     try:
         facts = only_the_first(probed(tmp_path, devices, gpus=2))
         assert facts.gpus[1].untaken.startswith(f"GPU 0000:11:00.0 is in use by process {pid} (python")
         assert (facts.gpus[1].held, facts.holes) == (True, [])
         assert not [c for c in read(probed(tmp_path, devices, anyway=True, gpus=2)).copies if c.fault]
-        both = client.start("start(0); alloc(8 << 20); said(os.getpid()); sys.stdin.read()")
+        both = client.start("start(0); alloc(300 << 20); said(os.getpid()); sys.stdin.read()")
         both.stdout.readline()  # type: ignore[union-attr]
         try:
             doc = probed(tmp_path, devices, gpus=2)
@@ -194,6 +194,51 @@ def test_no_driver_is_an_error_where_gpus_are_declared_and_a_finding_where_they_
     assert (samples, facts.gpus) == ([], ())  # type: ignore[union-attr]
     with pytest.raises(ParseError, match="nothing was measured of 4 GPUs"):
         parse("gpu-copies", {**open_}, {"gpus": 4})
+
+
+@compiles
+def test_who_is_merely_there_is_named_and_costs_nothing(tmp_path: Path) -> None:
+    """An MPS server, a display, a monitor: a context and a little memory."""
+    devices = describe(tmp_path, 1 << 30)
+    holder = local(tmp_path, devices).start("start(1); alloc(60 << 20); said(os.getpid()); sys.stdin.read()")
+    pid = holder.stdout.readline().strip()  # type: ignore[union-attr]
+    try:
+        facts = read(probed(tmp_path, devices, gpus=2))
+    finally:
+        holder.communicate()
+    assert (facts.holes, [gpu.held for gpu in facts.gpus]) == ([], [False, False])
+    assert facts.gpus[0].beside == ""
+    assert facts.gpus[1].beside.startswith(f"process {pid} (python")
+    assert facts.gpus[1].beside.endswith("60 MiB) is there too")
+
+
+def test_who_is_beside_a_gpu_stands_beside_its_figures() -> None:
+    there = "process 7 (nvidia-cuda-mps, user root, 30 MiB) is there too"
+    verdict = judged(lambda params: made.report(params, [made.gpu(0), made.gpu(1, beside=there)]))
+    figures = {str(j.subject): j for j in criterion(verdict, "tr.h2d").judgements}
+    assert {j.verdict for j in figures.values()} == {"pass"}
+    assert {name for name, j in figures.items() if there in j.reason} == {name for name in figures if "GPU 1" in name}
+
+
+@pytest.mark.parametrize(
+    ("processes", "used_mib", "percent", "works"),
+    [
+        ({}, 300, 0, ""),
+        ({7: 30 << 20}, 300, 0, ""),  # an MPS server
+        ({7: 30 << 20, 8: 255 << 20}, 700, 3, ""),
+        ({7: 256 << 20}, 700, 0, "7"),
+        ({7: 30 << 20, 8: 9 << 30}, 9500, 0, "8"),
+        ({7: 30 << 20}, 300, 97, "7"),  # little memory, and it works all the same
+        ({7: 0}, 40, 0, ""),  # NVML does not say how much: by what the GPU has in use
+        ({7: 0}, 700, 0, "7"),
+        (None, 300, 50, ""),  # nobody is listed
+    ],
+)
+def test_who_works_is_told_by_memory_and_utilisation(
+    processes: dict[int, int] | None, used_mib: int, percent: int, works: str
+) -> None:
+    said = busy("0000:1a:00.0", processes, (80 << 30, used_mib << 20), percent)
+    assert said.partition(" (")[0] == (f"GPU 0000:1a:00.0 is in use by process {works}" if works else "")
 
 
 def test_memory_that_is_held_without_a_process_is_work_too() -> None:

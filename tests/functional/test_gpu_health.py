@@ -97,7 +97,8 @@ def test_every_fault_of_health_that_the_lab_can_plant_is_looked_for() -> None:
 
 def test_healthy_devices_pass_and_are_labelled(tmp_path: Path) -> None:
     said = printed(tmp_path)
-    assert (said["tool"], said["tool_version"], said["facts"]["emulated"]) == ("NVML", f"{build.emulated_driver()[0]}-emulated", True)
+    driver = f"{build.emulated_driver()[0]}-emulated"
+    assert (said["tool"], said["tool_version"], said["facts"]["emulated"]) == ("NVML", driver, True)
     _, facts = parse("gpu-health", said)
     assert [gpu.index for gpu in facts.gpus] == [0, 1, 2, 3]  # type: ignore[union-attr]
     assert judged(said, said)["gpu2"].reason.startswith("4 emulated GPUs, whose counters and states are described: ")

@@ -31,7 +31,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) { *count = 1; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **to) { *to = (void *)1; return 0; }
 int nvmlSystemGetDriverVersion(char *to, unsigned size) { to[0] = '4'; to[1] = 0; return 0; }
 int nvmlDeviceGetComputeRunningProcesses_v2(void *d, unsigned *room, info *to) {
-    *room = BUSY; to[0] = (info){4194304, 1, 0, 0}; return 0;
+    *room = BUSY; to[0] = (info){4194304, 1ull << 30, 0, 0}; return 0;
 }
 """
 

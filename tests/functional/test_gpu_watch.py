@@ -178,6 +178,9 @@ def test_clocks_that_are_held_low_are_remarked_upon_of_copies_and_fail_what_was_
     assert "held at 345 of 1530 MHz (applications_clocks_setting)" in found.reason
     assert criterion(verdict_with(sm_mhz=low, reasons={"sw_power_cap": 0.9}), "tr.clocks").reason_code != "remarked"
 
+    newer = {"sm_mhz": low, "reasons": {"board_limit": 1.0, "0x8000": 0.5}}
+    assert "held at 345 of 1530 MHz (board_limit, 0x8000)" in criterion(verdict_with(**newer), "tr.clocks").reason
+
     def computed(spoil: Any) -> Any:
         plan = plan_of(hardware(("gpu1",)), ("compute",))
         mine = plan.model_copy(update={"measurements": tuple(m for m in plan.measurements if m.kind == "gpu-compute")})
@@ -190,6 +193,15 @@ def test_clocks_that_are_held_low_are_remarked_upon_of_copies_and_fail_what_was_
     assert "GPU 2: 345 of 1980 MHz (345 to 360)" in found.reason
     unseen = computed(lambda d: d.update(watch={"samples": 0, "said": "no NVML in this container", "reasons": {}}))
     assert (unseen.verdict, "no NVML in this container" in unseen.reason) == ("not-measured", True)
+
+
+def test_a_reason_without_a_name_is_said_and_does_not_pass_for_none() -> None:
+    """A driver newer than this release may have one."""
+    found = criterion(verdict_with(reasons={"0x8000": 0.3}, reason_s={"0x8000": 8.4}), "tr.clocks")
+    assert (found.verdict, found.reason_code) == ("pass", "remarked")
+    said = next(j.reason for j in found.judgements if j.reason_code == "remarked")
+    assert "reasons for its clock without a name here: 0x8000 in 30% of the looks" in said
+    assert "nothing slowed it down" not in said
 
 
 @pytest.mark.skipif(bool(build.missing_tools()), reason=f"no compiler here: {build.missing_tools()}")
@@ -217,6 +229,9 @@ def test_the_probe_of_copies_looks_at_each_gpu_in_its_turn(tmp_path: Path) -> No
 
 def test_what_ranks_exchange_as_numbers_is_what_they_saw() -> None:
     whole = made.watch(made.gpu(0), reasons={"sw_power_cap": 0.5}, reason_s={"sw_power_cap": 9.0})
+    assert from_numbers(numbers(whole), whole["address"], "") == {**whole, "uuid": ""}
+    odd = {"0x8000": 0.25, "board_limit": 1.0, "reliability": 0.5}  # the last is a bit that no release names
+    whole = made.watch(made.gpu(0), reasons=odd, reason_s=dict.fromkeys(odd, 4.0))
     assert from_numbers(numbers(whole), whole["address"], "") == {**whole, "uuid": ""}
     bare = {"samples": 0, "said": "no NVML", "reasons": {}, "reason_s": {}}
     found = from_numbers(numbers(bare), "", "no NVML")

@@ -24,7 +24,6 @@ from toolkit.engine import build
 from toolkit.here import Driver, ask_driver, library_trouble
 from validation.load import load_json
 from validation.model import Topology, VerdictDoc
-from validation.probes import gpu_compute
 from validation.probes.cuda import HINTS
 from validation.probes.gpu_host import who
 from validation.probes.nvml import INIT
@@ -72,8 +71,8 @@ def reason(verdict: VerdictDoc, id_: str) -> str:
 @pytest.fixture
 def worked_on(tmp_path: Path) -> Iterator[tuple[dict[str, str], str]]:
     """Two GPUs, on the second of which somebody works; his process."""
-    devices = describe(tmp_path)
-    holder = local(tmp_path, devices).start(HOLD.format(200))
+    devices = describe(tmp_path, 1 << 30)
+    holder = local(tmp_path, devices).start(HOLD.format(300))
     try:
         yield devices, holder.stdout.readline().strip()  # type: ignore[union-attr]
     finally:
@@ -100,7 +99,7 @@ def test_who_works_on_a_gpu_is_named_and_it_is_refused_unless_it_is_asked_for(
     assert code == 3
     said = reason(verdict, "tr.matrix")
     name = Path(f"/proc/{pid}/comm").read_text().strip()
-    assert f"GPU 0000:11:00.0 is in use by process {pid} ({name}, user {Path(f'/proc/{pid}').owner()}, 200 MiB)" in said
+    assert f"GPU 0000:11:00.0 is in use by process {pid} ({name}, user {Path(f'/proc/{pid}').owner()}, 300 MiB)" in said
     assert "end it, or measure with --anyway" in said
     assert "0000:10:00.0" not in said
     assert "Traceback" not in err
@@ -301,7 +300,7 @@ def test_compute_is_refused_on_a_gpu_that_somebody_works_on(
     said, out = compute()
     assert f"GPU 0000:11:00.0 is in use by process {pid} (" in said
     assert out == ""
-    for error, out in (compute(anyway=True), compute(device="cpu"), compute(gpu_compute.HELD_BYTES)):
+    for error, out in (compute(anyway=True), compute(device="cpu"), compute(1 << 30)):
         assert "in use" not in (error or "")
         assert out  # the worker was started
 

@@ -167,4 +167,6 @@ def test_processes_are_read_where_one_version_of_the_function_has_a_structure_of
 
 def test_every_reason_has_its_name() -> None:
     assert nvml.reason_names(0) == ()
-    assert nvml.reason_names(0x1FF) == tuple(sorted(nvml.REASONS.values()))
+    assert nvml.reason_names(0x7FF) == tuple(sorted(nvml.REASONS.values()))
+    assert nvml.reason_names(0x600) == ("board_limit", "reliability")
+    assert nvml.reason_names(0x8800 | 0x40) == ("0x800", "0x8000", "hw_thermal_slowdown")  # said, and one by one

@@ -209,6 +209,43 @@ def test_a_library_that_is_broken_or_of_another_release_is_named(said: Any, word
     assert words in found.reason
 
 
+def with_compat(version: str, loads: bool = True, folder: str = "/usr/local/cuda-13.5/compat") -> dict[str, Any]:
+    """The driver of 580.126.20, and CUDA's forward compatibility beside it, as in an image newer than the driver."""
+    there = libraries("580.126.20")
+    names = ("libcuda", "libnvidia-ptxjitcompiler")
+    there["files"] += [{"path": f"{folder}/{n}.so.{version}", "bytes": 1 << 20, "version": version} for n in names]
+    for one in there["loaded"]:
+        stem = one["name"].partition(".so")[0]
+        if loads and stem in names:
+            one.update(path=f"{folder}/{stem}.so.{version}", version=version)
+    return {"driver_libraries": there}
+
+
+def test_forward_compatibility_is_a_set_up_that_is_said(tmp_path: Path) -> None:
+    found = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path / "1", **with_compat("610.10.1"))
+    assert (found.verdict, found.reason_code) == ("pass", "remarked")
+    assert "of 580.126.20, but for CUDA's forward compatibility: " in found.reason
+    assert "/usr/local/cuda-13.5/compat/libcuda.so.610.10.1 (610.10.1)" in found.reason
+    idle = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path / "2", **with_compat("570.10.1", loads=False))
+    assert (idle.verdict, idle.reason_code) == ("pass", "within-bounds")  # it is there, and nobody loads it
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (
+            with_compat("570.9.1"),
+            "is CUDA's forward compatibility of 570.9.1, and the loaded kernel module of 580.126.20",
+        ),
+        (with_compat("610.10.1", folder="/opt/other"), "libcuda.so.610.10.1 is of 610.10.1, the loaded kernel module"),
+    ],
+)
+def test_what_is_not_forward_fails_all_the_same(said: Any, words: str, tmp_path: Path) -> None:
+    found = judged("pf.gpulib", SERVERS["C4140-K"], tmp_path, **said)
+    assert found.verdict == "fail"
+    assert words in found.reason
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

@@ -8,10 +8,12 @@ import pytest
 
 from tests.support.driver import whole
 from tests.support.site import CRITERIA, RUN, criterion, healthy, result
-from toolkit.here import find_torch, gpu_trouble, node_name, said, topology_here
+from toolkit.here import Driver, file_trouble, find_torch, gpu_trouble, node_name, said, topology_here
 from validation.fabric import no_fabric
 from validation.judge import judge
 from validation.model import Found, Node, Plan, RunInfo, Sample, SshTarget, Topology, VerdictDoc
+from validation.probes import gpu_host
+from validation.probes.cuda import HINTS
 from validation.probes.virtualisation import by_marks
 from validation.suites import PlanError, make_plan
 
@@ -28,7 +30,7 @@ class Machine:
             (root / "proc/driver/nvidia/gpus" / gpu).mkdir(parents=True)
         (root / "proc/driver/nvidia/version").write_text("NVRM version: NVIDIA UNIX x86_64\n")
         (root / "dev").mkdir()
-        for name in ("nvidiactl", "nvidia0", "nvidia1"):
+        for name in ("nvidiactl", "nvidia-uvm", "nvidia0", "nvidia1"):
             (root / "dev" / name).touch()
 
     @property
@@ -64,6 +66,16 @@ def test_missing_device_files_are_counted(machine: Machine) -> None:
     assert machine.trouble.startswith("2 of 3 device files are in ")
 
 
+def test_the_file_that_cuda_itself_needs_is_looked_at_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it NVML counts the GPUs, and the first call of CUDA ends in error 999."""
+    uvm = machine.root / "dev/nvidia-uvm"
+    monkeypatch.setattr("toolkit.here.os.access", lambda path, mode: Path(path).name != "nvidia-uvm")
+    assert machine.trouble.startswith(f"this user may not open {uvm};")
+    uvm.unlink()
+    assert machine.trouble.startswith(f"{uvm} is missing, without which CUDA does not start (error 999): modprobe")
+    assert "modprobe nvidia_uvm" in HINTS[999]
+
+
 def test_device_files_that_this_user_may_not_open_are_named(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolkit.here.os.access", lambda path, mode: Path(path).name != "nvidia1")
     assert machine.trouble.startswith(f"this user may not open {machine.root / 'dev/nvidia1'};")
@@ -93,6 +105,77 @@ def test_this_machine_is_one_node_that_owns_up_to_what_it_is() -> None:
     assert not found.virtual
     assert "no inventory" in said(found)[-1]
     assert Topology.model_validate_json(found.model_dump_json()) == found
+
+
+def found_with(
+    monkeypatch: pytest.MonkeyPatch, root: Path, on_buses: int, driver: Driver, contained: bool = False
+) -> Found:
+    """What is found of a machine whose /sys shows so many GPUs and whose NVML says this."""
+    cards = [{"what": "gpu", "address": f"0000:{n:02x}:00.0"} for n in range(on_buses)]
+    monkeypatch.setattr("toolkit.here.pcie.collect", lambda *_: cards)
+    monkeypatch.setattr("toolkit.here.ask_driver", lambda: driver)
+    monkeypatch.setattr("toolkit.here.virtualisation.detect", lambda: ("docker" if contained else "none", contained))
+    monkeypatch.setattr("toolkit.here.DEV", root / "dev")
+    monkeypatch.setattr("toolkit.here.gpu_trouble", lambda gpus: file_trouble(len(gpus)) if gpus else "")
+    here = topology_here().here
+    assert here is not None
+    return here
+
+
+def test_where_sys_shows_no_gpu_nvml_is_believed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """gVisor shows no PCI function, and WSL's are not NVIDIA's."""
+    found = found_with(monkeypatch, machine.root, 0, Driver(False, 2, ""))
+    assert (found.gpus, found.emulated, found.gpu_trouble) == (2, False, "")
+    found = found_with(monkeypatch, machine.root, 0, Driver(False, 2, "libcuda.so.1 cannot be loaded: none"))
+    assert (found.gpus, found.gpu_trouble) == (2, "libcuda.so.1 cannot be loaded: none")
+    (machine.root / "dev/nvidia-uvm").unlink()
+    assert "nvidia-uvm is missing" in found_with(monkeypatch, machine.root, 0, Driver(False, 2, "")).gpu_trouble
+    assert found_with(monkeypatch, machine.root / "wsl", 0, Driver(False, 1, "")).gpu_trouble == ""  # no such files
+    assert found_with(monkeypatch, machine.root, 0, Driver(False, 0, "no libnvidia-ml.so.1")).gpus == 0
+    found = found_with(monkeypatch, machine.root, 0, Driver(True, 4, ""))
+    assert (found.gpus, found.emulated, found.gpu_trouble) == (4, True, "")
+
+
+def test_a_container_has_the_gpus_that_it_was_given_and_not_its_hosts(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = found_with(monkeypatch, machine.root, 8, Driver(False, 2, ""), contained=True)
+    assert (found.gpus, found.gpu_trouble) == (2, "")
+    found = found_with(monkeypatch, machine.root, 8, Driver(False, 2, ""))  # a machine: six are missing
+    assert found.gpus == 8
+    assert found.gpu_trouble.startswith("3 of 9 device files are in ")
+    found = found_with(monkeypatch, machine.root, 8, Driver(False, 0, "no libnvidia-ml.so.1"), contained=True)
+    assert (found.gpus, bool(found.gpu_trouble)) == (8, True)
+
+
+@pytest.mark.parametrize(
+    ("on_buses", "contained", "by_nvml", "emulated", "count"),
+    [
+        (0, False, 1, False, 1),
+        (0, True, 0, False, 0),
+        (0, True, 4, True, 0),
+        (8, True, 2, False, 2),
+        (8, False, 2, False, 8),
+        (8, True, 4, True, 8),
+        (8, True, 0, False, 8),
+    ],
+)
+def test_a_probe_counts_what_its_machine_was_given(
+    monkeypatch: pytest.MonkeyPatch, on_buses: int, contained: bool, by_nvml: int, emulated: bool, count: int
+) -> None:
+    class Nvml:
+        def __enter__(self) -> Nvml:
+            self.emulated = emulated
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing is open."""
+
+        def count(self) -> int:
+            return by_nvml
+
+    monkeypatch.setattr(gpu_host, "Nvml", Nvml)
+    assert gpu_host.given(on_buses, contained) == count
 
 
 def one(gpus: int = 0, **more: str | bool) -> Topology:
@@ -159,8 +242,10 @@ def test_without_a_gpu_nothing_of_gpus_is_judged_and_it_is_said() -> None:
     assert "no GPU in this machine" in said_of.reason
 
 
-def test_a_container_is_a_rehearsal_here_too() -> None:
-    assert judged(one(1), FAST, virt="docker").sign_off == "REHEARSAL"
+def test_a_container_is_inspected_where_it_has_gpus_and_else_a_rehearsal() -> None:
+    assert judged(one(1), FAST, virt="docker").sign_off == "INSPECTION"
+    assert judged(one(), virt="docker").sign_off == "REHEARSAL"
+    assert judged(one(1, gpu_trouble="no driver"), FAST, virt="docker").sign_off == "REHEARSAL"
 
 
 def test_one_machine_cannot_do_what_takes_two() -> None:

@@ -36,3 +36,34 @@ def test_clients_of_mps_are_seen_on_a_gpu_too(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(nvml, "_mig_handles", lambda *_: None)
     monkeypatch.setattr(nvml, "_text", lambda *_: "GPU-0")
     assert nvml.processes() == {"GPU-0": [7, 8, 9]}
+
+
+@pytest.mark.parametrize(
+    ("capability", "cores", "sms"),
+    [
+        ((6, 0), 3584, 56),  # P100
+        ((6, 1), 3840, 30),  # P40
+        ((7, 0), 5120, 80),  # V100
+        ((8, 0), 6912, 108),  # A100
+        ((9, 0), 16896, 132),  # H100 SXM5
+        ((10, 3), 20480, 160),  # B300
+        ((12, 1), 6144, 48),  # GB10
+        ((99, 0), 6144, None),  # of which nothing is known
+    ],
+)
+def test_multiprocessors_follow_from_cores_by_generation(
+    capability: tuple[int, int], cores: int, sms: int | None
+) -> None:
+    def counted(_handle: object, into: Any) -> int:
+        into._obj.value = cores
+        return 0
+
+    def told(_handle: object, major: Any, minor: Any) -> int:
+        major._obj.value, minor._obj.value = capability
+        return 0
+
+    class Driver:
+        nvmlDeviceGetNumGpuCores = staticmethod(counted)
+        nvmlDeviceGetCudaComputeCapability = staticmethod(told)
+
+    assert nvml._sm_count(Driver, nvml.ctypes.c_void_p()) == sms

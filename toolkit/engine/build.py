@@ -110,14 +110,15 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
-def _emulated() -> tuple[str, str]:
+def emulated_flags() -> tuple[str, str]:
+    """By which the emulated devices' sources are told so."""
     driver, cuda = emulated_driver()
     return f'-DEMULATED_DRIVER="{driver}"', f"-DEMULATED_CUDA_VERSION={cuda}"
 
 
 def source_hash() -> str:
     """Changes with every source, flag and sentence that goes into a build."""
-    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS, _emulated()]
+    parts = [FLAGS, SERVER, CLIENT, DRIVER, NVML, ENGINE_REFUSES, DEVICE_REFUSES, hostcode.FLAGS, emulated_flags()]
     digest = hashlib.sha256(repr(parts).encode())
     for path in sorted(found for kind in ("c", "h", "cu", "ptx") for found in SOURCES.glob(f"*/*.{kind}")):
         digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
@@ -172,8 +173,8 @@ def compile_devices(folder: Path, sanitized: bool = False) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     cuda, nvml = folder / "libcuda.so.1", folder / "libnvidia-ml.so.1"
     refusal = f'-DRUNS_NO_KERNELS="{DEVICE_REFUSES}"'
-    _compile(cuda, DRIVER, (*_emulated(), refusal, *_library("libcuda.so.1"), "-ldl"), sanitized)
-    _compile(nvml, NVML, (*_emulated(), *_library("libnvidia-ml.so.1")), sanitized)
+    _compile(cuda, DRIVER, (*emulated_flags(), refusal, *_library("libcuda.so.1"), "-ldl"), sanitized)
+    _compile(nvml, NVML, (*emulated_flags(), *_library("libnvidia-ml.so.1")), sanitized)
     return [cuda, nvml, *([] if hostcode.lacks_compiler() else hostcode.compile_modules(folder))]
 
 

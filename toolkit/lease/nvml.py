@@ -56,10 +56,13 @@ class Gpu:
     reserved_mib: int = 0
 
 
-#: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock).
+#: FP32 cores of one SM by compute capability: CUDA C++ Programming Guide, "Arithmetic Instructions" (per clock; those
+#: before 7.0 in its editions of CUDA 11 and 12). 8.7 and 11.0 are Jetson's, 10.3 is B300's, 12.1 is DGX Spark's.
 CORES_PER_SM = {
-    **dict.fromkeys(((7, 0), (7, 5), (8, 0)), 64),
-    **dict.fromkeys(((8, 6), (8, 9), (9, 0), (10, 0), (12, 0)), 128),
+    **dict.fromkeys(((3, 0), (3, 2), (3, 5), (3, 7)), 192),
+    **dict.fromkeys(((5, 0), (5, 2), (5, 3), (6, 1), (6, 2)), 128),
+    **dict.fromkeys(((6, 0), (7, 0), (7, 2), (7, 5), (8, 0)), 64),
+    **dict.fromkeys(((8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1)), 128),
 }
 
 

@@ -28,6 +28,8 @@ def _sizes(host: Host, devices: Sequence[LeasedGpu], conf: ServerConf) -> list[s
             gpu = gpus[device.uuid]
             usable_mib, sms = gpu.memory_mib - gpu.reserved_mib, gpu.sm_count if conf.enforcement == "mps" else None
             said += rounded(device.shards, device.of, usable_mib, sms)
+            if conf.enforcement == "mps" and sms is None:
+                said.append(f"nothing tells how many SMs a {gpu.name} has, and so not what MPS rounds of a share")
     return list(dict.fromkeys(said))
 
 

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from validation.facts.common import Count, Name
 from validation.model_base import Model
+
+COMPAT = "compat"
+"""Folder of CUDA's forward compatibility (packages cuda-compat-*, /usr/local/cuda/compat and what is below it)."""
+COMPAT_NAMES = ("libcuda", "libcudadebugger", "libnvidia-ptxjitcompiler", "libnvidia-nvvm", "libnvidia-gpucomp",
+                "libnvidia-tileiras")  # fmt: skip
+"""What these packages have: CUDA's user mode alone, which runs on the kernel module of an earlier branch."""
+
+
+def forward(path: str) -> bool:
+    """Whether a library is one of CUDA's forward compatibility."""
+    where = PurePosixPath(path)
+    return COMPAT in where.parent.parts and where.name.partition(".so")[0] in COMPAT_NAMES
 
 
 class DriverModule(Model):

@@ -21,6 +21,7 @@ class CopyGpu(Model):
     """A GPU, and what it said of itself while it worked; None: it did not say.
 
     `untaken`: why nothing was copied to or from it, "" where it was; `held`: because somebody else has it.
+    `beside`: whose processes are there too, without working on it as far as anybody can tell.
     `near`: the process ran on the processors of its NUMA node. `card`: its links from sysfs; `generation` and `lanes`
     those of its PCI Express link from NVML. `watch`: what it was doing during its turn.
     """
@@ -31,6 +32,7 @@ class CopyGpu(Model):
     memory_bytes: Count
     untaken: str = ""
     held: bool = False
+    beside: str = ""
     near: bool
     card: PciCard | None = None
     generation: Count | None = None

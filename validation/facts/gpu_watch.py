@@ -68,6 +68,12 @@ class GpuWatch(Model):
         return self.sm_mhz.median < SLOW_CLOCK * self.sm_max_mhz
 
     @property
+    def unnamed(self) -> str:
+        """In words, reasons for its clocks that this release has no name for; "" where there were none."""
+        found = [f"{name} in {share:.0%} of the looks" for name, share in self.reasons.items() if name.startswith("0x")]
+        return f"reasons for its clock without a name here: {', '.join(found)}" if found else ""
+
+    @property
     def words(self) -> str:
         """`1455 of 1530 MHz (1380 to 1455), 212 W, 54 C, 99 % in use`; "" where nothing was seen."""
         parts = []
@@ -86,7 +92,7 @@ class GpuWatch(Model):
         said = [f"{name} for {seconds:.1f} of {self.seconds:.1f} s ({THROTTLED[name]})"
                 for name, seconds in self.throttled.items()]  # fmt: skip
         if self.held_low and self.sm_mhz is not None:
-            why = [name for name in ("applications_clocks_setting", "gpu_idle", "sync_boost") if self.reasons.get(name)]
+            why = [name for name, share in self.reasons.items() if share and name not in THROTTLED]
             shown = f" ({', '.join(why)})" if why else ""
             said.append(f"held at {self.sm_mhz.median:.0f} of {self.sm_max_mhz:.0f} MHz{shown}")
         return "; ".join(said)

@@ -97,8 +97,8 @@ def _rate(case: Case, criterion: Criterion, m: Measurement, facts: BurnFacts, bo
         shown = Summary(ratio, 0.0, ratio, ratio, len(rates))
         beside = f"; {device.watch.words}" if device.watch is not None and device.watch.words else ""
         why = f"{_who(device)}: {end:.4g} {device.unit} at the end, {ratio:.1%} of the {begin:.4g} at the begin{beside}"
-        if facts.emulated or case.virtual:
-            why += "; emulated or virtual, so that it proves no rate"
+        if nothing := case.gpu_proves_nothing(facts.emulated):
+            why += f"; {nothing}"
             yield judgement(criterion, about, "not-measured", "virtual", why, (m.id,), summary=shown, bound=bound)
         elif bound.floor is not None and ratio < bound.floor:
             yield judgement(criterion, about, "fail", "below-floor", why, (m.id,), summary=shown, bound=bound)

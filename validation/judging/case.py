@@ -116,6 +116,31 @@ class Case:
         said = ((r.provenance.nodes, r.facts_of(NodeFacts)) for r in facts)
         return frozenset(nodes[0] for nodes, f in said if nodes and f is not None and f.virt != "none")
 
+    @cached_property
+    def virtual_machines(self) -> frozenset[str]:
+        """The same without containers: a hypervisor made their ports, NUMA nodes and the ways between their cards."""
+        return frozenset(name for name, facts in self.node_facts().items() if facts.virt not in ("none", *CONTAINERS))
+
+    @cached_property
+    def passed_through(self) -> bool:
+        """Whether this one machine's GPUs are real, whatever it runs in itself: passed_through() of its facts."""
+        return passed_through(self.topology, self.node_facts().values())
+
+    def gpu_proves_nothing(self, emulated: bool) -> str:
+        """In words, why a GPU's own rates (its memory, what it computes, its copies from and to the host) are not
+        judged; "" where they are. A GPU that was passed through to one machine by itself is a GPU."""
+        if emulated:
+            return "the GPUs are emulated, and prove no figure"
+        if self.virtual and not self.passed_through:
+            return "the node is virtual, and proves no figure"
+        return ""
+
+    def way_proves_nothing(self, node: str, emulated: bool) -> str:
+        """The same of what passes between the GPUs of a node: by ways that a hypervisor made it is none of theirs."""
+        if (why := self.gpu_proves_nothing(emulated)) or not self.virtual or node not in self.virtual_machines:
+            return why
+        return "the node is a virtual machine, and the ways between its GPUs are what its hypervisor makes them"
+
     def applies(self, criterion: Criterion) -> bool:
         """True where the criterion has a meaning on this fabric."""
         return criterion.applies is None or criterion.applies.to(self.fabric)
@@ -197,6 +222,25 @@ def is_virtual(topology: Topology, plan: Plan, fabric: Fabric, latest: Mapping[s
     """True where the inventory says so, or the facts of a node that were found out."""
     facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
     return topology.virtual or bool(virtual_facts((r for r in facts if r.status == "ok"), fabric))
+
+
+def passed_through(topology: Topology, facts: Iterable[NodeFacts]) -> bool:
+    """Whether the GPUs of one machine that nobody declared are real: what a container or a virtual machine was given.
+
+    Such a machine is inspected, as one of hardware is; in a lab, and under an inventory, it is a rehearsal.
+    """
+    here = topology.here
+    if here is None or topology.virtual or not here.gpus or here.emulated or here.gpu_trouble:
+        return False
+    return not any(one.lab or one.stand_ins for one in facts)
+
+
+def rehearses(topology: Topology, results: Iterable[Result], fabric: Fabric) -> bool:
+    """Whether virtual parts make a rehearsal of it. `results`: those of the looks at the nodes."""
+    looks = list(results)
+    if topology.virtual or not virtual_facts(looks, fabric):
+        return topology.virtual
+    return not passed_through(topology, (f for r in looks if (f := r.facts_of(NodeFacts)) is not None))
 
 
 def virtual_facts(results: Iterable[Result], fabric: Fabric) -> list[tuple[str, str]]:

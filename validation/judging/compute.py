@@ -17,10 +17,9 @@ from validation.gpu_rates import peak, seen
 from validation.judging.case import Case, facts_for, judgement
 from validation.judging.values import bound_of
 from validation.model import Bound, Judgement, Measurement, Subject
+from validation.probes.gpu_host import HELD_BYTES
 
-BUSY_BYTES = 256 << 20
-"""A process that holds more of a GPU's memory than this works there. A context alone takes about as much, a desktop
-less. Project default."""
+BUSY_BYTES = HELD_BYTES
 
 CEILING_SLACK = 1.02  # boost clocks above the data sheet's, and rounding. Project default
 

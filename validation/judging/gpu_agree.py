@@ -129,8 +129,8 @@ def _tool(case: Case, criterion: Criterion, m: Measurement, ours: GpuCopyFacts, 
     why = f"{version}: {len(held)} copies by both, the largest difference is {abs(worst.off):.1%}"
     why += f": {'; '.join(said[:SHOWN])}{more}" if said else ""
     summary = Summary(abs(worst.off), 0.0, abs(worst.off), abs(worst.off), len(held))
-    if case.virtual:
-        words = f"the node is virtual, and proves no figure: {why}"
+    if nothing := case.gpu_proves_nothing(emulated=False):  # of emulated ones there is no tool
+        words = f"{nothing}: {why}"
         return judgement(criterion, subject, "not-measured", "virtual", words, ids, summary=summary, bound=bound)
     if abs(worst.off) > most:
         return judgement(criterion, subject, "fail", "above-maximum", why, ids, summary=summary, bound=bound)

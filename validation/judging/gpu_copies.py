@@ -122,6 +122,7 @@ def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement
         if not facts.gpus:
             found.append(judgement(criterion, node, "not-measured", "missing-metric", none(facts), evidence))
             continue
+        facts = without_made_ports(case, node, facts)
         mine = list(figures(criterion, facts))
         if not mine:
             why = "one GPU in this node, and so no pair"
@@ -129,6 +130,15 @@ def judged(case: Case, criterion: Criterion, figures: Figures) -> list[Judgement
         for figure in mine:
             found.append(_figure(case, criterion, node, evidence, facts, figure))
     return found
+
+
+def without_made_ports(case: Case, node: str, facts: GpuCopyFacts) -> GpuCopyFacts:
+    """The facts without the ports above the GPUs of a virtual machine: their rates are of its hypervisor's making."""
+    if node not in case.virtual_machines:
+        return facts
+    cards = [gpu.card.model_copy(update={"above": ()}) if gpu.card is not None else None for gpu in facts.gpus]
+    pairs = zip(facts.gpus, cards, strict=True)
+    return facts.model_copy(update={"gpus": tuple(gpu.model_copy(update={"card": card}) for gpu, card in pairs)})
 
 
 def without_gpus(case: Case, criterion: Criterion) -> list[Judgement]:
@@ -158,9 +168,9 @@ def _figure(
     if criterion.bound.kind == "report":
         why = f"reported, not judged: {shown}"
         return judgement(criterion, subject, "not-applicable", "reported", why, evidence, summary=summary, bound=bound)
-    if case.virtual or facts.emulated:
-        what = "the GPUs are emulated" if facts.emulated else "the node is virtual"
-        why = f"{what}, and prove no figure: measured {shown}, not judged"
+    own = len(set(figure.gpus)) == 1
+    if nothing := case.gpu_proves_nothing(facts.emulated) if own else case.way_proves_nothing(node, facts.emulated):
+        why = f"{nothing}: measured {shown}, not judged"
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=summary, bound=bound)
     if figure.broken:
         why = f"{shown}: {figure.broken}"
@@ -170,6 +180,7 @@ def _figure(
         return judgement(criterion, subject, "not-measured", "no-bound", why, evidence, summary=summary)
     found = against(criterion, subject, evidence, summary, bound)
     more = [figure.path] if figure.path else []
+    more += [f"GPU {number}: {beside}" for number in figure.gpus if (beside := facts.gpus[number].beside)]
     throttled = any(w is not None and w.throttled for w in (facts.gpus[number].watch for number in figure.gpus))
     if (throttled or found.verdict != "pass") and (slow := clocks(facts, figure.gpus)):
         more.append(slow)

@@ -37,11 +37,9 @@ def _each(case: Case, criterion: Criterion) -> tuple[list[Judgement], list[tuple
 
 def _unproved(case: Case, facts: GpuLoadFacts, node: str) -> tuple[str, ReasonCode] | None:
     """In words, why no rate of this node is judged; None where it is."""
-    if facts.emulated:
-        return "the GPUs are emulated, and prove no figure", "virtual"
-    if case.virtual:
-        return "the node is virtual, and proves no figure", "virtual"
-    if node in case.virtual_nodes:
+    if why := case.gpu_proves_nothing(facts.emulated):
+        return why, "virtual"
+    if node in case.virtual_machines:
         return (
             "the node is a virtual machine, whose NUMA nodes and ports are what its hypervisor makes them",
             "no-bound",

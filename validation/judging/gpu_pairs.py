@@ -12,7 +12,7 @@ from validation.criterion import Criterion
 from validation.facts import GpuCopyFacts
 from validation.gpus import nvlinks, pcie_rate
 from validation.judging.case import Case, facts_for, judgement
-from validation.judging.gpu_copies import Figure, judged, link_of, none, without_gpus
+from validation.judging.gpu_copies import Figure, judged, link_of, none, without_gpus, without_made_ports
 from validation.model import Bound, Judgement, Subject
 
 NVLINK_SHARE = 0.74
@@ -113,6 +113,7 @@ class Peer(NamedTuple):
     what: str  # `gpu1, H to GPU 0`
     value: float
     lower: bool  # is better
+    pair: bool = False  # of two GPUs, by the way between them
 
 
 def groups(node: str, facts: GpuCopyFacts) -> Iterator[tuple[str, Peer]]:
@@ -132,9 +133,9 @@ def groups(node: str, facts: GpuCopyFacts) -> Iterator[tuple[str, Peer]]:
         path = facts.path_words(a, b).partition(":")[0] + (f" ({far})" if far else "")
         if copy is not None and copy.gb_s:
             name = f"{facts.gpus[a].name}: pairs, {path}"
-            yield name, Peer(f"{node}, {copy.words}", summarize(copy.gb_s).median, False)
+            yield name, Peer(f"{node}, {copy.words}", summarize(copy.gb_s).median, False, True)
             if wait is not None and wait.samples:
-                yield f"{name}, latency", Peer(f"{node}, {wait.words}", wait.us, True)
+                yield f"{name}, latency", Peer(f"{node}, {wait.words}", wait.us, True, True)
 
 
 def outliers(peers: list[Peer], most: float = OUTLIER) -> list[str]:
@@ -159,6 +160,7 @@ def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
     said, emulated = without_gpus(case, criterion), False
     evidence: list[str] = []
     untaken: list[str] = []
+    nothing: dict[str, str] = {}
     for m in case.serving(criterion):
         facts = facts_for(case, criterion, m.nodes[0], m.id, GpuCopyFacts, None)
         if isinstance(facts, Judgement):
@@ -167,20 +169,25 @@ def judge_gpu_uniform(case: Case, criterion: Criterion) -> list[Judgement]:
         if not facts.gpus:
             said.append(judgement(criterion, m.nodes[0], "not-measured", "missing-metric", none(facts), (m.id,)))
             continue
+        facts = without_made_ports(case, m.nodes[0], facts)
         emulated, evidence = emulated or facts.emulated, [*evidence, m.id]
         untaken += [f"{m.nodes[0]}, GPU {number}" for number, gpu in enumerate(facts.gpus) if gpu.untaken]
         for name, peer in groups(m.nodes[0], facts):
             found[name].append(peer)
+            unproved = case.way_proves_nothing(m.nodes[0], False) if peer.pair else case.gpu_proves_nothing(False)
+            nothing[name] = nothing.get(name) or unproved
     alike = {name: peers for name, peers in found.items() if len(peers) > 1}
     lost = ", ".join(sorted({*untaken, *(str(j.subject) for j in said if j.verdict == "not-measured")}))
     if found and not alike and not lost:
         why = "no two GPUs or pairs are alike, so that there is nothing to compare"
         said.append(judgement(criterion, Subject(kind="cluster"), "not-applicable", "not-applicable", why, evidence))
-    return [*said, *(_uniform(case, criterion, name, alike[name], evidence, emulated, lost) for name in sorted(alike))]
+    if emulated:
+        nothing = dict.fromkeys(alike, case.gpu_proves_nothing(emulated))
+    return [*said, *(_uniform(criterion, name, alike[name], evidence, nothing[name], lost) for name in sorted(alike))]
 
 
 def _uniform(
-    case: Case, criterion: Criterion, name: str, peers: list[Peer], evidence: list[str], emulated: bool, lost: str
+    criterion: Criterion, name: str, peers: list[Peer], evidence: list[str], nothing: str, lost: str
 ) -> Judgement:
     values = [p.value for p in peers]
     most = criterion.bound.value or 0
@@ -193,8 +200,8 @@ def _uniform(
     bound = Bound(metric="gpu_variation", unit="ratio", maximum=most, derivation=lines, source=criterion.source)
     subject = Subject(kind="cluster", op=name)
     shown = f"coefficient of variation {cv:.2%} of {len(values)}"
-    if case.virtual or emulated:
-        why = "; ".join([f"emulated GPUs prove no figure: {shown}, not judged", *outliers(peers, TOLD)])
+    if nothing:
+        why = "; ".join([f"{nothing}: {shown}, not judged", *outliers(peers, TOLD)])
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, bound=bound, summary=summary)
     odd = outliers(peers)
     if odd or cv > most:

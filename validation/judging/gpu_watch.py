@@ -83,4 +83,6 @@ def judge_watched(case: Case, gpu: Watched) -> tuple[VerdictName, ReasonCode, st
         return "pass", "remarked", f"{said}; {watch.slowed_words}: its figures are those of a slow clock{emulated}"
     if watch.sm_mhz is None or watch.sm_max_mhz is None:
         return "not-measured", missing, f"{said or gpu.words}: NVML does not say its clock"
+    if watch.unnamed:
+        return "pass", "remarked", f"{said}; {watch.unnamed}{emulated}"
     return "pass", "within-bounds", f"{said}; nothing slowed it down in {watch.seconds:.1f} s{emulated}"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from validation.criterion import Criterion
 from validation.facts import NodeFacts
+from validation.facts.driver import forward
 from validation.judging.case import CONTAINERS, Case
 from validation.judging.each_node import Said, on_each_node
 from validation.model import Bound, Judgement, Node, ReasonCode, VerdictName
@@ -18,7 +21,10 @@ def judge_gpulib(case: Case, criterion: Criterion) -> list[Judgement]:
         metric="driver_libraries",
         unit="",
         equal=f"{' and '.join(NEEDED)} can be loaded; no library is empty; all of the module's version",
-        derivation=("the loader by name, each file's size, and the version in its name",),
+        derivation=(
+            "the loader by name, each file's size, and the version in its name",
+            "CUDA's forward compatibility (a folder compat) may be later than the module, and is said",
+        ),
         source=criterion.source,
     )
     return on_each_node(case, criterion, NodeFacts, lambda node, facts: Said(*_judge(case, node, facts)), bound)
@@ -42,9 +48,12 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
         return "not-measured", "missing-metric", "the GPUs are emulated, and their libraries too"
     wrong = [f"{one.name} cannot be loaded: {one.fault}" for one in found.loaded if one.fault]
     wrong += [f"{one.path} is {'empty' if one.bytes == 0 else 'not there'}" for one in found.files if not one.bytes]
-    taken = {one.path: one.version for one in found.files if one.version}
-    taken |= {one.path: one.version for one in found.loaded if one.version}
+    loaded = {one.path: one.version for one in found.loaded if one.version}
+    taken = {**{one.path: one.version for one in found.files if one.version}, **loaded}
     module = facts.driver_module.version if facts.driver_module else ""
+    ahead = {path: version for path, version in loaded.items() if forward(path)}
+    wrong += _not_ahead(ahead, module)
+    taken = {path: version for path, version in taken.items() if not forward(path)}
     if module:
         odd = {path: version for path, version in taken.items() if version != module}
         wrong += [f"{path} is of {version}, the loaded kernel module of {module}" for path, version in odd.items()]
@@ -55,8 +64,28 @@ def _judge(case: Case, node: Node, facts: NodeFacts) -> tuple[VerdictName, Reaso
     untried = [name for name in NEEDED if name not in {one.name for one in found.loaded}]
     if untried:
         return "not-measured", missing, f"nobody tried to load {' and '.join(untried)}"
-    if not emulated and (not module or not taken):
+    if not emulated and (not module or not (taken or ahead)):
         why = "no kernel module of the driver is loaded" if not module else "no library's name tells its version"
         return "not-measured", missing, why
     said = f"{len(found.files)} libraries, {', '.join(one.name for one in found.loaded)} loaded"
+    if ahead:
+        names = ", ".join(f"{path} ({version})" for path, version in ahead.items())
+        return "pass", "remarked", f"{said}, of {module}, but for CUDA's forward compatibility: {names}"
     return "pass", "within-bounds", f"{said}, {f'all of {module}' if module else 'emulated'}"
+
+
+def _not_ahead(loaded: Mapping[str, str], module: str) -> list[str]:
+    """What is wrong with the libraries of CUDA's forward compatibility that were loaded: they are of one release, on a
+    kernel module of an earlier one."""
+    if len(set(loaded.values())) > 1:
+        return [f"CUDA's forward compatibility is of several releases: {', '.join(map(' of '.join, loaded.items()))}"]
+    return [
+        f"{path} is CUDA's forward compatibility of {version}, and the loaded kernel module of {module} is not "
+        "earlier: take its folder from the loader's path"
+        for path, version in loaded.items()
+        if module and _numbers(version) <= _numbers(module)
+    ]
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

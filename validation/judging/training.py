@@ -44,7 +44,8 @@ def _judge_rate(
     if isinstance(found, Judgement):
         return found
     subject, evidence, share = subject_of(job), [job.id], criterion.bound.value or 0
-    if case.virtual:
+    own = job.params.get("device") == "gpu" and job.params.get("ranks") == 1
+    if case.virtual and not (own and case.passed_through):
         why = f"{criterion.rehearsal.why}: {found.median:.4g} images/s, not judged"
         return judgement(criterion, subject, "not-measured", "virtual", why, evidence, summary=found)
     claim, peers = _published(case, packaged(), job), _peers(job, jobs, rates)

@@ -16,6 +16,7 @@ EMULATED = "elasticAiEmulated"  # what the library of the lab's emulated devices
 PORTABLE = 1  # CU_MEMHOSTALLOC_PORTABLE: pinned for all contexts
 HINTS = {
     2: "the memory is taken by somebody else, or there is less than asked for",
+    34: "this libcuda is the CUDA toolkit's stub and no driver's: look at LD_LIBRARY_PATH",
     46: "its compute mode is exclusive or prohibited, or somebody holds it",
     214: "an uncorrectable memory error: look at dmesg for NVRM and Xid 48, 63, 64, 94 or 95",
     220: "an NVLink error: look at dmesg for NVRM and Xid 74",
@@ -25,7 +26,12 @@ HINTS = {
     719: "look at dmesg for NVRM and Xid",
     802: "the NVSwitch fabric is not ready: is nvidia-fabricmanager running?",
     803: "libcuda and the kernel module are of different versions: reload the module, or reboot",
-    999: "look at dmesg for NVRM and Xid",
+    804: "CUDA's forward compatibility (cuda-compat) does not serve this GPU: take it off the loader's path",
+    805: "its MPS control daemon or server does not answer: look at nvidia-cuda-mps-control",
+    806: "its MPS server does not answer: look at nvidia-cuda-mps-control",
+    807: "its MPS server is not ready: measure again",
+    999: "look at dmesg for NVRM and Xid; of the very first call /dev/nvidia-uvm may be missing: modprobe nvidia_uvm, "
+    "or nvidia-modprobe -u -c 0",
 }
 """CUresult (cuda.h) -> what an operator looks at."""
 NOT_READY = 600  # CUDA_ERROR_NOT_READY: its stream has work left

@@ -5,7 +5,7 @@ GPUs work at the same time; where somebody works on one of them nothing is done,
 NVIDIA GPU its processors take a few small problems.
 
 `stdout`: the worker's document (torch_compute.py). `facts`: where ("cuda" or "cpu"), torch, cuda, devices (how many),
-gpus (NVIDIA's on the PCI buses; 0 where they are not to be used).
+gpus (NVIDIA's on the PCI buses, or those that a container was given; 0 where they are not to be used).
 """
 
 from __future__ import annotations
@@ -17,15 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from validation.probes import ProbeDoc, pcie
-from validation.probes.gpu_host import in_use
+from validation.probes.gpu_host import HELD_BYTES, given, in_use
 from validation.probes.tool import Ran, document, last_line, run_tool
 from validation.probes.training_short import in_container
 
 PROGRAM = Path(__file__).with_name("torch_compute.py")
 SYSFS = Path("/sys")
-HELD_BYTES = 256 << 20
-"""A process that holds more of a GPU's memory works there. A context takes about as much, a desktop less. Project
-default, as in validation/judging/compute.py."""
 
 
 @dataclass
@@ -46,8 +43,8 @@ class Asked:
 
 
 def gpus_here(sysfs: Path = SYSFS) -> int:
-    """NVIDIA's GPUs on the PCI buses of this node."""
-    return sum(card["what"] == "gpu" for card in pcie.collect([], sysfs))
+    """NVIDIA's GPUs on the PCI buses of this node, of a container those that it was given."""
+    return given(sum(card["what"] == "gpu" for card in pcie.collect([], sysfs)))
 
 
 def command_for(args: Asked, gpus: int) -> list[str]:

@@ -1,7 +1,7 @@
 """Copies between the host memory H and all GPUs of this node, and between these, by the CUDA driver API alone.
 
 For each GPU: from and to pinned and pageable host memory, both directions at once, inside the GPU; for each ordered
-pair of GPUs: with peer access and without, both directions at once. Each copy is timed by events of the GPU and by the
+pair of GPUs: with peer access and without, one way at a time. Each copy is timed by events of the GPU and by the
 clock, and its data are verified. Latencies are those of 4 bytes on a stream, from the call until the stream is done,
 by the clock: about 1 us of them is Python's. Beside them stand those of a synchronisation with nothing to wait for and
 of an empty kernel. Each GPU works for `warm_s` first, so that its clocks are up, and the process runs on the processors
@@ -27,7 +27,7 @@ from typing import Any
 
 from validation.probes import ProbeDoc, gpu_kernel, nvlinks, pcie
 from validation.probes.cuda import HELD, Cuda, CudaError, Device
-from validation.probes.gpu_host import DEVICES, Buffers, available, busy, hidden, near, pattern
+from validation.probes.gpu_host import DEVICES, Buffers, available, beside, hidden, near, pattern, refusal
 from validation.probes.gpu_spoilt import Spoilt, again, guilty
 from validation.probes.gpu_watch import Sampler
 from validation.probes.nvml import Gpu, Nvml, NvmlError
@@ -69,9 +69,18 @@ def sizes(largest: int) -> list[int]:
 class Bench:
     """All copies of a node. Every cell has the seconds of each copy by events and by the clock."""
 
-    def __init__(self, cuda: Cuda, asked: Asked, refused: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Take all devices and their memory, but those that are `refused` (UUID: why); CudaError where none is left."""
-        self.cuda, self.asked = cuda, asked
+    def __init__(
+        self,
+        cuda: Cuda,
+        asked: Asked,
+        refused: Mapping[str, str] = MappingProxyType({}),
+        others: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Take all devices and their memory, but those that are `refused` (UUID: why); CudaError where none is left.
+
+        `others`: UUID -> whose processes are on the GPU too.
+        """
+        self.cuda, self.asked, self.others = cuda, asked, others
         self.devices: list[Device] = []
         self.cells: list[Cell] = []
         self.latencies: list[Cell] = []
@@ -403,7 +412,7 @@ class Bench:
             if (spoilt := self.spoilt(number, *had)) is not None:
                 raise spoilt
             keys = ("name", "uuid", "address", "memory_bytes", "held")
-            untaken = {"untaken": str(gpu.broken or "")}
+            untaken = {"untaken": str(gpu.broken or ""), "beside": self.others.get(gpu.uuid, "")}
             found.append({**{key: getattr(gpu, key) for key in keys}, **untaken, "near": bound, **said})
         report = {"cuda": self.cuda.version(), "emulated": self.cuda.emulated, "largest_bytes": self.largest}
         return {**report, "devices": found, "peers": peers, "cells": self.cells, "latencies": self.latencies}
@@ -411,7 +420,7 @@ class Bench:
 
 def refusals(gpus: list[Gpu], anyway: bool) -> dict[str, str]:
     """Why GPUs are not to be measured, by UUID."""
-    said = {} if anyway else {gpu.uuid: busy(gpu.address, gpu.processes(), gpu.memory) for gpu in gpus}
+    said = {} if anyway else {gpu.uuid: refusal(gpu) for gpu in gpus}
     return {uuid: why for uuid, why in said.items() if why}
 
 
@@ -424,11 +433,12 @@ def bench(nvml: Nvml, asked: Asked) -> tuple[Bench, list[Gpu], list[str]]:
     refused = refusals(gpus, asked.anyway)
     if gpus and len(refused) == len(gpus):
         raise CudaError("; ".join([*refused.values(), *silent]), HELD)
+    others = {gpu.uuid: beside(gpu) for gpu in gpus}  # before this process is there itself
     cuda = Cuda()
     mig = any((gpu.numbers("MigMode", count=2) or [0])[0] for gpu in gpus)
     if why := hidden(cuda.count(), len(gpus), asked.gpus, mig):
         raise CudaError(why)
-    return Bench(cuda, asked, refused), gpus, silent
+    return Bench(cuda, asked, refused, others), gpus, silent
 
 
 def links() -> tuple[list[dict[str, Any]] | None, str]:

@@ -11,11 +11,18 @@ import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
+from validation.probes import virtualisation
 from validation.probes.cuda import Cuda, CudaError
-from validation.probes.nvml import Nvml, NvmlError
+from validation.probes.nvml import Gpu, Nvml, NvmlError
 
 DEVICES, NODES = Path("/sys/bus/pci/devices"), Path("/sys/devices/system/node")
 BUSY_BYTES = 1 << 30  # an idle GPU's driver keeps less
+HELD_BYTES = 256 << 20
+"""A process that holds more of a GPU's memory works there. A context takes about as much; an MPS server, a display or a
+monitor that is merely there takes less. Project default."""
+BUSY_PERCENT = 10
+"""From this utilisation on whoever is there works, however little memory he holds: an idle display is below. Project
+default."""
 
 
 def pattern(seed: int) -> bytes:
@@ -38,9 +45,45 @@ def who(pid: int, held: int) -> str:
     return f"{pid} ({', '.join([*said, *([f'{held >> 20} MiB'] if held else [])])})"
 
 
-def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int] | None) -> str:
-    """In words, who works on the GPU; "" where nobody does."""
-    names = [who(pid, held) for pid, held in (processes or {}).items()]
+def working(
+    processes: dict[int, int] | None,
+    memory: tuple[int, int] | None,
+    percent: int | None,
+    least_bytes: int = HELD_BYTES,
+) -> dict[int, int]:
+    """Of the processes that have a context on a GPU those that work there, by memory or by the GPU's utilisation.
+
+    Who holds nobody knows how much (0) is taken for one that works where the GPU's memory in use is that of work.
+    """
+    there = processes or {}
+    if percent is not None and percent >= BUSY_PERCENT:
+        return there
+    untold = memory is None or memory[1] >= least_bytes + sum(there.values())
+    return {pid: held for pid, held in there.items() if held >= least_bytes or (not held and untold)}
+
+
+def beside(gpu: Gpu) -> str:
+    """In words, whose processes are on a GPU; "" where there is none."""
+    names = [who(pid, held) for pid, held in (gpu.processes() or {}).items()]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return f"process {', '.join(names[:4])}{more} is there too" if names else ""
+
+
+def refusal(gpu: Gpu, least_bytes: int = HELD_BYTES) -> str:
+    """In words, who works on a GPU; "" where nobody does."""
+    return busy(gpu.address, gpu.processes(), gpu.memory, gpu.utilisation(), least_bytes)
+
+
+def busy(
+    address: str,
+    processes: dict[int, int] | None,
+    memory: tuple[int, int] | None,
+    percent: int | None = None,
+    least_bytes: int = HELD_BYTES,
+) -> str:
+    """The same of what NVML said of it."""
+    mine = working(processes, memory, percent, least_bytes)
+    names = [who(pid, held) for pid, held in mine.items()]
     if names:
         return f"GPU {address} is in use by process {', '.join(names[:4])}: end it, or measure with --anyway"
     if memory is not None and memory[1] > BUSY_BYTES:
@@ -49,19 +92,28 @@ def busy(address: str, processes: dict[int, int] | None, memory: tuple[int, int]
     return ""
 
 
-def in_use(least_bytes: int = 0) -> str:
-    """In words, who works on the GPUs of this node, with `least_bytes` of a GPU's memory or more; "" where nobody does,
-    or NVML does not tell.
-    """
+def in_use(least_bytes: int = HELD_BYTES) -> str:
+    """In words, who works on the GPUs of this node; "" where nobody does, or NVML does not tell."""
     try:
         with Nvml() as nvml:
-            found = []
-            for gpu in nvml.answering()[0]:
-                holders = {pid: held for pid, held in (gpu.processes() or {}).items() if held >= least_bytes}
-                found.append(busy(gpu.address, holders, gpu.memory))
-            return "; ".join(filter(None, found))
+            return "; ".join(filter(None, (refusal(gpu, least_bytes) for gpu in nvml.answering()[0])))
     except NvmlError:
         return ""
+
+
+def given(on_buses: int, contained: bool | None = None) -> int:
+    """How many GPUs this machine has to compute with, of which so many are on its PCI buses.
+
+    A container sees those of its host there, and one like gVisor none: NVML counts what it was given, unless that is
+    emulated. `contained` None: found out here.
+    """
+    if on_buses and not (virtualisation.detect()[1] if contained is None else contained):
+        return on_buses
+    try:
+        with Nvml() as nvml:
+            return on_buses if nvml.emulated else nvml.count() or on_buses
+    except NvmlError:
+        return on_buses
 
 
 def hidden(shown: int, there: int, wanted: int, mig: bool) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from validation.probes import ProbeDoc
-from validation.probes.gpu_host import busy
+from validation.probes.gpu_host import refusal
 from validation.probes.nvml import Nvml, NvmlError
 from validation.probes.tool import Ran, document, run_tool
 
@@ -86,7 +86,7 @@ def probe(args: Asked) -> ProbeDoc:
         try:
             with Nvml() as nvml:
                 facts = {"driver": nvml.driver(), "emulated": nvml.emulated}
-                taken = [busy(g.address, g.processes(), g.memory) for g in nvml.gpus()]
+                taken = [refusal(g) for g in nvml.gpus()]
         except NvmlError as fault:
             taken = []
             said["why"] = str(fault)

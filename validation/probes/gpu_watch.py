@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
-from validation.probes.nvml import REASONS, Gpu, Nvml, NvmlError, State
+from validation.probes.nvml import Gpu, Nvml, NvmlError, State, reason_names
 
 SAMPLE_S = 0.2  # between two looks
 SHARE = 0.02  # of the time, at most, goes by in looking
@@ -217,7 +217,7 @@ def of_ranks(watch: Watch, world: Any, torch: Any) -> list[dict[str, Any]]:
 
 
 PARTS = ("least", "median", "most")
-NAMES = tuple(sorted(REASONS.values()))
+NAMES = tuple(name for n in range(64) for name in reason_names(1 << n))  # with those that have only a number
 
 
 def numbers(seen: dict[str, Any]) -> list[float]:

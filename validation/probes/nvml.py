@@ -41,6 +41,8 @@ REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
+    0x200: "board_limit",
+    0x400: "reliability",
 }
 
 
@@ -117,10 +119,8 @@ class State:
 
 
 def reason_names(bits: int) -> tuple[str, ...]:
-    """The reasons of a mask by name."""
-    known = [name for bit, name in REASONS.items() if bits & bit]
-    other = bits & ~sum(REASONS)
-    return tuple(sorted([*known, *([hex(other)] if other else [])]))
+    """The reasons of a mask by name; of a bit that has none here its number, each by itself."""
+    return tuple(sorted(REASONS.get(1 << n, hex(1 << n)) for n in range(64) if bits >> n & 1))
 
 
 class Gpu:
@@ -210,6 +210,11 @@ class Gpu:
         if bits is None:
             bits = self.number("CurrentClocksThrottleReasons", of=ctypes.c_ulonglong)
         return None if bits is None else reason_names(bits)
+
+    def utilisation(self) -> int | None:
+        """Percent of NVML's last sample period in which a kernel ran."""
+        used = self.structure("UtilizationRates", _Utilization())
+        return used.gpu if used else None
 
     def state(self) -> State:
         """What it is doing at this moment."""

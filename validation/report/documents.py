@@ -19,7 +19,7 @@ from validation.built import HowBuilt
 from validation.catalogue import load_criteria
 from validation.criterion import Criterion
 from validation.fabric import Fabric
-from validation.judging.case import last_results, virtual_facts
+from validation.judging.case import last_results, rehearses
 from validation.load import ConfigError
 from validation.model import Plan, RawLog, Result, RunInfo, Topology, VerdictDoc
 from validation.profile import Profile
@@ -71,7 +71,7 @@ class RunDocuments:
 
     @property
     def virtual(self) -> bool:
-        """True when the inventory or the nodes' own facts say that something is virtual."""
+        """True when the inventory or the nodes' own facts say that something is virtual, which makes it a rehearsal."""
         return _virtual(self.topology, self.fabric, self.plan, self.results)
 
 
@@ -116,7 +116,7 @@ def read_run(run: Path | RunFiles) -> RunDocuments:
 def _virtual(topology: Topology, fabric: Fabric, plan: Plan, results: Iterable[Result]) -> bool:
     latest = last_results(results)
     facts = [latest[m.id] for m in plan.measurements if m.kind == "facts" and m.id in latest]
-    return topology.virtual or bool(virtual_facts(facts, fabric))
+    return rehearses(topology, facts, fabric)
 
 
 def _check(run_dir: Path, info: RunInfo, plan: Plan, verdict: VerdictDoc | None, virtual: bool) -> None:
