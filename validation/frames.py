@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from validation import bounded
 from validation.files import ours
 
 _MAGIC = b"EAFRAME1"
@@ -41,8 +42,8 @@ def read_frames(path: Path) -> tuple[list[Frame], int]:
     try:
         if not ours(path.parent.parent, path.parent, path):
             return frames, at
-        data = memoryview(path.read_bytes())
-    except (OSError, RuntimeError):
+        data = memoryview(bounded.read_file(path))
+    except (bounded.TooMuch, OSError, RuntimeError):
         return frames, at
     while (found := _frame(data, at)) is not None:
         frame, at = found

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
+from validation import bounded
 from validation.accepted import AcceptedRates
 from validation.built import HowBuilt
 from validation.catalogue import criteria_files, load_criteria
@@ -71,8 +72,8 @@ class RunFiles:
     def _writer(self) -> str:
         """Words on the release of run.json, which may not fit itself; none where that is this one."""
         try:
-            version = json.loads((self.folder / RUN).read_bytes())["toolkit_version"]
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            version = json.loads(bounded.read_file(self.folder / RUN))["toolkit_version"]
+        except (bounded.TooMuch, OSError, ValueError, KeyError, TypeError, RecursionError):
             return ""
         if not isinstance(version, str) or version == release() or not version.isprintable():
             return ""

@@ -9,6 +9,7 @@ of the ordinary, is the module's own.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -96,12 +97,18 @@ def ask(
     except TypeError:  # a value that only Ansible's own encoder knows, as one from a vault
         return None
     said = action._low_level_execute_command(f"{python} -IS", in_data=text.encode())
-    lines = said["stdout"].strip().splitlines()
-    try:
-        answer: dict[str, Any] = json.loads(lines[-1]) if said["rc"] == 0 and lines else {"failed": True}
-    except ValueError:
-        return None
-    return None if answer.get("failed") else answer
+    return answered(said["stdout"]) if said["rc"] == 0 else None
+
+
+def answered(stdout: str) -> dict[str, Any] | None:
+    """The answer among what login files of the node print too, known by its form; None where there is none, or a
+    failure, which the module itself has to tell."""
+    for line in reversed(stdout.splitlines()):
+        with suppress(ValueError, RecursionError):
+            answer = json.loads(line)
+            if isinstance(answer, dict) and isinstance(answer.get("changed"), bool):
+                return None if answer.get("failed") else answer
+    return None
 
 
 class Reads(ActionBase):  # type: ignore[misc]

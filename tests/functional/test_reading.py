@@ -227,3 +227,14 @@ def test_a_fault_is_told_in_the_modules_words(tmp_path: Path) -> None:
     said, counts = play(tmp_path, [{"name": "Read", "elastic_ai.toolkit.node_state": {"colour": "blue"}}])
     assert counts["failed"] == 1
     assert "Unsupported parameters" in said
+
+
+@pytest.mark.parametrize(
+    "noise", ["", "motd\n", "{}\n", "[1]\n", '{"a":\n', '{"msg": "hello", "failed": true}\n', "null\n"]
+)
+def test_an_answer_is_known_by_its_form_whatever_login_files_print(noise: str) -> None:
+    found = {"changed": False, "links": {}}
+    line = f"{json.dumps(found)}\n"
+    assert reading.answered(f"{noise}{line}") == reading.answered(f"{line}{noise}") == found
+    assert reading.answered(noise) is None, "the module itself is asked"
+    assert reading.answered(f'{noise}{{"changed": false, "failed": true}}') is None

@@ -31,7 +31,7 @@ def host(tmp_path: Path) -> FakeHost:
 @pytest.fixture
 def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     found = Controller([])
-    monkeypatch.setattr(slurm.subprocess, "run", found)
+    monkeypatch.setattr(slurm.bounded, "run", found)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -18,8 +17,10 @@ from toolkit.lease import SHARDS_PER_GPU, LeaseError, ask, pool
 from toolkit.lease.fraction import GpuPart, parse_part, part_for_memory
 from toolkit.lease.host import Host
 from toolkit.lease.on_server import servers_for
+from validation import noise
 
 F = TypeVar("F", bound=Callable[..., Any])
+_LINE_BYTES = 1 << 16
 head_options = click.option(
     "-i", "--inventory", type=click.Path(path_type=Path), help="Outside the pool: ask this inventory's head, by ssh."
 )
@@ -63,14 +64,30 @@ def on_head(inventory: Path | None, words: Sequence[str]) -> bool:
         *target.extra_args,
         f"{target.user}@{target.host}",
     ]
-    done = subprocess.run([*where, shlex.join(["toolkit", *words])], check=False)
-    if done.returncode == 255:
+    code = pass_on(where, noise.Marked(["toolkit", *words]))
+    if code == 255:
         raise LeaseError(f"{head.name} ({target.host}) does not answer by ssh")
-    if done.returncode == 127:
+    if code == 127:
         raise LeaseError(f"{head.name} has no toolkit command yet: ansible-playbook playbooks/remoting.yml")
-    if done.returncode:
-        sys.exit(done.returncode)
+    if code:
+        sys.exit(code)
     return True
+
+
+def pass_on(where: Sequence[str], marked: noise.Marked) -> int:
+    """Run a command on the head and print what it prints, as it comes, without what login files print around it."""
+    with subprocess.Popen([*where, marked.line], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        ours, end = False, b""  # `end`: of the line before; the last one's is that of the mark
+        while line := process.stdout.readline(_LINE_BYTES):
+            if marked.is_mark(line):
+                ours, end = not ours, b""
+            elif ours:
+                bare = line.rstrip(b"\n")
+                sys.stdout.buffer.write(end + bare)
+                sys.stdout.buffer.flush()
+                end = line[len(bare) :]
+        return process.wait()
 
 
 def request_options(command: F) -> F:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from toolkit.lease import SERVER_CONF, LeaseError
 from toolkit.lease.text import clock
+from validation import bounded, noise
 
 PROGRAM = "/usr/lib/elastic-ai/lease-server/bin/static"
 FOLDER = "/run/elastic-ai/static"
@@ -36,13 +36,14 @@ def _ssh(node: Any, words: str, stdin: str = "") -> str:
     target = node.ssh
     key = ["-i", target.key_file] if target.key_file else []
     login = ["-p", str(target.port), *target.extra_args, f"{target.user}@{target.host}"]
-    done = subprocess.run(
-        ["ssh", "-o", "BatchMode=yes", *key, *login, words], input=stdin, capture_output=True, text=True, check=False
+    marked = noise.Marked(["sh", "-c", words])
+    done = bounded.run(
+        ["ssh", "-o", "BatchMode=yes", *key, *login, marked.line], stdin=stdin.encode(), where=f"{node.name}: {words}"
     )
     if done.returncode != 0:
-        said = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        said = noise.last_words(done.stderr.decode("utf-8", "replace")) or f"exit {done.returncode}"
         raise LeaseError(f"{node.name}: {said}")
-    return done.stdout
+    return marked.answer(done.stdout).decode("utf-8", "replace")
 
 
 def _ask(node: Any, words: Sequence[str], stdin: str = "") -> Any:

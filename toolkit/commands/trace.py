@@ -14,6 +14,7 @@ from toolkit import rundir
 from toolkit.commands.options import runs_dir_option
 from toolkit.errors import UsageFault
 from toolkit.exits import epilogue
+from validation import bounded
 from validation.parsers.common import ParseError
 from validation.parsers.training_trace import trace_of
 from validation.probes.train_trace import SORTS
@@ -67,7 +68,7 @@ def trace(job: str | None, name: str | None, out: Path | None, runs_dir: Path) -
 def _read(folder: Path, path: str, sha256: str) -> dict[str, Any] | None:
     """The trace in a raw log; None where it has none. UsageFault where the log is not what it was."""
     try:
-        content = (folder / path).read_bytes()
+        content = bounded.read_file(folder / path)
     except OSError as fault:
         raise UsageFault(f"{folder / path}: {fault.strerror or fault}") from fault
     if hashlib.sha256(content).hexdigest() != sha256:

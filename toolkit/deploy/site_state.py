@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from toolkit.errors import UsageFault
 from toolkit.lab.standing import standing_inventory
 from toolkit.lab_inventory import listed_lab
+from validation import bounded
 from validation.built import Deployment, HowBuilt
 from validation.model import Topology
 
@@ -60,8 +61,8 @@ class SiteState:
 
     def read_last(self, check: bool) -> LastRun | None:
         """The last run of this kind that went through; None when there was none, or its record is damaged."""
-        with contextlib.suppress(OSError, ValidationError, ValueError):
-            return LastRun.model_validate_json(self._last(check).read_bytes())
+        with contextlib.suppress(bounded.TooMuch, OSError, ValidationError, ValueError):
+            return LastRun.model_validate_json(bounded.read_file(self._last(check)))
         return None
 
     def write_last(self, check: bool, run: LastRun) -> None:
@@ -93,7 +94,7 @@ class SiteState:
         `since`: only what began after that moment, ISO 8601 in UTC.
         """
         try:
-            lines = self._built.read_bytes().splitlines()
+            lines = bounded.read_file(self._built).splitlines()
         except OSError:
             return HowBuilt()
         found, left_out = [], 0

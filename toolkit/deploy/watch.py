@@ -14,6 +14,7 @@ Outcome = Literal["ok", "failed", "unreachable"]
 _MARK = re.compile(r"^\[?(?P<kind>ERROR|WARNING)\]?[:!]\s*")
 _ORIGIN = re.compile(r"^Origin: (?P<place>.+:\d+:\d+)\s*$", re.MULTILINE)
 _PLAIN = {"verbose", "warning", "error", "system_warning"}
+_MOST_SAID = 4 << 20  # characters of Ansible's own that are held to find its reason in
 _LONGEST = 20_000  # of a message, in characters: many times what a task with many faults says; the log has all of it
 
 
@@ -55,6 +56,7 @@ class DeployWatch:
         self.stats: dict[str, dict[str, int]] | None = None
         self.fresh_failure = ""
         self._said: list[str] = []
+        self._length = 0
         self._said_before = 0  # how many of them before anything ran
 
     @property
@@ -80,7 +82,9 @@ class DeployWatch:
         data: dict[str, Any] = event.get("event_data") or {}
         self.fresh_failure = ""
         if kind in _PLAIN:
-            self._said.append(str(event.get("stdout", "")))
+            if self._length < _MOST_SAID:  # the log has all of it
+                self._said.append(str(event.get("stdout", "")))
+                self._length += len(self._said[-1])
         elif kind == "playbook_on_start":
             self.started, self._said_before = True, len(self._said)
             self.pid = int(event.get("pid") or 0)

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import yaml
 from toolkit.engine import hostcode
 from toolkit.errors import BuildError
 from validation.release import release
+from validation.rooms import room
 
 SOURCES = Path(__file__).parent
 STACKS = SOURCES.parents[1] / "stacks"
@@ -223,8 +223,8 @@ def write_archive(output: Path, content: list[tuple[str, bytes, int]]) -> str:
 def build_engine(output: Path, release: str | None = None) -> Artefact:
     """Write the artefact to `output`; the same sources and compiler give the same bytes. Raises BuildError."""
     chosen = release or default_release()
-    with tempfile.TemporaryDirectory(prefix="eai-engine-") as scratch:
-        files = compile_engine(Path(scratch), chosen)
+    with room("eai-engine") as scratch:
+        files = compile_engine(scratch, chosen)
         info = EngineInfo("reference", chosen, PROTOCOL, needed_glibc(files), platform.machine(), transports())
         described = (json.dumps(asdict(info), indent=2) + "\n").encode()
         content = [("engine.json", described, 0o644)]

@@ -11,10 +11,10 @@ import base64
 import platform
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from toolkit.errors import BuildError
+from validation.rooms import room
 
 KERNELS = Path(__file__).parent / "kernels"
 VERSION = 1  # HOST_MODULE_VERSION in devices/host_module.h
@@ -72,9 +72,9 @@ def archive(source: Path, ptx: bytes) -> bytes:
     The PTX is that of the source. Raises BuildError.
     """
     text = ptx if ptx.endswith(b"\n") else ptx + b"\n"
-    with tempfile.TemporaryDirectory(prefix="eai-kernels-") as scratch:
-        compile_module(source, text, Path(scratch) / "module.so")
-        module = (Path(scratch) / "module.so").read_bytes()
+    with room("eai-kernels") as scratch:
+        compile_module(source, text, scratch / "module.so")
+        module = (scratch / "module.so").read_bytes()
     digits = base64.b64encode(module).decode()
     lines = [f"//.elastic-ai-host {VERSION} {platform.machine()} {len(module)} {text_hash(module):x}"]
     lines += [f"//{digits[at : at + LINE]}" for at in range(0, len(digits), LINE)]

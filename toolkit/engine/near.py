@@ -8,13 +8,13 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
 from toolkit.engine.build import PROTOCOL, EngineInfo, compile_engine, missing_tools, source_hash
 from toolkit.errors import BuildError
 from validation.files import cache_folder, ours
+from validation.rooms import room
 
 RELAY = Path(__file__).with_name("relay.c")
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
@@ -56,8 +56,8 @@ def _kept(folder: Path) -> Path:
     if _whole(folder):
         folder.touch()
         return folder
-    with tempfile.TemporaryDirectory(prefix="eai-", dir=folder.parent) as name:
-        made = Path(name) / folder.name
+    with room("eai-near", folder.parent) as scratch:
+        made = scratch / folder.name
         _build(made, f"here-{folder.name}")
         try:
             shutil.rmtree(folder, ignore_errors=True)

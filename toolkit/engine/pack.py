@@ -20,12 +20,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from toolkit.engine import elf
 from toolkit.engine.build import SOURCES, compile_library, write_archive
 from toolkit.errors import BuildError
+from validation.rooms import room
 
 #: Parts of a release: where they go, and the files' names as published. Without the last a client has no NVML.
 SERVER, CLIENT, NVML = "lupine_driver_server", "libcuda.so.1", "libnvidia-ml.so.1"
@@ -211,8 +211,8 @@ def pack(seen: Release, output: Path | None, release: str | None, cuda: str | No
         raise BuildError("these files do not name their release: give --release, as 1.0.0")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,40}", named):
         raise BuildError(f"--release {named}: use up to 41 letters, digits and .+-")
-    with TemporaryDirectory(prefix="eai-gate-") as scratch:
-        gate = Path(scratch) / "gate.so"
+    with room("eai-gate") as scratch:
+        gate = scratch / "gate.so"
         compile_library(gate, (SOURCES / "gate/gate.c",), ("-ldl",))
         gate_data, gate_needs = gate.read_bytes(), elf.read_file(gate)
     files = {PLACES[part]: found.data for part, found in chosen.items()} | {GATE: gate_data}

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from toolkit.errors import LabError
 from toolkit.lab.fake_packages import CODENAMES, RELATIONS, FakeRepository, Package, fingerprint_of, load_fake_packages
 from toolkit.lab.sh import run
 from toolkit.lab.spec import cache_root
+from validation.rooms import room
 
 KEY_NAME = "Elastic AI lab stand-in (no vendor's key) <lab@elastic-ai.lab>"
 #: dpkg-deb stamps files with it, so that the same data make the same packages.
@@ -39,11 +39,11 @@ class Served:
 @contextlib.contextmanager
 def gpg_home() -> Iterator[list[str]]:
     """gpg with a home of its own, as the first words of a command; its agent ends with it."""
-    with tempfile.TemporaryDirectory(prefix="eai-gpg-") as home:
+    with room("eai-gpg") as home:
         try:
-            yield ["gpg", "--homedir", home, "--batch", "--quiet", "--no-tty", "--pinentry-mode=loopback"]
+            yield ["gpg", "--homedir", str(home), "--batch", "--quiet", "--no-tty", "--pinentry-mode=loopback"]
         finally:
-            run(["gpgconf", "--homedir", home, "--kill", "all"], check=False)
+            run(["gpgconf", "--homedir", str(home), "--kill", "all"], check=False)
 
 
 def make_key(folder: Path) -> str:
@@ -178,8 +178,8 @@ def _control(fakes: FakeRepository, package: Package, architecture: str) -> str:
 
 def _build(fakes: FakeRepository, package: Package, deb: Path, architecture: str) -> None:
     """Make one package."""
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder) / "tree"
+    with room("eai-package") as folder:
+        tree = folder / "tree"
         meta = tree / "DEBIAN"
         meta.mkdir(parents=True)
         for directory in (tree, meta):

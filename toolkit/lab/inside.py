@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from toolkit.lab import nodes
+from validation import bounded
 
 ASK_S = 10.0
 #: What the node's own init is asked, in its namespaces.
@@ -44,10 +45,12 @@ def _asked(init: int, question: list[str]) -> list[str]:
             "--wd",
             *question,
         ]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=ASK_S, check=False)
+        done = bounded.run(words, most=bounded.STEADY_BYTES, timeout=ASK_S)
     except (OSError, subprocess.TimeoutExpired):
         return [f"{' '.join(question[:1] + question[-1:])}: no answer within {ASK_S:g} s"]
-    return [line.strip() for line in (done.stdout or done.stderr).splitlines()[:12]]
+    except bounded.TooMuch as fault:
+        return [str(fault)]
+    return [line.strip() for line in (done.stdout or done.stderr).decode("utf-8", "replace").splitlines()[:12]]
 
 
 def _told(pid: int) -> str:

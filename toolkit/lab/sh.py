@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from toolkit.errors import LabError
+from validation import bounded
 
 
 def run(args: Sequence[str], *, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -14,9 +15,13 @@ def run(args: Sequence[str], *, stdin: str | None = None, check: bool = True) ->
     Raises LabError with the command and the last lines of its stderr when it exits non-zero and `check` holds.
     """
     try:
-        done = subprocess.run(list(args), input=stdin, capture_output=True, text=True, check=False)
+        ran = bounded.run(args, stdin=(stdin or "").encode())
     except FileNotFoundError as e:
         raise LabError(f"{args[0]} is not installed; 'toolkit lab up' lists the packages it needs") from e
+    except bounded.TooMuch as e:
+        raise LabError(str(e)) from None
+    out, err = (said.decode("utf-8", "backslashreplace") for said in (ran.stdout, ran.stderr))
+    done = subprocess.CompletedProcess(list(args), ran.returncode, out, err)
     if check and done.returncode != 0:
         tail = "; ".join(done.stderr.strip().splitlines()[-3:]) or f"exit {done.returncode}"
         raise LabError(f"'{' '.join(args)}' failed: {tail}")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.errors import LabError
 from toolkit.lab.sh import run
+from validation.rooms import room
 
 APT_HELPER = "/usr/lib/apt/apt-helper"
 #: What the vendors' user space needs beside main: Debian keeps NVIDIA's in contrib and non-free.
@@ -192,8 +192,8 @@ def _suites(sources: str) -> list[tuple[str, str]]:
 def _release_components(uri: str, suite: str) -> set[str]:
     """The components that the suite's InRelease file names, without the prefix that security suites have."""
     address = f"{uri.rstrip('/')}/dists/{suite}/InRelease"
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "InRelease"
+    with room("eai-release") as folder:
+        target = folder / "InRelease"
         done = run([APT_HELPER, "-oAPT::Sandbox::User=root", "download-file", address, str(target)], check=False)
         if done.returncode != 0 or not target.is_file():
             said = (done.stderr.strip().splitlines() or ["no answer"])[-1]

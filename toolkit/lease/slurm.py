@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeVar
 from toolkit.lease import Exit, LeaseError
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import Complaint, JobState, PoolNode, SlurmJob, complaint_of, epoch, parse_nodes
+from validation import bounded
 
 #: Long enough for a controller that is busy; short enough that a person still waits.
 TIMEOUT_S = 60
@@ -49,13 +50,12 @@ def clean_environment() -> dict[str, str]:
 
 def _run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
     try:
-        return subprocess.run(
-            list(args),
-            input=stdin.encode("utf-8", "surrogateescape"),
-            capture_output=True,
+        return bounded.run(
+            args,
+            most=bounded.SLURM_BYTES,
             timeout=timeout_s,
+            stdin=stdin.encode("utf-8", "surrogateescape"),
             env=clean_environment(),
-            check=False,
         )
     except FileNotFoundError:
         words = f"{args[0]} is not installed here; leases are asked for on a machine of the pool (role slurm)"
@@ -63,6 +63,8 @@ def _run(args: Sequence[str], stdin: str = "", timeout_s: float = TIMEOUT_S) -> 
     except subprocess.TimeoutExpired:
         words = f"Slurm did not answer within {timeout_s:.0f} s ({args[0]}); try again"
         raise SlurmError(words, Exit.RETRY, Complaint.BUSY) from None
+    except bounded.TooMuch as fault:
+        raise LeaseError(f"the answer of Slurm cannot be used: {fault}") from None
 
 
 def _told(done: subprocess.CompletedProcess[bytes]) -> subprocess.CompletedProcess[str]:

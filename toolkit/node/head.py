@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 from collections.abc import Sequence
 
@@ -10,6 +9,7 @@ from toolkit.errors import UsageFault
 from toolkit.lease.pool import is_lease
 from toolkit.lease.slurm_json import parse_jobs
 from toolkit.lease.slurm_text import PoolNode, SlurmJob, parse_nodes
+from validation import bounded, noise
 from validation.model import Node, SshTarget, Topology
 
 TIMEOUT_S = 90.0
@@ -28,10 +28,8 @@ def ssh_words(target: SshTarget) -> list[str]:
 def answers(node: Node) -> bool:
     """Whether a node lets us in by ssh."""
     try:
-        done = subprocess.run(
-            [*ssh_words(node.ssh), "true"], capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=30
-        )
-    except subprocess.TimeoutExpired:
+        done = bounded.run([*ssh_words(node.ssh), "true"], most=bounded.STEADY_BYTES, timeout=30, where=node.name)
+    except (subprocess.TimeoutExpired, bounded.TooMuch):
         return False
     return done.returncode == 0
 
@@ -49,10 +47,11 @@ class Head:
     def run(self, words: Sequence[str], timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess[bytes]:
         """A command there, as root. UsageFault where the head does not answer."""
         sudo = [] if self.node.ssh.user == "root" else ["sudo", "-n"]
+        marked = noise.Marked([*sudo, *_PLAIN, *words])
         try:
-            done = subprocess.run(
-                [*ssh_words(self.node.ssh), shlex.join([*sudo, *_PLAIN, *words])],
-                capture_output=True, stdin=subprocess.DEVNULL, check=False, timeout=timeout_s,
+            done = bounded.run(
+                [*ssh_words(self.node.ssh), marked.line],
+                most=bounded.SLURM_BYTES, timeout=timeout_s, where=f"{self.node.name}: {words[0]}",
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise UsageFault(
@@ -61,6 +60,7 @@ class Head:
         if done.returncode == 255:
             said = _last(done.stderr)
             raise UsageFault(f"{self.node.name} ({self.node.ssh.host}) does not answer by ssh: {said}")
+        done.stdout = marked.answer(done.stdout)
         return done
 
     def _asked(self, words: Sequence[str]) -> bytes:
@@ -111,5 +111,4 @@ class Head:
 
 
 def _last(said: bytes) -> str:
-    lines = [line.strip() for line in said.decode("utf-8", "backslashreplace").splitlines() if line.strip()]
-    return lines[-1] if lines else "no words"
+    return noise.last_words(said.decode("utf-8", "backslashreplace")) or "no words"

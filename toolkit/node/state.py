@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.deploy.site_state import SiteState
 from toolkit.errors import UsageFault
+from validation import bounded
 
 Verb = Literal["add", "replace", "remove"]
 
@@ -36,8 +37,8 @@ class Kept:
 
     def read(self) -> Progress | None:
         """What an earlier command left unfinished; None where there is nothing, or nothing that can be read."""
-        with contextlib.suppress(OSError, ValidationError, ValueError):
-            return Progress.model_validate_json(self.path.read_bytes())
+        with contextlib.suppress(bounded.TooMuch, OSError, ValidationError, ValueError):
+            return Progress.model_validate_json(bounded.read_file(self.path))
         return None
 
     def begin(self, verb: Verb, node: str) -> Progress:

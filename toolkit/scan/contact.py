@@ -22,6 +22,7 @@ import paramiko
 
 from toolkit.scan import shipped
 from toolkit.scan.answer import Answer, parse
+from validation import bounded, noise
 
 CONNECT_TIMEOUT_S = 10.0
 BANNER_TIMEOUT_S = 30.0  # of a connection that stands: a busy node is slow to say what it is
@@ -29,8 +30,8 @@ LOGIN_TIMEOUT_S = 20.0
 ANSWER_TIMEOUT_S = shipped.LIMIT_S + 10.0
 BMC_TIMEOUT_S = 3.0
 BMC_PORT = 443
-_MOST_BYTES = 4 << 20  # of an answer; a node with hundreds of ports takes a tenth
 _CHUNK_BYTES = 1 << 16
+_PAUSE_S = 0.02
 
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)  # what it would say, its exceptions say too
 
@@ -143,41 +144,57 @@ def _connect(client: Any, login: Login) -> None:
 def _read(client: Any, login: Login) -> Outcome:
     channel = client.get_transport().open_session(timeout=LOGIN_TIMEOUT_S)
     channel.settimeout(ANSWER_TIMEOUT_S)
+    until = time.monotonic() + ANSWER_TIMEOUT_S
     channel.exec_command(shipped.COMMAND)
     try:
         channel.sendall(shipped.program())
         channel.shutdown_write()
     except OSError:
         pass  # it has ended already; what it said tells why
-    out, until = bytearray(), time.monotonic() + ANSWER_TIMEOUT_S
-    while chunk := channel.recv(_CHUNK_BYTES):
-        out += chunk
-        if len(out) > _MOST_BYTES or time.monotonic() > until:
-            return Trouble("its answer has no end; see what its shell prints at login")
-    err = channel.recv_stderr(_CHUNK_BYTES).decode("utf-8", "replace")
-    return _understood(out.decode("utf-8", "replace"), err, login)
+    held = {"stdout": bytearray(), "stderr": bytearray()}
+    while not (channel.exit_status_ready() and not channel.recv_ready() and not channel.recv_stderr_ready()):
+        if time.monotonic() > until:
+            said = noise.last_words((held["stderr"] or held["stdout"]).decode("utf-8", "replace"))[:200]
+            there = f"; there was: {said}" if said else ""
+            return Trouble(f"the reading program did not end within {ANSWER_TIMEOUT_S:.0f} s{there}")
+        idle = True
+        for stream, ready, read in (
+            ("stdout", channel.recv_ready, channel.recv), ("stderr", channel.recv_stderr_ready, channel.recv_stderr)
+        ):  # fmt: skip
+            if ready():
+                idle = False
+                held[stream] += read(_CHUNK_BYTES)
+                if len(held[stream]) > bounded.SCAN_BYTES:
+                    words = bounded.too_much("", f"user {login.user}'s shell", stream, bounded.SCAN_BYTES)
+                    return Trouble(f"{words}: see what its login files print")
+        if idle and channel.closed:
+            break
+        if idle:
+            time.sleep(_PAUSE_S)
+    return _understood(bytes(held["stdout"]), held["stderr"].decode("utf-8", "replace"), login)
 
 
-def _understood(out: str, err: str, login: Login) -> Outcome:
-    """The probe's line among what else a login shell may print."""
-    for line in reversed(out.splitlines()):
-        try:
-            document = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(document, dict) and document.get("type") == shipped.TOO_OLD:
+def _understood(said: bytes, err: str, login: Login) -> Outcome:
+    """The probe's document, known by its form, among what else a login shell may print."""
+    out, wrong = said.decode("utf-8", "replace"), ""
+    for document in reversed(noise.documents(said)):
+        if document.get("type") == shipped.TOO_OLD:
             oldest = ".".join(map(str, shipped.OLDEST))
             return Trouble(f"Python there is {str(document.get('python'))[:20]}; {oldest} is needed: another system")
-        if isinstance(document, dict) and document.get("type") == shipped.TYPE:
+        if document.get("type") == shipped.TYPE:
             answer = parse(document)
-            return answer if isinstance(answer, Answer) else Trouble(f"its answer cannot be used: {answer}")
+            if isinstance(answer, Answer):
+                return answer
+            wrong = wrong or f"its answer cannot be used: {answer}"
+    if wrong:
+        return Trouble(wrong)
     bmc = _bmc(login.address)
     if bmc:
         return Trouble(bmc)
-    said = [word for word in (*err.splitlines(), *out.splitlines()) if word.strip()]
-    if any("python3" in line and "not found" in line for line in said):
+    lines = [*err.splitlines(), *out.splitlines()]
+    if any("python3" in line and "not found" in line for line in lines if not line.startswith("+")):
         return Trouble("python3 is not installed there; install it (apt-get install python3, dnf install python3)")
-    last = "".join(c for c in said[-1] if c.isprintable())[:200] if said else "nothing"
+    last = (noise.last_words(err) or noise.last_words(out))[:200] or "nothing"
     return Trouble(f"user {login.user} logged in, and the reading program did not answer; there was: {last}")
 
 

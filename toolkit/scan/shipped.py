@@ -11,8 +11,9 @@ import validation
 from validation.probes.inventory_scan import TYPE as TYPE
 
 PROBE = "validation.probes.inventory_scan"
-COMMAND = "exec python3 -I -B -"
-"""Isolated: neither the user's packages nor PYTHON* variables. The program is read from stdin to its end."""
+COMMAND = "echo; exec python3 -I -B -"
+"""Its answer is on a line of its own, for what a login file printed may have no end. Isolated: neither the user's
+packages nor PYTHON* variables. The program is read from stdin to its end."""
 OLDEST = (3, 9)
 LIMIT_S = 60
 """After so many seconds the program ends itself, whatever became of its controller."""

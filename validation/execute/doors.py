@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shlex
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -19,10 +17,11 @@ from validation.execute.ssh import (
     BASE,
     CONNECT_TIMEOUT_S,
     GREET_TIMEOUT_S,
-    MAX_CONTROL_FOLDER,
     common_arguments,
+    sockets,
 )
 from validation.model import SshTarget
+from validation.rooms import Room
 
 SESSIONS = 8
 """Of each connection; sshd's own limit is ten (MaxSessions, sshd_config(5))."""
@@ -35,7 +34,7 @@ class Doors:
     def __init__(self, target: SshTarget, explain: Callable[[Output], str]) -> None:
         """Nothing is opened yet."""
         self._target, self._explain = target, explain
-        self._folder: Path | None = None
+        self._room: Room | None = None
         self._anchors: list[Remote] = []
         self._given: list[int] = []
         self._gate = asyncio.Lock()
@@ -63,11 +62,9 @@ class Doors:
         return remote
 
     def _socket(self, number: int) -> Path:
-        if self._folder is None:
-            base = tempfile.gettempdir()
-            short = base if len(base) < MAX_CONTROL_FOLDER else "/tmp"  # noqa: S108
-            self._folder = Path(tempfile.mkdtemp(prefix="eat-door-", dir=short))
-        return self._folder / str(number)
+        if self._room is None:
+            self._room = sockets("eat-door")
+        return self._room.path / str(number)
 
     async def _open(self) -> int:
         number = len(self._anchors)
@@ -95,6 +92,6 @@ class Doors:
         """End all connections."""
         await asyncio.gather(*(anchor.stop() for anchor in self._anchors))
         self._anchors, self._given = [], []
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._room is not None:
+            self._room.close()
+            self._room = None

@@ -7,7 +7,6 @@ the end of its stdin. So the connection ends with the controller, even after kil
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 import shutil
@@ -22,6 +21,7 @@ from validation.execute.remote import Output, Remote, named
 from validation.kinds import PROBE_PYTHON
 from validation.model import Node, SshTarget
 from validation.probes.__main__ import ANCHOR, digest
+from validation.rooms import Room
 
 CONNECT_TIMEOUT_S = 10
 ALIVE_INTERVAL_S = 5
@@ -118,7 +118,7 @@ class SshLauncher:
     def __init__(self, site: str) -> None:
         """Nothing is opened yet."""
         self._site = site
-        self._folder: Path | None = None
+        self._room: Room | None = None
         self._nodes: dict[str, Node] = {}
         self._anchors: dict[str, Remote] = {}
         self._probes: set[Remote] = set()
@@ -126,13 +126,9 @@ class SshLauncher:
 
     def _socket(self, node: str) -> Path:
         """Where the shared connection of a node listens. Numbered, for names may be long."""
-        if self._folder is None:
-            _sweep()
-            base = tempfile.gettempdir()
-            self._folder = Path(
-                tempfile.mkdtemp(prefix=f"eat-{os.getpid()}-", dir=base if len(base) < MAX_CONTROL_FOLDER else "/tmp")  # noqa: S108
-            )
-        return self._folder / str(list(self._nodes).index(node))
+        if self._room is None:
+            self._room = sockets("eat-ssh")
+        return self._room.path / str(list(self._nodes).index(node))
 
     async def connect(self, nodes: Sequence[Node]) -> dict[str, str]:
         """Open the shared connection of every node at the same time; RunError where there is no ssh to do it with."""
@@ -204,16 +200,12 @@ class SshLauncher:
         await asyncio.gather(*(p.stop() for p in self._probes if not p.ended))
         await asyncio.gather(*(a.stop() for a in self._anchors.values()))
         self._probes, self._anchors = set(), {}
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._room is not None:
+            self._room.close()
+            self._room = None
 
 
-def _sweep() -> None:
-    """Remove socket folders of controllers that were killed; each carries its controller's process id."""
-    for folder in {*Path(tempfile.gettempdir()).glob("eat-*-*"), *Path("/tmp").glob("eat-*-*")}:  # noqa: S108
-        owner = folder.name.split("-")[1]
-        if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
-            continue
-        if owner.isdigit() and not Path("/proc", owner).exists():
-            shutil.rmtree(folder, ignore_errors=True)
+def sockets(kind: str) -> Room:
+    """A folder for sockets, whose paths have to be short."""
+    base = tempfile.gettempdir()
+    return Room(kind, Path(base if len(base) < MAX_CONTROL_FOLDER else "/tmp"))  # noqa: S108

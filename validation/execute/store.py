@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from validation import bounded
 from validation.errors import RunError
 from validation.files import flush_folder
 from validation.load import is_json
@@ -44,7 +45,10 @@ class Store:
 
     def _cut(self) -> int:
         """Drop an incomplete last line, so that the next one starts on its own; the size that remains."""
-        content = self._path.read_bytes()
+        try:
+            content = bounded.read_file(self._path)
+        except bounded.TooMuch as fault:
+            raise RunError(str(fault)) from None
         whole = content.rfind(b"\n") + 1
         last = content[content.rfind(b"\n", 0, whole - 1) + 1 : whole] if whole else b""
         if whole == len(content) and last and not is_json(last):

@@ -10,13 +10,13 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from validation.load import ConfigError
+from validation.rooms import room
 
 _FINGERPRINT = re.compile(r"^\d+ (SHA256:\S+) .*\((\S+)\)$", re.DOTALL)
 _GOOD = re.compile(r'^Good "[^"]*" signature (?:for .* )?with (\S+) key (SHA256:\S+)$', re.MULTILINE | re.DOTALL)
@@ -99,7 +99,7 @@ def read_key(path: Path) -> Key:
 
 def sign(key: Key, namespace: str, content: bytes) -> bytes:
     """The signature over `content`, in OpenSSH's armour. May ask for a passphrase on the terminal."""
-    with tempfile.TemporaryDirectory(prefix="elastic-ai-sign-") as folder:
+    with room("elastic-ai-sign") as folder:
         path = Path(folder) / "statement"
         path.write_bytes(content)
         ran = _run(["-q", "-Y", "sign", "-f", str(key.path), "-n", namespace, str(path)])

@@ -6,7 +6,6 @@ cannot make is *not checked*, and then the whole is not verified.
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -16,6 +15,7 @@ from validation.judging.documents import same_rules
 from validation.load import ConfigError, load_json, read_bytes
 from validation.model import RunInfo, SignOff, VerdictDoc
 from validation.release import release
+from validation.rooms import room as private
 from validation.rules import Rules
 from validation.runfiles import RunFiles
 from validation.signing import MANIFEST
@@ -107,7 +107,7 @@ def verify(path: Path, allowed_signers: Path | None = None, rules: str | None = 
         return verify_run(path, allowed_signers, rules)
     if not path.is_file():
         raise ConfigError(f"{path}: no such bundle or run; give the file of a bundle, or the folder of a run")
-    with tempfile.TemporaryDirectory(prefix="elastic-ai-verify-") as room:
+    with private("elastic-ai-verify") as room:
         try:
             run_dir = extract_bundle(path, Path(room))
         except Damaged as fault:

@@ -1,0 +1,75 @@
+"""Temporary folders of a controller that was killed: the next one removes them, and those of one that lives stay."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.engine_run import ROOT
+from validation import rooms
+from validation.execute import ssh
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from validation.rooms import Room
+room = Room("eai-test", Path(sys.argv[1]))
+(room.path / "secret").write_text("key")
+print(room.path, flush=True)
+time.sleep(600)
+"""
+
+
+def holding(base: Path) -> tuple[subprocess.Popen[str], Path]:
+    """A process that has a folder, and that folder."""
+    words = [sys.executable, "-c", HOLDING, str(base)]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def test_a_folder_goes_with_the_next_of_its_kind_once_its_owner_is_dead(tmp_path: Path) -> None:
+    dead, left = holding(tmp_path)
+    alive, kept = holding(tmp_path)
+    try:
+        assert left.is_dir(), "its owner lives"
+        assert kept.is_dir()
+        dead.kill()
+        dead.wait()
+        assert (left / "secret").exists()
+        other = tmp_path / "eai-tests-of-another-kind"
+        other.mkdir()
+        with rooms.room("eai-test", tmp_path) as mine:
+            assert sorted(tmp_path.iterdir()) == sorted([kept, mine, other])
+            assert mine.stat().st_mode & 0o777 == 0o700
+        assert sorted(tmp_path.iterdir()) == sorted([kept, other])
+    finally:
+        for process in (dead, alive):
+            process.kill()
+            process.wait()
+
+
+def test_what_is_no_folder_of_ours_is_not_touched(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    (tmp_path / "eai-test-link").symlink_to(target)
+    (tmp_path / "eai-test-file").write_text("")
+    rooms.sweep("eai-test", tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["eai-test-file", "eai-test-link", "target"]
+
+
+@pytest.mark.parametrize("kind", ["eat-ssh", "eat-door"])
+def test_sockets_of_a_killed_controller_go_at_the_next_start(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / f"{kind}-x1y2"
+    left.mkdir()
+    made = ssh.sockets(kind)
+    assert not left.exists()
+    made.close()
+    assert list(tmp_path.iterdir()) == []
