@@ -106,10 +106,11 @@ def _links_down(said: Mapping[str, Any], switched: bool, unlinked: list[bool]) -
 
 
 def _report(said: Mapping[str, Any]) -> dict[str, Any] | None:
-    """DCGM's report; it writes warnings of its own before it. None where there is none."""
+    """DCGM's report, the first; it writes warnings of its own before it. None where there is none."""
     text = str(said.get("stdout", ""))
+    begin = re.search(r"^\s*\{", text, re.MULTILINE)
     try:
-        document = json.loads(text[max(text.find("{"), 0) : text.rfind("}") + 1])
+        document = json.JSONDecoder().raw_decode(text, begin.end() - 1)[0] if begin else None
     except ValueError:
         return None
     found = (
@@ -139,7 +140,9 @@ def dcgm_gate_faults(said: Mapping[str, Any]) -> list[str]:
             bad = [one for one in results if str(one.get("status", "")).lower() == "fail"]
             # the summary of a test repeats what its results say
             for one in [one for one in bad if one.get("gpu_ids") or "entity_id" in one] or bad:
-                faults.append(f"{_of(one)}{test['name']}: {'; '.join(_words(one)) or 'failed'}")
+                faults.append(
+                    f"{_of(one)}{test.get('name') or 'a test without a name'}: {'; '.join(_words(one)) or 'failed'}"
+                )
     return faults
 
 

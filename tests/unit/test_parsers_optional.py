@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
+from tests.support import collectives_documents, tf_documents
 from tests.support import gpu_tools_documents as made
+from tests.support.rdma_documents import HARDWARE, WRITE, end, said
+from tests.support.rdma_documents import doc as rdma_doc
 from tests.support.tool_documents import BANDWIDTH, DATA, doc, values
 from validation.facts import GpuToolsFacts
 from validation.kinds import parse
 from validation.parsers import ParseError
+from validation.parsers.nccl_tests import table
 from validation.probes import path_mtu, tcp_bandwidth
 from validation.probes.gpu_tools import TESTS
 
@@ -167,3 +172,85 @@ def test_a_test_of_nvbandwidth_without_its_matrix_costs_that_test() -> None:
     dotted = [name.replace(":00)", ":00.0)") for name in REPORT["GPU Device list"]]
     assert nvbandwidth(printed(**{"GPU Device list": dotted})).addresses == ("0008:06:00.0", "0009:06:00.0")
     assert nvbandwidth(printed(**{"GPU Device list": None})).addresses == ()
+
+
+def test_a_figure_that_perftests_json_leaves_out_contradicts_nothing() -> None:
+    report = json.loads(said("constructed-24.07-write_bw.json"))
+    base = {**HARDWARE, "peer": end(14, **HARDWARE)}
+    params = {**WRITE, "size_bytes": 8388608, "iterations": 0, "qps": 4, "seconds": 5}
+
+    def read(document: Any) -> Any:
+        facts = {**base, "json": document if isinstance(document, str) else json.dumps(document)}
+        samples, found = parse(
+            "rdma-bandwidth", rdma_doc("rdma-bandwidth", said("constructed-24.07-write_bw.out"), facts), params
+        )
+        return samples, found["report"]
+
+    whole, stands_in = read(report)
+    assert stands_in == "json"
+    for key in report["results"]:
+        less = {one: value for one, value in report["results"].items() if one != key}
+        assert read({**report, "results": less})[0] == whole
+    for odd in ({**report, "results": {}}, {**report, "results": None}, {"results": []}, [], "", "null"):
+        assert read(odd) == (whole, "text")
+
+
+@pytest.mark.parametrize(
+    ("line", "library"),
+    [
+        ("# nccl-tests version 2.20.0 (b4d5bee) nccl-headers=22707 nccl-library=22707", "22707"),
+        ("# nccl-tests version 2.16.4 nccl-headers=22703 nccl-library=22705", "22705"),
+        ("", ""),
+    ],
+)
+def test_the_line_of_nccls_release_may_be_there(line: str, library: str) -> None:
+    text = collectives_documents.table()
+    first = text.splitlines()[0]
+    found = table(text.replace(first, line), "all_reduce")
+    assert (found.nccl, len(found.rows)) == (library, len(table(text, "all_reduce").rows))
+
+
+TF = tf_documents.printed(tf_documents.PARAMS, 900.0)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r"^Mode:.*$", "Mode:        BenchmarkMode.TRAIN"),
+        (r"^TensorFlow:.*\n", ""),
+        (r"^Dataset:.*\n", ""),
+        (r"^Variables:.*\n", ""),
+    ],
+)
+def test_what_tf_cnn_benchmarks_says_in_another_way_costs_nothing(pattern: str, line: str) -> None:
+    other = re.sub(pattern, line, TF, flags=re.MULTILINE)
+    assert other != TF
+    whole, told = (
+        parse("tf-cnn-benchmarks", doc("tf-cnn-benchmarks", text), tf_documents.PARAMS)[0] for text in (TF, other)
+    )
+    assert told == whole
+
+
+def test_a_mode_that_is_no_training_and_devices_that_are_not_told_are_refused() -> None:
+    gpus = {**tf_documents.PARAMS, "device": "gpu"}
+    silent = re.sub(r"^Devices:.*\n", "", TF, flags=re.MULTILINE)
+    with pytest.raises(ParseError, match="and not on GPUs"):
+        parse("tf-cnn-benchmarks", doc("tf-cnn-benchmarks", silent), gpus)
+    forward = TF.replace("Mode:        training", "Mode:        forward-only")
+    with pytest.raises(ParseError, match="the mode is forward-only"):
+        parse("tf-cnn-benchmarks", doc("tf-cnn-benchmarks", forward), tf_documents.PARAMS)
+
+
+DCGM = json.loads((DATA / "dcgm/constructed-4-fail.json").read_text())
+
+
+def dcgm(text: str) -> Any:
+    facts = {"level": 2, "returncode": 226, "said": ""}
+    return parse("dcgm-diag", doc("dcgm-diag", text, facts, tool="DCGM"), {})[1]
+
+
+def test_dcgms_report_is_read_beside_remarks_and_twice() -> None:
+    report = json.dumps(DCGM)
+    whole = dcgm(report)
+    for text in (f"WARNING: {{a remark}}\n{report}", f"{report}\nbye {{}}\n", f"{report}\n{report}\n"):
+        assert dcgm(text) == whole

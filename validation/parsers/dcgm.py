@@ -8,7 +8,7 @@ from typing import Any, get_args
 from validation.facts import DcgmFacts, DcgmResult, DcgmTest
 from validation.facts.dcgm import DcgmStatus
 from validation.model import Sample, Scalar
-from validation.parsers.common import Parsed, ParseError, expect, json_object
+from validation.parsers.common import Parsed, ParseError, expect, json_report
 from validation.probes import ProbeDoc
 
 ROOTS = {"DCGM GPU Diagnostic": 3, "DCGM Diagnostic": 4}
@@ -30,13 +30,13 @@ def parse(doc: ProbeDoc, params: Mapping[str, Scalar]) -> Parsed:
                          gpus=(), tests=())  # fmt: skip
         return [], none
     # DCGM writes warnings of its own before the report
-    report: Any = json_object(text[max(text.find("{"), 0) : text.rfind("}") + 1], "dcgmi diag: the report")
+    report: Any = json_report(text, "dcgmi diag: the report")
     root = next((key for key in ROOTS if key in report), None)
     if root is None:
         raise ParseError("dcgmi diag: neither a report of DCGM 3 nor one of DCGM 4")
     said, about = report[root], report.get("metadata") or {}
     tests = [
-        _test(category["category"], test)
+        _test(str(category.get("category") or ""), test)
         for category in said.get("test_categories") or []
         for test in category.get("tests") or []
         if test is not None  # so does DCGM 3 print what it left out

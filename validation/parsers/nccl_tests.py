@@ -19,7 +19,7 @@ RANK = re.compile(
 REDUCED = re.compile(r"^#? ?Reducing maxBytes to (\d+) due to memory limitation", re.MULTILINE)
 OUT = re.compile(r"^#? ?Out of bounds values : (\d+) (OK|FAILED)", re.MULTILINE)
 AVERAGE = re.compile(r"^#? ?Avg bus bandwidth +: +(\S+)", re.MULTILINE)
-VERSION = re.compile(r"^# nccl-tests version \S+ nccl-headers=\d+ nccl-library=(\d+)", re.MULTILINE)
+VERSION = re.compile(r"^#? ?nccl-tests version .*?\bnccl-library=(\d+)", re.MULTILINE)
 COLUMNS = 4  # time, algbw, busbw, wrong: out of place, then in place
 PRINTED = 0.02
 """A rate is printed with two digits after the point and the time with at most five: how far they may be apart."""

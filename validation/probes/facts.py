@@ -32,7 +32,7 @@ from validation.probes import (
     virtualisation,
 )
 from validation.probes.carrier import carrier_changes
-from validation.probes.tool import Ran, document, group, run_tool
+from validation.probes.tool import Ran, document, group, last_line, run_tool
 
 LAB_MARK = Path("/etc/elastic-ai-lab")
 TRAINING = "/usr/local/bin/elastic-ai-training-exec"
@@ -187,7 +187,7 @@ def collect(interfaces: list[str]) -> dict[str, Any]:
     """All facts of this node."""
     gpus = smi.names(_say("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"))
     versions = _say(TRAINING, "python3", "-I", "-c", _TRAINING)
-    training = json.loads(versions) if versions.startswith("{") else {}
+    training = json.loads(line) if (line := last_line(versions)).startswith("{") else {}  # a banner may come before
     offset = group(r"^Last offset\s*:\s*([-+.\d]+)", _say("chronyc", "-n", "tracking"))
     try:
         probes = importlib.metadata.version("elastic-ai-toolkit")
