@@ -9,6 +9,7 @@ of the ordinary, is the module's own.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -52,10 +53,12 @@ def source(name: str) -> str:
 
 
 def program(module: str, arguments: dict[str, Any], needs: tuple[str, ...] = ()) -> str:
-    """The program that answers for a module; `needs` are the module_utils that it imports.
+    """The program that answers for a module; `needs` are module_utils that come first, before all others it imports.
 
     TypeError for arguments that are no plain data.
     """
+    imported = re.findall(rf"^from {re.escape(PREFIX)}\.module_utils\.(\w+) import", source(f"modules/{module}"), re.M)
+    needs = (*needs, *(name for name in imported if name not in needs))
     return PROGRAM.format(
         others={
             f"{PREFIX}.module_utils.{name}": source(f"module_utils/{name}") for name in ("plain", *needs, "reading")
