@@ -114,7 +114,7 @@ cmdline: {description: boot parameters of the running kernel, returned: always, 
 in_container: {description: whether the node is a container, returned: always, type: bool}
 modules_loadable: {description: whether modules of the running kernel can be loaded, returned: always, type: bool}
 modules: {description: loaded and version and available by module, returned: always, type: dict}
-pci: {description: address and vendor and device and class and subsystem and numa_node and driver of each device,
+pci: {description: address and vendor and device and class and numa_node and driver of each device and its subsystem,
   returned: always, type: list}
 users: {description: existence by user, returned: always, type: dict}
 reboot_hints: {description: packages that asked for a reboot, returned: always, type: list}
@@ -297,14 +297,14 @@ def read_pci(sysfs: Path) -> list[dict[str, Any]]:
     """All PCI devices."""
     devices = []
     for path in sorted((sysfs / "bus/pci/devices").glob("*")):
-        node, driver = word(path / "numa_node"), path / "driver"
+        node, driver, board = word(path / "numa_node"), path / "driver", word(path / "subsystem_device")
         devices.append(
             {
                 "address": path.name,
                 "vendor": word(path / "vendor"),
                 "device": word(path / "device"),
                 "class": word(path / "class"),
-                "subsystem": word(path / "subsystem_device"),
+                **({"subsystem": board} if board else {}),
                 "numa_node": int(node) if re.fullmatch(r"-?\d+", node) else -1,
                 "driver": driver.resolve().name if driver.exists() else "",
             }
